@@ -1,0 +1,101 @@
+# Everything a person types: `make help` lists it.  Targets create what they need by themselves.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO_BASE ?= .demo
+NODES ?= 3
+DESTDIR ?=
+PREFIX ?= /usr
+PYTEST_ARGS ?=
+TOOLS := $(filter-out tools/demo tools/make-docs,$(wildcard tools/*))
+# A plain path entry instead of an import hook: the hook costs every process 8 ms at its start.
+EDITABLE := --config-settings editable_mode=compat
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo demo-stop test lint format bench docs install clean
+
+help:  ## Say what there is to make
+	@echo "Ganeti cluster manager.  Targets:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@echo "Variables: DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) VENV=$(VENV) PYTHON=$(PYTHON)"
+
+$(BIN)/python:
+	@echo "--- creating the virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: setup.py | $(BIN)/python
+	@echo "--- installing what the programs need into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(EDITABLE) --editable .
+	@$(BIN)/python -m compileall -q ganeti
+	@touch $@
+
+$(VENV)/.installed-for-tests: setup.py | $(BIN)/python
+	@echo "--- installing what the tests need into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(EDITABLE) --editable '.[test]'
+	@$(BIN)/python -m compileall -q ganeti
+	@touch $@ $(VENV)/.installed
+
+venv: $(VENV)/.installed  ## Create the virtual environment that everything runs in
+
+demo: $(VENV)/.installed  ## Make a virtual cluster, run a virtual machine on it, leave it running
+	@DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) $(BIN)/python tools/demo
+
+demo-stop: $(VENV)/.installed  ## Stop the demo's cluster and remove all of it
+	@$(BIN)/python tools/vcluster destroy $(DEMO_BASE)
+
+lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import contracts
+	@echo "--- ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@echo "--- mypy"
+	@$(BIN)/mypy ganeti daemons/* tools/*
+	@echo "--- import contracts"
+	@$(BIN)/lint-imports --no-cache > build-contracts.log || { cat build-contracts.log; exit 1; }
+	@rm -f build-contracts.log
+
+format: $(VENV)/.installed-for-tests  ## Format the sources
+	@$(BIN)/ruff format --quiet .
+
+test: lint  ## Run everything that must pass: style, types, contracts, all tests
+	@echo "--- tests"
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, WConfD
+	@for program in bench/*.py; do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
+
+docs: $(VENV)/.installed  ## Write the manual pages and the command reference from the tables
+	@$(BIN)/python tools/make-docs
+
+# PREFIX must be one that PYTHON imports from: /usr, or that of a virtual environment.  pip writes the
+# interpreter into the programs that it makes, and ours get the same one; the variable keeps Debian's
+# Python from adding "local" to the prefix.
+install: INTERPRETER = $(shell $(PYTHON) -c 'import sys; print(sys.executable)')
+install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons, tools, units, manual pages
+	@echo "--- building the package"
+	@rm -rf build
+	@$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	@echo "--- installing below $(DESTDIR)$(PREFIX)"
+	@DEB_PYTHON_INSTALL_LAYOUT=deb $(BIN)/pip --quiet --python $(INTERPRETER) install --disable-pip-version-check --ignore-installed \
+		--no-deps --no-warn-script-location --root=$(or $(DESTDIR),/) --prefix=$(PREFIX) build/wheel/*.whl
+	@install -d $(addprefix $(DESTDIR)$(PREFIX)/,sbin lib/ganeti/tools share/ganeti share/man/man8 \
+		share/bash-completion/completions lib/systemd/system)
+	@for program in daemons/* $(TOOLS); do \
+		case $$program in daemons/*) to=sbin ;; *) to=lib/ganeti/tools ;; esac; \
+		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
+		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \
+	done
+	@for unit in systemd/*; do \
+		sed "s|/usr/sbin/|$(PREFIX)/sbin/|" $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/} || exit 1; \
+	done
+	@install -m 644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	@for page in man/gnt-*.8; do page=$${page#man/}; \
+		install -m 644 doc/examples/bash_completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$${page%.8}; \
+	done
+	@cp -R examples/os $(DESTDIR)$(PREFIX)/share/ganeti/
+	@rm -rf build
+
+clean:  ## Remove what was built (not a running demo)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

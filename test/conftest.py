@@ -1,0 +1,21 @@
+"""Shared by all tests: the fakes and guests are importable, every test has a hard limit of time."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+TEST_SECONDS_MAX = 240  # a test that hangs ends the run with every thread's stack printed
+
+
+@pytest.fixture(autouse=True)
+def _hard_limit() -> Iterator[None]:
+    faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
