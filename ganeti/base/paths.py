@@ -1,0 +1,187 @@
+"""Every well-known path, below one root directory.
+
+``Paths("")`` is the real system; ``Paths("/srv/vc/node1.example.com")`` is a virtual node.  In
+``config.data`` and on the node RPC wire, paths stand without the root; `Paths.localize` and
+`Paths.globalize` translate where a message enters or leaves a process.
+
+Source: config.json, "well_known_paths" and "paths_ensured_by_installation"; constants.json,
+"virtual_cluster".
+"""
+
+from __future__ import annotations
+
+import os.path
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError
+
+VIRTUAL_PATH_PREFIX: Final = "/###-VIRTUAL-PATH-###,"
+UNIX_SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of Linux, less the final zero byte
+
+_OS_SEARCH_PATH = (
+    "/srv/ganeti/os",
+    "/usr/local/lib/ganeti/os",
+    "/usr/lib/ganeti/os",
+    "/usr/share/ganeti/os",
+)
+_ES_SEARCH_PATH = (
+    "/srv/ganeti/extstorage",
+    "/usr/local/lib/ganeti/extstorage",
+    "/usr/lib/ganeti/extstorage",
+    "/usr/share/ganeti/extstorage",
+)
+_IALLOCATOR_SEARCH_PATH = ("/usr/local/lib/ganeti/iallocators", "/usr/lib/ganeti/iallocators")
+
+_LOG_NAMES: Final = {
+    "ganeti-noded": "node-daemon",
+    "ganeti-wconfd": "wconf-daemon",
+    "ganeti-luxid": "luxi-daemon",
+    "ganeti-confd": "conf-daemon",
+    "ganeti-mond": "monitoring-daemon",
+    "ganeti-rapi": "rapi-daemon",
+    "ganeti-maintd": "maint-daemon",
+}
+
+# name -> path below the root
+_WELL_KNOWN: Final = {
+    "data_dir": "/var/lib/ganeti",
+    "config_data": "/var/lib/ganeti/config.data",
+    "locks_data": "/var/lib/ganeti/locks.data",
+    "tempres_data": "/var/lib/ganeti/tempres.data",
+    "queue_dir": "/var/lib/ganeti/queue",
+    "queue_archive_dir": "/var/lib/ganeti/queue/archive",
+    "queue_serial": "/var/lib/ganeti/queue/serial",
+    "queue_version": "/var/lib/ganeti/queue/version",
+    "queue_lock": "/var/lib/ganeti/queue/lock",
+    "queue_drain": "/var/lib/ganeti/queue/drain",
+    "server_pem": "/var/lib/ganeti/server.pem",
+    "client_pem": "/var/lib/ganeti/client.pem",
+    "rapi_pem": "/var/lib/ganeti/rapi.pem",
+    "rapi_dir": "/var/lib/ganeti/rapi",
+    "rapi_users": "/var/lib/ganeti/rapi/users",
+    "spice_pem": "/var/lib/ganeti/spice.pem",
+    "spice_ca_pem": "/var/lib/ganeti/spice-ca.pem",
+    "hmac_key": "/var/lib/ganeti/hmac.key",
+    "cluster_domain_secret": "/var/lib/ganeti/cluster-domain-secret",
+    "known_hosts": "/var/lib/ganeti/known_hosts",
+    "ssh_pub_keys": "/var/lib/ganeti/ganeti_pub_keys",
+    "export_dir": "/var/lib/ganeti/export",
+    "watcher_pause": "/var/lib/ganeti/watcher.pause",
+    "run_dir": "/var/run/ganeti",
+    "socket_dir": "/var/run/ganeti/socket",
+    "query_socket": "/var/run/ganeti/socket/ganeti-query",
+    "wconfd_socket": "/var/run/ganeti/socket/ganeti-wconfd",
+    "livelock_dir": "/var/run/ganeti/livelocks",
+    "luxid_message_dir": "/var/run/ganeti/luxidmessages",
+    "bdev_cache_dir": "/var/run/ganeti/bdev-cache",
+    "disk_links_dir": "/var/run/ganeti/instance-disks",
+    "uid_pool_dir": "/var/run/ganeti/uid-pool",
+    "crypto_keys_dir": "/var/run/ganeti/crypto",
+    "import_export_dir": "/var/run/ganeti/import-export",
+    "instance_reason_dir": "/var/run/ganeti/instance-reason",
+    "kvm_dir": "/var/run/ganeti/kvm-hypervisor",
+    "fake_dir": "/var/run/ganeti/fake-hypervisor",
+    "chroot_dir": "/var/run/ganeti/chroot-hypervisor",
+    "gluster_storage_dir": "/var/run/ganeti/gluster",
+    "log_dir": "/var/log/ganeti",
+    "log_os_dir": "/var/log/ganeti/os",
+    "log_kvm_dir": "/var/log/ganeti/kvm",
+    "log_es_dir": "/var/log/ganeti/extstorage",
+    "log_commands": "/var/log/ganeti/commands.log",
+    "lock_dir": "/var/lock",
+    "ssconf_lock": "/var/lock/ganeti-ssconf.lock",
+    "restricted_commands_lock": "/var/lock/ganeti-restricted-commands.lock",
+    "conf_dir": "/etc/ganeti",
+    "etc_hosts": "/etc/hosts",
+    "hooks_dir": "/etc/ganeti/hooks",
+    "user_scripts_dir": "/etc/ganeti/scripts",
+    "restricted_commands_dir": "/etc/ganeti/restricted-commands",
+    "file_storage_paths_file": "/etc/ganeti/file-storage-paths",
+    "vnc_password_file": "/etc/ganeti/vnc-cluster-password",
+    "file_storage_dir": "/srv/ganeti/file-storage",
+    "shared_file_storage_dir": "/srv/ganeti/shared-file-storage",
+    "backup_dir": "/var/backups",
+}
+
+
+class Paths:
+    """The well-known paths below ``root`` ("" for the real system)."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str = "") -> None:
+        self.root = root.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"Paths({self.root!r})"
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return self.root + _WELL_KNOWN[name]
+        except KeyError:
+            raise AttributeError(f"no well-known path is called {name!r}") from None
+
+    @property
+    def os_search_path(self) -> list[str]:
+        """Directories with operating system definitions, first match wins."""
+        return [self.root + path for path in _OS_SEARCH_PATH]
+
+    @property
+    def es_search_path(self) -> list[str]:
+        """Directories with external storage providers, first match wins."""
+        return [self.root + path for path in _ES_SEARCH_PATH]
+
+    @property
+    def iallocator_search_path(self) -> list[str]:
+        """Directories with allocators, first match wins."""
+        return [self.root + path for path in _IALLOCATOR_SEARCH_PATH]
+
+    def pid_file(self, daemon: str) -> str:
+        """Return the pid file of a daemon, e.g. of ``ganeti-noded``."""
+        return f"{self.run_dir}/{daemon}.pid"
+
+    def log_file(self, daemon: str) -> str:
+        """Return the log file of a daemon, by the names that operators know."""
+        return f"{self.log_dir}/{_LOG_NAMES.get(daemon, daemon)}.log"
+
+    def ssconf_file(self, key: str) -> str:
+        """Return the file that holds one ssconf key."""
+        return f"{self.data_dir}/ssconf_{key}"
+
+    def job_file(self, job_id: int) -> str:
+        """Return the file of a job in the queue."""
+        return f"{self.queue_dir}/job-{job_id}"
+
+    def archived_job_file(self, job_id: int) -> str:
+        """Return the file of an archived job."""
+        return f"{self.queue_archive_dir}/{job_id // 10000}/job-{job_id}"
+
+    def job_livelock(self, job_id: int, seconds: int) -> str:
+        """Return the lock file of a job process started at that time."""
+        return f"{self.livelock_dir}/job_{job_id:06d}_{seconds}"
+
+    def localize(self, wire_path: str) -> str:
+        """Translate a path from the wire or the configuration to this node's file system.
+
+        Raises:
+            OpPrereqError: the path is not absolute, or leaves the root through "..".
+        """
+        path = wire_path.removeprefix(VIRTUAL_PATH_PREFIX)
+        if not path.startswith("/") or "\0" in path:
+            raise OpPrereqError(f"path {wire_path!r} is not absolute")
+        if ".." in path.split("/"):
+            raise OpPrereqError(f"path {wire_path!r} contains '..'")
+        return self.root + os.path.normpath("/" + path.lstrip("/"))
+
+    def globalize(self, local_path: str) -> str:
+        """Translate a path of this node to the form for the wire and the configuration.
+
+        Raises:
+            OpPrereqError: the path does not lie below this node's root.
+        """
+        path = os.path.normpath(local_path)
+        if not self.root:
+            return path
+        if not path.startswith(self.root + "/"):
+            raise OpPrereqError(f"path {local_path!r} does not lie below {self.root!r}")
+        return path[len(self.root) :]

@@ -1,0 +1,51 @@
+"""Text: natural order, short names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural_sort_key(text: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts ``node2`` before ``node10``."""
+    return [
+        (0, int(part), "") if part[0] in "0123456789" else (1, 0, part)
+        for part in _DIGITS.split(text)
+        if part
+    ]
+
+
+def natural_sorted(texts: Iterable[str]) -> list[str]:
+    """Sort texts in natural order."""
+    return sorted(texts, key=natural_sort_key)
+
+
+def match_name_component(key: str, names: Iterable[str]) -> str | None:
+    """Find the one name meant by a full or short name (``node1`` for ``node1.example.com``).
+
+    Case does not count, unless that is what tells two names apart.
+
+    Raises:
+        OpPrereqError: the short name fits several names (wrong_input); the text lists them.
+    """
+    candidates = list(names)
+    if key in candidates:
+        return key
+    folded = key.lower()
+    matches = [
+        name
+        for name in candidates
+        if name.lower() == folded or name.lower().startswith(folded + ".")
+    ]
+    exact = [name for name in matches if name.startswith(key + ".")]
+    if len(exact) == 1:
+        return exact[0]
+    if len(matches) > 1:
+        raise OpPrereqError(
+            f"the name {key!r} is ambiguous: {', '.join(natural_sorted(matches))}", ErrorCode.INVAL
+        )
+    return matches[0] if matches else None

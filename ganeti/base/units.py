@@ -1,0 +1,62 @@
+"""Sizes: text to MiB and back.
+
+Source: manual page ganeti(7), "Common options": a number with an optional suffix, binary units,
+mebibytes where no suffix is given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from ganeti.base.errors import UnitParseError
+
+_MIB_PER_UNIT: Final = {
+    "": 1,
+    "m": 1,
+    "mb": 1,
+    "mib": 1,
+    "g": 1024,
+    "gb": 1024,
+    "gib": 1024,
+    "t": 1024 * 1024,
+    "tb": 1024 * 1024,
+    "tib": 1024 * 1024,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_GRANULE_MIB: Final = 4  # what LVM rounds to; sizes are multiples of it, as in 3.0
+
+
+def parse_unit(text: str) -> int:
+    """Parse a size such as ``512``, ``1.5g`` or ``2T``; returns MiB, rounded up to 4 MiB.
+
+    Raises:
+        UnitParseError: not a number, or an unknown suffix.
+    """
+    found = _SIZE.fullmatch(str(text))
+    if found is None:
+        raise UnitParseError(f"cannot understand the size {text!r}; use for example 512, 10g or 2t")
+    number, suffix = found.groups()
+    factor = _MIB_PER_UNIT.get(suffix.lower())
+    if factor is None:
+        raise UnitParseError(f"unknown unit {suffix!r} in the size {text!r}; use m, g or t")
+    mib = math.ceil(float(number) * factor)
+    return math.ceil(mib / _GRANULE_MIB) * _GRANULE_MIB
+
+
+def format_unit(mib: float, unit: str = "h") -> str:
+    """Format a size in MiB; ``unit`` is h (human readable), m, g or t.
+
+    In the human readable form the unit's letter is added.
+    """
+    if unit == "m" or (unit == "h" and mib < 1024):
+        value = f"{round(mib)}"
+        letter = "M"
+    elif unit == "g" or (unit == "h" and mib < 1024 * 1024):
+        value = f"{mib / 1024:.1f}"
+        letter = "G"
+    else:
+        value = f"{mib / (1024 * 1024):.1f}"
+        letter = "T"
+    return value + letter if unit == "h" else value

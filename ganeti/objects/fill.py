@@ -1,0 +1,202 @@
+"""Fill in defaults: what an instance, node, NIC or disk really gets, in one place.
+
+Each function lays the values of the smaller thing over those of the greater: table of defaults,
+then cluster, then group, then the thing itself.
+
+Source: design-2.0 "Object parameters"; constants.json, the parameter tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypedDict, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.objects.cluster import DEFAULTS, Cluster
+from ganeti.objects.instance import Instance
+from ganeti.objects.nic import NIC
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.parameters import (
+    BEPARAMS,
+    DISKPARAMS,
+    HVPARAMS,
+    IPOLICY_DEFAULTS,
+    NDPARAMS,
+    NICPARAMS,
+    ParamTable,
+    defaults_of,
+)
+from ganeti.objects.private import PrivateParams
+from ganeti.objects.record import explain_validation
+
+_NO_PARAMS: Final[Mapping[str, object]] = {}
+
+
+class BeParams(TypedDict):
+    """Filled backend parameters; memory in MiB."""
+
+    always_failover: bool
+    auto_balance: bool
+    maxmem: int
+    minmem: int
+    spindle_use: int
+    vcpus: int
+
+
+class NicParams(TypedDict):
+    """Filled parameters of a network interface."""
+
+    link: str
+    mode: str
+    vlan: str
+
+
+class NdParams(TypedDict):
+    """Filled node parameters."""
+
+    cpu_speed: float
+    exclusive_storage: bool
+    oob_program: str
+    ovs: bool
+    ovs_link: str | None
+    ovs_name: str | None
+    spindle_count: int
+    ssh_port: int
+
+
+_Filled = TypeVar("_Filled", BeParams, NicParams, NdParams)
+
+
+def _typed(kind: type[_Filled], params: Mapping[str, object], owner: str) -> _Filled:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as err:
+        place, what = explain_validation(err)
+        raise ConfigurationError(f"{owner}: parameter {place!r}: {what}") from err
+
+
+def _fill(table: ParamTable, *layers: Mapping[str, object]) -> dict[str, object]:
+    filled = defaults_of(table)
+    for layer in layers:
+        filled.update(layer)
+    return filled
+
+
+def fill_beparams(cluster: Cluster, instance: Instance | None = None) -> BeParams:
+    """Fill the backend parameters of an instance (of a new one without own values if None)."""
+    layers = [cluster.beparams.get(DEFAULTS, _NO_PARAMS)]
+    if instance is not None:
+        layers.append(instance.beparams)
+    owner = "cluster" if instance is None else f"instance {instance.name!r}"
+    return _typed(BeParams, _fill(BEPARAMS, *layers), owner)
+
+
+def _os_layers(
+    by_os: Mapping[str, Mapping[str, object]], os_name: str
+) -> list[Mapping[str, object]]:
+    """Return the values for an OS: those of its name without variant, then of the full name."""
+    base = os_name.split("+", 1)[0]
+    names = [base] if base == os_name else [base, os_name]
+    return [by_os[name] for name in names if name in by_os]
+
+
+def fill_hvparams_for(
+    cluster: Cluster, hypervisor: str, os_name: str, own: Mapping[str, object] = _NO_PARAMS
+) -> dict[str, object]:
+    """Fill hypervisor parameters: table, cluster, OS, then the given own values."""
+    layers = [cluster.hvparams.get(hypervisor, _NO_PARAMS)]
+    by_os = {os: params.get(hypervisor, _NO_PARAMS) for os, params in cluster.os_hvp.items()}
+    layers += _os_layers(by_os, os_name)
+    return _fill(HVPARAMS.get(hypervisor, {}), *layers, own)
+
+
+def fill_hvparams(cluster: Cluster, instance: Instance) -> dict[str, object]:
+    """Fill the hypervisor parameters of an instance."""
+    return fill_hvparams_for(cluster, instance.hypervisor, instance.os, instance.hvparams)
+
+
+def cluster_hvparams(cluster: Cluster) -> dict[str, dict[str, object]]:
+    """Return the filled cluster-wide parameters of each enabled hypervisor."""
+    return {
+        str(hypervisor): _fill(
+            HVPARAMS.get(hypervisor, {}), cluster.hvparams.get(hypervisor, _NO_PARAMS)
+        )
+        for hypervisor in cluster.enabled_hypervisors
+    }
+
+
+def fill_osparams(
+    cluster: Cluster, os_name: str, own: Mapping[str, object] = _NO_PARAMS
+) -> dict[str, object]:
+    """Fill the public parameters of an operating system."""
+    return _fill({}, *_os_layers(cluster.osparams, os_name), own)
+
+
+def fill_osparams_all(
+    cluster: Cluster,
+    os_name: str,
+    public: Mapping[str, object],
+    private: PrivateParams,
+    secret: PrivateParams | None = None,
+) -> PrivateParams:
+    """Fill public, private and secret parameters of an operating system together."""
+    by_os = {os: params.reveal() for os, params in cluster.osparams_private_cluster.items()}
+    private_filled = _fill({}, *_os_layers(by_os, os_name), private.reveal())
+    filled = PrivateParams({**fill_osparams(cluster, os_name, public), **private_filled})
+    return filled if secret is None else filled.merged(secret)
+
+
+def fill_nicparams(cluster: Cluster, nic: NIC | Mapping[str, object]) -> NicParams:
+    """Fill the parameters of a network interface, given as a NIC or as its own parameters."""
+    own = nic.nicparams if isinstance(nic, NIC) else nic
+    owner = f"NIC {nic.mac}" if isinstance(nic, NIC) else "NIC"
+    layers = (cluster.nicparams.get(DEFAULTS, _NO_PARAMS), own)
+    return _typed(NicParams, _fill(NICPARAMS, *layers), owner)
+
+
+def fill_group_ndparams(cluster: Cluster, group: NodeGroup) -> NdParams:
+    """Fill the node parameters that a group gives to its nodes."""
+    filled = _fill(NDPARAMS, cluster.ndparams, group.ndparams)
+    return _typed(NdParams, filled, f"node group {group.name!r}")
+
+
+def fill_ndparams(cluster: Cluster, group: NodeGroup, node: Node) -> NdParams:
+    """Fill the parameters of a node."""
+    filled = _fill(NDPARAMS, cluster.ndparams, group.ndparams, node.ndparams)
+    return _typed(NdParams, filled, f"node {node.name!r}")
+
+
+def fill_diskparams(cluster: Cluster, group: NodeGroup, template: str) -> dict[str, object]:
+    """Fill the parameters that a group gives to disks of a template."""
+    return _fill(
+        DISKPARAMS.get(template, {}),
+        cluster.diskparams.get(template, _NO_PARAMS),
+        group.diskparams.get(template, _NO_PARAMS),
+    )
+
+
+def fill_all_diskparams(cluster: Cluster, group: NodeGroup) -> dict[str, dict[str, object]]:
+    """Fill the disk parameters of a group for every template."""
+    return {template: fill_diskparams(cluster, group, template) for template in DISKPARAMS}
+
+
+def fill_ipolicy_over(filled: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Lay a partial instance policy over a full one; only ``std`` is merged key by key."""
+    policy = {**filled, **own}
+    std, own_std = filled.get("std"), own.get("std")
+    if isinstance(std, Mapping) and isinstance(own_std, Mapping):
+        policy["std"] = {**std, **own_std}
+    return policy
+
+
+def fill_cluster_ipolicy(cluster: Cluster) -> dict[str, object]:
+    """Fill the instance policy of the cluster."""
+    return fill_ipolicy_over(IPOLICY_DEFAULTS, cluster.ipolicy)
+
+
+def fill_ipolicy(cluster: Cluster, group: NodeGroup) -> dict[str, object]:
+    """Fill the instance policy of a group."""
+    return fill_ipolicy_over(fill_cluster_ipolicy(cluster), group.ipolicy)

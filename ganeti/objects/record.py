@@ -1,0 +1,114 @@
+"""The common base of configuration objects: values of a fixed shape, from JSON and back.
+
+A record is frozen; `msgspec.structs.replace` makes a changed copy.  Records forget keys that they
+do not declare: who must keep them works on the raw JSON (`ganeti.objects.overlay`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import ClassVar, Final, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.objects.private import PrivateParams
+
+RecordType = TypeVar("RecordType", bound="Record")
+
+_PLACE: Final = re.compile(
+    r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$?\.?(?P<place>.*)`)?$", re.DOTALL
+)
+_ABOUT_FIELD: Final = re.compile(
+    r"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`$"
+)
+
+
+def explain_validation(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Split a validation error into the place of the value and what is wrong with it.
+
+    Returns:
+        Place as a path such as ``nics[0].mac`` or ``hvparams[...]`` for some value of an object
+        ("" for the whole value), and a text such as ``expected str, got int``, ``is missing`` or
+        ``is unknown`` that reads on after it; it begins with ``key:`` when a key is wrong.
+    """
+    match = _PLACE.match(str(error))
+    assert match is not None  # both parts of the pattern may be empty
+    place = match["place"] or ""
+    about_field = _ABOUT_FIELD.match(match["what"])
+    if about_field is not None:
+        inner = f"{place}.{about_field['name']}" if place else about_field["name"]
+        missing = about_field["what"] == "missing required"
+        return inner, "is missing" if missing else "is unknown"
+    what = match["what"].replace("`", "")
+    if match["key"]:
+        return place, f"key: {what[:1].lower()}{what[1:]}"
+    return place, what[:1].lower() + what[1:]
+
+
+def decode_private(kind: type, value: object) -> object:
+    """Let msgspec make `PrivateParams` out of a JSON object."""
+    if kind is PrivateParams and isinstance(value, Mapping):
+        return PrivateParams(value)
+    raise TypeError(f"expected {'object' if kind is PrivateParams else kind.__name__}")
+
+
+def plain(value: object) -> object:
+    """Turn a value built of records, enumerations and containers into plain JSON values."""
+    if isinstance(value, Record):
+        return value.to_wire()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, PrivateParams):
+        return value.reveal()
+    if isinstance(value, Enum):
+        return value.value
+    return value
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that has a JSON form; subclasses only declare fields."""
+
+    LEFT_OUT: ClassVar[Mapping[str, object]] = {}
+    """Fields whose key is not written while they have this value."""
+
+    @classmethod
+    def from_wire(cls: type[RecordType], wire: Mapping[str, object]) -> RecordType:
+        """Make the record from its JSON form; keys that it does not declare are ignored.
+
+        Raises:
+            ConfigurationError: a field is missing or of the wrong type; names object and field.
+        """
+        try:
+            return msgspec.convert(wire, cls, dec_hook=decode_private)
+        except msgspec.ValidationError as err:
+            raise wrong_record(cls, wire, err) from err
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the JSON form, private parameters included as plain values."""
+        left_out = self.LEFT_OUT
+        wire: dict[str, object] = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name in left_out and value == left_out[name]:
+                continue
+            wire[name] = plain(value)
+        return wire
+
+
+def wrong_record(
+    kind: type[Record], wire: object, error: msgspec.ValidationError
+) -> ConfigurationError:
+    """Say which object and field a validation error is about."""
+    name = None
+    if isinstance(wire, Mapping):
+        name = wire.get("name") or wire.get("uuid")
+    place, what = explain_validation(error)
+    subject = f"{kind.__name__} {name!r}" if name else kind.__name__
+    return ConfigurationError(
+        f"{subject}: field {place!r}: {what}" if place else f"{subject}: {what}"
+    )
