@@ -1,0 +1,61 @@
+"""Operations on exports of instances.
+
+Source: opcodes.json.
+"""
+
+from enum import StrEnum
+
+from ganeti.objects.json_value import JsonValue
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt, Params
+
+
+class ExportMode(StrEnum):
+    """Where an export goes."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+
+
+class OpBackupExport(OpCode, frozen=True, kw_only=True):
+    """Write the disks and settings of an instance to a node, or send them to another cluster."""
+
+    SUMMARY_FIELD = "instance_name"
+    RESULT = tuple[bool, list[bool]]
+
+    instance_name: str
+    instance_uuid: NonEmptyStr | None = None
+    compress: str = "none"
+    shutdown_timeout: NonNegativeInt = 120
+    target_node: NonEmptyStr | list[JsonValue]
+    target_node_uuid: NonEmptyStr | None = None
+    shutdown: bool = True
+    remove_instance: bool = False
+    ignore_remove_failures: bool = False
+    mode: ExportMode = ExportMode.LOCAL
+    x509_key_name: list[JsonValue] | None = None
+    destination_x509_ca: NonEmptyStr | None = None
+    zero_free_space: bool = False
+    zeroing_timeout_fixed: int | None = None
+    zeroing_timeout_per_mib: float | None = None
+    long_sleep: bool = False
+
+
+class OpBackupPrepare(OpCode, frozen=True, kw_only=True):
+    """Make ready for an export: keys and certificates for one to another cluster."""
+
+    SUMMARY_FIELD = "instance_name"
+    RESULT = Params | None
+
+    instance_name: str
+    instance_uuid: NonEmptyStr | None = None
+    mode: ExportMode
+
+
+class OpBackupRemove(OpCode, frozen=True, kw_only=True):
+    """Remove the exports of an instance from all nodes."""
+
+    SUMMARY_FIELD = "instance_name"
+
+    instance_name: str
+    instance_uuid: NonEmptyStr | None = None

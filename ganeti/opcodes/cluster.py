@@ -1,0 +1,203 @@
+"""Operations on the cluster itself.
+
+Source: opcodes.json.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from ganeti.objects.cluster import SshKeyType
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.objects.json_value import JsonValue
+from ganeti.objects.private import PrivateParams
+from ganeti.objects.verify_errors import VerifyErrorCode
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.values import (
+    JobIds,
+    NicSettings,
+    NonEmptyStr,
+    NonNegativeInt,
+    Params,
+    PositiveInt,
+)
+
+
+class OptionalCheck(StrEnum):
+    """Checks of a verification that can be skipped."""
+
+    NPLUSONE_MEM = "nplusone_mem"
+
+
+class OsListChange(StrEnum):
+    """What to do with an entry of a list of operating systems."""
+
+    ADD = "add"
+    ATTACH = "attach"
+    DETACH = "detach"
+    REMOVE = "remove"
+
+
+class OpClusterActivateMasterIp(OpCode, frozen=True, kw_only=True):
+    """Bring up the cluster's address on the master node."""
+
+
+class OpClusterConfigQuery(OpCode, frozen=True, kw_only=True):
+    """Answer values of the configuration by name."""
+
+    RESULT = list[JsonValue]
+
+    output_fields: list[NonEmptyStr]
+
+
+class OpClusterDeactivateMasterIp(OpCode, frozen=True, kw_only=True):
+    """Take down the cluster's address on the master node."""
+
+
+class OpClusterDestroy(OpCode, frozen=True, kw_only=True):
+    """Destroy the cluster, which must be empty; the result is the master node's UUID."""
+
+    RESULT = NonEmptyStr
+
+
+class OpClusterPostInit(OpCode, frozen=True, kw_only=True):
+    """Run the hooks of a cluster that was just made."""
+
+    RESULT = bool
+
+
+class OpClusterQuery(OpCode, frozen=True, kw_only=True):
+    """Answer the cluster's settings."""
+
+    RESULT = Params
+
+
+class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):
+    """Send the configuration and all ancillary files to the nodes again."""
+
+
+class OpClusterRename(OpCode, frozen=True, kw_only=True):
+    """Give the cluster another name; the result is the new name."""
+
+    SUMMARY_FIELD = "name"
+    RESULT = NonEmptyStr
+
+    name: NonEmptyStr
+
+
+class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True):
+    """Replace the certificates and SSH keys of the nodes."""
+
+    node_certificates: bool = False
+    renew_ssh_keys: bool = False
+    ssh_key_type: SshKeyType | None = None
+    ssh_key_bits: PositiveInt | None = None
+    verbose: bool = False
+    debug: bool = False
+
+
+class OpClusterRepairDiskSizes(OpCode, frozen=True, kw_only=True):
+    """Compare recorded and real sizes of disks, and correct the record."""
+
+    RESULT = list[tuple[NonEmptyStr, NonNegativeInt, NonEmptyStr, NonNegativeInt]]
+
+    instances: list[NonEmptyStr] = []
+
+
+class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
+    """Change settings of the cluster."""
+
+    RESULT = JobIds | None
+
+    force: bool = False
+    hv_state: Params | None = None
+    disk_state: Params | None = None
+    vg_name: str | None = None
+    enabled_hypervisors: list[Hypervisor] | None = None
+    hvparams: Mapping[str, Params] | None = None
+    beparams: Params | None = None
+    os_hvp: Mapping[str, Params] | None = None
+    osparams: Mapping[str, Params] | None = None
+    osparams_private_cluster: Mapping[str, PrivateParams] | None = None
+    diskparams: Mapping[DiskTemplate, Params] | None = None
+    candidate_pool_size: PositiveInt | None = None
+    max_running_jobs: PositiveInt | None = None
+    max_tracked_jobs: PositiveInt | None = None
+    uid_pool: list[tuple[int, int]] | None = None
+    add_uids: list[tuple[int, int]] | None = None
+    remove_uids: list[tuple[int, int]] | None = None
+    maintain_node_health: bool | None = None
+    prealloc_wipe_disks: bool | None = None
+    nicparams: NicSettings | None = None
+    ndparams: Params | None = None
+    ipolicy: Params | None = None
+    drbd_helper: str | None = None
+    default_iallocator: str | None = None
+    default_iallocator_params: Params | None = None
+    mac_prefix: NonEmptyStr | None = None
+    master_netdev: str | None = None
+    master_netmask: NonNegativeInt | None = None
+    reserved_lvs: list[NonEmptyStr] | None = None
+    hidden_os: list[tuple[OsListChange, NonEmptyStr]] | None = None
+    blacklisted_os: list[tuple[OsListChange, NonEmptyStr]] | None = None
+    use_external_mip_script: bool | None = None
+    enabled_disk_templates: list[DiskTemplate] | None = None
+    modify_etc_hosts: bool | None = None
+    file_storage_dir: str | None = None
+    shared_file_storage_dir: str | None = None
+    gluster_storage_dir: str | None = None
+    install_image: str | None = None
+    instance_communication_network: str | None = None
+    zeroing_image: str | None = None
+    compression_tools: list[NonEmptyStr] | None = None
+    enabled_user_shutdown: bool | None = None
+    enabled_data_collectors: Mapping[str, bool] | None = None
+    data_collector_interval: Mapping[str, int] | None = None
+
+
+class OpClusterVerify(OpCode, frozen=True, kw_only=True):
+    """Submit the jobs that verify the configuration and every group."""
+
+    RESULT = JobIds
+
+    debug_simulate_errors: bool = False
+    error_codes: bool = False
+    skip_checks: frozenset[OptionalCheck] = frozenset()
+    ignore_errors: frozenset[VerifyErrorCode] = frozenset()
+    verbose: bool = False
+    group_name: NonEmptyStr | None = None
+    verify_clutter: bool = False
+
+
+class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True):
+    """Verify that the configuration does not contradict itself."""
+
+    RESULT = bool
+
+    debug_simulate_errors: bool = False
+    error_codes: bool = False
+    ignore_errors: frozenset[VerifyErrorCode] = frozenset()
+    verbose: bool = False
+
+
+class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True):
+    """Submit the jobs that verify the disks of every group."""
+
+    RESULT = JobIds
+
+    group_name: NonEmptyStr | None = None
+
+
+class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True):
+    """Verify the nodes and instances of one group."""
+
+    SUMMARY_FIELD = "group_name"
+    RESULT = bool
+
+    group_name: NonEmptyStr
+    debug_simulate_errors: bool = False
+    error_codes: bool = False
+    skip_checks: frozenset[OptionalCheck] = frozenset()
+    ignore_errors: frozenset[VerifyErrorCode] = frozenset()
+    verbose: bool = False
+    verify_clutter: bool = False

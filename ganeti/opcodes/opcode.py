@@ -1,0 +1,63 @@
+"""The common base of all opcodes.
+
+An opcode is one typed operation.  Its class is the only declaration: field, type, limits and
+default are what is accepted, checked, written and shown.
+
+Source: opcodes.json.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Annotated, ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from ganeti.objects.json_value import JsonValue
+from ganeti.opcodes.values import NonNegativeInt
+
+
+class SubmitPriority(IntEnum):
+    """Priorities that a job can be submitted with; smaller is more urgent."""
+
+    HIGH = -10
+    NORMAL = 0
+    LOW = 10
+
+
+class FinalStatus(StrEnum):
+    """Status of a job that has ended."""
+
+    CANCELED = "canceled"
+    ERROR = "error"
+    SUCCESS = "success"
+
+
+JobReference: TypeAlias = int | Annotated[str, Meta(pattern=r"\A\d+\Z")]
+"""A job id; negative counts back within one submission (-1 is the job before this one)."""
+
+Dependency: TypeAlias = tuple[JobReference, list[FinalStatus]]
+"""A job to wait for and the final statuses that will do; an empty list means success."""
+
+
+class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operation; subclasses declare its parameters."""
+
+    SUMMARY_FIELD: ClassVar[str | None] = None
+    """Parameter whose value is shown behind the name in lists of jobs."""
+    RESULT: ClassVar[object] = None
+    """Type of the result; None if there is none."""
+    WRITTEN_WHEN_UNSET: ClassVar[frozenset[str]] = frozenset({"depends", "comment"})
+    """Parameters written as null when they are unset; all others are left out then."""
+    REQUIRED_BY_LUXID: ClassVar[frozenset[str]] = frozenset({"reason"})
+    """Parameters with a default whose key 3.0's LuxiD still insists on; always written."""
+
+    dry_run: bool | None = None
+    debug_level: NonNegativeInt | None = None
+    priority: SubmitPriority = SubmitPriority.NORMAL
+    depends: list[Dependency] | None = None
+    comment: str | None = None
+    reason: list[JsonValue] | None = []
+    """Who wants this and why: [source, text, nanoseconds since the epoch] for each step."""
+
+
+COMMON_PARAMS = OpCode.__struct_fields__

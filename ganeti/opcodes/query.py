@@ -1,0 +1,55 @@
+"""Queries as jobs.
+
+Source: opcodes.json.
+"""
+
+from typing import TypedDict
+
+from ganeti.objects.json_value import JsonValue
+from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.values import NonEmptyStr
+
+
+class QueryFieldDef(TypedDict):
+    """Description of one field."""
+
+    name: NonEmptyStr
+    title: NonEmptyStr
+    kind: FieldKind
+    doc: NonEmptyStr
+
+
+class QueryFieldsResult(TypedDict):
+    """Descriptions of fields."""
+
+    fields: list[QueryFieldDef]
+
+
+class QueryResult(TypedDict):
+    """Descriptions of fields, and for each thing [status, value] of each field."""
+
+    fields: list[QueryFieldDef]
+    data: list[list[tuple[ResultStatus, JsonValue]]]
+
+
+class OpQuery(OpCode, frozen=True, kw_only=True):
+    """Answer fields of a kind of thing."""
+
+    SUMMARY_FIELD = "what"
+    RESULT = QueryResult
+
+    what: QueryResource
+    use_locking: bool = False
+    fields: list[NonEmptyStr]
+    qfilter: list[JsonValue] | None = None
+
+
+class OpQueryFields(OpCode, frozen=True, kw_only=True):
+    """Answer which fields a kind of thing has."""
+
+    SUMMARY_FIELD = "what"
+    RESULT = QueryFieldsResult
+
+    what: QueryResource
+    fields: list[NonEmptyStr] | None = None

@@ -1,0 +1,84 @@
+"""What nodes tell each other about who is master, and what each of them has.
+
+Answers of the node calls ``master_facts`` and ``jobqueue_list``, which Ganeti 3.0 does not know.
+
+Source: ARCHITECTURE, invariant 9.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import ProtocolError
+
+T = TypeVar("T")
+
+MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")  # in the order they start
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has and believes.
+
+    Attributes:
+        master_name: the master node as it knows it; "" if it does not.
+        cluster_uuid: of its copy of the configuration; "" without one.
+        config_serial: serial number of that copy; 0 without one.
+        last_job_id: the highest job id that it has ever seen.
+        candidates: the master candidates as it knows them.
+        claim_serial: the configuration that it has promised itself to, see `claim_name`; or 0.
+        claim_name: who announced that configuration, in order to become master.
+        daemons: the master's daemons that run here.
+        running_jobs: jobs whose processes live here.
+    """
+
+    master_name: str
+    cluster_uuid: str = ""
+    config_serial: int = 0
+    last_job_id: int = 0
+    candidates: tuple[str, ...] = ()
+    claim_serial: int = 0
+    claim_name: str = ""
+    daemons: tuple[str, ...] = ()
+    running_jobs: tuple[int, ...] = ()
+
+
+class QueueListing(msgspec.Struct, frozen=True, kw_only=True):
+    """The copy of the job queue on a node: a digest of each job's file, and what is archived."""
+
+    jobs: dict[int, str] = {}
+    archived: tuple[int, ...] = ()
+    is_drained: bool = False
+
+
+class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the wish that a master be idle: the jobs that are not done yet.
+
+    ``was_drained``: the queue took no jobs before that either.
+    """
+
+    left: tuple[int, ...] = ()
+    was_drained: bool = False
+
+
+def decode_facts(payload: object) -> NodeFacts:
+    """Read the answer to ``master_facts``; raises ProtocolError."""
+    return _decode(NodeFacts, payload)
+
+
+def decode_listing(payload: object) -> QueueListing:
+    """Read the answer to ``jobqueue_list``; raises ProtocolError."""
+    return _decode(QueueListing, payload)
+
+
+def decode_drain_result(payload: object) -> DrainResult:
+    """Read the answer to ``master_drain``; raises ProtocolError."""
+    return _decode(DrainResult, payload)
+
+
+def _decode(kind: type[T], payload: object) -> T:
+    try:
+        return msgspec.convert(payload, kind, str_keys=True, strict=False)
+    except msgspec.ValidationError as err:
+        raise ProtocolError(f"a node's answer is no {kind.__name__}: {err}") from err

@@ -1,0 +1,133 @@
+"""The declarations of all opcodes, against the tables of the specification."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from fakes.sample_config import load_sample
+
+from ganeti.objects.describe import describe_field
+from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
+from ganeti.opcodes.registry import all_op_ids, op_id_of, opcode_class
+
+GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
+
+
+def own_fields(cls: type[OpCode]) -> list[msgspec.structs.FieldInfo]:
+    return [f for f in msgspec.structs.fields(cls) if f.name not in COMMON_PARAMS]
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    value = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if isinstance(value, enum.Enum):
+        return value.value
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def test_there_are_75_opcodes_with_454_parameters_of_their_own() -> None:
+    assert len(all_op_ids()) == 75
+    assert sum(len(own_fields(opcode_class(op_id))) for op_id in all_op_ids()) == 454
+
+
+@pytest.mark.parametrize("op_id", sorted(GOLDEN))
+def test_parameters_and_defaults_are_as_specified(op_id: str) -> None:
+    cls = opcode_class(op_id)
+    assert op_id_of(cls) == op_id
+    assert GOLDEN[op_id]["summary_field"] == cls.SUMMARY_FIELD
+    declared = [[f.name] if f.required else [f.name, default_of(f)] for f in own_fields(cls)]
+    expected = [[name, *default] for name, _type, *default in GOLDEN[op_id]["params"]]
+    assert declared == expected
+
+
+def test_common_parameters() -> None:
+    assert {f.name: default_of(f) for f in msgspec.structs.fields(OpCode)} == {
+        "dry_run": None,
+        "debug_level": None,
+        "priority": 0,
+        "depends": None,
+        "comment": None,
+        "reason": [],
+    }
+
+
+def test_unset_values_are_left_out_unless_the_specification_writes_null() -> None:
+    # Every parameter whose default is null is left out then, except these.
+    for op_id in all_op_ids():
+        cls = opcode_class(op_id)
+        written = cls.WRITTEN_WHEN_UNSET | cls.REQUIRED_BY_LUXID
+        expected = {"depends", "comment", "reason"}
+        if op_id == "OP_TEST_DUMMY":
+            expected |= {"result", "messages", "fail", "submit_jobs"}
+        assert written == expected
+
+
+# One type of each kind in the specification's type language.
+TYPES = {
+    ("OP_INSTANCE_CREATE", "instance_name"): "str",
+    ("OP_INSTANCE_CREATE", "pnode"): "null|str+",
+    ("OP_INSTANCE_CREATE", "disk_template"): "null|DiskTemplate",
+    ("OP_INSTANCE_CREATE", "disks"): "[IDiskParams]",
+    ("OP_INSTANCE_CREATE", "osparams_secret"): "null|{str: secret(any)}",
+    ("OP_INSTANCE_SET_PARAMS", "nics"): "SetParamsMods<INicParams>",
+    ("OP_CLUSTER_SET_PARAMS", "uid_pool"): "null|[tuple(int, int)]",
+    ("OP_CLUSTER_VERIFY", "skip_checks"): "set[VerifyOptionalChecks]",
+    ("OP_INSTANCE_GROW_DISK", "disk"): "DiskIndex",
+    ("OP_BACKUP_EXPORT", "target_node"): "str+|list",
+    ("OP_TEST_DELAY", "duration"): "float",
+}
+DESCRIBED = {
+    "str": "text",
+    "null|str+": "null or text that is not empty",
+    "null|DiskTemplate": "null or one of blockdev, diskless, drbd, ext, file, gluster, plain,"
+    " rbd, sharedfile",
+    "[IDiskParams]": "list of (object of (text that is not empty or integer) by text)",
+    "null|{str: secret(any)}": "null or object of private values by name",
+    "SetParamsMods<INicParams>": "list of ([action, index or name, object of settings])",
+    "null|[tuple(int, int)]": "null or list of ([integer, integer])",
+    "set[VerifyOptionalChecks]": "list of (one of nplusone_mem)",
+    "DiskIndex": "integer >= 0 <= 15",
+    "str+|list": "text that is not empty or list of (any value)",
+    "float": "number",
+}
+
+
+@pytest.mark.parametrize(("place", "kind"), sorted(TYPES.items()))
+def test_types_say_what_they_expect(place: tuple[str, str], kind: str) -> None:
+    op_id, param = place
+    described = describe_field(opcode_class(op_id), param)
+    assert sorted(described.split(" or ")) == sorted(DESCRIBED[kind].split(" or "))
+
+
+def unions(annotation: Any) -> Iterator[Any]:
+    """Every union inside a type."""
+    if get_origin(annotation) in (Union, UnionType):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from unions(inner)
+
+
+def test_no_union_of_a_limited_type_and_a_tuple() -> None:
+    """Such a union makes msgspec 0.22 read and write memory that is not its own."""
+    for op_id in all_op_ids():
+        for name, annotation in get_type_hints(opcode_class(op_id), include_extras=True).items():
+            for union in unions(annotation):
+                members = get_args(union)
+                limited = [m for m in members if get_origin(m) is Annotated]
+                tuples = [m for m in members if get_origin(m) is tuple]
+                assert not (limited and tuples), (op_id, name)
+
+
+def test_every_opcode_can_be_documented() -> None:
+    for op_id in all_op_ids():
+        cls = opcode_class(op_id)
+        assert cls.__doc__
+        assert cls.__doc__.endswith(".")
+        for name in cls.__struct_fields__:
+            assert "another type" not in describe_field(cls, name)

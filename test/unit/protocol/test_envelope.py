@@ -1,0 +1,127 @@
+"""Tests of ganeti/protocol/envelope.py."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganeti.base.errors import GenericError, JobLost, OpPrereqError, ProtocolError
+from ganeti.protocol.envelope import (
+    RefusedError,
+    Request,
+    RequestError,
+    decode_request,
+    decode_response,
+    decode_response_as,
+    encode_failure,
+    encode_refusal,
+    encode_request,
+    encode_success,
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+
+
+def test_a_luxi_request_looks_like_this() -> None:
+    assert encode_request("ArchiveJob", [12], 3000000) == (
+        b'{"method":"ArchiveJob","args":[12],"version":3000000}'
+    )
+
+
+def test_a_wconfd_request_names_no_version() -> None:
+    assert encode_request("readConfig", []) == b'{"method":"readConfig","args":[]}'
+
+
+def test_answers_look_like_this() -> None:
+    assert encode_success([1, None]) == b'{"success":true,"result":[1,null]}'
+    assert encode_failure(OpPrereqError("no such node", "unknown_entity")) == (
+        b'{"success":false,"result":["OpPrereqError",["no such node","unknown_entity"]]}'
+    )
+    assert encode_refusal("bad") == b'{"success":false,"result":"bad"}'
+    assert encode_failure(RequestError("bad")) == encode_refusal("bad")
+
+
+@given(st.text(max_size=10), st.lists(json_values, max_size=3))
+def test_a_request_comes_back_as_it_was(method: str, args: list[object]) -> None:
+    assert decode_request(encode_request(method, args, 7)) == Request(method, args, 7)
+
+
+@given(json_values)
+def test_a_result_comes_back_as_it_was(result: object) -> None:
+    assert decode_response(encode_success(result)) == result
+
+
+def test_a_failure_comes_back_as_the_same_error() -> None:
+    with pytest.raises(JobLost, match="job 7"):
+        decode_response(encode_failure(JobLost("job 7")))
+
+
+def test_a_refusal_is_told_apart() -> None:
+    with pytest.raises(RefusedError, match="unknown method"):
+        decode_response(encode_refusal("unknown method"))
+
+
+def test_an_error_from_outside_the_tree_has_a_text() -> None:
+    with pytest.raises(GenericError, match="KeyError"):
+        decode_response(encode_failure(KeyError()))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"args":[]}',
+        b'{"method":1,"args":[]}',
+        b'{"method":"x","args":{}}',
+        b'{"method":"x","args":[]',
+        b'{"method":"x","args":[]} trailing',
+        b'{"method":"\xff","args":[]}',
+        b'{"method":"\\ud800","args":[]}',
+        b'{"method":"x","args":[1e999]}',
+        b'{"method":"x","args":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"\x00" * 50,
+    ],
+)
+def test_what_is_no_request_is_refused(message: bytes) -> None:
+    with pytest.raises(RequestError, match="cannot understand the request: inv"):
+        decode_request(message)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_never_more_than_a_request_error(message: bytes) -> None:
+    with contextlib.suppress(RequestError):
+        decode_request(message)
+
+
+def test_missing_arguments_are_none() -> None:
+    assert decode_request(b'{"method":"x"}') == Request("x", [])
+
+
+@pytest.mark.parametrize("message", [b"", b"[]", b"{}", b'{"success":1,"result":2}', b"\xff"])
+def test_what_is_no_response_is_a_protocol_error(message: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_response(message)
+
+
+def test_another_version_is_refused() -> None:
+    answer = b'{"success":true,"result":1,"version":2160000}'
+    assert decode_response(answer, 2160000) == 1
+    assert decode_response(answer) == 1
+    with pytest.raises(ProtocolError, match="speaks version 2160000, this client version 3000000"):
+        decode_response(answer, 3000000)
+
+
+def test_a_result_of_the_wrong_type_is_a_protocol_error() -> None:
+    assert decode_response_as(int, encode_success(5)) == 5
+    with pytest.raises(ProtocolError, match="Expected `int`"):
+        decode_response_as(int, encode_success("5"))

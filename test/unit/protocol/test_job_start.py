@@ -1,0 +1,57 @@
+"""The hand-over dialog, both sides played with bytes."""
+
+import pytest
+
+from ganeti.base.errors import ProtocolError
+from ganeti.protocol.job_start import Assign, Confirm, Dialog, Message, Named, Ready, Side, Stage
+
+SCRIPT: list[tuple[Side, Message]] = [
+    ("process", Ready("/warm", 42)),
+    ("luxid", Assign(7)),
+    ("process", Named("/job_000007_1")),
+    ("luxid", Confirm((None, {"osparams_secret": {"pw": "x"}}), ("n3",))),
+]
+
+
+def talk(count: int) -> dict[Side, Dialog]:
+    """Play the first messages."""
+    sides: dict[Side, Dialog] = {"process": Dialog("process"), "luxid": Dialog("luxid")}
+    for sender, message in SCRIPT[:count]:
+        receiver: Side = "luxid" if sender == "process" else "process"
+        assert sides[receiver].receive(sides[sender].send(message)) == message
+    return sides
+
+
+def test_both_sides_agree_to_the_end() -> None:
+    sides = talk(len(SCRIPT))
+    assert {dialog.stage for dialog in sides.values()} == {Stage.CONFIRMED}
+
+
+@pytest.mark.parametrize("done", range(len(SCRIPT) + 1))
+@pytest.mark.parametrize("wrong", range(len(SCRIPT)))
+def test_whatever_is_out_of_turn_is_refused(done: int, wrong: int) -> None:
+    if wrong == done:
+        return
+    sides = talk(done)
+    sender, message = SCRIPT[wrong]
+    receiver: Side = "luxid" if sender == "process" else "process"
+    data = Dialog(sender)
+    data.stage = list(Stage)[wrong]
+    bytes_sent = data.send(message)
+    with pytest.raises(ProtocolError):
+        sides[receiver].receive(bytes_sent)
+    with pytest.raises(ProtocolError):
+        sides[sender].send(message)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"type":"nonsense"}', b'{"type":"assign"}', b"\xff"]
+)
+def test_nonsense_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        talk(1)["process"].receive(data)
+
+
+def test_secrets_are_not_in_the_way_of_a_message_without_any() -> None:
+    sides = talk(3)
+    assert sides["process"].receive(sides["luxid"].send(Confirm())) == Confirm()

@@ -1,0 +1,70 @@
+"""Values with a form of their own on the node wire."""
+
+import base64
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganeti.base.errors import ProtocolError
+from ganeti.protocol import node_rpc_values as values
+from ganeti.protocol.node_rpc_values import FileDetails
+
+
+@given(st.text())
+def test_text_survives(text: str) -> None:
+    assert values.decompress(values.compress(text)) == text.encode()
+    assert values.decompress(values.compress(text * 600)) == (text * 600).encode()
+
+
+def test_short_text_stays_and_long_text_is_packed() -> None:
+    assert values.compress("x" * 511) == [0, "x" * 511]
+    encoding, data = values.compress("x" * 512)
+    assert encoding == 1
+    assert zlib.decompress(base64.b64decode(str(data))) == b"x" * 512
+
+
+def test_bytes_count_not_characters() -> None:
+    assert values.compress("é" * 256)[0] == 1
+
+
+def test_what_is_not_text_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(ProtocolError, match="not UTF-8"):
+        values.compress(b"\xff")
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [None, [], [0], [2, "x"], [0, 1], [1, "!"], [1, "eA=="], [0, "x", "y"], ["0", "x"]],
+)
+def test_a_wrong_form_is_refused(wire: object) -> None:
+    with pytest.raises(ProtocolError):
+        values.decompress(wire)
+
+
+def test_a_cut_value_is_refused() -> None:
+    packed = base64.b64encode(zlib.compress(b"x" * 5000)[:-6]).decode()
+    with pytest.raises(ProtocolError, match="too early"):
+        values.decompress([1, packed])
+
+
+def test_a_value_that_unpacks_to_too_much_is_refused() -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(values.DECOMPRESSED_BYTES_MAX + 1))).decode()
+    with pytest.raises(ProtocolError, match="over"):
+        values.decompress([1, bomb])
+
+
+DETAILS = FileDetails("/etc/hosts", b"text", 0o644, "root", "adm", 1.5, 2.0)
+
+
+def test_file_details() -> None:
+    wire = values.encode_file_details(DETAILS)
+    assert wire == ["/etc/hosts", [0, "text"], 420, "root", "adm", 1.5, 2.0]
+    assert values.decode_file_details(wire) == DETAILS
+
+
+@pytest.mark.parametrize("wire", [None, ["/x"], ["/x", [0, ""], "0644", "root", "adm", 1, 2]])
+def test_wrong_file_details_are_refused(wire: object) -> None:
+    with pytest.raises(ProtocolError):
+        values.decode_file_details(wire)
