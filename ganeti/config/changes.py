@@ -1,0 +1,264 @@
+"""Changes of the cluster, nodes, groups, networks and filters; tags; whole objects.
+
+Each function works on a transaction, which is checked afterwards; keys are names or UUIDs.
+
+Source: wconfd.json, "methods"; design 2.0, "master candidate flag".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError, TagError
+from ganeti.base.text import natural_sort_key
+from ganeti.config.checks import LAST_DRBD_PORT
+from ganeti.config.index import (
+    CLUSTER,
+    CLUSTER_ID,
+    DISKS,
+    FILTERS,
+    GROUPS,
+    INSTANCES,
+    KINDS,
+    NETWORKS,
+    NODES,
+    WHAT,
+    By,
+    ObjectId,
+)
+from ganeti.config.instances import modify_disk, modify_instance
+from ganeti.config.reservations import IpAction
+from ganeti.config.transaction import SerialAndTime, Transaction
+from ganeti.config.usage import apply_ip_actions, follow_disk, follow_instance, use_ports
+from ganeti.objects.record import Record
+from ganeti.objects.tags import add_tags as tags_with
+from ganeti.protocol.wconfd import ObjectKind
+
+Wire = Mapping[str, object]
+
+TABLE_OF: Final[Mapping[str, str]] = {
+    ObjectKind.CLUSTER: CLUSTER,
+    ObjectKind.NODE: NODES,
+    ObjectKind.NODEGROUP: GROUPS,
+    ObjectKind.INSTANCE: INSTANCES,
+    ObjectKind.DISK: DISKS,
+    ObjectKind.NETWORK: NETWORKS,
+    ObjectKind.FILTER: FILTERS,
+}
+
+
+def table_of(kind: str) -> str:
+    """Return the table of a kind of objects.
+
+    Raises:
+        OpPrereqError: there is no such kind.
+    """
+    table = TABLE_OF.get(kind)
+    if table is None:
+        raise OpPrereqError(
+            f"unknown kind {kind!r}; kinds are {', '.join(ObjectKind)}", ErrorCode.INVAL
+        )
+    return table
+
+
+def identity_of(change: Transaction, kind: str, key: str) -> ObjectId:
+    """Return the identity of an object by kind and key; the cluster needs no key."""
+    table = table_of(kind)
+    return CLUSTER_ID if table == CLUSTER else change.existing(table, key)
+
+
+def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
+    """Add a node, group, network or filter."""
+    uuid = wire.get("uuid")
+    if not isinstance(uuid, str):
+        raise OpPrereqError(f"the new {WHAT[table]} needs a UUID", ErrorCode.INVAL)
+    return change.create((table, uuid), wire)
+
+
+def modify(change: Transaction, table: str, key: str, changes: Wire) -> SerialAndTime:
+    """Replace fields of any object."""
+    if table == INSTANCES:
+        return modify_instance(change, key, changes)
+    if table == DISKS:
+        return modify_disk(change, key, changes)
+    if table == CLUSTER:
+        return change.modify(CLUSTER_ID, changes)
+    if table == GROUPS and changes.get("members"):
+        changes = {name: value for name, value in changes.items() if name != "members"}
+    return change.modify(change.existing(table, key), changes)
+
+
+def modify_many(change: Transaction, changes: Iterable[tuple[str, str, Wire]]) -> SerialAndTime:
+    """Replace fields of several objects; returns serial number and time of the last one."""
+    serial: SerialAndTime = (0, 0.0)
+    for kind, key, fields in changes:
+        serial = modify(change, table_of(kind), key, fields)
+    return serial
+
+
+def delete(change: Transaction, table: str, key: str) -> SerialAndTime:
+    """Remove a node, group, network or filter."""
+    identity = change.existing(table, key)
+    if table == NODES:
+        set_candidate_cert(change, identity[1], None)
+    return change.delete(identity)
+
+
+# Tags.
+
+
+def add_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -> SerialAndTime:
+    """Add tags to an object; those that it has already do not matter.
+
+    Raises:
+        TagError: a tag is not well-formed, or there would be too many.
+    """
+    identity = identity_of(change, kind, key)
+    return change.modify(identity, {"tags": tags_with(_tags_of(change, identity), tags)})
+
+
+def remove_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -> SerialAndTime:
+    """Remove tags from an object; those that it does not have do not matter."""
+    identity = identity_of(change, kind, key)
+    kept = [tag for tag in _tags_of(change, identity) if tag not in tags]
+    return change.modify(identity, {"tags": kept})
+
+
+def _tags_of(change: Transaction, identity: ObjectId) -> list[str]:
+    record = change.record(identity, KINDS[identity[0]])
+    tags: list[str] | None = getattr(record, "tags", None)
+    if tags is None:
+        raise TagError(f"a {WHAT[identity[0]]} has no tags")
+    return tags
+
+
+# Master candidates.
+
+
+def set_candidate_cert(change: Transaction, node_uuid: str, digest: str | None) -> SerialAndTime:
+    """Note the digest of a candidate's certificate; None removes it."""
+    before = {str(uuid): known for uuid, known in change.cluster.candidate_certs.items()}
+    certs = {uuid: known for uuid, known in before.items() if uuid != node_uuid}
+    if digest is not None:
+        certs[change.existing(NODES, node_uuid)[1]] = digest
+    if certs == before:
+        return change.serial_of(CLUSTER_ID)
+    return change.modify(CLUSTER_ID, {"candidate_certs": certs})
+
+
+def maintain_candidate_pool(
+    change: Transaction, node_uuids: Iterable[str], exempt: Collection[str]
+) -> dict[str, list[str]]:
+    """Promote or demote nodes until there are as many candidates as the cluster wants.
+
+    The master stays a candidate; nodes in `exempt` are left as they are.  Candidates are chosen in
+    natural order of their names, and the last ones are the first to go.
+
+    Returns:
+        UUIDs of the nodes "promoted" and "demoted".
+    """
+    cluster = change.cluster
+    nodes = [node for uuid in node_uuids if (node := change.node(uuid)) is not None]
+    nodes.sort(key=lambda node: natural_sort_key(node.name))
+    current = [node for node in nodes if node.master_candidate]
+    missing = cluster.candidate_pool_size - len(current)
+    promoted = [
+        str(node.uuid)
+        for node in nodes
+        if not node.master_candidate
+        and node.master_capable
+        and not (node.offline or node.drained)
+        and node.uuid not in exempt
+    ][: max(0, missing)]
+    demotable = [
+        str(node.uuid)
+        for node in reversed(current)
+        if node.uuid != cluster.master_node and node.uuid not in exempt
+    ]
+    demoted = demotable[: max(0, -missing)]
+    for uuid in promoted:
+        change.modify((NODES, uuid), {"master_candidate": True})
+    for uuid in demoted:
+        change.modify((NODES, uuid), {"master_candidate": False})
+        set_candidate_cert(change, uuid, None)
+    return {"promoted": promoted, "demoted": demoted}
+
+
+# Whole objects, as clients of Ganeti 3.0 send them.
+
+
+def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
+    """Put a whole object in the place of the stored one.
+
+    Raises:
+        ConfigurationError: it does not exist, or was changed since the client read it.
+    """
+    uuid = wire.get("uuid")
+    if table == CLUSTER:
+        identity = CLUSTER_ID
+    elif isinstance(uuid, str) and change.stored((table, uuid)) is not None:
+        identity = (table, uuid)
+    else:
+        raise ConfigurationError(f"Unknown {WHAT[table]} {uuid!r}")
+    serial = change.serial_of(identity)[0]
+    if wire.get("serial_no") != serial:
+        raise ConfigurationError(
+            f"Configuration object {WHAT[table]} {change.name_of(identity)} was updated since it"
+            f" was read: its serial number is {serial}, not {wire.get('serial_no')}"
+        )
+    instance = change.instance(identity[1]) if table == INSTANCES else None
+    disk = change.disk(identity[1]) if table == DISKS else None
+    _lay_over(change, identity, wire, KINDS[table])
+    if table == INSTANCES:
+        follow_instance(change, identity[1], instance)
+    elif table == DISKS:
+        follow_disk(change, identity[1], disk)
+    return change.serial_of(identity)
+
+
+def _lay_over(change: Transaction, identity: ObjectId, wire: Wire, kind: type[Record]) -> None:
+    changes = {
+        name: value
+        for name, value in wire.items()
+        if name not in ("uuid", "serial_no", "ctime", "mtime")
+    }
+    for name in kind.LEFT_OUT:
+        changes.setdefault(name, None)
+    if identity[0] == GROUPS:
+        changes["members"] = []
+    before = change.serial_of(identity)
+    change.modify(identity, changes)
+    if change.serial_of(identity) == before:
+        change.touch(identity)  # 3.0 counts every update
+
+
+def commit_ip_release(change: Transaction, network: str, address: str) -> None:
+    """Mark an address as free in the map of its network."""
+    _, uuid = change.existing(NETWORKS, network)
+    apply_ip_actions(change, [(IpAction.RELEASE, address, uuid)])
+
+
+def prepare_destruction(change: Transaction) -> None:
+    """Leave the cluster without a master node."""
+    change.modify(CLUSTER_ID, {"master_node": ""})
+
+
+def allocate_port(change: Transaction, reserved: Collection[int]) -> int:
+    """Take a port out of the pool, or the next above the highest one used.
+
+    Raises:
+        ConfigurationError: all ports are taken.
+    """
+    cluster = change.cluster
+    for port in sorted(cluster.tcpudp_port_pool):
+        if port not in reserved:
+            use_ports(change, [port])
+            return port
+    port = cluster.highest_used_port + 1
+    while port in reserved or change.find(By.PORT, port):
+        port += 1
+    if port > LAST_DRBD_PORT:
+        raise ConfigurationError(f"The highest used port is greater than {LAST_DRBD_PORT}")
+    use_ports(change, [port])
+    return port

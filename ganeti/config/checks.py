@@ -1,0 +1,331 @@
+"""What is wrong with a configuration, object by object.
+
+`problems_of` says what is wrong with one object as things stand; it looks only at the object and
+at what its index entries lead to.  So a change need check only what it touched, and the whole
+configuration is checked by going through all objects (`cluster_problems` adds what concerns none
+of them).  Each problem is a sentence that names the object.
+
+Source: config.json; ARCHITECTURE, invariant 8; wconfd.json, "verifyConfig".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from ganeti.base.errors import AddressPoolError, ConfigurationError, TagError
+from ganeti.config import parameter_checks
+from ganeti.config.address_pool import AddressPool
+from ganeti.config.index import (
+    CLUSTER,
+    DISKS,
+    GROUPS,
+    INSTANCES,
+    KINDS,
+    NETWORKS,
+    NODES,
+    UNIQUE,
+    WHAT,
+    By,
+    ObjectId,
+    entries_of,
+)
+from ganeti.config.views import View
+from ganeti.objects.cluster import DEFAULTS, Cluster
+from ganeti.objects.disk import Disk
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.instance import Instance
+from ganeti.objects.network import Network
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.record import Record
+from ganeti.objects.tags import add_tags
+
+FIRST_DRBD_PORT: Final = 11000  # constants.json, "daemons_and_ports"
+LAST_DRBD_PORT: Final = 14999
+_MAC: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
+_MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}", re.IGNORECASE)
+
+
+def problems_of(view: View, identity: ObjectId) -> list[str]:
+    """Return what is wrong with an object; nothing when there is no such object."""
+    table, uuid = identity
+    kind = KINDS[table]
+    try:
+        record = view.record(identity, kind)
+    except ConfigurationError as err:
+        return [err.message]
+    if record is None:
+        return []
+    name = getattr(record, "name", None) or getattr(record, "cluster_name", None) or uuid
+    what = f"{WHAT[table]} {name!r}{_owner(view, identity)}"
+    found = list(_general(view, identity, record))
+    if table in _CHECKS and not getattr(record, "forthcoming", False):
+        found += _CHECKS[table](view, record)
+    return [f"{what}: {problem}" for problem in found]
+
+
+def _owner(view: View, identity: ObjectId) -> str:
+    """Say whose a disk is: few people know them by their UUIDs."""
+    owners = view.find(By.DISK_OWNER, identity[1]) if identity[0] == DISKS else ()
+    return "".join(f" of instance {view.name_of(owner)!r}" for owner in owners)
+
+
+def cluster_problems(view: View, tables: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Return what is wrong with the configuration as a whole."""
+    found: list[str] = []
+    if not tables[GROUPS]:
+        found.append("there is no node group")
+    candidates = view.find(By.CANDIDATE, "")
+    possible = sum(1 for uuid in tables[NODES] if _may_be_candidate(view, uuid))
+    wanted = min(view.cluster.candidate_pool_size, possible)
+    if len(candidates) < wanted:
+        found.append(f"too few master candidates: {len(candidates)}, wanted are {wanted}")
+    for uuid in tables[NETWORKS]:
+        network = view.network(uuid)
+        assert network is not None
+        found += [f"network {network.name!r}: {text}" for text in _unused_addresses(view, network)]
+    return found
+
+
+def _unused_addresses(view: View, network: Network) -> Iterator[str]:
+    """Addresses that nobody has although they are marked; they come and go while jobs run."""
+    try:
+        pool = AddressPool(network)
+    except AddressPoolError:
+        return  # reported with the network
+    for address in pool.reserved_addresses():
+        if not view.find(By.IP, (network.uuid, address)):
+            yield f"address {address} is marked as used by an instance, but none has it"
+
+
+def _may_be_candidate(view: View, uuid: str) -> bool:
+    node = view.node(uuid)
+    assert node is not None
+    return node.master_capable and not node.offline and not node.drained
+
+
+def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
+    """Check what holds for all objects: identity, uniqueness, tags."""
+    table, uuid = identity
+    own = getattr(record, "uuid", "")
+    if table != CLUSTER and own != uuid:
+        yield f"its key {uuid} differs from its UUID {own}"
+    for what, key in sorted(entries_of(identity, record), key=str):
+        if what not in UNIQUE:
+            continue
+        others = [other for other in view.find(what, key) if other != identity]
+        if others:
+            shown = key[1] if isinstance(key, tuple) else key
+            names = ", ".join(f"{WHAT[i[0]]} {view.name_of(i)}".rstrip() for i in others)
+            yield f"{what.value} {shown} is used by {names} as well"
+    try:
+        add_tags((), getattr(record, "tags", ()))
+    except TagError as err:
+        yield err.message
+
+
+def _cluster(view: View, cluster: Cluster) -> Iterator[str]:
+    if cluster.master_node:
+        master = view.node(cluster.master_node)
+        if master is None:
+            yield f"the master node {cluster.master_node} does not exist"
+    if not cluster.enabled_hypervisors:
+        yield "no hypervisor is enabled"
+    if not cluster.enabled_disk_templates:
+        yield "no disk template is enabled"
+    if not _MAC_PREFIX.fullmatch(cluster.mac_prefix):
+        yield f"{cluster.mac_prefix!r} is not a MAC prefix"
+    yield from parameter_checks.cluster_params(cluster)
+    yield from _ports(view, cluster)
+    for uuid in cluster.candidate_certs:
+        if view.node(uuid) is None:
+            yield f"candidate_certs names node {uuid}, which does not exist"
+
+
+def _ports(view: View, cluster: Cluster) -> Iterator[str]:
+    seen: set[int] = set()
+    for port in cluster.tcpudp_port_pool:
+        if port in seen:
+            yield f"port {port} is in the pool of free ports twice"
+        seen.add(port)
+        if port > cluster.highest_used_port:
+            yield f"free port {port} is above the highest port used, {cluster.highest_used_port}"
+        for user in view.find(By.PORT, port):
+            yield f"free port {port} is used by {WHAT[user[0]]} {view.name_of(user)}"
+    if cluster.highest_used_port > LAST_DRBD_PORT:
+        yield f"the highest port used, {cluster.highest_used_port}, is above {LAST_DRBD_PORT}"
+
+
+def _node(view: View, node: Node) -> Iterator[str]:
+    roles = {
+        "master_candidate": node.master_candidate,
+        "offline": node.offline,
+        "drained": node.drained,
+    }
+    held = [name for name, value in roles.items() if value]
+    if len(held) > 1:
+        yield f"cannot be {' and '.join(held)} at once"
+    if node.master_candidate and not node.master_capable:
+        yield "is a master candidate but not master-capable"
+    if view.cluster.master_node == node.uuid:
+        if node.offline or node.drained:
+            yield "is the master and cannot be offline or drained"
+        if not node.master_candidate:
+            yield "is the master and must be a master candidate"
+    if view.group(node.group) is None:
+        yield f"its group {node.group} does not exist"
+    if not node.vm_capable and view.find(By.PRIMARY, node.uuid):
+        yield "is not vm-capable but has instances"
+    for what in ("primary_ip", "secondary_ip"):
+        yield from parameter_checks.address(what, getattr(node, what))
+    yield from parameter_checks.ndparams(node.ndparams)
+
+
+def _group(view: View, group: NodeGroup) -> Iterator[str]:
+    for network in group.networks:
+        if view.network(network) is None:
+            yield f"is connected to network {network}, which does not exist"
+    for params in group.networks.values():
+        yield from parameter_checks.nicparams(params)
+    yield from parameter_checks.ndparams(group.ndparams)
+    yield from parameter_checks.diskparams(group.diskparams)
+    yield from parameter_checks.ipolicy(group.ipolicy, complete=False)
+
+
+def _instance(view: View, instance: Instance) -> Iterator[str]:
+    if view.node(instance.primary_node) is None:
+        yield f"its primary node {instance.primary_node} does not exist"
+    yield from parameter_checks.hvparams(instance.hypervisor, instance.hvparams)
+    defaults = view.cluster.beparams.get(DEFAULTS, {})
+    yield from parameter_checks.beparams(instance.beparams, defaults)
+    if len(set(instance.disks)) != len(instance.disks):
+        yield "has a disk twice"
+    for uuid in instance.disks:
+        if view.disk(uuid) is None:
+            yield f"its disk {uuid} does not exist"
+    yield from _nics(view, instance)
+
+
+def _nics(view: View, instance: Instance) -> Iterator[str]:
+    seen: set[tuple[str, object]] = set()
+    for index, nic in enumerate(instance.nics):
+        if not _MAC.fullmatch(nic.mac):
+            yield f"NIC {index} has the malformed MAC address {nic.mac!r}"
+        if nic.ip is not None:
+            yield from parameter_checks.address(f"NIC {index}: IP address", nic.ip)
+        own: list[tuple[str, object]] = [("MAC address", nic.mac.lower()), ("UUID", nic.uuid)]
+        if nic.ip is not None:
+            place = nic.network or nic.nicparams.get("link")
+            own.append(("IP address", (place, nic.ip)))
+        for what, value in own:
+            if (what, value) in seen:
+                shown = value[1] if isinstance(value, tuple) else value
+                yield f"{what} {shown} is used by two of its NICs"
+            seen.add((what, value))
+        yield from parameter_checks.nicparams(nic.nicparams)
+        if nic.network is None:
+            yield from _default_link(view, instance, index)
+            continue
+        network = view.network(nic.network)
+        if network is None:
+            yield f"NIC {index} is in network {nic.network}, which does not exist"
+        elif nic.ip is not None:
+            yield from _address(network, index, nic.ip)
+
+
+def _default_link(view: View, instance: Instance, index: int) -> Iterator[str]:
+    """Look for the NIC's address where the cluster's default link is meant, named or not."""
+    nic = instance.nics[index]
+    default = view.cluster.nicparams.get(DEFAULTS, {}).get("link", "")
+    link = nic.nicparams.get("link")
+    if nic.ip is None or link not in (None, default):
+        return
+    other_spelling = default if link is None else ""
+    for identity in view.find(By.IP, (other_spelling, nic.ip)):
+        if identity[1] != instance.uuid:
+            yield f"IP address {nic.ip} is used by instance {view.name_of(identity)} as well"
+
+
+def _address(network: Network, index: int, address: str) -> Iterator[str]:
+    try:
+        pool = AddressPool(network)
+        if pool.contains(address) and not pool.is_reserved(address):
+            yield f"address {address} of NIC {index} is not reserved in network {network.name}"
+    except AddressPoolError:
+        return  # reported with the network
+
+
+def _disk(view: View, disk: Disk) -> Iterator[str]:
+    for node in disk.nodes:
+        if view.node(node) is None:
+            yield f"is on node {node}, which does not exist"
+    if disk.size < 0:
+        yield f"has the size {disk.size}"
+    yield from _device(view, disk)
+
+
+def _device(view: View, disk: Disk) -> Iterator[str]:
+    shape = _LOGICAL_IDS.get(disk.dev_type)
+    if shape is None:
+        yield f"has the unknown type {disk.dev_type!r}"
+        return
+    fits = len(disk.logical_id) == len(shape) and all(
+        isinstance(value, kind) for value, kind in zip(disk.logical_id, shape, strict=True)
+    )
+    if not fits:
+        yield f"its logical_id does not fit the type {disk.dev_type}"
+    if fits and disk.dev_type == DiskTemplate.DRBD:
+        yield from _drbd(view, disk)
+    if disk.dev_type == DiskTemplate.DRBD and len(disk.children) not in (0, 2):
+        yield f"has {len(disk.children)} children, DRBD needs data and metadata"
+    for child in disk.children:
+        yield from _device(view, child)
+
+
+def _drbd(view: View, disk: Disk) -> Iterator[str]:
+    node_a, node_b, _, minor_a, minor_b, _ = disk.logical_id
+    if node_a == node_b:
+        yield f"both sides are on node {node_a}"
+    for node, minor in ((node_a, minor_a), (node_b, minor_b)):
+        if isinstance(node, str) and node not in disk.nodes and view.node(node) is None:
+            yield f"is on node {node}, which does not exist"
+        if isinstance(minor, int) and minor < 0:
+            yield f"has the minor {minor}"
+
+
+_LOGICAL_IDS: Final[Mapping[str, tuple[type | tuple[type, ...], ...]]] = {
+    DiskTemplate.PLAIN: (str, str),
+    DiskTemplate.DRBD: (str, str, (int, type(None)), int, int, str),
+    DiskTemplate.FILE: (str, str),
+    DiskTemplate.SHAREDFILE: (str, str),
+    DiskTemplate.GLUSTER: (str, str),
+    DiskTemplate.BLOCKDEV: (str, str),
+    DiskTemplate.RBD: (str, str),
+    DiskTemplate.EXT: (str, str),
+}
+
+
+def _network(_view: View, network: Network) -> Iterator[str]:
+    try:
+        pool = AddressPool(network)
+    except AddressPoolError as err:
+        yield err.message
+    else:
+        if network.gateway and not pool.contains(network.gateway):
+            yield f"its gateway {network.gateway} does not lie in {network.network}"
+        elif network.gateway and not pool.is_external(network.gateway):
+            yield f"its gateway {network.gateway} is not kept away from instances"
+    if network.mac_prefix is not None and not _MAC_PREFIX.fullmatch(network.mac_prefix):
+        yield f"{network.mac_prefix!r} is not a MAC prefix"
+
+
+_CHECKS: Final[Mapping[str, Callable[[View, Any], Iterator[str]]]] = {
+    CLUSTER: _cluster,
+    NODES: _node,
+    GROUPS: _group,
+    INSTANCES: _instance,
+    NETWORKS: _network,
+    DISKS: _disk,
+}

@@ -1,0 +1,398 @@
+"""Names and numbers that jobs hold until they stand in the configuration.
+
+Everything is owned by a client, and freed when it is committed, dropped or its owner dies.  Only
+DRBD minors taken through the old call have no owner, as in Ganeti 3.0: they are freed by disk.
+
+A reservation looks at the configuration as the next change will find it, so that nothing is given
+out twice, and asking again for what one holds already is fine.
+
+Source: wconfd.json, "files" and the reservation methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from ganeti.base.errors import AddressPoolError, ErrorCode, OpPrereqError, ReservationError
+from ganeti.config.address_pool import AddressPool
+from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT
+from ganeti.config.index import DISKS, NODES, By
+from ganeti.config.views import View
+from ganeti.protocol.wconfd import ClientId
+
+SECRET_BYTES: Final = 20  # constants.json, DRBD_SECRET_LENGTH
+TRIES_MAX: Final = 64  # of 16 million addresses of a prefix, one in four million may be taken
+
+Draw = Callable[[int], bytes]  # random bytes, by count
+
+
+class Kind(StrEnum):
+    """Kinds of texts that can be reserved."""
+
+    MAC = "mac"
+    SECRET = "secret"  # noqa: S105 - a word, not a secret
+    LV = "lv"
+    ID = "id"
+
+
+class IpAction(StrEnum):
+    """What a client wants done with an address once it commits."""
+
+    RESERVE = "reserve"
+    RELEASE = "release"
+
+
+class Reservations:
+    """All temporary reservations."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Kind, dict[str, ClientId]] = {kind: {} for kind in Kind}
+        self.ips: dict[ClientId, dict[tuple[str, str], IpAction]] = {}  # (network, address)
+        self.minors: dict[str, dict[int, str]] = {}  # node -> minor -> disk
+        self.minor_owners: dict[str, ClientId] = {}  # disk -> owner
+        self.ports: dict[int, ClientId] = {}
+        self.dropped_ports: set[int] = set()  # to go back to the pool with the next change
+        self.amounts: dict[ClientId, dict[str, tuple[int, int]]] = {}  # node -> memory, disk (MiB)
+
+    def owners(self) -> set[ClientId]:
+        """Return everybody who has something reserved."""
+        found = {owner for texts in self.texts.values() for owner in texts.values()}
+        found.update(self.ips, self.amounts)
+        found.update(self.minor_owners.values(), self.ports.values())
+        return found
+
+    # Texts: MAC addresses, DRBD secrets, logical volumes, identifiers.
+
+    def _take(self, kind: Kind, client: ClientId, text: str, users: Iterable[object]) -> None:
+        holder = self.texts[kind].get(text)
+        if holder == client:
+            return
+        if holder is not None:
+            raise ReservationError(f"{kind} {text!r} is reserved by {holder}")
+        if any(True for _ in users):
+            raise ReservationError(f"{kind} {text!r} is in use")
+        self.texts[kind][text] = client
+
+    def reserve_mac(self, view: View, client: ClientId, mac: str) -> None:
+        """Reserve a MAC address.
+
+        Raises:
+            ReservationError: it is used or reserved.
+        """
+        mac = mac.lower()
+        self._take(Kind.MAC, client, mac, view.find(By.MAC, mac))
+
+    def generate_mac(self, view: View, client: ClientId, network: str | None, draw: Draw) -> str:
+        """Reserve a random MAC address with the prefix of the network, else of the cluster.
+
+        Raises:
+            ReservationError: none was found.
+            OpPrereqError: no such network.
+        """
+        prefix = view.cluster.mac_prefix
+        if network is not None:
+            found = view.network(network)
+            if found is None:
+                raise OpPrereqError(f"network {network!r} not found", ErrorCode.NOENT)
+            prefix = found.mac_prefix or prefix
+        for _ in range(TRIES_MAX):
+            mac = ":".join([prefix.lower(), *(f"{octet:02x}" for octet in draw(3))])
+            if mac not in self.texts[Kind.MAC] and not view.find(By.MAC, mac):
+                self.texts[Kind.MAC][mac] = client
+                return mac
+        raise ReservationError(f"found no free MAC address with prefix {prefix}")
+
+    def generate_secret(self, view: View, client: ClientId, draw: Draw) -> str:
+        """Reserve a random DRBD secret.
+
+        Raises:
+            ReservationError: chance gave none that is free.
+        """
+        for _ in range(TRIES_MAX):
+            secret = draw(SECRET_BYTES).hex()
+            if secret not in self.texts[Kind.SECRET] and not view.find(By.SECRET, secret):
+                self.texts[Kind.SECRET][secret] = client
+                return secret
+        raise ReservationError("found no DRBD secret that is not in use")
+
+    def reserve_lv(self, view: View, client: ClientId, volume: str) -> None:
+        """Reserve the name of a logical volume, "group/volume".
+
+        Raises:
+            ReservationError: it is used or reserved.
+        """
+        self._take(Kind.LV, client, volume, view.find(By.LV, volume))
+
+    def reserve_id(self, view: View, client: ClientId, uuid: str) -> bool:
+        """Reserve an identifier; False when it is taken."""
+        if uuid in self.texts[Kind.ID] or view.find(By.UUID, uuid):
+            return False
+        self.texts[Kind.ID][uuid] = client
+        return True
+
+    # Addresses in networks.
+
+    def _pool(self, view: View, network: str) -> AddressPool:
+        found = view.network(network)
+        if found is None:
+            raise OpPrereqError(f"network {network!r} not found", ErrorCode.NOENT)
+        return AddressPool(found)
+
+    def _ip_holder(self, network: str, address: str) -> ClientId | None:
+        for client, actions in self.ips.items():
+            if actions.get((network, address)) is IpAction.RESERVE:
+                return client
+        return None
+
+    def reserve_ip(
+        self, view: View, client: ClientId, network: str, address: str, *, check_external: bool
+    ) -> None:
+        """Reserve an address in a network.
+
+        Raises:
+            ReservationError: it is used, reserved, kept away from instances, or outside.
+        """
+        try:
+            pool = self._pool(view, network)
+            used, external = pool.is_reserved(address), pool.is_external(address)
+        except AddressPoolError as err:
+            raise ReservationError(err.message) from err
+        mine = self.ips.get(client, {})
+        if mine.get((network, address)) is IpAction.RELEASE:
+            del mine[network, address]
+            return
+        holder = self._ip_holder(network, address)
+        if holder == client:
+            return
+        if holder is not None:
+            raise ReservationError(f"address {address} is reserved by {holder}")
+        if used:
+            raise ReservationError(f"address {address} is already in use in network {pool.name}")
+        if check_external and external:
+            raise ReservationError(
+                f"address {address} is externally reserved in network {pool.name}"
+            )
+        self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
+
+    def release_ip(self, view: View, client: ClientId, network: str, address: str) -> None:
+        """Release an address once the client commits; its own reservation is dropped at once.
+
+        Raises:
+            ReservationError: the address is not in the network.
+        """
+        try:
+            self._pool(view, network).index_of(address)
+        except AddressPoolError as err:
+            raise ReservationError(err.message) from err
+        mine = self.ips.setdefault(client, {})
+        if mine.get((network, address)) is IpAction.RESERVE:
+            del mine[network, address]
+        else:
+            mine[network, address] = IpAction.RELEASE
+        if not mine:
+            del self.ips[client]
+
+    def generate_ip(self, view: View, client: ClientId, network: str) -> str:
+        """Reserve the lowest free address of a network.
+
+        Raises:
+            ReservationError: there is none.
+        """
+        taken = frozenset(
+            address
+            for actions in self.ips.values()
+            for (net, address), action in actions.items()
+            if net == network and action is IpAction.RESERVE
+        )
+        try:
+            address = self._pool(view, network).first_free(taken)
+        except AddressPoolError as err:
+            raise ReservationError(err.message) from err
+        self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
+        return address
+
+    def ip_actions(self, client: ClientId) -> list[tuple[IpAction, str, str]]:
+        """Return what a client wants done: (action, address, network)."""
+        return [
+            (action, address, network)
+            for (network, address), action in self.ips.get(client, {}).items()
+        ]
+
+    # DRBD minors.
+
+    def allocate_minors(
+        self, view: View, disk: str, nodes: Iterable[str], owner: ClientId | None
+    ) -> list[int]:
+        """Reserve the lowest free minor on each node for a disk; one per node, in order.
+
+        Raises:
+            ReservationError: a node is named twice.
+            OpPrereqError: no such node.
+        """
+        wanted = list(nodes)
+        if len(set(wanted)) != len(wanted):
+            raise ReservationError(f"a node is named twice for disk {disk}")
+        for node in wanted:
+            if view.stored((NODES, node)) is None:
+                raise OpPrereqError(f"node {node!r} not found", ErrorCode.NOENT)
+        found = [self._minor(view, node, disk) for node in wanted]
+        for node, minor in zip(wanted, found, strict=True):
+            self.minors.setdefault(node, {})[minor] = disk
+        if owner is not None:
+            self.minor_owners[disk] = owner
+        return found
+
+    def _minor(self, view: View, node: str, disk: str) -> int:
+        reserved = self.minors.get(node, {})
+        for minor, holder in reserved.items():
+            if holder == disk:
+                return minor
+        minor = 0
+        while minor in reserved or view.find(By.MINOR, (node, minor)):
+            minor += 1
+        return minor
+
+    def release_minors(self, disk: str) -> None:
+        """Free the minors reserved for a disk."""
+        self.minor_owners.pop(disk, None)
+        for node, minors in list(self.minors.items()):
+            kept = {minor: holder for minor, holder in minors.items() if holder != disk}
+            if kept:
+                self.minors[node] = kept
+            else:
+                del self.minors[node]
+
+    # Ports.
+
+    def allocate_port(self, view: View, client: ClientId) -> int:
+        """Reserve a port: a free one of the pool, else the next above the highest one used.
+
+        Raises:
+            ReservationError: all ports are taken.
+        """
+        cluster = view.cluster
+        for port in sorted(cluster.tcpudp_port_pool):
+            if port not in self.ports and not view.find(By.PORT, port):
+                self.ports[port] = client
+                return port
+        port = max(cluster.highest_used_port + 1, FIRST_DRBD_PORT)
+        while port in self.ports or view.find(By.PORT, port):
+            port += 1
+        if port > LAST_DRBD_PORT:
+            raise ReservationError(f"the highest port used is {LAST_DRBD_PORT}, no port is free")
+        self.ports[port] = client
+        return port
+
+    def release_port(self, client: ClientId, port: int) -> None:
+        """Give a reserved port back."""
+        if self.ports.get(port) == client:
+            del self.ports[port]
+            self.dropped_ports.add(port)
+
+    # Memory and disk space of nodes.
+
+    def reserve_amounts(
+        self,
+        client: ClientId,
+        wanted: Mapping[str, tuple[int, int]],
+        free: Mapping[str, tuple[int | None, int | None]],
+    ) -> None:
+        """Reserve memory and disk space (MiB) on nodes, instead of what the client had.
+
+        Args:
+            free: what the nodes report as free now, None where that does not matter; others'
+                reservations are taken off it.
+
+        Raises:
+            ReservationError: a node has not enough left.
+        """
+        taken = self.reserved_amounts(but=client)
+        for node, amounts in wanted.items():
+            limits = free.get(node, (None, None))
+            others = taken.get(node, (0, 0))
+            for what, amount, limit, other in zip(
+                ("memory", "disk space"), amounts, limits, others, strict=True
+            ):
+                if limit is not None and amount + other > limit:
+                    raise ReservationError(
+                        f"node {node} has {limit} MiB of {what} free, of which {other} MiB are"
+                        f" reserved by other jobs; {amount} MiB are needed"
+                    )
+        if wanted:
+            self.amounts[client] = dict(wanted)
+        else:
+            self.amounts.pop(client, None)
+
+    def reserved_amounts(self, but: ClientId | None = None) -> dict[str, tuple[int, int]]:
+        """Return what is reserved per node: (memory, disk space) in MiB."""
+        total: dict[str, tuple[int, int]] = {}
+        for client, nodes in self.amounts.items():
+            if client == but:
+                continue
+            for node, (memory, disk) in nodes.items():
+                before = total.get(node, (0, 0))
+                total[node] = (before[0] + memory, before[1] + disk)
+        return total
+
+    # Dropping.
+
+    def drop_texts_and_ips(self, client: ClientId) -> None:
+        """Drop MAC addresses, secrets, logical volumes and addresses of a client."""
+        for texts in self.texts.values():
+            for text in [text for text, owner in texts.items() if owner == client]:
+                del texts[text]
+        self.ips.pop(client, None)
+
+    def remove_owner(self, client: ClientId) -> None:
+        """Drop everything of a client."""
+        self.drop_texts_and_ips(client)
+        self.amounts.pop(client, None)
+        for disk in [disk for disk, owner in self.minor_owners.items() if owner == client]:
+            self.release_minors(disk)
+        for port in [port for port, owner in self.ports.items() if owner == client]:
+            self.release_port(client, port)
+
+    def settle(self, view: View) -> bool:
+        """Drop what stands in the configuration by now; True if there was anything."""
+        return any([self._settle_texts(view), self._settle_ips(view), self._settle_numbers(view)])
+
+    def _settle_texts(self, view: View) -> bool:
+        places = {Kind.MAC: By.MAC, Kind.SECRET: By.SECRET, Kind.LV: By.LV, Kind.ID: By.UUID}
+        found = False
+        for kind, place in places.items():
+            texts = self.texts[kind]
+            for text in [text for text in texts if view.find(place, text)]:
+                del texts[text]
+                found = True
+        return found
+
+    def _settle_ips(self, view: View) -> bool:
+        found = False
+        for client, actions in list(self.ips.items()):
+            for (network, address), action in list(actions.items()):
+                try:
+                    used = self._pool(view, network).is_reserved(address)
+                except (AddressPoolError, OpPrereqError):  # the network is gone or was changed
+                    used = action is IpAction.RESERVE
+                if used is (action is IpAction.RESERVE):
+                    del actions[network, address]
+                    found = True
+            if not actions:
+                del self.ips[client]
+        return found
+
+    def _settle_numbers(self, view: View) -> bool:
+        ports = [port for port in self.ports if view.find(By.PORT, port)]
+        for port in ports:
+            del self.ports[port]
+        disks = {
+            disk
+            for node, minors in self.minors.items()
+            for minor, disk in minors.items()
+            if (DISKS, disk) in view.find(By.MINOR, (node, minor))
+        }
+        for disk in disks:
+            self.release_minors(disk)
+        return bool(ports or disks)

@@ -1,0 +1,155 @@
+"""Bring a configuration of 2.7 to 2.16 into the form of 3.0.  Pure.
+
+Reading and writing the file, with a backup, is `ganeti.store.config_upgrade`.
+
+Source: config.json, "objects"; design-2.1, "UUID"; constants.json, the parameter tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from msgspec import Raw
+
+from ganeti.base.errors import ConfigurationError, ProtocolError
+from ganeti.base.json import dumps, loads
+from ganeti.base.versions import CONFIG_VERSION
+from ganeti.config.upgrade.draft import Draft, Fields, NewUuid
+from ganeti.config.upgrade.shape import check_shape
+from ganeti.config.upgrade.steps import steps_for
+from ganeti.config.upgrade.versions import CURRENT, Version, version_of
+from ganeti.objects.config_data import ConfigData
+from ganeti.objects.parameters import HVPARAMS
+from ganeti.objects.split import split_config
+
+_CLUSTER_WIDE: Final = re.compile(
+    b"|".join(
+        sorted(
+            {
+                b'"' + name.encode() + b'"'
+                for table in HVPARAMS.values()
+                for name, spec in table.items()
+                if spec.cluster_wide
+            }
+        )
+    )
+)
+"""Finds, in the text of an instance, parameters that only the cluster may set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """A configuration of the current version and how it came to be.
+
+    ``notes`` says what was changed, one sentence each; without notes nothing was, and ``config``
+    equals what was given.
+    """
+
+    config: Mapping[str, object]
+    version: Version
+    notes: tuple[str, ...]
+
+
+def upgrade_config(
+    config: Mapping[str, object], *, new_uuid: NewUuid, now: float | None = None
+) -> Upgraded:
+    """Return the configuration in the form of the current version; the one given stays.
+
+    Keys that nobody knows are kept.  If anything changes, the serial number grows by one.
+
+    Args:
+        now: time of the change, if it is to be noted.
+
+    Raises:
+        ConfigurationError: it cannot be understood, before or after the steps; names the object.
+        UnsupportedVersion: it is of a version that cannot be upgraded; says what to do.
+    """
+    version = version_of(config)
+    check_shape(config)
+    draft = Draft(cast("Fields", loads(dumps(config))), version, new_uuid)
+    notes = [note for step in steps_for(version) for note in step.apply(draft)]
+    if version != CURRENT:
+        notes.append(f"version {version} became {CURRENT}")
+    if not notes:
+        return Upgraded(config, version, ())
+    draft.config["version"] = CONFIG_VERSION
+    draft.config["serial_no"] = draft.config.get("serial_no", 0) + 1
+    if now is not None:
+        draft.config["mtime"] = now
+    check_result(draft.config)
+    return Upgraded(draft.config, version, tuple(notes))
+
+
+def check_result(config: Fields) -> None:
+    """Refuse a result that is no configuration of the current version.
+
+    Raises:
+        ConfigurationError: names object and field.
+    """
+    try:
+        ConfigData.from_wire(config)
+    except ConfigurationError as err:
+        raise ConfigurationError(f"the result would not be usable: {err.message}") from err
+
+
+def upgrade_bytes(
+    data: bytes, *, new_uuid: NewUuid, now: float | None = None
+) -> tuple[bytes, Upgraded]:
+    """As `upgrade_config`, on the content of the file; without changes that stays byte by byte."""
+    upgraded = upgrade_config(decode_config(data), new_uuid=new_uuid, now=now)
+    return (dumps(upgraded.config) if upgraded.notes else data), upgraded
+
+
+def decode_config(data: bytes) -> Fields:
+    """Decode a whole configuration of any version.
+
+    Raises:
+        ConfigurationError: it is not JSON (the text names the byte), or not a configuration.
+    """
+    split_config(data)  # its errors name the byte
+    try:
+        return cast("Fields", loads(data))
+    except ProtocolError as err:
+        raise ConfigurationError(f"the configuration is damaged: {err.message}") from err
+
+
+def needs_upgrade(data: bytes) -> bool:
+    """Tell whether `upgrade_bytes` would change anything, reading as little as possible.
+
+    Of a configuration of the current version only the cluster is decoded, and instances in whose
+    text a parameter stands that they must not set: some 10 ms for 5,000 instances.
+
+    Raises:
+        ConfigurationError: it is not a configuration.
+        UnsupportedVersion: it is of a version that cannot be upgraded; says what to do.
+    """
+    split = split_config(data)
+    version = version_of(_decoded({key: raw for key, raw in split.top.items() if key == "version"}))
+    if version != CURRENT:
+        return True
+    suspects = {
+        uuid: raw
+        for uuid, raw in split.tables["instances"].items()
+        if _CLUSTER_WIDE.search(bytes(raw))
+    }
+    part: dict[str, object] = {name: {} for name in split.tables if name in split.order}
+    part |= _decoded({**split.top, "cluster": split.cluster})
+    if "instances" in part:
+        part["instances"] = _decoded(suspects)
+    check_shape(part)
+    draft = Draft(part, version, _no_uuid)
+    return any(note for step in steps_for(version) for note in step.apply(draft))
+
+
+def _decoded(raw: Mapping[str, Raw]) -> Fields:
+    try:
+        return {key: loads(bytes(value)) for key, value in raw.items()}
+    except ProtocolError as err:
+        raise ConfigurationError(f"the configuration is damaged: {err.message}") from err
+
+
+def _no_uuid() -> str:
+    raise AssertionError("steps of the current version give no UUIDs")

@@ -1,0 +1,217 @@
+"""The configuration as something to look at and to change in layers.
+
+Theory of operation.  The *base* is what is durable.  On top of it lie at most three layers, each
+holding only what differs from those below: the changes being written to disk now (*flushing*),
+those accepted meanwhile (*open*), and the one being computed (a `Transaction`).  Readers look at
+the base, so they never see what may yet fail; a change looks at the top, so it never loses another
+one.  A change that is refused drops its layer; a write that succeeds pours its layer into the
+base; a write that fails drops everything above the base.  None of this depends on how large the
+configuration is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeVar
+
+from msgspec import Raw
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import match_name_component
+from ganeti.config.index import (
+    CLUSTER_ID,
+    DISKS,
+    GROUPS,
+    INSTANCES,
+    KINDS,
+    NETWORKS,
+    NODES,
+    WHAT,
+    By,
+    Key,
+    ObjectId,
+    entries_of,
+)
+from ganeti.objects.cluster import Cluster
+from ganeti.objects.disk import Disk
+from ganeti.objects.instance import Instance
+from ganeti.objects.network import Network
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.overlay import Stored, decode_record
+from ganeti.objects.record import Record
+
+R = TypeVar("R", bound=Record)
+Ids = tuple[ObjectId, ...]
+
+_MISSING: Final = object()
+
+
+class View(ABC):
+    """The configuration as of one instant."""
+
+    @abstractmethod
+    def stored(self, identity: ObjectId) -> Stored | None:
+        """Return an object, or None."""
+
+    @abstractmethod
+    def find(self, what: By, key: object) -> Ids:
+        """Return the objects that an index entry leads to."""
+
+    def record(self, identity: ObjectId, kind: type[R]) -> R | None:
+        """Return an object, decoded, or None."""
+        stored = self.stored(identity)
+        return None if stored is None else stored.decode(kind)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster."""
+        cluster = self.record(CLUSTER_ID, Cluster)
+        assert cluster is not None
+        return cluster
+
+    def node(self, uuid: str) -> Node | None:
+        """Return a node by UUID, or None."""
+        return self.record((NODES, uuid), Node)
+
+    def group(self, uuid: str) -> NodeGroup | None:
+        """Return a node group by UUID, or None."""
+        return self.record((GROUPS, uuid), NodeGroup)
+
+    def instance(self, uuid: str) -> Instance | None:
+        """Return an instance by UUID, or None."""
+        return self.record((INSTANCES, uuid), Instance)
+
+    def disk(self, uuid: str) -> Disk | None:
+        """Return a disk by UUID, or None."""
+        return self.record((DISKS, uuid), Disk)
+
+    def network(self, uuid: str) -> Network | None:
+        """Return a network by UUID, or None."""
+        return self.record((NETWORKS, uuid), Network)
+
+    def name_of(self, identity: ObjectId) -> str:
+        """Return what people call an object: its name, or its UUID if it has none."""
+        record = self.record(identity, KINDS[identity[0]])
+        return getattr(record, "name", None) or identity[1]
+
+    def resolve(self, table: str, key: str) -> str | None:
+        """Return the UUID of the object meant by a UUID, a full name or a short name.
+
+        Raises:
+            OpPrereqError: the short name fits several (wrong_input).
+        """
+        if self.stored((table, key)) is not None:
+            return key
+        found = self.find(By.NAME, (table, key))
+        if not found:
+            short = key if table == DISKS else key.partition(".")[0]
+            near = self.find(By.SHORT_NAME, (table, short.lower()))
+            names = {self.name_of(identity): identity for identity in near}
+            match = match_name_component(key, names)
+            found = () if match is None else (names[match],)
+        return found[0][1] if found else None
+
+    def existing(self, table: str, key: str) -> ObjectId:
+        """Return the identity of the object meant by a UUID or name.
+
+        Raises:
+            OpPrereqError: there is none (unknown_entity) or several (wrong_input).
+        """
+        uuid = self.resolve(table, key)
+        if uuid is None:
+            raise OpPrereqError(f"{WHAT[table]} {key!r} not found", ErrorCode.NOENT)
+        return (table, uuid)
+
+
+class Base(View):
+    """What is durable."""
+
+    def __init__(
+        self, cluster: Raw, tables: Mapping[str, Mapping[str, Raw]], top: Mapping[str, Raw]
+    ) -> None:
+        """Take the parts of a file; errors of `decode_record` name the object that is wrong."""
+        self.tables: dict[str, dict[str, Stored]] = {CLUSTER_ID[0]: {"": Stored(cluster)}}
+        self.top = dict(top)
+        self._index: dict[Key, Ids] = {}
+        for table, objects in tables.items():
+            self.tables[table] = {uuid: Stored(raw) for uuid, raw in objects.items()}
+        for table, stored in self.tables.items():
+            for uuid, item in stored.items():
+                self._add_entries((table, uuid), item)
+
+    def _add_entries(self, identity: ObjectId, stored: Stored) -> None:
+        record = decode_record(stored.raw, KINDS[identity[0]])
+        for key in entries_of(identity, record):
+            self._index[key] = (*self._index.get(key, ()), identity)
+
+    def stored(self, identity: ObjectId) -> Stored | None:
+        """Return an object, or None."""
+        return self.tables[identity[0]].get(identity[1])
+
+    def find(self, what: By, key: object) -> Ids:
+        """Return the objects that an index entry leads to."""
+        return self._index.get((what, key), ())
+
+    def identities(self) -> Iterator[ObjectId]:
+        """Iterate over all objects, the cluster first."""
+        for table, objects in self.tables.items():
+            for uuid in objects:
+                yield (table, uuid)
+
+    def take(self, layer: Layer) -> None:
+        """Pour a layer in: it is durable now."""
+        for (table, uuid), stored in layer.objects.items():
+            if stored is None:
+                self.tables[table].pop(uuid, None)
+            else:
+                self.tables[table][uuid] = stored
+        for key, ids in layer.index.items():
+            if ids:
+                self._index[key] = ids
+            else:
+                self._index.pop(key, None)
+
+
+class Layer(View):
+    """Differences from the view below."""
+
+    def __init__(self, below: View) -> None:
+        self.below = below
+        self.objects: dict[ObjectId, Stored | None] = {}
+        self.index: dict[Key, Ids] = {}
+
+    def stored(self, identity: ObjectId) -> Stored | None:
+        """Return an object, or None."""
+        if identity in self.objects:
+            return self.objects[identity]
+        return self.below.stored(identity)
+
+    def find(self, what: By, key: object) -> Ids:
+        """Return the objects that an index entry leads to."""
+        ids = self.index.get((what, key))
+        return self.below.find(what, key) if ids is None else ids
+
+    def put(self, identity: ObjectId, stored: Stored | None) -> None:
+        """Store an object, or remove it with None, and keep the index right.
+
+        Raises:
+            ConfigurationError: the object is not of the right shape; nothing was changed.
+        """
+        kind = KINDS[identity[0]]
+        old = self.record(identity, kind)
+        new = None if stored is None else stored.decode(kind)
+        before = frozenset() if old is None else entries_of(identity, old)
+        after = frozenset() if new is None else entries_of(identity, new)
+        self.objects[identity] = stored
+        for what, key in before - after:
+            self.index[what, key] = tuple(i for i in self.find(what, key) if i != identity)
+        for what, key in after - before:
+            self.index[what, key] = (*self.find(what, key), identity)
+
+    def take(self, layer: Layer) -> None:
+        """Pour another layer, which lies on this one, in."""
+        assert layer.below is self
+        self.objects.update(layer.objects)
+        self.index.update(layer.index)

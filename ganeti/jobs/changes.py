@@ -1,0 +1,114 @@
+"""Everything that can happen to a job, as functions from one record to the next.
+
+The clock, the process number and the texts are arguments.  A step that the table of
+`ganeti.jobs.status` does not know raises: it is our own mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import OpExecError, ProgrammerError, encode_error
+from ganeti.jobs.record import QueuedJob, QueuedOp, Timestamp
+from ganeti.jobs.status import NEXT, Status
+
+PRECEDING_FAILED: Final = "Preceding opcode failed"
+
+
+def _with_status(op: QueuedOp, status: Status) -> QueuedOp:
+    if status not in NEXT[op.status]:
+        raise ProgrammerError(f"an opcode cannot go from {op.status} to {status}")
+    return replace(op, status=status)
+
+
+def _at(job: QueuedJob, index: int, change: Callable[[QueuedOp], QueuedOp]) -> QueuedJob:
+    ops = list(job.ops)
+    ops[index] = change(ops[index])
+    return replace(job, ops=tuple(ops))
+
+
+def _end_unfinished(
+    job: QueuedJob, status: Status, results: Callable[[int], object], now: Timestamp
+) -> QueuedJob:
+    """Give every opcode that is not final a final status, and so the job."""
+    ops = tuple(
+        op
+        if op.is_final
+        else replace(_with_status(op, status), result=results(index), end_timestamp=now)
+        for index, op in enumerate(job.ops)
+    )
+    return replace(job, ops=ops, end_timestamp=now)
+
+
+def handed_over(job: QueuedJob, *, livelock: str, process_id: int, now: Timestamp) -> QueuedJob:
+    """Make the start record: the job belongs to a process, its first opcode waits."""
+    index = job.current_index
+    if index is None:
+        raise ProgrammerError(f"job {job.id} is {job.status} and cannot be started")
+    started = replace(job, livelock=livelock, process_id=process_id, start_timestamp=now)
+    return op_waiting(started, index, now)
+
+
+def op_waiting(job: QueuedJob, index: int, now: Timestamp) -> QueuedJob:
+    """Begin an opcode: it waits for its locks."""
+    return _at(
+        job, index, lambda op: replace(_with_status(op, Status.WAITING), start_timestamp=now)
+    )
+
+
+def op_running(job: QueuedJob, index: int, now: Timestamp) -> QueuedJob:
+    """Note that an opcode has its locks and does its work."""
+    return _at(job, index, lambda op: replace(_with_status(op, Status.RUNNING), exec_timestamp=now))
+
+
+def op_succeeded(job: QueuedJob, index: int, result: object, now: Timestamp) -> QueuedJob:
+    """Note that an opcode did its work; with the last one the job ends."""
+    done = _at(
+        job,
+        index,
+        lambda op: replace(_with_status(op, Status.SUCCESS), result=result, end_timestamp=now),
+    )
+    return replace(done, end_timestamp=now) if done.is_final else done
+
+
+def op_failed(job: QueuedJob, index: int, error: BaseException, now: Timestamp) -> QueuedJob:
+    """Note that an opcode failed; those after it fail with it."""
+    own = encode_error(error)
+    rest = encode_error(OpExecError(PRECEDING_FAILED))
+    return _end_unfinished(job, Status.ERROR, lambda at: own if at == index else rest, now)
+
+
+def failed(job: QueuedJob, error: BaseException, now: Timestamp) -> QueuedJob:
+    """Note that a job as a whole failed, for instance because its process died."""
+    encoded = encode_error(error)
+    return _end_unfinished(job, Status.ERROR, lambda _at: encoded, now)
+
+
+def canceling(job: QueuedJob) -> QueuedJob:
+    """Note that a job which waits has been asked to let go."""
+    index = job.current_index
+    if index is None or job.ops[index].status is not Status.WAITING:
+        return job
+    return _at(job, index, lambda op: _with_status(op, Status.CANCELING))
+
+
+def canceled(job: QueuedJob, text: str, now: Timestamp) -> QueuedJob:
+    """Cancel whatever is not final; the text says why."""
+    return _end_unfinished(job, Status.CANCELED, lambda _at: text, now)
+
+
+def with_log_entry(
+    job: QueuedJob, index: int, kind: str, payload: object, now: Timestamp
+) -> QueuedJob:
+    """Append to the log of an opcode; serial numbers count through the whole job."""
+    entry = (job.last_log_serial + 1, now, kind, payload)
+    return _at(job, index, lambda op: replace(op, log=(*op.log, entry)))
+
+
+def with_priority(job: QueuedJob, priority: int) -> QueuedJob:
+    """Give every opcode that is not final another priority."""
+    ops = tuple(op if op.is_final else replace(op, priority=priority) for op in job.ops)
+    return replace(job, ops=ops)

@@ -1,0 +1,115 @@
+"""The record of one job, as it stands in its job file.
+
+Records are values: every change makes a new one (`ganeti.jobs.changes`).  The opcodes stay plain
+JSON objects here, so that a queue written by another release is kept as it is.
+
+Source: config.json, "queue" (example_job_file, log_entry, timestamps).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import JobFileCorrupted, ProtocolError
+from ganeti.base.ids import JobId
+from ganeti.base.json import dumps, loads_as
+from ganeti.jobs.status import FINAL, Status, combined_status
+
+PRIORITY_DEFAULT: Final = 0
+PRIORITY_MOST_URGENT: Final = -20
+PRIORITY_LEAST_URGENT: Final = 19
+
+Timestamp = tuple[int, int]  # seconds, microseconds
+LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, payload
+
+
+class QueuedOp(msgspec.Struct, frozen=True):
+    """One opcode of a job and what became of it."""
+
+    input: dict[str, object]
+    status: Status = Status.QUEUED
+    result: object = None
+    log: tuple[LogEntry, ...] = ()
+    start_timestamp: Timestamp | None = None
+    exec_timestamp: Timestamp | None = None
+    end_timestamp: Timestamp | None = None
+    priority: int = PRIORITY_DEFAULT
+
+    @property
+    def is_final(self) -> bool:
+        """True once nothing more happens to the opcode."""
+        return self.status in FINAL
+
+    @property
+    def op_id(self) -> str:
+        """The name of the operation, e.g. OP_INSTANCE_CREATE."""
+        return str(self.input.get("OP_ID", ""))
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    """One job."""
+
+    id: JobId
+    ops: tuple[QueuedOp, ...]
+    start_timestamp: Timestamp | None = None
+    end_timestamp: Timestamp | None = None
+    received_timestamp: Timestamp | None = None
+    livelock: str | None = None
+    process_id: int | None = None
+
+    @property
+    def status(self) -> Status:
+        """The status that the opcodes add up to."""
+        return combined_status([op.status for op in self.ops])
+
+    @property
+    def is_final(self) -> bool:
+        """True once nothing more happens to the job."""
+        return self.status in FINAL
+
+    @property
+    def current_index(self) -> int | None:
+        """Index of the first opcode that is not final, or None."""
+        return next((index for index, op in enumerate(self.ops) if not op.is_final), None)
+
+    @property
+    def priority(self) -> int:
+        """The priority of the first opcode that is not final."""
+        index = self.current_index
+        return PRIORITY_DEFAULT if index is None else self.ops[index].priority
+
+    @property
+    def last_log_serial(self) -> int:
+        """Serial number of the newest log entry, 0 if there is none."""
+        return max((op.log[-1][0] for op in self.ops if op.log), default=0)
+
+    def log_after(self, serial: int) -> list[LogEntry]:
+        """Return the log entries of all opcodes that are newer than a serial number."""
+        return [entry for op in self.ops for entry in op.log if entry[0] > serial]
+
+
+def decode_job(data: bytes, job_id: int | None = None) -> QueuedJob:
+    """Read a job file.
+
+    Args:
+        job_id: what the name of the file says.
+
+    Raises:
+        JobFileCorrupted: not a job record, or that of another job.
+    """
+    try:
+        job = loads_as(QueuedJob, data)
+    except ProtocolError as err:
+        raise JobFileCorrupted(f"job file: {err.message}") from err
+    if job_id is not None and job.id != job_id:
+        raise JobFileCorrupted(f"the file of job {job_id} holds job {job.id}")
+    if not job.ops:
+        raise JobFileCorrupted(f"job {job.id} has no opcodes")
+    return job
+
+
+def encode_job(job: QueuedJob) -> bytes:
+    """Return the content of the job file."""
+    return dumps(job)

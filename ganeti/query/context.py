@@ -1,0 +1,174 @@
+"""What is computed once per run of a query: who has what, and filled parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+from ganeti.base.ids import GroupUuid, InstanceUuid, NodeUuid
+from ganeti.base.text import natural_sort_key
+from ganeti.objects.disk import Disk
+from ganeti.objects.fill import (
+    NdParams,
+    fill_beparams,
+    fill_hvparams_for,
+    fill_ndparams,
+    fill_nicparams,
+)
+from ganeti.objects.instance import Instance
+from ganeti.objects.network import Network
+from ganeti.objects.nic import NIC
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.rpc_instance import secondary_nodes
+from ganeti.query.view import InstanceLive, QueryView
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+_NAMES_REMEMBERED_MAX = 65_536  # more than the names of the largest cluster, some MB
+
+NameKey = list[tuple[int, int, str]]
+
+name_key = lru_cache(maxsize=_NAMES_REMEMBERED_MAX)(natural_sort_key)
+"""Natural order of a name, remembered: lists are sorted again and again."""
+
+
+def sorted_names(names: Iterable[str]) -> list[str]:
+    """Sort names in natural order."""
+    return sorted(names, key=name_key)
+
+
+def _grouped(items: Iterable[T], keys: Callable[[T], Iterable[K]]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        for key in keys(item):
+            groups.setdefault(key, []).append(item)
+    return groups
+
+
+def _over(defaults: Mapping[str, object], own: Mapping[str, object]) -> Mapping[str, object]:
+    return {**defaults, **own} if own else defaults
+
+
+class RunContext:
+    """A view, and what was computed from it so far."""
+
+    def __init__(self, view: QueryView) -> None:
+        self.view = view
+        self._by_primary: Mapping[NodeUuid, Sequence[Instance]] | None = None
+        self._by_secondary: Mapping[NodeUuid, Sequence[Instance]] | None = None
+        self._by_network: Mapping[str, Sequence[Instance]] | None = None
+        self._live_by_name: Mapping[str, InstanceLive] | None = None
+        self._by_group: Mapping[GroupUuid, Sequence[Node]] | None = None
+        self._hv_defaults: dict[tuple[str, str], Mapping[str, object]] = {}
+        self._be_defaults: Mapping[str, object] | None = None
+        self._nic_defaults: Mapping[str, object] | None = None
+        # Several fields of one item in a row ask for the same things.
+        self._ndparams: tuple[NodeUuid, NdParams] | None = None
+        self._disks: tuple[InstanceUuid, list[Disk]] | None = None
+
+    def primary_instances(self, node_uuid: NodeUuid) -> Sequence[Instance]:
+        """Return the instances that have this primary node."""
+        if self._by_primary is None:
+            self._by_primary = _grouped(
+                self.view.instances.values(), lambda instance: (instance.primary_node,)
+            )
+        return self._by_primary.get(node_uuid, ())
+
+    def secondary_instances(self, node_uuid: NodeUuid) -> Sequence[Instance]:
+        """Return the instances that have this secondary node."""
+        if self._by_secondary is None:
+            self._by_secondary = _grouped(self.view.instances.values(), self.secondaries)
+        return self._by_secondary.get(node_uuid, ())
+
+    def network_instances(self, network: Network) -> Sequence[Instance]:
+        """Return the instances with a NIC in this network."""
+        if self._by_network is None:
+            self._by_network = _grouped(
+                self.view.instances.values(),
+                lambda instance: {nic.network for nic in instance.nics if nic.network is not None},
+            )
+        return self._by_network.get(network.uuid, ())
+
+    def group_nodes(self, group: NodeGroup) -> Sequence[Node]:
+        """Return the nodes of a group."""
+        if self._by_group is None:
+            self._by_group = _grouped(self.view.nodes.values(), lambda node: (node.group,))
+        return self._by_group.get(group.uuid, ())
+
+    def group_instances(self, group: NodeGroup) -> list[Instance]:
+        """Return the instances whose primary node is in a group."""
+        return [
+            instance
+            for node in self.group_nodes(group)
+            for instance in self.primary_instances(node.uuid)
+        ]
+
+    @property
+    def live_by_name(self) -> Mapping[str, InstanceLive]:
+        """What any of the nodes said about instances."""
+        if self._live_by_name is None:
+            self._live_by_name = {
+                name: live
+                for answer in self.view.instance_live.values()
+                if answer is not None
+                for name, live in answer.items()
+            }
+        return self._live_by_name
+
+    def disks(self, instance: Instance) -> list[Disk]:
+        """Return the disks of an instance, in order."""
+        known = self._disks
+        if known is None or known[0] != instance.uuid:
+            table = self.view.disks
+            known = (instance.uuid, [table[uuid] for uuid in instance.disks if uuid in table])
+            self._disks = known
+        return known[1]
+
+    def secondaries(self, instance: Instance) -> list[NodeUuid]:
+        """Return the UUIDs of an instance's secondary nodes."""
+        return secondary_nodes(instance, self.disks(instance))
+
+    def node_name(self, node_uuid: NodeUuid) -> str:
+        """Return the name of a node; a node that is not there shows as its UUID."""
+        node = self.view.nodes.get(node_uuid)
+        return str(node_uuid) if node is None else node.name
+
+    def group_of(self, node_uuid: NodeUuid) -> NodeGroup | None:
+        """Return the group of a node, None if either is not there."""
+        node = self.view.nodes.get(node_uuid)
+        return None if node is None else self.view.groups.get(node.group)
+
+    def hvparams(self, instance: Instance) -> Mapping[str, object]:
+        """Return the filled hypervisor parameters."""
+        key = (instance.hypervisor, instance.os)
+        defaults = self._hv_defaults.get(key)
+        if defaults is None:
+            defaults = fill_hvparams_for(self.view.cluster, *key)
+            self._hv_defaults[key] = defaults
+        return _over(defaults, instance.hvparams)
+
+    def beparams(self, instance: Instance) -> Mapping[str, object]:
+        """Return the filled backend parameters."""
+        if self._be_defaults is None:
+            self._be_defaults = fill_beparams(self.view.cluster)
+        return _over(self._be_defaults, instance.beparams)
+
+    def nicparams(self, nic: NIC) -> Mapping[str, object]:
+        """Return the filled parameters of a network interface."""
+        if self._nic_defaults is None:
+            self._nic_defaults = fill_nicparams(self.view.cluster, {})
+        return _over(self._nic_defaults, nic.nicparams)
+
+    def ndparams(self, node: Node) -> NdParams | None:
+        """Return the filled node parameters, None if the group is not there."""
+        known = self._ndparams
+        if known is None or known[0] != node.uuid:
+            group = self.view.groups.get(node.group)
+            if group is None:
+                return None
+            known = (node.uuid, fill_ndparams(self.view.cluster, group, node))
+            self._ndparams = known
+        return known[1]

@@ -1,0 +1,321 @@
+"""Queries: checked and planned first, then run on a view.
+
+1. `prepare` checks fields and filter and says what must be known (`Plan.needs`).
+2. With a view of the configuration `Plan.targets` names the nodes that must be asked: only those
+   of things that the filter does not rule out already.
+3. `Plan.run` makes the answer from a view whose live part was filled.
+
+Source: query_fields.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.ids import InstanceUuid, NodeUuid
+from ganeti.base.json import dumps
+from ganeti.objects.instance import Instance
+from ganeti.objects.node import Node
+from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
+from ganeti.query.context import RunContext
+from ganeti.query.fields import (
+    LIVE_SOURCES,
+    Absent,
+    AnyField,
+    AnyResource,
+    Comparison,
+    FieldSpec,
+    Resource,
+    Source,
+)
+from ganeti.query.filter_prefix import EVERYTHING, Filter, compile_filter
+from ganeti.query.instance_status import runs
+from ganeti.query.names import NameIndex
+from ganeti.query.view import QueryView
+
+_RESOURCES: Final[Mapping[QueryResource, tuple[str, str]]] = {
+    QueryResource.CLUSTER: ("fields_by_job", "CLUSTER"),
+    QueryResource.EXPORT: ("fields_export", "RESOURCE"),
+    QueryResource.EXTSTORAGE: ("fields_by_job", "EXTSTORAGE"),
+    QueryResource.FILTER: ("fields_filter", "RESOURCE"),
+    QueryResource.GROUP: ("fields_group", "RESOURCE"),
+    QueryResource.INSTANCE: ("fields_instance", "RESOURCE"),
+    QueryResource.JOB: ("fields_job", "RESOURCE"),
+    QueryResource.LOCK: ("fields_lock", "RESOURCE"),
+    QueryResource.NETWORK: ("fields_network", "RESOURCE"),
+    QueryResource.NODE: ("fields_node", "RESOURCE"),
+    QueryResource.OS: ("fields_by_job", "OS"),
+}
+FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
+_COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
+
+_UNKNOWN: Final = Absent(ResultStatus.UNKNOWN)
+
+
+@lru_cache(maxsize=len(_RESOURCES))
+def resource_of(name: str) -> AnyResource:
+    """Return the table of a resource.
+
+    Raises:
+        OpPrereqError: there is no such resource (wrong_input).
+    """
+    try:
+        module_name, attribute = _RESOURCES[QueryResource(name)]
+    except ValueError as err:
+        known = ", ".join(QueryResource)
+        raise OpPrereqError(
+            f"nothing called {name!r} can be queried; known are: {known}", ErrorCode.INVAL
+        ) from err
+    found = getattr(import_module(f"ganeti.query.{module_name}"), attribute)
+    assert isinstance(found, Resource)
+    return found
+
+
+def fields_of(resource: str, names: Iterable[str] | None = None) -> dict[str, object]:
+    """Describe fields: ``{"fields": [...]}``, the named ones or, without names, all by name.
+
+    Raises:
+        OpPrereqError: there is no such resource.
+    """
+    fields = resource_of(resource).fields
+    wanted = list(names or ()) or sorted(fields)
+    return {"fields": [_field(fields, name).definition() for name in wanted]}
+
+
+def _field(fields: Mapping[str, AnyField], name: str) -> AnyField:
+    found = fields.get(name)
+    if found is None:
+        return FieldSpec(
+            name,
+            "<unknown>",
+            FieldKind.UNKNOWN,
+            "Unknown field",
+            lambda _item, _context: _UNKNOWN,
+        )
+    return found
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """The fields that a query asks for.
+
+    ``heading`` are their descriptions, encoded; ``is_static`` if rows of them are worth keeping:
+    the configuration alone makes them.
+    """
+
+    names: tuple[str, ...]
+    fields: tuple[AnyField, ...]
+    sources: frozenset[Source]
+    heading: Raw
+    is_static: bool
+
+    def row(self, item: object, context: RunContext) -> list[list[object]]:
+        """Return [status, value] for each field of an item."""
+        values = [field.get(item, context) for field in self.fields]
+        return [
+            [int(value.status), None] if isinstance(value, Absent) else [0, value]
+            for value in values
+        ]
+
+
+def _columns(resource: str, names: tuple[str, ...]) -> Columns:
+    table = resource_of(resource)
+    fields = tuple(_field(table.fields, name) for name in names)
+    sources = frozenset(field.source for field in fields) | {table.source}
+    return Columns(
+        names=names,
+        fields=fields,
+        sources=sources,
+        heading=Raw(dumps([field.definition() for field in fields])),
+        is_static=sources == {Source.CONFIG} and table.fields.keys() >= set(names),
+    )
+
+
+_known_columns: Final = lru_cache(maxsize=_COLUMNS_KEPT_MAX)(_columns)
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """Who must be asked, none of them offline; empty where the plan has no such need."""
+
+    node_info: Sequence[NodeUuid] = ()
+    instance_info: Sequence[NodeUuid] = ()
+    consoles: Sequence[InstanceUuid] = ()  # of those that run: ask again once that is known
+    exports: Sequence[NodeUuid] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked query.
+
+    ``needs`` are the parts of the view that must be filled beyond the configuration: any of
+    node_live, instance_live, console, jobs, locks, exports, rows.  ``names``, unless None, are
+    the only names (job ids) that can be in the answer.
+    """
+
+    resource: AnyResource
+    columns: Columns
+    filter: Filter
+    needs: frozenset[Source]
+    names: tuple[object, ...] | None
+    by_names: bool  # names come from the caller and may be UUIDs
+
+    @property
+    def unknown_fields(self) -> list[str]:
+        """Names of the fields that do not exist."""
+        return [field.name for field in self.columns.fields if field.kind is FieldKind.UNKNOWN]
+
+    def targets(self, view: QueryView) -> Targets:
+        """Tell who must be asked for the things that the configuration does not rule out."""
+        online = {uuid for uuid, node in view.nodes.items() if not node.offline}
+        if Source.EXPORTS in self.needs:
+            return Targets(exports=sorted(online))
+        if not self.needs & LIVE_SOURCES:
+            return Targets()
+        run = _Run(self, view)
+        items = [run.items[key] for key in run.selected(static=True)]
+        if self.resource.name is QueryResource.NODE:
+            nodes = [item.uuid for item in items if isinstance(item, Node) and item.vm_capable]
+            return Targets(node_info=[uuid for uuid in nodes if uuid in online])
+        instances = [item for item in items if isinstance(item, Instance)]
+        asked = dict.fromkeys(
+            uuid
+            for instance in instances
+            for uuid in (instance.primary_node, *run.context.secondaries(instance))
+        )
+        wants_console = Source.CONSOLE in self.needs
+        return Targets(
+            instance_info=[uuid for uuid in asked if uuid in online],
+            consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
+        )
+
+    def run(self, view: QueryView) -> dict[str, object]:
+        """Answer the query: ``{"fields": [...], "data": [[[status, value], ...], ...]}``.
+
+        Raises:
+            ParameterError: a value met by the filter cannot be compared.
+        """
+        return {
+            "fields": [field.definition() for field in self.columns.fields],
+            "data": _Run(self, view).rows(),
+        }
+
+    def run_encoded(self, view: QueryView) -> dict[str, object]:
+        """As `run`, made for being encoded: headings and rows are JSON already."""
+        return {"fields": self.columns.heading, "data": _Run(self, view).encoded_rows()}
+
+    def run_plain(self, view: QueryView) -> list[list[object]]:
+        """Answer in the old style: rows of values, null where there is none."""
+        return [[value for _status, value in row] for row in _Run(self, view).rows()]
+
+
+class _Run:
+    """One run of a plan on a view."""
+
+    def __init__(self, plan: Plan, view: QueryView) -> None:
+        self._plan = plan
+        self._index = view.index if plan.resource.source is Source.CONFIG else None
+        self.context = RunContext(view)
+        self.items = plan.resource.items(self.context)
+
+    def rows(self) -> list[list[list[object]]]:
+        """Return [[status, value], ...] for each item that is asked for."""
+        row = self._plan.columns.row
+        return [row(self.items[key], self.context) for key in self._sorted()]
+
+    def encoded_rows(self) -> list[Raw]:
+        """Return the same as JSON; what is known is not made again."""
+        columns = self._plan.columns
+        known: MutableMapping[Any, Raw] | None = None
+        if self._index is not None and columns.is_static:
+            known = self._index.rows(self._plan.resource.name, columns.names)
+        keys = self._sorted()
+        if known is None:
+            return [Raw(dumps(columns.row(self.items[key], self.context))) for key in keys]
+        for key in keys:
+            if key not in known:
+                known[key] = Raw(dumps(columns.row(self.items[key], self.context)))
+        return [known[key] for key in keys]
+
+    def _sorted(self) -> Sequence[Any]:
+        keys = self.selected(static=False)
+        if len(keys) < 2 or (self._plan.names is None and self._order is not None):
+            return keys
+        sort_key = self._plan.resource.sort_key
+        return sorted(keys, key=lambda key: sort_key(self.items[key], self.context))
+
+    def selected(self, *, static: bool) -> Sequence[Any]:
+        """Return the keys of what is asked for, as far as that can be told."""
+        keys = self._candidates()
+        if self._plan.filter is EVERYTHING:
+            return keys
+        test = self._plan.filter.test
+        return [key for key in keys if test(self.items[key], self.context, static) is not False]
+
+    @property
+    def _order(self) -> Sequence[str] | None:
+        return None if self._index is None else self._index.ordered(self._plan.resource.name)
+
+    def _candidates(self) -> Sequence[Any]:
+        if self._plan.names is None:
+            return self._order or list(self.items)
+        keys: dict[Any, None] = {}
+        find = self._finder()
+        for name in self._plan.names:
+            if self._plan.by_names and name in self.items:
+                keys[name] = None
+            else:
+                keys.update(dict.fromkeys(find(name)))
+        return [key for key in keys if key in self.items]
+
+    def _finder(self) -> Callable[[Any], Iterable[Any]]:
+        """Return a function from a name to the keys of the items that have it."""
+        resource, index = self._plan.resource, self._index
+        if resource.name in (QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK):
+            return lambda name: (name,)  # these are kept by what they are named by
+        if index is not None:
+            return lambda name: index.matching(resource.name, name)
+        field = resource.fields[resource.name_field]
+        short = field.comparison is Comparison.HOST_NAME
+        pairs = ((key, str(field.get(item, self.context))) for key, item in self.items.items())
+        return NameIndex(pairs, short=short).matching
+
+
+def prepare(
+    resource: str,
+    fields: Sequence[str],
+    qfilter: object = None,
+    *,
+    names: Sequence[object] | None = None,
+) -> Plan:
+    """Check a query and plan it.
+
+    ``names``, if given and not empty, are names, short names or UUIDs (ids of jobs) of what is
+    asked for, as in the old query calls; names that do not exist are left out of the answer.
+
+    Raises:
+        OpPrereqError: there is no such resource, or too many fields are asked for (wrong_input).
+        ParameterError: the filter is wrong.
+    """
+    table = resource_of(resource)
+    if len(fields) > FIELDS_MAX:
+        raise OpPrereqError(f"at most {FIELDS_MAX} fields can be asked for", ErrorCode.INVAL)
+    wanted = tuple(fields)
+    known = table.fields.keys() >= set(wanted)
+    columns = (_known_columns if known else _columns)(table.name, wanted)
+    compiled = compile_filter(qfilter, table.fields, table.name_field)
+    needs = (columns.sources | compiled.sources) - {Source.CONFIG}
+    if Source.CONSOLE in needs:
+        needs |= {Source.INSTANCE_LIVE}
+    return Plan(
+        resource=table,
+        columns=columns,
+        filter=compiled,
+        needs=needs,
+        names=tuple(names) if names else compiled.names,
+        by_names=bool(names),
+    )

@@ -1,0 +1,279 @@
+"""Filters in prefix form: checked and compiled once, then tried on items.
+
+A filter is tried twice.  First on what the configuration knows, to find out which nodes must be
+asked at all: a field that is not known yet makes the answer unknown (None), and only items whose
+answer is certainly false are dropped.  Then on everything: there an item without data for a field
+passes that comparison, as 3.0 does.
+
+Source: query_fields.json, "filter_prefix_form".
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ganeti.base.errors import ParameterError
+from ganeti.objects.query_words import FieldKind
+from ganeti.query.context import RunContext
+from ganeti.query.fields import Absent, AnyField, Comparison, Source
+from ganeti.query.names import name_matches
+from ganeti.query.regex import bounded_regex
+
+Verdict = bool | None
+Test = Callable[[Any, RunContext, bool], Verdict]
+"""Arguments: item, context, whether only the configuration is known; None means unknown yet."""
+
+DEPTH_MAX: Final = 50  # people nest three or four; more is a mistake or an attack
+CONDITIONS_MAX: Final = 20_000  # lists of names become one condition each, up to all instances
+
+_EQUAL_OPS: Final = frozenset({"==", "="})
+_ORDER_OPS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NUMBER_KINDS: Final = frozenset(
+    {FieldKind.NUMBER, FieldKind.FLOAT, FieldKind.UNIT, FieldKind.TIMESTAMP}
+)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """A compiled filter.
+
+    ``sources`` are all sources of fields it looks at.  ``names``, unless None, are the only values
+    of the name field that can pass: the engine looks them up instead of going through all.
+    """
+
+    test: Test
+    sources: frozenset[Source]
+    names: tuple[object, ...] | None = None
+
+
+EVERYTHING: Final = Filter(lambda _item, _context, _static: True, frozenset())
+
+
+def compile_filter(qfilter: object, fields: Mapping[str, AnyField], name_field: str) -> Filter:
+    """Check a filter and make it fit to be tried.
+
+    Raises:
+        ParameterError: it is not a filter, names an unknown field, or compares with a value of
+            the wrong type; the text shows the part that is wrong.
+    """
+    if qfilter is None:
+        return EVERYTHING
+    compiler = _Compiler(fields)
+    test = compiler.compile(qfilter, 0)
+    return Filter(test, frozenset(compiler.sources), _only_names(qfilter, name_field))
+
+
+def _only_names(qfilter: object, name_field: str) -> tuple[object, ...] | None:
+    """Return the names that alone can pass, None if others can."""
+    match qfilter:
+        case ["==" | "=", str(field), str() | int() as value] if field == name_field:
+            return (value,)
+        case ["|", *parts]:
+            found = [_only_names(part, name_field) for part in parts]
+            if any(names is None for names in found):
+                return None
+            return tuple(name for names in found if names is not None for name in names)
+        case ["&", *parts]:
+            found = [_only_names(part, name_field) for part in parts]
+            return next((names for names in found if names is not None), None)
+    return None
+
+
+class _Compiler:
+    def __init__(self, fields: Mapping[str, AnyField]) -> None:
+        self._fields = fields
+        self._conditions_left = CONDITIONS_MAX
+        self.sources: set[Source] = set()
+
+    def compile(self, part: object, depth: int) -> Test:
+        self._conditions_left -= 1
+        if self._conditions_left < 0:
+            raise ParameterError(f"a filter can have at most {CONDITIONS_MAX} conditions")
+        if depth > DEPTH_MAX:
+            raise ParameterError(f"a filter can be nested at most {DEPTH_MAX} deep")
+        match part:
+            case ["&", *parts]:
+                return _all([self.compile(inner, depth + 1) for inner in parts])
+            case ["|", *parts]:
+                return _any([self.compile(inner, depth + 1) for inner in parts])
+            case ["!", inner]:
+                return _negated(self.compile(inner, depth + 1))
+            case ["?", str(name)]:
+                field = self._field(name)
+                return _compared(field, _truth(field))
+            case [str(op), str(name), value] if op in _EQUAL_OPS:
+                field = self._field(name)
+                return _compared(field, _equality(field, value))
+            case ["!=", str(name), value]:
+                field = self._field(name)
+                equal = _equality(field, value)
+                return _compared(field, lambda actual: not equal(actual))
+            case [str(op), str(name), value] if op in _ORDER_OPS:
+                field = self._field(name)
+                return _compared(field, _order(field, op, value))
+            case ["=~", str(name), value]:
+                field = self._field(name)
+                return _compared(field, _search(field, value))
+            case ["=[]", str(name), value]:
+                field = self._field(name)
+                return _compared(field, _contains(field, value))
+        raise ParameterError(f"not a filter: {_shown(part)}")
+
+    def _field(self, name: str) -> AnyField:
+        field = self._fields.get(name)
+        if field is None:
+            raise ParameterError(f"unknown field {name!r} in the filter")
+        self.sources.add(field.source)
+        return field
+
+
+def _shown(part: object) -> str:
+    text = repr(part)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _all(tests: Sequence[Test]) -> Test:
+    def test(item: object, context: RunContext, static: bool) -> Verdict:
+        verdict: Verdict = True
+        for inner in tests:
+            found = inner(item, context, static)
+            if found is False:
+                return False
+            if found is None:
+                verdict = None
+        return verdict
+
+    return test
+
+
+def _any(tests: Sequence[Test]) -> Test:
+    def test(item: object, context: RunContext, static: bool) -> Verdict:
+        verdict: Verdict = False
+        for inner in tests:
+            found = inner(item, context, static)
+            if found is True:
+                return True
+            if found is None:
+                verdict = None
+        return verdict
+
+    return test
+
+
+def _negated(inner: Test) -> Test:
+    def test(item: object, context: RunContext, static: bool) -> Verdict:
+        found = inner(item, context, static)
+        return None if found is None else not found
+
+    return test
+
+
+def _compared(field: AnyField, passes: Callable[[object], bool]) -> Test:
+    get = field.get
+    is_static = field.source is Source.CONFIG
+
+    def test(item: object, context: RunContext, static: bool) -> Verdict:
+        if static and not is_static:
+            return None
+        actual = get(item, context)
+        return isinstance(actual, Absent) or passes(actual)
+
+    return test
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_operand(field: AnyField, value: object) -> None:
+    """Refuse a value that can never be compared with the field."""
+    is_time = field.comparison is Comparison.TIMESTAMP
+    if field.kind is FieldKind.TEXT:
+        fits = isinstance(value, str)
+    elif field.kind in _NUMBER_KINDS or is_time:
+        fits = _is_number(value)
+    elif field.kind is FieldKind.BOOL:
+        fits = isinstance(value, bool)
+    else:
+        fits = isinstance(value, str | int | float)
+    if not fits:
+        raise ParameterError(
+            f"field {field.name!r} of kind {field.kind} cannot be compared with {_shown(value)}"
+        )
+
+
+def _comparable(field: AnyField, actual: object, value: object) -> Any:
+    """Return what of an actual value is compared.
+
+    Raises:
+        ParameterError: the field has a value of another type here.
+    """
+    if field.comparison is Comparison.TIMESTAMP and isinstance(actual, list | tuple):
+        return actual[0]
+    if isinstance(actual, str) is isinstance(value, str) and isinstance(actual, str | int | float):
+        return actual
+    raise ParameterError(
+        f"field {field.name!r} holds {_shown(actual)}, "
+        f"which cannot be compared with {_shown(value)}"
+    )
+
+
+def _equality(field: AnyField, value: object) -> Callable[[object], bool]:
+    _check_operand(field, value)
+    if field.comparison is Comparison.HOST_NAME:
+        wanted = str(value)
+        return lambda actual: isinstance(actual, str) and name_matches(wanted, actual)
+    return lambda actual: actual is not None and bool(_comparable(field, actual, value) == value)
+
+
+def _order(field: AnyField, op: str, value: object) -> Callable[[object], bool]:
+    _check_operand(field, value)
+    compare = _ORDER_OPS[op]
+    return lambda actual: actual is not None and compare(_comparable(field, actual, value), value)
+
+
+def _truth(field: AnyField) -> Callable[[object], bool]:
+    if field.kind not in (FieldKind.BOOL, FieldKind.OTHER):
+        raise ParameterError(f"field {field.name!r} of kind {field.kind} is not true or false")
+    return bool
+
+
+def _search(field: AnyField, value: object) -> Callable[[object], bool]:
+    if not isinstance(value, str):
+        raise ParameterError(f"a regular expression must be text, got {_shown(value)}")
+    if field.kind not in (FieldKind.TEXT, FieldKind.OTHER):
+        raise ParameterError(f"field {field.name!r} of kind {field.kind} is not text")
+    matches = bounded_regex(value)
+
+    def search(actual: object) -> bool:
+        if actual is None:
+            return False
+        if not isinstance(actual, str):
+            raise ParameterError(f"field {field.name!r} holds {_shown(actual)}, which is not text")
+        return matches(actual)
+
+    return search
+
+
+def _contains(field: AnyField, value: object) -> Callable[[object], bool]:
+    if field.kind is not FieldKind.OTHER:
+        raise ParameterError(f"field {field.name!r} of kind {field.kind} is not a list")
+    if not isinstance(value, str | int | float):
+        raise ParameterError(f"a list cannot be searched for {_shown(value)}")
+
+    def contains(actual: object) -> bool:
+        if actual is None:
+            return False
+        if not isinstance(actual, list | tuple):
+            raise ParameterError(f"field {field.name!r} holds {_shown(actual)}, which is no list")
+        return value in actual
+
+    return contains

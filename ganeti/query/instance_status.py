@@ -1,0 +1,90 @@
+"""The status of an instance: what it is meant to do together with what it does.
+
+Where an instance was found running decides first: on its primary node, on another one, or nowhere;
+then what it is meant to do.  An instance that its user shut down from inside is not in error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ganeti.objects.admin_state import AdminState, AdminStateSource
+from ganeti.objects.cluster import Cluster
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.objects.instance import Instance
+from ganeti.objects.instance_status import InstanceStatus, LiveState
+from ganeti.query.context import RunContext
+from ganeti.query.fields import NODATA, OFFLINE, Absent
+from ganeti.query.view import InstanceLive
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An instance that a node reported."""
+
+    live: InstanceLive
+    on_primary: bool
+
+    @property
+    def is_running(self) -> bool:
+        """False for one that is shut down but still known to the hypervisor."""
+        return self.live.state == LiveState.RUNNING
+
+
+def find_live(instance: Instance, context: RunContext) -> Found | Absent | None:
+    """Find an instance in the answers of the nodes; None if no node has it.
+
+    `OFFLINE` if its primary node is marked offline, `NODATA` if that node did not answer.
+    """
+    view = context.view
+    primary = view.nodes.get(instance.primary_node)
+    if primary is not None and primary.offline:
+        return OFFLINE
+    on_primary = view.instance_live.get(instance.primary_node)
+    if on_primary is None:
+        return NODATA
+    live = on_primary.get(instance.name)
+    if live is not None:
+        return Found(live, on_primary=True)
+    elsewhere = context.live_by_name.get(instance.name)
+    return None if elsewhere is None else Found(elsewhere, on_primary=False)
+
+
+def runs(instance: Instance, context: RunContext) -> bool:
+    """Tell whether a node said that the instance runs."""
+    found = find_live(instance, context)
+    return isinstance(found, Found) and found.is_running
+
+
+def user_may_shut_down(
+    cluster: Cluster, instance: Instance, hvparams: Mapping[str, object]
+) -> bool:
+    """Tell whether a shutdown from inside is to be taken as meant."""
+    if not cluster.enabled_user_shutdown:
+        return False
+    return instance.hypervisor != Hypervisor.KVM or hvparams.get("user_shutdown") is True
+
+
+def instance_status(instance: Instance, context: RunContext) -> InstanceStatus:
+    """Tell the status of an instance."""
+    found = find_live(instance, context)
+    if isinstance(found, Absent):
+        offline = found is OFFLINE
+        return InstanceStatus.ERROR_NODEOFFLINE if offline else InstanceStatus.ERROR_NODEDOWN
+    if found is not None and found.is_running:
+        if not found.on_primary:
+            return InstanceStatus.ERROR_WRONGNODE
+        if instance.admin_state is AdminState.UP:
+            return InstanceStatus.RUNNING
+        return InstanceStatus.ERROR_UP
+    if instance.admin_state is AdminState.OFFLINE:
+        return InstanceStatus.ADMIN_OFFLINE
+    if instance.admin_state is AdminState.DOWN:
+        by_user = instance.admin_state_source is AdminStateSource.USER
+        return InstanceStatus.USER_DOWN if by_user else InstanceStatus.ADMIN_DOWN
+    # Meant to be up, but it is not: shut down from inside, or crashed.
+    shut_down = found is not None and user_may_shut_down(
+        context.view.cluster, instance, context.hvparams(instance)
+    )
+    return InstanceStatus.USER_DOWN if shut_down else InstanceStatus.ERROR_DOWN

@@ -1,0 +1,86 @@
+"""Regular expressions from outside, with a bound on what they can cost.
+
+The matcher of the standard library goes back and forth and can take for ever.  So we look at the
+parsed expression first: what repeats without limit must not itself be made of choices or of
+repetitions of varying length (exponential cost), and the more such repetitions stand in one
+expression, the shorter a text it may be tried on (polynomial cost).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from math import comb, log
+from re import _constants as sre  # type: ignore[attr-defined]  # the parsed form has no public name
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, Final
+
+from ganeti.base.errors import ParameterError
+
+PATTERN_LENGTH_MAX: Final = 1000
+OPEN_REPEATS_MAX: Final = 8
+_SHORT_REPEAT: Final = 8  # a repetition up to this often counts as limited
+_LOG_NESTED_MAX: Final = log(10_000)  # ways to match small repetitions inside each other
+_STEPS_MAX: Final = 1_000_000  # some 10 ms: ways to share a text among the repetitions
+
+_REPEATS: Final = frozenset({sre.MAX_REPEAT, sre.MIN_REPEAT})
+_COSTLY: Final = frozenset({sre.BRANCH, sre.GROUPREF, sre.GROUPREF_EXISTS})
+
+
+def bounded_regex(pattern: str) -> Callable[[str], bool]:
+    """Return a function that searches a text (not anchored).
+
+    Raises:
+        ParameterError: not a regular expression, or one that could take too long.
+    """
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        raise ParameterError(f"a regular expression can have {PATTERN_LENGTH_MAX} characters")
+    try:
+        compiled = re.compile(pattern)
+        open_repeats = _count_open_repeats(parser.parse(pattern))
+    except (re.error, OverflowError, RecursionError) as err:
+        raise ParameterError(f"cannot use the regular expression {pattern!r}: {err}") from err
+    if open_repeats > OPEN_REPEATS_MAX:
+        raise ParameterError(
+            f"the regular expression {pattern!r} has more than {OPEN_REPEATS_MAX} repetitions"
+        )
+
+    def search(text: str) -> bool:
+        if comb(len(text), open_repeats) > _STEPS_MAX:
+            raise ParameterError(
+                f"the regular expression {pattern!r} could take too long on {text[:100]!r}"
+            )
+        return compiled.search(text) is not None
+
+    return search
+
+
+def _parts(argument: Any) -> Iterator[Any]:
+    """Give the parsed expressions inside an operator's argument."""
+    if isinstance(argument, parser.SubPattern):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from _parts(item)
+
+
+def _count_open_repeats(parsed: Any, times: int = 1) -> int:
+    """Count repetitions of varying length; refuse one inside another unless both are small.
+
+    ``times`` is how often at most what surrounds this part is repeated.
+    """
+    count = 0
+    for op, argument in parsed:
+        if times > _SHORT_REPEAT and op in _COSTLY:
+            raise ParameterError("the regular expression has a choice inside a repetition")
+        inner_times = times
+        if op in _REPEATS:
+            low, high, _inner = argument
+            choices = high - low + 1
+            if times > 1 and choices > 1 and min(times, 20) * log(choices) > _LOG_NESTED_MAX:
+                raise ParameterError("the regular expression has a repetition inside another")
+            count += choices > 1 and high > _SHORT_REPEAT
+            inner_times = times * high
+        for inner in _parts(argument):
+            count += _count_open_repeats(inner, inner_times)
+    return count

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+
+from fakes.large_config import large_config, uuid_of
+from fakes.sample_config import CONFIG_BYTES
+
+from ganeti.base.versions import RELEASE_VERSION
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.store.ssconf import KEYS
+
+
+def values_of(config: object) -> dict[str, str]:
+    return ssconf_values(ConfigState(json.dumps(config).encode()).durable)
+
+
+def test_all_keys_are_there() -> None:
+    assert set(ssconf_values(ConfigState(CONFIG_BYTES).durable)) == KEYS
+
+
+def test_values() -> None:
+    config = large_config(12, 10, 2)
+    nodes = config["nodes"]
+    nodes[uuid_of("node", 3)]["offline"] = True
+    nodes[uuid_of("node", 4)]["vm_capable"] = False
+    nodes[uuid_of("node", 4)]["ndparams"] = {"ssh_port": 2222}
+    config["cluster"].update(
+        tags=["b", "a"],
+        uid_pool=[[5, 5], [10, 19]],
+        candidate_certs={uuid_of("node", 1): "AA:BB"},
+        enabled_user_shutdown=True,
+    )
+    values = values_of(config)
+    assert values["cluster_tags"] == "b\na"
+    assert values["uid_pool"] == "5\n10-19"
+    assert values["enabled_user_shutdown"] == "True"
+    assert values["master_node"] == "node1.example.com"
+    assert values["master_candidates"] == "node1.example.com\nnode2.example.com"
+    assert values["master_candidates_ips"] == "127.9.0.2\n127.9.0.3"
+    assert values["master_candidates_certs"] == f"{uuid_of('node', 1)}=AA:BB"
+    assert values["offline_nodes"] == "node3.example.com"
+    assert "node3.example.com" not in values["online_nodes"]
+    assert "node4.example.com=False" in values["node_vm_capable"]
+    assert "node4.example.com=2222" in values["ssh_ports"]
+    assert values["node_list"].split("\n")[-1] == "node10.example.com", "natural order"
+    assert values["instance_list"].split("\n")[-1] == "inst11.example.com"
+    assert values["nodegroups"] == f"{uuid_of('group', 0)} default"
+    assert values["release_version"] == RELEASE_VERSION
+    assert "migration_mode=live" in values["hvparams_fake"].split("\n")
+    assert values["hvparams_kvm"].split("\n") == sorted(values["hvparams_kvm"].split("\n"))
+    assert "acpi=True" in values["hvparams_kvm"]

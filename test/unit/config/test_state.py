@@ -1,0 +1,222 @@
+"""The layered configuration against the obvious: everything decoded, indexed and checked anew."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from fakes.large_config import disk, instance, large_config_bytes, mac_of, node, uuid_of
+
+from ganeti.base.errors import ConfigurationError, GenericError
+from ganeti.config import changes, instances
+from ganeti.config.checks import cluster_problems, problems_of
+from ganeti.config.index import CLUSTER_ID, GROUPS, INSTANCES, NODES, By
+from ganeti.config.ssconf_values import SsconfComposer, ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.config.transaction import Transaction
+from ganeti.config.views import Base, View
+
+NOW = 1800000000.5
+
+
+def make(instances_: int = 5, nodes: int = 3) -> ConfigState:
+    return ConfigState(large_config_bytes(instances_, nodes))
+
+
+def change(state: ConfigState, call: Any, now: float = NOW) -> Any:
+    transaction = state.begin(now)
+    result = call(transaction)
+    transaction.check()
+    state.accept(transaction)
+    return result
+
+
+def flush(state: ConfigState, now: float = NOW) -> Any:
+    state.start_flush(now)
+    state.flush_done()
+    return json.loads(b"".join(state.pieces))
+
+
+def all_problems(view: Base) -> list[str]:
+    found = cluster_problems(view, view.tables)
+    for identity in view.identities():
+        found += problems_of(view, identity)
+    return found
+
+
+def index_of(view: Base) -> dict[Any, set[Any]]:
+    return {key: set(ids) for key, ids in view._index.items()}
+
+
+def test_nothing_changes_but_what_was_changed() -> None:
+    state = make()
+    before = json.loads(large_config_bytes(5, 3))
+    assert json.loads(b"".join(state.pieces)) == before
+    change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["x"]))
+    after = flush(state)
+    assert after["cluster"]["tags"] == ["x"]
+    assert after["serial_no"] == before["serial_no"] + 1
+    for config in (before, after):
+        for key in ("tags", "serial_no", "mtime"):
+            del config["cluster"][key]
+        del config["serial_no"], config["mtime"]
+    assert after == before
+
+
+def test_readers_see_only_what_is_durable() -> None:
+    state = make()
+    change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["one"]))
+    assert state.durable.cluster.tags == []
+    assert state.head.record(CLUSTER_ID, type(state.durable.cluster)).tags == ["one"]  # type: ignore[union-attr]
+    state.start_flush(NOW)
+    change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["two"]))
+    assert state.durable.cluster.tags == []
+    state.flush_done()
+    assert state.durable.cluster.tags == ["one"]
+    assert state.has_changes
+    assert flush(state)["cluster"]["tags"] == ["one", "two"]
+    assert not state.has_changes
+
+
+def test_a_failed_write_drops_it_and_all_on_top() -> None:
+    state = make()
+    before = list(state.pieces)
+    change(state, lambda txn: instances.delete_instance(txn, "inst0"))
+    state.start_flush(NOW)
+    change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["two"]))
+    state.flush_failed()
+    assert not state.has_changes
+    assert state.pieces == before
+    assert state.head.resolve(INSTANCES, "inst0") == uuid_of("instance", 0)
+    change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["three"]))
+    after = flush(state)
+    assert after["cluster"]["tags"] == ["three"]
+    assert uuid_of("instance", 0) in after["instances"]
+
+
+def test_a_refused_change_leaves_nothing() -> None:
+    state = make()
+    transaction = state.begin(NOW)
+    instances.modify_instance(transaction, "inst1", {"name": "inst0.example.com"})
+    with pytest.raises(ConfigurationError, match="inst0"):
+        transaction.check()
+    assert not state.has_changes
+    assert state.head.resolve(INSTANCES, "inst1.example.com") == uuid_of("instance", 1)
+
+
+class Walk:
+    """Random changes, accepted or refused, with random fates of the writes."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.state = make(6, 4)
+        self.composer = SsconfComposer(self.state.durable)
+        self.number = 100
+
+    def random_change(self, txn: Transaction) -> None:
+        chance = self.chance
+        self.number += 1
+        some = f"inst{chance.randint(0, 7)}.example.com"
+        where = uuid_of("node", chance.randint(1, 5))
+        one = disk(self.number, where)
+        match chance.randint(0, 9):
+            case 0:
+                mac = mac_of(chance.randint(0, 8))
+                wire = instance(self.number, where, [one["uuid"]])
+                wire["nics"][0]["mac"] = mac
+                instances.create_instance(txn, wire, [one])
+            case 1:
+                instances.create_instance(txn, instance(self.number, where, [one["uuid"]]), [one])
+            case 2:
+                instances.delete_instance(txn, some)
+            case 3:
+                name = f"inst{chance.randint(0, 9)}.example.com"
+                instances.modify_instance(txn, some, {"name": name, "network_port": None})
+            case 4:
+                instances.modify_instance(txn, some, {"primary_node": where})
+            case 5:
+                role = chance.choice(["offline", "drained", "master_candidate"])
+                changes.modify(txn, NODES, where, {role: chance.random() < 0.5})
+            case 6:
+                number = chance.randint(5, 6)
+                changes.create(txn, NODES, node(number, uuid_of("group", 0)))
+            case 7:
+                changes.delete(txn, NODES, where)
+            case 8:
+                instances.modify_instance(txn, some, {"network_port": chance.randint(11000, 11004)})
+            case 9:
+                instances.add_disk(txn, some, one, chance.choice([None, 0, 1]))
+
+    def step(self) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            transaction = self.state.begin(NOW + self.number)
+            try:
+                self.random_change(transaction)
+                transaction.check()
+            except GenericError:
+                continue
+            self.state.accept(transaction)
+        if self.chance.random() < 0.8 and self.state.has_changes:
+            flushing = self.state.start_flush(NOW + self.number)
+            if self.chance.random() < 0.2:
+                self.state.flush_failed()
+            else:
+                self.state.flush_done()
+                self.composer.follow(flushing.changed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_walks_agree_with_everything_computed_anew(seed: int) -> None:
+    walk = Walk(seed)
+    for _ in range(60):
+        walk.step()
+        durable = walk.state.durable
+        anew = ConfigState(b"".join(walk.state.pieces))
+        assert index_of(durable) == index_of(anew.durable)
+        assert all_problems(durable) == []
+        assert walk.composer.values == ssconf_values(anew.durable)
+        assert (anew.serial_no, anew.mtime) == (walk.state.serial_no, walk.state.mtime)
+
+
+def test_chunks_are_joined_anew_only_where_something_changed() -> None:
+    state = make(500)
+    before = [id(piece) for piece in state.pieces]
+    change(state, lambda txn: instances.modify_instance(txn, "inst250", {"os": "other"}))
+    state.start_flush(NOW)
+    state.flush_done()
+    large = [piece for piece in state.pieces if len(piece) > 1000]
+    assert sum(id(piece) not in before for piece in large) == 1
+    assert (
+        json.loads(b"".join(state.pieces))["instances"][uuid_of("instance", 250)]["os"] == "other"
+    )
+
+
+def test_names_are_found_in_every_form() -> None:
+    view: View = make().durable
+    uuid = uuid_of("instance", 3)
+    for key in (uuid, "inst3.example.com", "inst3", "INST3", "inst3.example"):
+        assert view.resolve(INSTANCES, key) == uuid
+    assert view.resolve(INSTANCES, "inst") is None
+    assert view.resolve(GROUPS, "default") == uuid_of("group", 0)
+
+
+def test_an_ambiguous_short_name_is_refused() -> None:
+    state = make()
+    change(state, lambda txn: instances.modify_instance(txn, "inst1", {"name": "inst0.other.com"}))
+    with pytest.raises(GenericError, match=r"inst0\.example\.com, inst0\.other\.com"):
+        state.head.resolve(INSTANCES, "inst0")
+    assert state.head.resolve(INSTANCES, "inst0.other.com") == uuid_of("instance", 1)
+
+
+def test_an_index_follows_every_layer() -> None:
+    state = make()
+    change(state, lambda txn: instances.modify_instance(txn, "inst0", {"network_port": 11000}))
+    state.start_flush(NOW)
+    change(state, lambda txn: instances.modify_instance(txn, "inst0", {"network_port": 11001}))
+    assert state.durable.find(By.PORT, 11000) == ()
+    state.flush_done()
+    assert state.durable.find(By.PORT, 11000) == ((INSTANCES, uuid_of("instance", 0)),)
+    assert state.head.find(By.PORT, 11000) == ()
+    assert state.head.find(By.PORT, 11001) == ((INSTANCES, uuid_of("instance", 0)),)

@@ -1,0 +1,119 @@
+"""Tests of ganeti/config/upgrade/downgrade.py and foreign_keys.py."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from fakes.old_configs import NOW, load_config
+from fakes.sample_config import CONFIG
+
+from ganeti.base.errors import ConfigurationError, OpPrereqError
+from ganeti.config.upgrade.downgrade import downgrade_config
+from ganeti.config.upgrade.foreign_keys import find_foreign_keys
+
+INSTANCE = "0000000c-0000-4000-8000-000000000001"
+DISK = "0000000e-0000-4000-8000-000000000001"
+GROUP = "0000000b-0000-4000-8000-000000000001"
+NETWORK = "0000000d-0000-4000-8000-000000000001"
+
+PLACES: list[tuple[str | int, ...]] = [
+    (),
+    ("cluster",),
+    ("cluster", "beparams", "default"),
+    ("cluster", "nicparams", "default"),
+    ("cluster", "ndparams"),
+    ("cluster", "ipolicy"),
+    ("cluster", "ipolicy", "std"),
+    ("cluster", "ipolicy", "minmax", 0),
+    ("cluster", "ipolicy", "minmax", 0, "max"),
+    ("cluster", "data_collectors", "lv"),
+    ("nodegroups", GROUP),
+    ("nodegroups", GROUP, "ndparams"),
+    ("nodegroups", GROUP, "ipolicy", "minmax", 0, "min"),
+    ("nodegroups", GROUP, "networks", NETWORK),
+    ("networks", NETWORK),
+    ("instances", INSTANCE),
+    ("instances", INSTANCE, "beparams"),
+    ("instances", INSTANCE, "nics", 0),
+    ("instances", INSTANCE, "nics", 0, "nicparams"),
+    ("disks", DISK),
+    ("disks", DISK, "children", 1),
+]
+FREE: list[tuple[str | int, ...]] = [
+    ("cluster", "hvparams", "kvm"),
+    ("cluster", "osparams"),
+    ("cluster", "diskparams", "ext"),
+    ("cluster", "default_iallocator_params"),
+    ("instances", INSTANCE, "hvparams"),
+    ("instances", INSTANCE, "osparams"),
+    ("disks", DISK, "params"),
+]
+
+
+def clean() -> Any:
+    return copy.deepcopy(load_config("2.16.upgraded")["config"])
+
+
+def place(config: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        config = config[step]
+    return config
+
+
+@pytest.mark.parametrize("config", [CONFIG, clean()], ids=["sample", "upgraded"])
+def test_a_configuration_of_3_0_stays_as_it_is(config: Any) -> None:
+    assert find_foreign_keys(config) == []
+    result = downgrade_config(config, now=NOW)
+    assert result.config is config
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize("path", PLACES, ids=str)
+@pytest.mark.parametrize("value", [None, False, "", [], {}, 0, {"x": [False, {}]}], ids=repr)
+def test_what_is_empty_is_taken_out(path: tuple[str | int, ...], value: object) -> None:
+    config = clean()
+    place(config, path)["ours"] = value
+    before = copy.deepcopy(config)
+    result = downgrade_config(config, now=NOW)
+    assert result.config == clean() | {"serial_no": clean()["serial_no"] + 1, "mtime": NOW}
+    assert result.notes == (f"{'.'.join(map(str, (*path, 'ours')))} removed, it was empty",)
+    assert config == before
+
+
+@pytest.mark.parametrize("path", PLACES, ids=str)
+def test_what_would_be_lost_is_a_reason_to_refuse(path: tuple[str | int, ...]) -> None:
+    config = clean()
+    place(config, path)["ours"] = "my secret value"
+    with pytest.raises(OpPrereqError, match="would be lost") as raised:
+        downgrade_config(config)
+    assert f"{'.'.join(map(str, (*path, 'ours')))} = a text of 15 characters" in str(raised.value)
+
+
+@pytest.mark.parametrize("path", FREE, ids=str)
+def test_parameters_may_have_any_name(path: tuple[str | int, ...]) -> None:
+    config = clean()
+    place(config, path)["ours"] = 1
+    assert find_foreign_keys(config) == []
+
+
+def test_many_reasons_are_not_all_shown() -> None:
+    config = clean()
+    config["cluster"].update({f"ours{number}": number + 1 for number in range(50)})
+    with pytest.raises(OpPrereqError) as raised:
+        downgrade_config(config)
+    assert "cluster.ours0 = 1\n" in str(raised.value)
+    assert "and 30 more" in str(raised.value)
+
+
+def test_other_versions_are_refused() -> None:
+    with pytest.raises(OpPrereqError, match=r"of version 2\.12; --downgrade only takes out"):
+        downgrade_config(load_config("2.12"))
+
+
+def test_what_is_no_configuration_of_3_0_is_refused() -> None:
+    config = clean()
+    config["cluster"]["enabled_hypervisors"].append("of-the-future")
+    with pytest.raises(ConfigurationError, match="enabled_hypervisors"):
+        downgrade_config(config)

@@ -1,0 +1,272 @@
+"""The scheduler: examples, and laws against a slow, obvious version."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ganeti.base.ids import JobId
+from ganeti.jobs.dependencies import Dependency
+from ganeti.jobs.scheduler import (
+    Added,
+    Decisions,
+    Ended,
+    Event,
+    Hold,
+    HoldsChanged,
+    LimitChanged,
+    PriorityChanged,
+    QueueState,
+    QuorumChanged,
+    Returned,
+    Running,
+    WaitingJob,
+    schedule,
+)
+from ganeti.jobs.status import FINAL, Status
+
+SUCCESS = frozenset({Status.SUCCESS})
+
+
+def waiting(
+    number: int,
+    priority: int = 0,
+    after: dict[int, frozenset[Status]] | None = None,
+    hold: Hold | None = None,
+) -> WaitingJob:
+    depends = tuple(Dependency(JobId(k), v) for k, v in (after or {}).items())
+    return WaitingJob(JobId(number), priority, depends, hold)
+
+
+def run(*events: Event, limit: int = 20) -> tuple[QueueState, Decisions]:
+    return schedule(QueueState(), [LimitChanged(limit), *events])
+
+
+def test_priority_then_age() -> None:
+    _, decisions = run(Added(waiting(1)), Added(waiting(2, -5)), Added(waiting(3, -5)))
+    assert decisions.start == (2, 3, 1)
+
+
+def test_without_enough_candidates_only_what_mends_that_starts() -> None:
+    mends = WaitingJob(JobId(3), 0, mends=True)
+    events = [Running(JobId(9)), Added(waiting(1)), QuorumChanged(True), Added(waiting(2))]
+    state, decisions = run(*events, limit=1)
+    assert decisions.start == ()
+    state, decisions = schedule(state, [Added(mends)])
+    assert decisions.start == (3,), "though the limit is reached"
+    state, decisions = schedule(state, [Ended(JobId(9), Status.ERROR), Returned(JobId(3))])
+    assert decisions.start == (3,)
+    state, decisions = schedule(state, [Ended(JobId(3), Status.SUCCESS)])
+    assert decisions.start == ()
+    state, decisions = schedule(state, [QuorumChanged(False)])
+    assert decisions.start == (1,)
+    _, decisions = schedule(state, [Ended(JobId(1), Status.SUCCESS)])
+    assert decisions.start == (2,)
+
+
+def test_no_more_than_the_limit_run() -> None:
+    state, decisions = run(*(Added(waiting(n)) for n in range(1, 6)), limit=2)
+    assert decisions.start == (1, 2)
+    state, decisions = schedule(state, [Ended(JobId(2), Status.ERROR)])
+    assert decisions.start == (3,)
+    state, decisions = schedule(state, [LimitChanged(4)])
+    assert decisions.start == (4, 5)
+    _, decisions = schedule(state, [Ended(JobId(1), Status.SUCCESS)])
+    assert decisions == Decisions()
+
+
+def test_jobs_found_running_count() -> None:
+    _, decisions = run(Running(JobId(1)), Added(waiting(2)), limit=1)
+    assert decisions.start == ()
+
+
+def test_a_dependent_starts_on_the_event() -> None:
+    state, decisions = run(Added(waiting(1)), Added(waiting(2, after={1: SUCCESS})))
+    assert decisions.start == (1,)
+    _, decisions = schedule(state, [Ended(JobId(1), Status.SUCCESS)])
+    assert decisions.start == (2,)
+
+
+def test_failure_goes_down_the_chain_one_event_at_a_time() -> None:
+    chain = [Added(waiting(n, after={n - 1: SUCCESS})) for n in (2, 3)]
+    state, _ = run(Added(waiting(1)), *chain)
+    state, decisions = schedule(state, [Ended(JobId(1), Status.CANCELED)])
+    (doomed,) = decisions.doom
+    assert (doomed.job_id, doomed.status) == (2, Status.CANCELED)
+    assert "job 1" in doomed.reason
+    state, decisions = schedule(state, [Ended(JobId(2), Status.ERROR)])
+    (doomed,) = decisions.doom
+    assert (doomed.job_id, doomed.status) == (3, Status.ERROR)
+    state, decisions = schedule(state, [Ended(JobId(3), Status.ERROR)])
+    assert decisions == Decisions()
+    assert not state.waiting
+    assert not state.dependents
+
+
+def test_a_doomed_job_is_handed_out_once() -> None:
+    state, _ = run(Added(waiting(1)), Added(waiting(2, after={1: SUCCESS})))
+    state, decisions = schedule(state, [Ended(JobId(1), Status.ERROR)])
+    assert len(decisions.doom) == 1
+    _, decisions = schedule(state, [Added(waiting(3))])
+    assert not decisions.doom
+    assert decisions.start == (3,)
+
+
+def test_a_dependency_that_ended_before_counts() -> None:
+    _, decisions = run(Added(waiting(5, after={1: SUCCESS}), {JobId(1): Status.SUCCESS}))
+    assert decisions.start == (5,)
+    _, decisions = run(Added(waiting(5, after={1: SUCCESS}), {JobId(1): Status.ERROR}))
+    assert decisions.doom[0].job_id == 5
+
+
+def test_a_job_that_could_not_start_waits_again() -> None:
+    state, _ = run(Added(waiting(1, -3)), limit=1)
+    state, decisions = schedule(state, [Returned(JobId(1))])
+    assert decisions.start == (1,)
+
+
+def test_a_canceled_job_never_starts() -> None:
+    state, _ = run(Added(waiting(1)), Added(waiting(2)), limit=1)
+    _, decisions = schedule(
+        state, [Ended(JobId(2), Status.CANCELED), Ended(JobId(1), Status.SUCCESS)]
+    )
+    assert decisions.start == ()
+
+
+def test_changed_priority_changes_the_order() -> None:
+    state, _ = run(*(Added(waiting(n)) for n in (1, 2, 3)), limit=1)
+    state, _ = schedule(state, [PriorityChanged(JobId(3), -1)])
+    _, decisions = schedule(state, [Ended(JobId(1), Status.SUCCESS)])
+    assert decisions.start == (3,)
+
+
+def test_a_paused_job_is_held_until_the_rule_goes() -> None:
+    state, decisions = run(Added(waiting(1, hold=Hold("r", 0))), Added(waiting(2)))
+    assert decisions.start == (2,)
+    _, decisions = schedule(state, [HoldsChanged({})])
+    assert decisions.start == (1,)
+
+
+def test_a_rate_limit_counts_jobs_under_its_rule() -> None:
+    hold = Hold("r", 2)
+    state, decisions = run(*(Added(waiting(n, hold=hold)) for n in range(1, 5)), Added(waiting(9)))
+    assert decisions.start == (1, 2, 9)
+    _, decisions = schedule(state, [Ended(JobId(1), Status.SUCCESS)])
+    assert decisions.start == (3,)
+
+
+# Laws, by generated input.
+
+
+class SchedulerWalk(RuleBasedStateMachine):
+    """Any order of events; a dictionary of jobs says what must be true."""
+
+    @initialize(limit=st.integers(0, 4))
+    def start(self, limit: int) -> None:
+        self.state = QueueState(running_max=limit)
+        self.jobs: dict[int, WaitingJob] = {}  # neither started nor ended
+        self.running: set[int] = set()
+        self.ended: dict[int, Status] = {}
+        self.doomed: set[int] = set()
+        self.limit = limit
+        self.next_id = 1
+
+    def feed(self, *events: Event) -> None:
+        before = (dict(self.state.waiting), list(self.state.ready), dict(self.state.running))
+        old = self.state
+        self.state, decisions = schedule(self.state, events)
+        assert before == (old.waiting, old.ready, old.running), "the given state was changed"
+        expected = self.obvious_choice()
+        assert list(decisions.start) == expected
+        for number in decisions.start:
+            del self.jobs[number]
+            self.running.add(number)
+        for doomed in decisions.doom:
+            assert doomed.job_id not in self.doomed, "handed out twice"
+            assert self.is_doomed(doomed.job_id)
+            self.doomed.add(doomed.job_id)
+
+    def is_doomed(self, number: int) -> bool:
+        return any(
+            d.job_id in self.ended and self.ended[d.job_id] not in d.accepted
+            for d in self.jobs[number].dependencies
+        )
+
+    def obvious_choice(self) -> list[int]:
+        ready = [
+            job
+            for job in self.jobs.values()
+            if all(self.ended.get(d.job_id) in d.accepted for d in job.dependencies)
+        ]
+        ready.sort(key=lambda job: (job.priority, job.id))
+        return [job.id for job in ready[: max(0, self.limit - len(self.running))]]
+
+    @rule(priority=st.integers(-20, 19), data=st.data())
+    def add(self, priority: int, data: st.DataObject) -> None:
+        known = sorted([*self.jobs, *self.running, *self.ended])
+        after = data.draw(
+            st.dictionaries(
+                st.sampled_from(known), st.sets(st.sampled_from(sorted(FINAL)), min_size=1)
+            )
+            if known
+            else st.just({})
+        )
+        job = waiting(self.next_id, priority, {k: frozenset(v) for k, v in after.items()})
+        self.jobs[self.next_id] = job
+        self.next_id += 1
+        ended = {d.job_id: self.ended[d.job_id] for d in job.dependencies if d.job_id in self.ended}
+        self.feed(Added(job, ended))
+
+    @rule(data=st.data(), status=st.sampled_from(sorted(FINAL)))
+    def end(self, data: st.DataObject, status: Status) -> None:
+        candidates = sorted([*self.jobs, *self.running])
+        if candidates:
+            number = data.draw(st.sampled_from(candidates))
+            self.jobs.pop(number, None)
+            self.running.discard(number)
+            self.ended[number] = status
+            self.feed(Ended(JobId(number), status))
+
+    @rule(data=st.data(), priority=st.integers(-20, 19))
+    def change_priority(self, data: st.DataObject, priority: int) -> None:
+        if self.jobs:
+            number = data.draw(st.sampled_from(sorted(self.jobs)))
+            old = self.jobs[number]
+            self.jobs[number] = WaitingJob(old.id, priority, old.dependencies)
+            self.feed(PriorityChanged(JobId(number), priority))
+
+    @rule(limit=st.integers(0, 4))
+    def change_limit(self, limit: int) -> None:
+        self.limit = limit
+        self.feed(LimitChanged(limit))
+
+    @invariant()
+    def every_doomed_job_was_handed_out(self) -> None:
+        if hasattr(self, "jobs"):
+            assert {n for n in self.jobs if self.is_doomed(n)} <= self.doomed
+
+    @invariant()
+    def tables_agree(self) -> None:
+        if not hasattr(self, "state"):
+            return
+        state = self.state
+        assert set(state.waiting) == set(self.jobs)
+        assert set(state.running) == self.running
+        assert state.ready == sorted(state.ready)
+        inverse = {(d, j) for d, jobs in state.dependents.items() for j in jobs}
+        assert inverse == {(d, j) for j, unmet in state.blocked.items() for d in unmet}
+
+
+SchedulerWalk.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSchedulerWalk = SchedulerWalk.TestCase
+
+
+@given(
+    st.lists(st.tuples(st.integers(-20, 19), st.integers(1, 50)), unique_by=lambda each: each[1])
+)
+def test_the_order_of_arrival_does_not_matter(jobs: list[tuple[int, int]]) -> None:
+    events = [Added(waiting(number, priority)) for priority, number in jobs]
+    whole = run(*events, limit=100)[1].start
+    backwards = run(*reversed(events), limit=100)[1].start
+    assert whole == backwards

@@ -1,0 +1,51 @@
+"""Regular expressions from outside are bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganeti.base.errors import ParameterError
+from ganeti.query.filter_text import glob_to_regex
+from ganeti.query.regex import bounded_regex
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("web", "a-web-b", True),
+        ("^web$", "webs", False),
+        (r"^web\d+\.(example|test)\.com$", "web12.test.com", True),
+        ("(?i)WEB", "web", True),
+        ("a{3}b{1,4}", "aaabb", True),
+        (glob_to_regex("*a*b?"), "xaybz.example.com", True),
+        ("^(eu|us)-.*-prod", "eu-web-prod", True),
+        (r"^(\d{1,3}\.){3}\d{1,3}$", "192.0.2.1", True),
+        ("(a|b)+c", "ababc", True),
+        (r"(web|db)(-\d+)?", "db-1", True),
+    ],
+)
+def test_usual_expressions_work(pattern: str, text: str, found: bool) -> None:
+    assert bounded_regex(pattern)(text) is found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(a*)*b", "(a|a)*b", "(.*)*", "(ab|a)+c", r"(\w+\s?)*$", "(a?){20}b", r"(x+x+)+y"],
+)
+def test_expressions_that_explode_are_refused(pattern: str) -> None:
+    with pytest.raises(ParameterError, match="inside a"):
+        bounded_regex(pattern)
+
+
+def test_cost_is_bounded_by_the_length_of_the_text() -> None:
+    search = bounded_regex("a.*b.*c.*d")
+    assert search("a1b2c3d")
+    with pytest.raises(ParameterError, match="could take too long"):
+        search("a" * 1000)
+    assert bounded_regex("a.*b")("a" * 1000 + "b")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a" * 1001, ".*" * 9, "[z-a]", "a{99999999999}"])
+def test_what_cannot_be_used_is_refused(pattern: str) -> None:
+    with pytest.raises(ParameterError):
+        bounded_regex(pattern)
