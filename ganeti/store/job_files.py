@@ -1,0 +1,151 @@
+"""The job queue's directory: one file per job, the serial, the flags, the archive.  Bytes only.
+
+Source: config.json, "queue"; ARCHITECTURE, invariant 4.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from ganeti.base.errors import JobQueueError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.base.versions import JOB_QUEUE_VERSION
+from ganeti.system import files
+from ganeti.system.filelock import FileLock
+
+FILE_MODE: Final = 0o640
+DRAIN_FILE_MODE: Final = 0o644
+DIRECTORY_MODE: Final = 0o750
+JOB_BYTES_MAX: Final = 64 << 20  # as large as the request that submitted it may be
+_NAME: Final = re.compile(r"job-([0-9]{1,18})")
+
+
+def job_id_of(name: str) -> JobId | None:
+    """Return the id in the name of a job file, or None if it is the name of something else."""
+    found = _NAME.fullmatch(name)
+    return JobId(int(found.group(1))) if found else None
+
+
+class JobFiles:
+    """The queue directory of this node."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+
+    def prepare(self) -> None:
+        """Make the directories and the version file where they are missing.
+
+        Raises:
+            JobQueueError: the queue is of another version.
+        """
+        files.ensure_directory(self._paths.queue_dir, DIRECTORY_MODE)
+        files.ensure_directory(self._paths.queue_archive_dir, DIRECTORY_MODE)
+        found = files.read_bytes_or_none(self._paths.queue_version, 64)
+        if found is None:
+            content = b"%d\n" % JOB_QUEUE_VERSION
+            files.write_durable(self._paths.queue_version, content, FILE_MODE)
+        elif found.strip() != b"%d" % JOB_QUEUE_VERSION:
+            raise JobQueueError(
+                f"{self._paths.queue_version} says {found!r}, expected version {JOB_QUEUE_VERSION}"
+            )
+
+    def lock(self) -> FileLock:
+        """Return the queue's lock, not yet taken."""
+        return FileLock(self._paths.queue_lock, FILE_MODE)
+
+    # Job files.
+
+    def ids(self) -> list[JobId]:
+        """Return the ids of all jobs in the queue, in ascending order."""
+        return self._ids_in(self._paths.queue_dir)
+
+    def read(self, job_id: JobId) -> bytes | None:
+        """Return the content of a job file in the queue, or None if there is none."""
+        return files.read_bytes_or_none(self._paths.job_file(job_id), JOB_BYTES_MAX)
+
+    def archived_ids(self) -> list[JobId]:
+        """Return the ids of all archived jobs, in ascending order."""
+        archives = self._paths.queue_archive_dir
+        numbers = [name for name in self._names_in(archives) if name.isdigit()]
+        found = (self._ids_in(os.path.join(archives, number)) for number in numbers)
+        return sorted(job_id for ids in found for job_id in ids)
+
+    def read_archived(self, job_id: JobId) -> bytes | None:
+        """Return the content of a job file in the archive, or None if there is none."""
+        return files.read_bytes_or_none(self._paths.archived_job_file(job_id), JOB_BYTES_MAX)
+
+    def write_durable(self, job_id: JobId, data: bytes) -> None:
+        """Replace a job file; returns once that survives a power cut."""
+        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE)
+
+    def write_atomic(self, job_id: JobId, data: bytes) -> None:
+        """Replace a job file in one step; a power cut may bring the old one back."""
+        files.write_atomic(self._paths.job_file(job_id), data, FILE_MODE)
+
+    def archive(self, job_id: JobId) -> bool:
+        """Move a job to the archive; returns False if it is not in the queue."""
+        target = self._paths.archived_job_file(job_id)
+        files.ensure_directory(os.path.dirname(target), DIRECTORY_MODE)
+        try:
+            os.rename(self._paths.job_file(job_id), target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove(self, job_id: JobId) -> bool:
+        """Remove a job file from the queue; returns whether there was one."""
+        return files.remove_if_exists(self._paths.job_file(job_id))
+
+    def set_aside(self, job_id: JobId) -> str:
+        """Rename a job file that cannot be read, so that it is never fatal; returns its path."""
+        path = self._paths.job_file(job_id)
+        aside = f"{path}.corrupt"
+        os.rename(path, aside)
+        return aside
+
+    # The serial: the last id that was given out.
+
+    def read_serial(self) -> int:
+        """Return the number in the serial file; 0 if it is missing or not a number."""
+        data = files.read_bytes_or_none(self._paths.queue_serial, 64)
+        text = (data or b"").strip()
+        return int(text) if text.isdigit() else 0
+
+    def write_serial(self, serial: int) -> None:
+        """Replace the serial file in one step; `last_id` does not rely on it alone."""
+        files.write_atomic(self._paths.queue_serial, b"%d\n" % serial, FILE_MODE)
+
+    def last_id(self) -> int:
+        """Return the highest id ever given out: by the serial, the queue or the archive."""
+        archives = self._paths.queue_archive_dir
+        numbers = sorted(int(name) for name in self._names_in(archives) if name.isdigit())
+        newest = self._ids_in(os.path.join(archives, str(numbers[-1]))) if numbers else []
+        return max([self.read_serial(), *self.ids()[-1:], *newest[-1:]])
+
+    # The drained flag.
+
+    def is_drained(self) -> bool:
+        """Tell whether the queue takes no new jobs."""
+        return os.path.exists(self._paths.queue_drain)
+
+    def set_drained(self, drained: bool) -> None:
+        """Set or remove the flag."""
+        if drained:
+            files.write_durable(self._paths.queue_drain, b"", DRAIN_FILE_MODE)
+        else:
+            files.remove_if_exists(self._paths.queue_drain)
+
+    @classmethod
+    def _ids_in(cls, directory: str) -> list[JobId]:
+        ids = (job_id_of(name) for name in cls._names_in(directory))
+        return sorted(job_id for job_id in ids if job_id is not None)
+
+    @staticmethod
+    def _names_in(directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except FileNotFoundError:
+            return []

@@ -1,0 +1,60 @@
+"""Time and chance: the only place that asks the system for either."""
+
+from __future__ import annotations
+
+import os
+import time
+
+NANOSECONDS_PER_SECOND = 1_000_000_000
+
+
+def now() -> float:
+    """Return seconds since the epoch."""
+    return time.time()
+
+
+def now_ns() -> int:
+    """Return nanoseconds since the epoch."""
+    return time.time_ns()
+
+
+def now_split() -> list[int]:
+    """Return the time as job files store it: [seconds, microseconds]."""
+    seconds, nanoseconds = divmod(time.time_ns(), NANOSECONDS_PER_SECOND)
+    return [seconds, nanoseconds // 1000]
+
+
+def timestamp() -> tuple[int, int]:
+    """Return `now_split` as a value that cannot change."""
+    seconds, microseconds = now_split()
+    return seconds, microseconds
+
+
+def monotonic() -> float:
+    """Return seconds on a clock that never jumps, for deadlines."""
+    return time.monotonic()
+
+
+def random_bytes(count: int) -> bytes:
+    """Return bytes fit for keys and secrets."""
+    return os.urandom(count)
+
+
+def new_uuid() -> str:
+    """Return a random (version 4) UUID."""
+    octets = bytearray(os.urandom(16))
+    octets[6] = (octets[6] & 0x0F) | 0x40
+    octets[8] = (octets[8] & 0x3F) | 0x80
+    text = octets.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def boot_id() -> str:
+    """Return the identifier that the kernel drew when this machine booted."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def pause(seconds: float) -> None:
+    """Do nothing for a while: between tries of a bounded retry, never to wait for an event."""
+    time.sleep(seconds)

@@ -1,0 +1,178 @@
+"""Files written whole or not at all.
+
+*Durable* means: temporary file in the same directory, fsync, rename, fsync of the directory, and
+only then does the call return.  *Atomic* leaves out both fsyncs: no reader ever sees half a file
+and ``kill -9`` loses nothing, but a power cut may bring back the old content.
+
+Source: ARCHITECTURE, invariants 4 and 5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ganeti.base.errors import GenericError
+
+_PIECES_MAX: Final = 1024  # IOV_MAX of Linux
+
+_READ_BYTES_MIN: Final = 4096
+_sequence = 0
+
+
+def _temporary_name(path: str) -> str:
+    """Return a name beside ``path`` that no other process uses, and that starts with a dot."""
+    global _sequence  # noqa: PLW0603 - names must differ between two writes of one process
+    _sequence += 1
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name}.{os.getpid()}.{_sequence}.tmp")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+@contextlib.contextmanager
+def _temporary(path: str, mode: int) -> Iterator[tuple[int, str]]:
+    """Open a new file beside ``path``; it is removed again if the block fails."""
+    name = _temporary_name(path)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.fchmod(descriptor, mode)
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
+    """Replace the file in one step.
+
+    Raises:
+        OSError: nothing was changed (disk full, no such directory, ...).
+    """
+    with _temporary(path, mode) as (descriptor, name):
+        _write_all(descriptor, data)
+        os.rename(name, path)
+
+
+def write_durable(
+    path: str,
+    data: bytes,
+    mode: int = 0o640,
+    *,
+    owner: tuple[int, int] | None = None,
+    times: tuple[float, float] | None = None,
+) -> None:
+    """Replace the file in one step and return once that survives a power cut.
+
+    Args:
+        owner: user and group id to give the file to.
+        times: access and modification time, seconds since the epoch.
+
+    Raises:
+        OSError: the old content stays (disk full, no such directory, ...).
+    """
+    with _temporary(path, mode) as (descriptor, name):
+        _write_all(descriptor, data)
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        if times is not None:
+            os.utime(descriptor, times)
+        os.fsync(descriptor)
+        os.rename(name, path)
+    fsync_directory(os.path.dirname(path))
+
+
+def write_durable_pieces(path: str, pieces: Sequence[bytes], mode: int = 0o640) -> None:
+    """As `write_durable`, from pieces that need not be joined first."""
+    with _temporary(path, mode) as (descriptor, name):
+        for start in range(0, len(pieces), _PIECES_MAX):
+            _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
+        os.fsync(descriptor)
+        os.rename(name, path)
+    fsync_directory(os.path.dirname(path))
+
+
+def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:
+    written = os.writev(descriptor, pieces)
+    if written < sum(map(len, pieces)):  # as little as is likely to happen: join, write the rest
+        _write_all(descriptor, b"".join(pieces)[written:])
+
+
+def rename_durable(old_path: str, new_path: str) -> None:
+    """Rename a file and return once that survives a power cut."""
+    os.rename(old_path, new_path)
+    fsync_directory(os.path.dirname(new_path))
+    if os.path.dirname(old_path) != os.path.dirname(new_path):
+        fsync_directory(os.path.dirname(old_path))
+
+
+def fsync_directory(path: str) -> None:
+    """Make the names in a directory survive a power cut."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_bytes(path: str, size_bytes_max: int = 1 << 30) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        OSError: it cannot be read.
+        GenericError: it is larger than ``size_bytes_max``.
+    """
+    # Never read(size_bytes_max): that allocates the limit, which a process that locks its memory
+    # has then to fill, page by page.
+    pieces: list[bytes] = []
+    left_bytes = size_bytes_max + 1
+    with open(path, "rb", buffering=0) as file:
+        piece_bytes = max(os.fstat(file.fileno()).st_size + 1, _READ_BYTES_MIN)
+        while left_bytes > 0 and (piece := file.read(min(left_bytes, piece_bytes))):
+            pieces.append(piece)
+            left_bytes -= len(piece)
+    if left_bytes <= 0:
+        raise GenericError(f"file {path} is larger than {size_bytes_max} bytes")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def read_bytes_or_none(path: str, size_bytes_max: int = 1 << 30) -> bytes | None:
+    """Read a whole file; None if there is none."""
+    try:
+        return read_bytes(path, size_bytes_max)
+    except FileNotFoundError:
+        return None
+
+
+def remove_if_exists(path: str) -> bool:
+    """Remove a file; returns whether there was one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def ensure_directory(path: str, mode: int = 0o750) -> None:
+    """Create a directory with its parents, if it is not there.
+
+    A directory that exists keeps its mode: it may be an administrator's.
+    """
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        ensure_directory(parent, 0o755)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+        os.chmod(path, mode)  # mkdir obeys the umask

@@ -1,0 +1,259 @@
+"""Starting processes: the only door to other programs.
+
+Every call has a deadline and a limit on what it keeps of the output; whatever overruns is killed
+with all that it started (each command leads a process group of its own).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+from ganeti.base.errors import CommandError
+
+OUTPUT_BYTES_MAX: Final = 4 << 20  # more than any well-behaved command prints
+_OUTPUT_TAIL_LINES: Final = 20
+_KILL_GRACE_S: Final = 5.0
+_LINGER_S: Final = 5.0  # constants.json, CHILD_LINGER_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What became of a command; ``status`` is negative when a signal ended it."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+
+    @property
+    def output(self) -> str:
+        """Standard output and error as text, for messages."""
+        return (self.stdout + self.stderr).decode("utf-8", "replace")
+
+    def output_tail(self, lines: int = _OUTPUT_TAIL_LINES) -> str:
+        """Return the last lines of the output."""
+        return "\n".join(self.output.strip().splitlines()[-lines:])
+
+    def check(self) -> CommandResult:
+        """Return this result if the command succeeded.
+
+        Raises:
+            CommandError: it failed; the text says how, with the last lines of its output.
+        """
+        if self.status == 0 and not self.timed_out:
+            return self
+        tail = self.output_tail()
+        text = f"command {' '.join(self.argv)!r} {describe_end(self)}"
+        raise CommandError(f"{text}: {tail}" if tail else text, self.argv, self.status, tail)
+
+
+def describe_end(result: CommandResult) -> str:
+    """Say in words how a command ended."""
+    if result.timed_out:
+        return "did not end in time and was killed"
+    if result.truncated:
+        return "printed too much and was killed"
+    if result.status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-result.status).name}"
+    return f"failed with exit status {result.status}"
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _not_started(argv: Sequence[str], err: OSError) -> CommandError:
+    return CommandError(f"cannot run {argv[0]!r}: {err.strerror or err}", tuple(argv), None, "")
+
+
+class _Collector:
+    """Reads a child's pipes until it has ended, a deadline passes or too much came.
+
+    What the child left running may keep the pipes open: after the child's end they are read for
+    a short while only.
+    """
+
+    def __init__(self, pid: int, pipes: Sequence[IO[bytes]], limit_bytes: int) -> None:
+        self._pid = pid
+        self._pipes = {pipe.fileno(): pipe for pipe in pipes}
+        self._left_bytes = limit_bytes
+        self.chunks: dict[IO[bytes], bytearray] = {pipe: bytearray() for pipe in pipes}
+
+    def run(self, deadline: float) -> tuple[bool, bool]:
+        """Return (timed out, truncated)."""
+        pidfd = os.pidfd_open(self._pid)
+        try:
+            return self._collect(pidfd, deadline)
+        finally:
+            os.close(pidfd)
+
+    def _collect(self, pidfd: int, deadline: float) -> tuple[bool, bool]:
+        poller = select.poll()
+        waited_for = {pidfd, *self._pipes}
+        for descriptor in waited_for:
+            poller.register(descriptor, select.POLLIN | select.POLLHUP)
+        while waited_for:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return pidfd in waited_for, False
+            for descriptor, _event in poller.poll(left_s * 1000):
+                if descriptor != pidfd and self._read(descriptor):
+                    continue
+                poller.unregister(descriptor)
+                waited_for.discard(descriptor)
+                if descriptor == pidfd:
+                    deadline = min(deadline, time.monotonic() + _LINGER_S)
+            if self._left_bytes < 0:
+                return False, True
+        return False, False
+
+    def _read(self, descriptor: int) -> bool:
+        data = os.read(descriptor, 65536)
+        self._left_bytes -= len(data)
+        if self._left_bytes >= 0:
+            self.chunks[self._pipes[descriptor]] += data
+        return bool(data)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdin: bytes | None = None,
+    output_bytes_max: int = OUTPUT_BYTES_MAX,
+) -> CommandResult:
+    """Run a command to its end and return what it printed.
+
+    Args:
+        env: the whole environment; None hands on ours.
+        stdin: small input, held in memory; without it the command reads an empty input.
+
+    Raises:
+        CommandError: the program could not be started at all.
+    """
+    deadline = time.monotonic() + timeout_s
+    with contextlib.ExitStack() as stack:
+        source: int | IO[bytes] = subprocess.DEVNULL
+        if stdin is not None:
+            source = stack.enter_context(_anonymous_file(stdin))
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as err:
+            raise _not_started(argv, err) from err
+        stack.enter_context(child)
+        assert child.stdout is not None
+        assert child.stderr is not None
+        collector = _Collector(child.pid, (child.stdout, child.stderr), output_bytes_max)
+        try:
+            timed_out, truncated = collector.run(deadline)
+        finally:
+            if child.poll() is None:
+                _kill_group(child.pid)
+                child.wait(_KILL_GRACE_S)
+        return CommandResult(
+            tuple(argv),
+            child.returncode,
+            bytes(collector.chunks[child.stdout]),
+            bytes(collector.chunks[child.stderr]),
+            timed_out,
+            truncated,
+        )
+
+
+def _anonymous_file(data: bytes) -> IO[bytes]:
+    """Return an open file in memory with that content, rewound."""
+    file = os.fdopen(os.memfd_create("stdin", os.MFD_CLOEXEC), "r+b")
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    pass_fds: Sequence[int] = (),
+    cwd: str | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a child of ours that goes on by itself; the caller waits for it.
+
+    Descriptors not named are closed or connected to nothing.
+
+    Raises:
+        CommandError: the program could not be started.
+    """
+    null = subprocess.DEVNULL
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=null if stdin is None else stdin,
+            stdout=null if stdout is None else stdout,
+            stderr=null if stderr is None else stderr,
+            env=None if env is None else dict(env),
+            pass_fds=tuple(pass_fds),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except OSError as err:
+        raise _not_started(argv, err) from err
+
+
+def pid_alive(pid: int) -> bool:
+    """Tell whether a process of that number exists and is no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in (b"Z", b"X")
+
+
+def wait_gone(pid: int, timeout_s: float) -> bool:
+    """Wait until a process (a child of ours or not) has ended; returns whether it has."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(timeout_s * 1000)) or not pid_alive(pid)
+    finally:
+        os.close(descriptor)
+
+
+def terminate(pid: int, timeout_s: float) -> bool:
+    """Ask a process to end, kill it when it has not in time; returns whether it is gone."""
+    for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, _KILL_GRACE_S)):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return True
+        if wait_gone(pid, patience_s):
+            return True
+    return False

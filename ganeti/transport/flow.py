@@ -1,0 +1,107 @@
+"""Waiting for a peer that does not read: with a bound on what is kept for it, and on patience.
+
+Used by the servers' connections, which forward ``pause_writing`` and ``resume_writing`` to it.
+Also here: not waiting for what nobody will hear of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
+
+
+class ReadingWatch:
+    """Pauses whoever writes to a slow peer, and drops a peer that reads nothing for too long."""
+
+    def __init__(self, transport: asyncio.Transport, unread_s_max: float, peer: object) -> None:
+        self._transport = transport
+        self._unread_s_max = unread_s_max
+        self._peer = peer
+        self._writable: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """True while `drain` would wait."""
+        return self._writable is not None
+
+    def pause(self) -> None:
+        """Make `drain` wait: the transport's buffer is full."""
+        self._writable = asyncio.get_running_loop().create_future()
+        if not self._transport.is_closing():
+            self._watch()
+
+    def resume(self) -> None:
+        """Let `drain` return: the peer has read."""
+        if self._writable is None:
+            return
+        if not self._transport.is_closing():
+            self.stop()
+        if not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    async def drain(self) -> None:
+        """Return once more may be written, or the peer is gone."""
+        if self._writable is not None:
+            await self._writable
+
+    def close(self) -> None:
+        """Close the transport once all is written, or the peer does not read on.
+
+        To be called after `drain`, so that little is left to be written.  A closed TLS transport
+        answers no questions any more, but ends by itself within asyncio's limit for its farewell.
+        """
+        if not self._transport.is_closing():
+            self._transport.close()
+            self.start_timer(self._unread_s_max, self._transport.abort)
+
+    def lost(self) -> None:
+        """Stop waiting: the connection is gone."""
+        self.stop()
+        self.resume()
+
+    def start_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back after so long, instead of anything set before."""
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(seconds, callback)
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        self._unread_bytes = self._transport.get_write_buffer_size()
+        self.start_timer(self._unread_s_max, self._check)
+
+    def _check(self) -> None:
+        if self._transport.get_write_buffer_size() < self._unread_bytes:
+            self._watch()
+            return
+        logger.warning(
+            "Dropping %s: it has not read its answer for %g s", self._peer, self._unread_s_max
+        )
+        self._transport.abort()
+
+
+@contextlib.contextmanager
+def canceled_by(event: asyncio.Future[None]) -> Iterator[None]:
+    """Cancel the current task inside this block once something has happened."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def cancel(_event: asyncio.Future[None]) -> None:
+        task.cancel()
+
+    event.add_done_callback(cancel)
+    try:
+        yield
+    finally:
+        event.remove_done_callback(cancel)

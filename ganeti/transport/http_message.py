@@ -1,0 +1,99 @@
+"""What an HTTP request and its answer are to a handler, and how the answer looks on the wire.
+
+Source: node_rpc.json, "transport"; RFC 9110, RFC 9112.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganeti.base.versions import RELEASE_VERSION
+from ganeti.transport.tls import PeerCertificate
+
+JSON_TYPE: Final = "application/json"
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
+
+REASONS: Final[Mapping[int, str]] = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "No Content",
+    301: "Moved Permanently",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """One request; header names are in lower case, the target is as it stood in the request."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    peer: PeerCertificate | None
+    client_address: str
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """The answer to a request."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)
+    close: bool = False
+
+    @classmethod
+    def text(cls, status: int, text: str, *, close: bool = False) -> HttpResponse:
+        """Make an answer for people."""
+        return cls(status, text.encode() + b"\n", TEXT_TYPE, close=close)
+
+
+def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> bytes:
+    """Return status line and headers of an answer, with the empty line after them."""
+    reason = REASONS.get(response.status, "Unknown")
+    extra = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
+    head = (
+        f"HTTP/1.1 {response.status} {reason}\r\n"
+        f"Server: Ganeti {RELEASE_VERSION}\r\n"
+        f"Date: {_date(int(now))}\r\n"
+        f"Content-Type: {response.content_type}\r\n"
+        f"Content-Length: {len(response.body)}\r\n"
+        f"{extra}"
+        f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
+    )
+    return head.encode("latin-1", "replace")
+
+
+@functools.lru_cache(maxsize=2)
+def _date(seconds: int) -> str:
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(seconds))

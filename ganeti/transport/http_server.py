@@ -1,0 +1,425 @@
+"""Serves HTTP requests, with or without TLS.  The one module that knows httptools.
+
+Theory of operation.  A connection is IDLE until the first byte of a request, then in its HEAD, then
+in its BODY; each of these has its own time limit, so a client that sends a byte now and then is
+dropped.  While a request is ANSWERING nothing is read; what was sent ahead is taken up afterwards.
+``authorize`` is asked when the head is complete, before a byte of the body is kept, for every
+request anew.  Whatever breaks the rules is answered once and the connection closed.
+
+Source: node_rpc.json, "transport"; RFC 9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.sslproto
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import httptools
+
+from ganeti.base.errors import TransportError
+from ganeti.system import clock
+from ganeti.transport.flow import ReadingWatch
+from ganeti.transport.http_message import HttpRequest, HttpResponse, encode_head
+from ganeti.transport.tls import PeerCertificate, peer_certificate
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# asyncio gives each TLS connection a read buffer of 256 KiB for its life; a TLS record has 16 KiB.
+# With this, a hundred open connections cost the node daemon 5 MB instead of 29.
+asyncio.sslproto.SSLProtocol.max_size = 16 * 1024
+
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+Authorizer = Callable[[HttpRequest], HttpResponse | None]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one server."""
+
+    head_bytes_max: int = 16 * 1024  # ten times what any client of ours sends
+    body_bytes_max: int = 64 << 20  # config.data of 11,000 instances is 5 MB
+    head_s_max: float = 10.0
+    body_s_max: float = 120.0
+    idle_s_max: float = 600.0  # keep-alive; clients open a new connection without being told
+    handshake_s_max: float = 10.0
+    unread_s_max: float = 60.0  # an answer of which the client reads nothing for so long
+    linger_s: float = 2.0  # for a refused client that is still sending to read why
+    connections_max: int = 2048
+    drain_s: float = 5.0  # for requests to end when the server stops
+
+
+class _Phase(Enum):
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    ANSWERING = auto()
+    CLOSED = auto()
+
+
+class _Rejected(Exception):
+    """Raised inside parser callbacks; carries the answer after which the connection closes."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class _Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._phase = _Phase.IDLE
+        self._transport: asyncio.Transport | None = None
+        self._watch: ReadingWatch | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._peer: PeerCertificate | None = None
+        self._address = "?"
+        self._unfinished_head_bytes = 0
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._sent_ahead = bytearray()
+        self._request: HttpRequest | None = None
+        self._keep_alive = True
+        self._rejection: HttpResponse | None = None
+
+    def __str__(self) -> str:
+        name = f" ({self._peer.common_name})" if self._peer is not None else ""
+        return f"client {self._address}{name} of port {self._server.port}"
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._watch = ReadingWatch(transport, self._limits.unread_s_max, self)
+        address = transport.get_extra_info("peername")
+        self._address = str(address[0]) if address else "?"
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._peer = peer_certificate(tls)
+        self._server.connections.add(self)
+        if len(self._server.connections) > self._limits.connections_max:
+            logger.warning("Too many connections, dropping %s", self)
+            transport.abort()
+            return
+        self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is _Phase.ANSWERING:
+            # Little comes here: reading is paused, this was under way.
+            self._sent_ahead += data
+        elif self._phase is not _Phase.CLOSED:
+            self._feed(data)
+            if self._phase is _Phase.HEAD:
+                self._count_head(len(data))
+
+    def eof_received(self) -> bool:
+        return self._phase is _Phase.ANSWERING and self._server.has_half_close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            logger.debug("Lost %s: %s", self, exc)
+        self._phase = _Phase.CLOSED
+        self._reading_watch.lost()
+        self._server.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._reading_watch.pause()
+
+    def resume_writing(self) -> None:
+        self._reading_watch.resume()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._phase is _Phase.ANSWERING:
+            raise _Rejected(HttpResponse.text(400, "one request at a time, please"))
+        self._unfinished_head_bytes = 0
+        self._target = b""
+        self._headers = {}
+        self._body = bytearray()
+        self._wait_for(_Phase.HEAD, self._limits.head_s_max)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        request = HttpRequest(
+            self._parser.get_method().decode("latin-1"),
+            self._target.decode("latin-1"),
+            self._headers,
+            b"",
+            self._peer,
+            self._address,
+        )
+        refusal = self._server.authorize(request)
+        if refusal is not None:
+            raise _Rejected(refusal)
+        length = self._headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._limits.body_bytes_max:
+            raise _Rejected(self._body_too_large())
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self._io.write(_CONTINUE)
+        self._request = request
+        self._wait_for(_Phase.BODY, self._limits.body_s_max)
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+        if len(self._body) > self._limits.body_bytes_max:
+            raise _Rejected(self._body_too_large())
+
+    def on_message_complete(self) -> None:
+        assert self._request is not None, "the parser calls on_headers_complete first"
+        request, self._request = self._request, None
+        request.body = bytes(self._body)
+        self._body = bytearray()
+        self._keep_alive = self._parser.should_keep_alive()
+        self._phase = _Phase.ANSWERING
+        self._reading_watch.stop()
+        self._io.pause_reading()
+        self._server.start(self._answer(request))
+
+    # Reading.
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._reject(HttpResponse.text(501, "no other protocol is spoken here"))
+        except httptools.HttpParserCallbackError as err:
+            rejected = err.__context__
+            if not isinstance(rejected, _Rejected):
+                raise
+            self._reject(rejected.response)
+        except httptools.HttpParserError as err:
+            self._reject(HttpResponse.text(400, f"not an HTTP request: {err}"))
+
+    def _count_head(self, size_bytes: int) -> None:
+        """Bound what the parser keeps: a head that is complete within one read may be larger."""
+        self._unfinished_head_bytes += size_bytes
+        if self._unfinished_head_bytes > self._limits.head_bytes_max:
+            limit = self._limits.head_bytes_max
+            self._reject(HttpResponse.text(431, f"the head is larger than {limit} bytes"))
+
+    def _body_too_large(self) -> HttpResponse:
+        limit = self._limits.body_bytes_max
+        return HttpResponse.text(413, f"the body is larger than {limit} bytes")
+
+    def _wait_for(self, phase: _Phase, seconds: float) -> None:
+        self._phase = phase
+        self._reading_watch.start_timer(seconds, self._on_late)
+
+    def _on_late(self) -> None:
+        if self._phase is _Phase.IDLE:
+            self._close()
+            return
+        part = self._phase.name.lower()
+        self._reject(HttpResponse.text(408, f"the {part} of the request did not come in time"))
+
+    # Answering.
+
+    async def _answer(self, request: HttpRequest) -> None:
+        try:
+            response = await self._server.handler(request)
+        except Exception as err:
+            logger.exception("Internal error in %s %s of %s", request.method, request.path, self)
+            text = f"internal error: {type(err).__name__}: {err}"
+            response = HttpResponse.text(500, text)
+        del request  # its body may be large, the client slow
+        if self._is_closed:
+            return
+        if response.close or self._server.is_closing:
+            self._keep_alive = False
+        self._send(response)
+        await self._reading_watch.drain()
+        if not self._is_closed:
+            self._next_request()
+
+    def _next_request(self) -> None:
+        """Go on after an answer."""
+        self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
+        if self._rejection is not None and self._keep_alive:
+            self._reject(self._rejection)
+        elif not self._keep_alive:
+            self._close()
+        else:
+            self._io.resume_reading()
+            data = bytes(self._sent_ahead)
+            self._sent_ahead.clear()
+            if data:
+                self.data_received(data)
+
+    def _send(self, response: HttpResponse) -> None:
+        head = encode_head(response, keep_alive=self._keep_alive, now=clock.now())
+        if not self._io.is_closing():
+            self._io.write(head + response.body)
+
+    def _reject(self, response: HttpResponse) -> None:
+        """Answer and close; what is being answered goes first."""
+        if self._phase is _Phase.CLOSED:
+            return
+        if self._phase is _Phase.ANSWERING:
+            self._rejection = response
+            return
+        text = response.body[:200].decode("utf-8", "replace").strip()
+        logger.warning("Refusing %s: status %d, %s", self, response.status, text)
+        self._keep_alive = False
+        self._send(response)
+        # Closing with unread input would reset the connection before the answer is read.
+        self._phase = _Phase.CLOSED
+        if self._io.can_write_eof():
+            self._io.write_eof()
+        self._reading_watch.start_timer(self._limits.linger_s, self._close)
+
+    def _close(self) -> None:
+        self._phase = _Phase.CLOSED
+        self._reading_watch.close()
+
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request of it is being answered."""
+        if self._phase is not _Phase.ANSWERING:
+            self._close()
+
+    def abort(self) -> None:
+        """Drop the client at once."""
+        self._io.abort()
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._phase is _Phase.CLOSED
+
+    @property
+    def _io(self) -> asyncio.Transport:
+        assert self._transport is not None, "the event loop calls connection_made first"
+        return self._transport
+
+    @property
+    def _reading_watch(self) -> ReadingWatch:
+        assert self._watch is not None, "the event loop calls connection_made first"
+        return self._watch
+
+
+class HttpServer:
+    """A listening socket and its connections; made by `serve_http`."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        authorize: Authorizer,
+        limits: HttpLimits,
+        *,
+        has_half_close: bool,
+    ) -> None:
+        self.handler = handler
+        self.authorize = authorize
+        self.limits = limits
+        self.has_half_close = has_half_close
+        self.port = 0
+        self.is_closing = False
+        self.connections: set[_Connection] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def requests_running(self) -> int:
+        """How many requests are being answered."""
+        return len(self._running)
+
+    def enter(self, tasks: asyncio.TaskGroup) -> None:
+        """Take the group that all tasks of this server belong to."""
+        self._tasks = tasks
+
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Start the task that answers one request."""
+        assert self._tasks is not None, "nothing is served before enter()"
+        task = self._tasks.create_task(work, name=f"answer on port {self.port}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def finish(self) -> None:
+        """Let running requests end within the drain time, then cancel them; close everything."""
+        self.is_closing = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=self.limits.drain_s)
+            for task in late:
+                task.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+
+def _allow_all(_request: HttpRequest) -> HttpResponse | None:
+    return None
+
+
+@contextlib.asynccontextmanager
+async def serve_http(
+    address: str,
+    port: int,
+    handler: Handler,
+    *,
+    tls: ssl.SSLContext | None,
+    authorize: Authorizer = _allow_all,
+    limits: HttpLimits = HttpLimits(),
+) -> AsyncIterator[HttpServer]:
+    """Serve requests on a TCP port while the context is entered; port 0 takes a free one.
+
+    Args:
+        tls: the server's context, or None to serve without TLS.
+        authorize: asked for each request before its body is read (which is empty then); returns
+            the refusal, or None.
+
+    Raises:
+        TransportError: the address cannot be listened on; the text names it.
+    """
+    server = HttpServer(handler, authorize, limits, has_half_close=tls is None)
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(server),
+            address,
+            port,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=limits.handshake_s_max if tls is not None else None,
+            start_serving=False,
+        )
+    except OSError as err:
+        raise TransportError(f"cannot listen on {address} port {port}: {_reason(err)}") from err
+    server.port = listener.sockets[0].getsockname()[1]
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        server.enter(tasks)
+        await listener.start_serving()
+        try:
+            yield server
+        except Exception as err:  # noqa: BLE001 - raised below, not wrapped into a group
+            failure = err
+        finally:
+            listener.close()
+            await server.finish()
+    if failure is not None:
+        raise failure
+
+
+def _reason(err: OSError) -> str:
+    # asyncio wraps the system's words into its own; the number still tells.
+    return os.strerror(err.errno) if err.errno else str(err)

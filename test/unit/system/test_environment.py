@@ -1,0 +1,35 @@
+"""A virtual node is an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError, ResolverError
+from ganeti.base.paths import Paths
+from ganeti.system import environment
+
+
+def test_names_come_from_the_hosts_file_of_the_root(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hosts").write_text("# ours\n127.5.6.1 node1.example.com node1 # first\n\n")
+    paths = Paths(str(tmp_path))
+    assert environment.resolve("node1", paths) == ("node1.example.com", "127.5.6.1")
+    assert environment.resolve("NODE1.example.com", paths) == ("node1.example.com", "127.5.6.1")
+    with pytest.raises(ResolverError, match=r"'node9'.*etc/hosts"):
+        environment.resolve("node9", paths)
+
+
+def test_a_root_too_deep_for_sockets_is_refused_with_the_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", "/" + "x" * 100)
+    with pytest.raises(OpPrereqError, match=r"has 1\d\d bytes, 107 are possible"):
+        environment.current_paths()
+
+
+def test_own_addresses() -> None:
+    assert environment.is_own_address("127.9.8.7")
+    assert not environment.is_own_address("192.0.2.1")
+    assert not environment.is_own_address("not an address")

@@ -1,0 +1,58 @@
+"""Commands are bounded in time and output, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from ganeti.base.errors import CommandError
+from ganeti.system import process
+
+
+def test_output_and_input() -> None:
+    result = process.run(["sh", "-c", "cat; echo oops >&2; exit 3"], timeout_s=10, stdin=b"in")
+    assert (result.status, result.stdout, result.stderr) == (3, b"in", b"oops\n")
+    with pytest.raises(CommandError, match=r"exit status 3: in\noops"):
+        process.run(["sh", "-c", "echo in; echo oops >&2; exit 3"], timeout_s=10).check()
+
+
+def test_a_command_that_hangs_is_killed_with_all_it_started() -> None:
+    result = process.run(["sh", "-c", "sleep 1000 & echo $!; wait"], timeout_s=0.3)
+    assert result.timed_out
+    assert process.wait_gone(int(result.stdout), 5)
+    with pytest.raises(CommandError, match="did not end in time"):
+        result.check()
+
+
+def test_a_command_that_prints_for_ever_is_killed() -> None:
+    result = process.run(["yes"], timeout_s=10, output_bytes_max=10_000)
+    assert result.truncated
+    assert len(result.stdout) <= 10_000
+
+
+def test_what_a_command_leaves_running_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_LINGER_S", 0.1)
+    started = time.monotonic()
+    result = process.run(["sh", "-c", "sleep 1000 & echo $!"], timeout_s=60)
+    assert time.monotonic() - started < 30
+    assert result.status == 0
+    os.kill(int(result.stdout), 9)
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match="no-such-program"):
+        process.run(["/no-such-program"], timeout_s=1)
+
+
+def test_a_stubborn_process_is_killed() -> None:
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print('up', end='', flush=True); signal.pause()"
+    read_end, write_end = os.pipe()
+    child = process.spawn([sys.executable, "-c", code], stdout=write_end)
+    os.close(write_end)
+    assert os.read(read_end, 3) == b"up"
+    os.close(read_end)
+    assert process.terminate(child.pid, 0.1)
+    assert child.wait() == -9
