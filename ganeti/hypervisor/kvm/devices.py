@@ -1,0 +1,133 @@
+"""QEMU's descriptions of disks and network interfaces, for the command line and for hotplug.
+
+Source: QEMU's QMP reference, blockdev-add, netdev_add, device_add; constants.json, "hvparams".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.json import dumps
+from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
+from ganeti.hypervisor.kvm.params import KvmParams
+from ganeti.netdev.backends import BackendKind, NicBackend
+
+_FILE_TEMPLATES: Final = frozenset({"file", "gluster", "sharedfile"})  # the rest are devices
+
+
+def option_value(text: str) -> str:
+    """Escape a text for use inside an option: a comma ends it, two stand for one."""
+    return text.replace(",", ",,")
+
+
+def on_off(flag: bool) -> str:
+    """Return how an option says yes or no."""
+    return "on" if flag else "off"
+
+
+def json_option(options: Mapping[str, object]) -> str:
+    """Return a description as -blockdev and -netdev take it."""
+    return dumps(options).decode()
+
+
+def device_option(options: Mapping[str, object]) -> str:
+    """Return a description as -device takes it."""
+    driver = str(options["driver"])
+    rest = (
+        f"{name}={option_value(str(value))}" for name, value in options.items() if name != "driver"
+    )
+    return ",".join((driver, *rest))
+
+
+def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> dict[str, object]:
+    """Return QEMU's description of a disk's image, as -blockdev and blockdev-add take it."""
+    direct = params.uses_direct_io
+    host_device = place.dev_type not in _FILE_TEMPLATES
+    image: dict[str, object] = {
+        "driver": "host_device" if host_device else "file",
+        "filename": place.dev_path,
+        "aio": params.text("disk_aio"),
+        "cache": {"direct": direct, "no-flush": False},
+    }
+    if params.text("disk_discard") != "default":
+        image["discard"] = params.text("disk_discard")
+    return {
+        "driver": "raw",
+        "node-name": disk.node_name,
+        "read-only": disk.read_only,
+        "cache": {"direct": direct, "no-flush": False},
+        **({"discard": image["discard"]} if "discard" in image else {}),
+        "file": image,
+    }
+
+
+def disk_options(
+    disk: DiskDevice, machine: Machine, *, boot_index: int | None = None
+) -> dict[str, object]:
+    """Return QEMU's description of a disk's device, as device_add takes it."""
+    params = machine.params
+    options: dict[str, object] = {
+        "driver": disk.driver,
+        "id": disk.device_id,
+        "drive": disk.node_name,
+    }
+    if disk.driver not in ("scsi-block", "scsi-generic"):
+        options["write-cache"] = on_off(params.text("disk_cache") != "writethrough")
+    if disk.slot is not None:
+        options.update(bus=machine.pci_bus, addr=hex(disk.slot))
+    if disk.unit is not None:
+        options["bus"] = "scsi.0"
+        if params.text("scsi_controller_type") == "virtio-scsi-pci":
+            options.update({"channel": 0, "scsi-id": 0, "lun": disk.unit})
+        else:
+            options["scsi-id"] = disk.unit
+    if boot_index is not None:
+        options["bootindex"] = boot_index
+    return options
+
+
+def cdrom_image(name: str, path: str) -> dict[str, object]:
+    """Return the description of an image in a CD drive; a path or a URL."""
+    scheme, separator, _rest = path.partition("://")
+    image: dict[str, object] = {"driver": "file", "filename": path}
+    if separator:
+        image = {"driver": scheme, "url": path}
+    return {"driver": "raw", "node-name": f"image-{name}", "read-only": True, "file": image}
+
+
+def netdev_options(nic: NicDevice, backend: NicBackend, params: KvmParams) -> dict[str, object]:
+    """Return QEMU's description of what connects a network interface, as netdev_add takes it."""
+    if backend.kind is BackendKind.USER:
+        return {"type": "user", "id": nic.netdev_id}
+    options: dict[str, object] = {
+        "type": "tap",
+        "id": nic.netdev_id,
+        "ifname": backend.tap,
+        "script": "no",
+        "downscript": "no",
+    }
+    if params.flag("vhost_net"):
+        options["vhost"] = True
+    if params.number("virtio_net_queues") > 1:
+        options["queues"] = params.number("virtio_net_queues")
+    return options
+
+
+def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> dict[str, object]:
+    """Return QEMU's description of a network interface, as device_add takes it."""
+    options: dict[str, object] = {
+        "driver": nic.driver,
+        "id": nic.device_id,
+        "netdev": nic.netdev_id,
+        "mac": nic.mac,
+    }
+    if nic.slot is not None:
+        options.update(bus=machine.pci_bus, addr=hex(nic.slot))
+    queues = machine.params.number("virtio_net_queues")
+    if queues > 1:
+        options.update(mq="on", vectors=2 * queues + 2)
+    if boots:
+        options["bootindex"] = 1
+    return options

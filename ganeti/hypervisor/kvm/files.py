@@ -1,0 +1,134 @@
+"""Where the files of one virtual machine lie on its node.
+
+Sockets have short names made from the instance's, because a socket's path must not have more than
+107 bytes; a link of the instance's full name beside the other files leads to each of them.
+
+    RUN_DIR/kvm/<12 hex digits>.<c|i|s|g|v>    sockets: control, info, serial, guest agent, VNC
+    RUN_DIR/kvm-hypervisor/ctrl/<name>.<...>   links to them
+    RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
+    RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
+    RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
+    LOG_DIR/kvm/<name>.log, <name>.serial.log  what QEMU and the guest's serial console print
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.system.environment import check_socket_path
+from ganeti.system.files import ensure_directory, remove_if_exists
+
+_SUFFIXES: Final[Mapping[str, str]] = {
+    "control": "c",
+    "info": "i",
+    "serial": "s",
+    "agent": "g",
+    "vnc": "v",
+}
+_BACKLOG: Final = 16  # QEMU serves one client of a socket at a time, others wait here
+_DIRECTORY_MODE: Final = 0o750
+RUNTIME_SUFFIX: Final = ".runtime"
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that cannot be that of a file.
+
+    Raises:
+        HypervisorError: it is empty or leads elsewhere.
+    """
+    if not name or "/" in name or "\0" in name or name.startswith("."):
+        raise HypervisorError(f"{name!r} cannot be the name of an instance")
+
+
+def console_lock(socket_path: str) -> str:
+    """Return the path of the lock that whoever uses a console holds."""
+    return f"{socket_path}.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFiles:
+    """The files of one instance's machine on one node."""
+
+    paths: Paths
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+    @property
+    def pid_file(self) -> str:
+        """The number of the QEMU process."""
+        return f"{self.paths.kvm_dir}/pid/{self.name}"
+
+    @property
+    def runtime(self) -> str:
+        """The machine that runs, as it was made."""
+        return f"{self.paths.kvm_dir}/conf/{self.name}{RUNTIME_SUFFIX}"
+
+    @property
+    def incoming(self) -> str:
+        """A mark: the instance is being received, and must not run by itself."""
+        return f"{self.paths.kvm_dir}/incoming/{self.name}"
+
+    @property
+    def log(self) -> str:
+        """What QEMU prints."""
+        return f"{self.paths.log_kvm_dir}/{self.name}.log"
+
+    @property
+    def serial_log(self) -> str:
+        """What the guest prints on its serial console."""
+        return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
+
+    def socket_path(self, kind: str) -> str:
+        """Return the path of a socket: control, info, serial, agent or vnc."""
+        digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
+        return f"{self.paths.run_dir}/kvm/{digest}.{_SUFFIXES[kind]}"
+
+    def link(self, kind: str) -> str:
+        """Return the path of the link, with the instance's name, to a socket."""
+        return f"{self.paths.kvm_dir}/ctrl/{self.name}.{kind}"
+
+    def make_directories(self) -> None:
+        """Make the directories for all of these files."""
+        for path in (self.pid_file, self.runtime, self.incoming, self.link("info"), self.log):
+            ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
+        ensure_directory(os.path.dirname(self.socket_path("info")), _DIRECTORY_MODE)
+
+    def listen(self, kind: str) -> socket.socket:
+        """Make a socket, its link, and listen on it.
+
+        Raises:
+            OpPrereqError: the path is too long; the text says by how much.
+            HypervisorError: it cannot be made.
+        """
+        path = self.socket_path(kind)
+        check_socket_path(path)
+        remove_if_exists(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(path)
+            os.chmod(path, 0o600)
+            listener.listen(_BACKLOG)
+            remove_if_exists(self.link(kind))
+            os.symlink(path, self.link(kind))
+        except OSError as err:
+            listener.close()
+            raise HypervisorError(f"cannot make the socket {path}: {err.strerror}") from err
+        return listener
+
+    def remove(self) -> None:
+        """Remove every file but the logs."""
+        for kind in _SUFFIXES:
+            remove_if_exists(self.link(kind))
+            remove_if_exists(self.socket_path(kind))
+        remove_if_exists(console_lock(self.socket_path("serial")))
+        for path in (self.runtime, self.incoming, self.pid_file):
+            remove_if_exists(path)

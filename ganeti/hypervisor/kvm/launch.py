@@ -1,0 +1,206 @@
+"""Bringing a machine up on this node, paused; whatever fails on the way leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
+from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
+from ganeti.hypervisor.kvm import process
+from ganeti.hypervisor.kvm.command import command_line
+from ganeti.hypervisor.kvm.cpu_mask import assign_cpus
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.machine import Machine
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
+from ganeti.hypervisor.kvm.node_files import local_files, read_password
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, VNC_PASSWORD_BYTES_MAX, KvmParams
+from ganeti.hypervisor.kvm.placement import Placement
+from ganeti.hypervisor.kvm.qemu_binary import find_qemu
+from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime
+from ganeti.netdev import taps
+from ganeti.netdev.backends import BackendKind, NicBackend
+
+START_TIMEOUT_S: Final = 60.0  # QEMU answers after 0.1 s; huge pages may have to be cleared first
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
+
+
+def console_address(machine: Machine, env: NodeEnv, files: MachineFiles) -> str:
+    """Return where VNC or SPICE listens on this node: an address or the path of a socket.
+
+    Virtual nodes share a machine, and an instance keeps its port when it moves: so there an
+    address that is not the node's own is replaced by that.
+
+    Raises:
+        OpPrereqError: the instance has no port for it.
+    """
+    params = machine.params
+    bind = params.text("vnc_bind_address") or params.text("spice_bind")
+    if not bind:
+        return ""
+    if bind.startswith("/"):
+        return files.socket_path("vnc")
+    if machine.network_port is None or machine.network_port < VNC_BASE_PORT:
+        raise OpPrereqError(
+            f"instance {machine.name} has no network port from {VNC_BASE_PORT} on for its console",
+            ErrorCode.STATE,
+        )
+    shared = bind in _ANY_ADDRESS or bind.startswith("127.") or bind == "::1"
+    return env.address if env.is_virtual and shared else bind
+
+
+def _console_password(machine: Machine, env: NodeEnv) -> tuple[str, str]:
+    """Return (protocol, password) of the console, ("", "") without."""
+    params = machine.params
+    for protocol, parameter in (("vnc", "vnc_password_file"), ("spice", "spice_password_file")):
+        path = params.text(parameter)
+        if path:
+            password = read_password(parameter, path, env.paths)
+            if protocol == "vnc" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
+                raise OpPrereqError(
+                    f"hypervisor parameter {parameter}: the password in {path} has more than"
+                    f" {VNC_PASSWORD_BYTES_MAX} characters",
+                    ErrorCode.ENVIRON,
+                )
+            return protocol, password
+    return "", ""
+
+
+def _spice_files(params: KvmParams, env: NodeEnv) -> tuple[str, str, str]:
+    if not params.flag("spice_use_tls"):
+        return ("", "", "")
+    paths = env.paths
+    return (paths.spice_ca_pem, paths.spice_pem, paths.spice_pem)
+
+
+def bring_up(
+    env: NodeEnv,
+    runtime: Runtime,
+    disks: Sequence[AssembledDisk],
+    backends: Sequence[NicBackend],
+    *,
+    incoming: bool = False,
+) -> Monitor:
+    """Start QEMU with a machine and return its control monitor; the guest does not run yet.
+
+    Raises:
+        HypervisorError: QEMU did not start; the text has its own message.
+    """
+    machine = runtime.machine
+    files = MachineFiles(env.paths, machine.name)
+    cpus = assign_cpus(machine.params.text("cpu_mask"), machine.vcpus)
+    protocol, password = _console_password(machine, env)
+    place = _placement(env, files, machine, disks, backends)
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
+        files.make_directories()
+        undo.callback(files.remove)
+        tap_names = tuple(backend.tap for backend in backends if backend.kind is BackendKind.TAP)
+        save_runtime(files, msgspec.structs.replace(runtime, taps=tap_names))
+        _make_taps(machine, backends, undo)
+        sockets = {
+            kind: listeners.enter_context(files.listen(kind)).fileno()
+            for kind in _socket_kinds(machine.params)
+        }
+        place = replace(place, sockets=sockets, console_password=bool(protocol), incoming=incoming)
+        pid = process.launch(command_line(machine, place), files, list(sockets.values()))
+        undo.callback(process.kill, pid)
+        listeners.close()
+        monitor = undo.enter_context(_first_contact(files))
+        if protocol:
+            monitor.execute("set_password", {"protocol": protocol, "password": password})
+        _pin(monitor, machine.name, cpus)
+        undo.pop_all()
+        return monitor
+
+
+def _placement(
+    env: NodeEnv,
+    files: MachineFiles,
+    machine: Machine,
+    disks: Sequence[AssembledDisk],
+    backends: Sequence[NicBackend],
+) -> Placement:
+    """Decide what of the placement is known before anything is made."""
+    params = machine.params
+    return Placement(
+        binary=find_qemu(params.text("kvm_path")),
+        pid_file=files.pid_file,
+        serial_log=files.serial_log,
+        disks={disk.uuid: disk for disk in disks},
+        nics={backend.uuid: backend for backend in backends},
+        console_address=console_address(machine, env, files),
+        spice_files=_spice_files(params, env),
+        files=local_files(params, env.paths),
+    )
+
+
+def _socket_kinds(params: KvmParams) -> list[str]:
+    """Return which sockets a machine has."""
+    kinds = ["control", "info"]
+    if params.flag("serial_console"):
+        kinds.append("serial")
+    if params.flag("use_guest_agent"):
+        kinds.append("agent")
+    return kinds
+
+
+def _make_taps(
+    machine: Machine, backends: Sequence[NicBackend], undo: contextlib.ExitStack
+) -> None:
+    params = machine.params
+    virtio = params.text("nic_type") == "paravirtual"
+    for backend in backends:
+        if backend.kind is BackendKind.TAP:
+            taps.create_tap(
+                backend,
+                vnet_hdr=virtio and params.flag("vnet_hdr"),
+                queues=params.number("virtio_net_queues"),
+            )
+            undo.callback(taps.remove_tap, backend.tap)
+
+
+def _first_contact(files: MachineFiles) -> Monitor:
+    """Wait for QEMU to be ready; when it dies instead, say what it said."""
+    try:
+        return Monitor.connect(files.name, files.socket_path("control"), START_TIMEOUT_S)
+    except MonitorGone as err:
+        said = process.log_tail(files) or "it said nothing"
+        raise HypervisorError(f"instance {files.name}: QEMU ended at its start: {said}") from err
+    except MonitorTimeout as err:
+        said = process.log_tail(files)
+        raise HypervisorError(
+            f"instance {files.name}: QEMU was not ready after {START_TIMEOUT_S:g} s: {said}"
+        ) from err
+
+
+def _pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> None:
+    """Bind each virtual processor to its processors of the node."""
+    if not any(cpus):
+        return
+    threads = monitor.query_list("query-cpus-fast")
+    for thread, wanted in zip(threads, cpus, strict=False):
+        if wanted is None:
+            continue
+        try:
+            os.sched_setaffinity(int(str(thread["thread-id"])), wanted)
+        except OSError as err:
+            text = ",".join(map(str, sorted(wanted)))
+            raise HypervisorError(
+                f"instance {name}: cannot run on processors {text}: {err.strerror}"
+            ) from err
+
+
+def clean_up(files: MachineFiles) -> None:
+    """Remove what a machine that has ended left on the node, its logs excepted."""
+    try:
+        runtime = load_runtime(files)
+    except HypervisorError:
+        runtime = None  # not ours to understand: at least the files go
+    for tap in runtime.taps if runtime is not None else ():
+        taps.remove_tap(tap)
+    files.remove()

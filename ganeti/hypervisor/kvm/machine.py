@@ -1,0 +1,192 @@
+"""The virtual machine of an instance: what its guest can see, and nothing of the node it is on.
+
+A `Machine` is decided once, when the instance starts.  It is kept beside the running process and
+travels with a migration, so that the target builds the very same machine: same type, same devices
+at the same places on the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.kvm.params import (
+    DISK_TYPES,
+    NIC_TYPES,
+    PCI_SLOTS,
+    SCSI_DISK_TYPES,
+    KvmParams,
+)
+from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.rpc_instance import RpcInstance
+
+DEFAULT_MACHINE_TYPE: Final = "pc"
+_NOT_ON_PCI: Final = frozenset({"ide-hd", "ne2k_isa"})
+_SCSI_UNITS_MAX: Final[Mapping[str, int]] = {"lsi": 7, "megasas": 16, "virtio-scsi-pci": 16}
+_IDE_UNITS_MAX: Final = 4
+
+
+class DiskDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk as the guest sees it; ``slot`` on the PCI bus or ``unit`` on the SCSI bus."""
+
+    uuid: str
+    driver: str
+    read_only: bool = False
+    slot: int | None = None
+    unit: int | None = None
+
+    @property
+    def device_id(self) -> str:
+        """Name of the device in QEMU."""
+        return f"disk-{_short(self.uuid)}"
+
+    @property
+    def node_name(self) -> str:
+        """Name of the image behind the device; QEMU takes 31 characters."""
+        return f"image-{_short(self.uuid)}"
+
+
+class NicDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface as the guest sees it; ``slot`` on the PCI bus."""
+
+    uuid: str
+    driver: str
+    mac: str
+    slot: int | None = None
+
+    @property
+    def device_id(self) -> str:
+        """Name of the device in QEMU."""
+        return f"nic-{_short(self.uuid)}"
+
+    @property
+    def netdev_id(self) -> str:
+        """Name of what connects the device to the node."""
+        return f"net-{_short(self.uuid)}"
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A virtual machine; ``accelerator`` is kvm or tcg."""
+
+    name: str
+    uuid: str
+    memory_mib: int
+    vcpus: int
+    machine_type: str
+    accelerator: str
+    cpu_type: str
+    network_port: int | None
+    disks: tuple[DiskDevice, ...]
+    nics: tuple[NicDevice, ...]
+    hvparams: dict[str, object]
+
+    @property
+    def pci_bus(self) -> str:
+        """Name of the bus that devices are on."""
+        return "pcie.0" if "q35" in self.machine_type else "pci.0"
+
+    @property
+    def params(self) -> KvmParams:
+        """The hypervisor parameters, filled."""
+        return KvmParams(self.hvparams)
+
+
+def _short(uuid: str) -> str:
+    return uuid.replace("-", "")[-24:]
+
+
+def build_machine(
+    instance: RpcInstance, disks: Sequence[AssembledDisk], *, accelerator: str
+) -> Machine:
+    """Decide the machine of an instance that is to be started.
+
+    Raises:
+        OpPrereqError: the devices do not fit.
+    """
+    params = KvmParams(instance.hvparams)
+    slots = _free_slots(instance.name, params)
+    cpu_type = params.text("cpu_type") or ("max" if accelerator == "tcg" else "")
+    return Machine(
+        name=instance.name,
+        uuid=instance.uuid,
+        memory_mib=instance.beparams["maxmem"],
+        vcpus=instance.beparams["vcpus"],
+        machine_type=params.text("machine_version") or DEFAULT_MACHINE_TYPE,
+        accelerator=accelerator,
+        cpu_type=cpu_type,
+        network_port=instance.network_port,
+        disks=tuple(_disk_devices(instance.name, disks, params, slots)),
+        nics=tuple(_nic_devices(instance, params, slots)),
+        hvparams=dict(instance.hvparams),
+    )
+
+
+def _free_slots(name: str, params: KvmParams) -> Iterator[int]:
+    """Yield places on the PCI bus, the reserved ones left to QEMU's own devices."""
+    reserved = params.number("kvm_pci_reservations")
+    yield from range(reserved, PCI_SLOTS)
+    raise OpPrereqError(
+        f"instance {name}: more than {PCI_SLOTS - reserved} disks and network interfaces;"
+        " lower hypervisor parameter kvm_pci_reservations",
+        ErrorCode.NORES,
+    )
+
+
+def _disk_devices(
+    name: str, disks: Sequence[AssembledDisk], params: KvmParams, slots: Iterator[int]
+) -> Iterator[DiskDevice]:
+    kind = params.text("disk_type")
+    driver = DISK_TYPES[kind]
+    assert driver is not None  # refused by check_params
+    units_max = _units_max(params)
+    if units_max is not None and len(disks) > units_max:
+        raise OpPrereqError(
+            f"instance {name}: {len(disks)} disks of type {kind}, at most {units_max} are possible",
+            ErrorCode.NORES,
+        )
+    for disk in disks:
+        yield DiskDevice(
+            uuid=disk.uuid,
+            driver=driver,
+            read_only=disk.mode is DiskMode.RO,
+            slot=None if kind == "ide" or kind in SCSI_DISK_TYPES else next(slots),
+            unit=disk.index if kind in SCSI_DISK_TYPES else None,
+        )
+
+
+def _units_max(params: KvmParams) -> int | None:
+    kind = params.text("disk_type")
+    if kind in SCSI_DISK_TYPES:
+        return _SCSI_UNITS_MAX[params.text("scsi_controller_type")]
+    if kind != "ide":
+        return None
+    cdroms = sum(bool(params.text(name)) for name in ("cdrom_image_path", "cdrom2_image_path"))
+    return _IDE_UNITS_MAX - (0 if params.text("cdrom_disk_type").startswith("scsi") else cdroms)
+
+
+def _nic_devices(
+    instance: RpcInstance, params: KvmParams, slots: Iterator[int]
+) -> Iterator[NicDevice]:
+    driver = NIC_TYPES[params.text("nic_type")]
+    for nic in instance.nics:
+        yield NicDevice(
+            uuid=nic.uuid,
+            driver=driver,
+            mac=nic.mac,
+            slot=None if driver in _NOT_ON_PCI else next(slots),
+        )
+
+
+def with_machine_type(machine: Machine, known: Sequence[Mapping[str, object]]) -> Machine:
+    """Return the machine with an exact type in place of an alias such as "pc".
+
+    Args:
+        known: what QEMU answers to query-machines.
+    """
+    kind, separator, options = machine.machine_type.partition(",")
+    exact = next((str(item["name"]) for item in known if item.get("alias") == kind), kind)
+    return msgspec.structs.replace(machine, machine_type=exact + separator + options)

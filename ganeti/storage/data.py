@@ -1,0 +1,88 @@
+"""Moving bytes into disks: zeroes and images.
+
+Works on files and block devices alike.  Raises OSError; the caller knows what it was for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+CHUNK_BYTES: Final = 1 << 20
+_ZEROES: Final = bytes(CHUNK_BYTES)
+
+
+def _data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts between ``start`` and ``end`` that are not holes, as (start, end)."""
+    position = start
+    while position < end:
+        try:
+            begin = os.lseek(descriptor, position, os.SEEK_DATA)
+            stop = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        except OSError as err:
+            if err.errno == errno.ENXIO:  # no data from here on
+                return
+            if err.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # holes are unknown here
+                yield position, end
+                return
+            raise
+        if begin >= end:
+            return
+        yield begin, min(stop, end)
+        position = stop
+
+
+def wipe(path: str, offset: int, count: int) -> None:
+    """Make ``count`` bytes from ``offset`` read as zeroes."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        for begin, stop in _data_areas(descriptor, offset, offset + count):
+            for position in range(begin, stop, CHUNK_BYTES):
+                _write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def copy_into(source: str, target: str, count: int | None = None) -> int:
+    """Copy a file or device over the beginning of an existing one; returns bytes copied.
+
+    What is a hole in the source is made to read as zeroes.
+
+    Args:
+        count: how much to copy at most; None for all of the source.
+    """
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.lseek(reader, 0, os.SEEK_END)
+        end = size if count is None else min(count, size)
+        wipe(target, 0, end)
+        writer = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for begin, stop in _data_areas(reader, 0, end):
+                _copy_area(reader, writer, begin, stop)
+            os.fsync(writer)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+    return end
+
+
+def _copy_area(reader: int, writer: int, begin: int, stop: int) -> None:
+    position = begin
+    while position < stop:
+        data = os.pread(reader, min(CHUNK_BYTES, stop - position), position)
+        if not data:
+            raise OSError(errno.EIO, "the source ended early")
+        _write_at(writer, data, position)
+        position += len(data)
+
+
+def _write_at(descriptor: int, data: bytes, position: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written

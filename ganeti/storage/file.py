@@ -1,0 +1,200 @@
+"""Disks that are files: template ``file`` (on one node) and ``sharedfile`` (seen by all nodes).
+
+The files are raw images, sparse until written.  A file appears under its name only when it has its
+full size, so whoever finds it finds a whole disk.
+
+Source: config.json, "disk_logical_id"; constants.json, "disk_templates".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final, Never
+
+from ganeti.base.errors import BlockDeviceError, NotSupportedError
+from ganeti.objects.disk_templates import FileDriver
+from ganeti.storage.allowed_paths import local_path
+from ganeti.storage.data import wipe
+from ganeti.storage.interface import (
+    Assembled,
+    BlockDevStatus,
+    Dimensions,
+    DiskLike,
+    DriverInfo,
+    StorageEnv,
+)
+from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
+
+MIB: Final = 1 << 20
+SIZE_MIB_MAX: Final = (1 << 63) // MIB - 1  # what an offset in a file can name
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+
+
+@contextlib.contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """Turn a refusal of the operating system into an error that says what was tried."""
+    try:
+        yield
+    except OSError as err:
+        raise BlockDeviceError(f"cannot {what}: {err.strerror or err}") from err
+
+
+def _appear(temporary: str, path: str) -> None:
+    """Give a finished file its name, which must be free."""
+    try:
+        os.link(temporary, path)
+    except OSError as err:
+        if err.errno not in _NO_HARD_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from err
+        os.rename(temporary, path)
+
+
+class FileDisk:
+    """A disk in a file of this node."""
+
+    info = DriverInfo(
+        template="file", storage_type="file", file_based=True, can_grow=True, can_rename=True
+    )
+
+    def __init__(self, disk: DiskLike, env: StorageEnv) -> None:
+        self._env = env
+        self._disk = disk
+        self._path = self._local(disk.logical_id)
+
+    def _local(self, logical_id: Sequence[object]) -> str:
+        match list(logical_id):
+            case [str(driver), str(path)] if driver in tuple(FileDriver):
+                return local_path(path, self._env.paths)
+        raise BlockDeviceError(
+            f"disk {self._disk.uuid}: the logical id {list(logical_id)!r} is not [driver, path]"
+        )
+
+    def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
+        """Make the file with its full size; its directory is made as well."""
+        if not 0 < size_mib <= SIZE_MIB_MAX:
+            raise BlockDeviceError(f"{self._path}: a disk of {size_mib} MiB cannot be made")
+        directory, name = os.path.split(self._path)
+        temporary = os.path.join(directory, f".{name}.{os.getpid()}.new")
+        with _failing_as(f"create {self._path}"):
+            ensure_directory(directory)
+            remove_if_exists(temporary)
+            try:
+                descriptor = os.open(
+                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660
+                )
+                try:
+                    os.truncate(descriptor, size_mib * MIB)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                _appear(temporary, self._path)
+            finally:
+                remove_if_exists(temporary)
+            fsync_directory(directory)
+        return None
+
+    def remove(self) -> None:
+        """Remove the file; does nothing when it is gone already."""
+        with _failing_as(f"remove {self._path}"):
+            remove_if_exists(self._path)
+
+    def find(self) -> BlockDevStatus | None:
+        """Look at the file; None when there is none."""
+        return None if self._size_bytes() is None else BlockDevStatus(self._path)
+
+    def _size_bytes(self) -> int | None:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError as err:
+            raise BlockDeviceError(f"cannot look at {self._path}: {err.strerror}") from err
+        if not stat.S_ISREG(found.st_mode):
+            raise BlockDeviceError(f"{self._path} is not a regular file")
+        return found.st_size
+
+    def _existing_size_bytes(self) -> int:
+        size = self._size_bytes()
+        if size is None:
+            raise BlockDeviceError(f"disk {self._disk.uuid}: the file {self._path} does not exist")
+        return size
+
+    def assemble(self) -> Assembled:
+        """Check that the file is there: nothing else is needed to use it."""
+        self._existing_size_bytes()
+        return Assembled(self._path)
+
+    def shutdown(self) -> None:
+        """Do nothing: a file needs no device."""
+
+    def open(self, *, exclusive: bool = True) -> None:
+        """Do nothing: a file is always writable."""
+
+    def close(self) -> None:
+        """Do nothing: a file has no roles."""
+
+    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
+        """Add to the size of the file; the new part takes no space until it is written."""
+        new_size = self._existing_size_bytes() + amount_mib * MIB
+        if not 0 < amount_mib <= SIZE_MIB_MAX or new_size > SIZE_MIB_MAX * MIB:
+            raise BlockDeviceError(f"{self._path} cannot grow by {amount_mib} MiB")
+        if dryrun or not backingstore:
+            return
+        with _failing_as(f"grow {self._path}"):
+            os.truncate(self._path, new_size)
+
+    def snapshot(self, name: str, size_mib: int) -> list[object]:
+        """Refuse: a plain file has no snapshots."""
+        self._refuse("have snapshots")
+
+    def _refuse(self, what: str) -> Never:
+        raise NotSupportedError(f"disks of template {self.info.template} do not {what}")
+
+    def rename(self, new_logical_id: Sequence[object]) -> None:
+        """Give the file another path; no other file is overwritten."""
+        new_path = self._local(new_logical_id)
+        if new_path == self._path:
+            return
+        with _failing_as(f"rename {self._path} to {new_path}"):
+            ensure_directory(os.path.dirname(new_path))
+            _appear(self._path, new_path)
+            remove_if_exists(self._path)
+        self._path = new_path
+
+    def set_info(self, text: str) -> None:
+        """Do nothing: a file has no room for notes."""
+
+    def wipe(self, offset_mib: int, size_mib: int) -> None:
+        """Write zeroes over a part of the file; holes are zeroes already."""
+        size = self._existing_size_bytes()
+        offset, count = offset_mib * MIB, size_mib * MIB
+        if offset < 0 or count < 0 or offset + count > size:
+            raise BlockDeviceError(
+                f"{self._path} has {size // MIB} MiB: cannot wipe {size_mib} MiB from {offset_mib}"
+            )
+        with _failing_as(f"wipe {self._path}"):
+            wipe(self._path, offset, count)
+
+    def dimensions(self) -> Dimensions | None:
+        """Return the size of the file; None when there is none."""
+        size = self._size_bytes()
+        return None if size is None else Dimensions(size)
+
+
+class SharedFileDisk(FileDisk):
+    """A disk in a file that all nodes see."""
+
+    info = DriverInfo(
+        template="sharedfile",
+        storage_type="sharedfile",
+        externally_mirrored=True,
+        file_based=True,
+        can_grow=True,
+        can_rename=True,
+    )

@@ -1,0 +1,143 @@
+"""The hypervisor that only keeps books."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from guests.instances import make_instance
+
+from ganeti.base.errors import HotplugError, HypervisorError, NotSupportedError, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.fake import FakeHypervisor
+from ganeti.hypervisor.interface import Hypervisor, InstanceState, NodeEnv
+from ganeti.hypervisor.registry import get_hypervisor, supported_hypervisors
+from ganeti.objects.hypervisors import RebootType
+
+INSTANCE = make_instance("inst1.example.com", "fake", memory_mib=64, vcpus=2)
+NAME = INSTANCE.name
+
+
+def node(root: Path, name: str) -> Hypervisor:
+    env = NodeEnv(Paths(str(root / name)), name, "127.0.0.1")
+    return get_hypervisor("fake", env)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Hypervisor:
+    return node(tmp_path, "node1")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Hypervisor:
+    return node(tmp_path, "node2")
+
+
+def test_life_of_an_instance(source: Hypervisor, tmp_path: Path) -> None:
+    assert source.list_instances() == []
+    source.start(INSTANCE, [])
+    with pytest.raises(HypervisorError, match="already there"):
+        source.start(INSTANCE, [])
+    again = node(tmp_path, "node1")  # nothing is remembered in the driver
+    assert again.list_instances() == [NAME]
+    info = again.instance_info(NAME)
+    assert info is not None
+    assert (info.memory_mib, info.vcpus, info.state) == (64, 2, InstanceState.RUNNING)
+    assert info.to_wire()["state"] == 0
+    again.reboot(INSTANCE, [], kind=RebootType.HARD)
+    again.balloon(NAME, 32)
+    assert [entry.memory_mib for entry in again.all_instances_info()] == [32]
+    again.stop(NAME)
+    again.stop(NAME)
+    assert source.instance_info(NAME) is None
+
+
+def test_migration_keeps_the_time_of_the_start(source: Hypervisor, target: Hypervisor) -> None:
+    source.start(INSTANCE, [])
+    info = source.migration_info(INSTANCE)
+    address = target.accept_instance(INSTANCE, info, "127.0.0.2", [])
+    assert target.list_instances() == []
+    source.migrate(INSTANCE, address, live=True)
+    assert source.migration_status(INSTANCE).to_wire()["status"] == "completed"
+    state = source.instance_info(NAME)
+    assert state is not None
+    assert state.state is InstanceState.SHUTDOWN
+    target.finalize_migration_dst(INSTANCE, info, success=True)
+    source.finalize_migration_src(INSTANCE, success=True, live=True)
+    assert (source.list_instances(), target.list_instances()) == ([], [NAME])
+    assert target.migration_info(INSTANCE) == info
+
+
+def test_at_every_cut_at_most_one_copy_runs(source: Hypervisor, target: Hypervisor) -> None:
+    def running() -> list[str]:
+        found = [source.instance_info(NAME), target.instance_info(NAME)]
+        return [info.name for info in found if info and info.state is InstanceState.RUNNING]
+
+    for cut in range(4):
+        source.start(INSTANCE, [])
+        steps = [
+            lambda: target.accept_instance(INSTANCE, "", "127.0.0.2", []),
+            lambda: source.migrate(INSTANCE, "127.0.0.2", live=True),
+            lambda: target.finalize_migration_dst(INSTANCE, "", success=True),
+        ]
+        for step in steps[:cut]:
+            step()
+            assert len(running()) <= 1
+        moved = target.instance_info(NAME) is not None
+        target.finalize_migration_dst(INSTANCE, "", success=False)
+        source.finalize_migration_src(INSTANCE, success=moved, live=True)
+        assert running() == [NAME]
+        (target if moved else source).stop(NAME)
+
+
+def test_running_instance_is_never_forgotten_as_moved(source: Hypervisor) -> None:
+    source.start(INSTANCE, [])
+    with pytest.raises(HypervisorError, match="still runs"):
+        source.finalize_migration_src(INSTANCE, success=True, live=True)
+    assert source.list_instances() == [NAME]
+
+
+def test_wrong_requests_are_answered(source: Hypervisor) -> None:
+    for name in ("", "../x", ".hidden"):
+        with pytest.raises(HypervisorError, match="cannot be the name"):
+            source.instance_info(name)
+    with pytest.raises(OpPrereqError, match="migration_mode"):
+        source.check_params({"migration_mode": "teleport"})
+    with pytest.raises(HypervisorError, match="does not run"):
+        source.migrate(INSTANCE, "127.0.0.2", live=True)
+    with pytest.raises(HotplugError):
+        source.hotplug_supported(INSTANCE)
+    with pytest.raises(NotSupportedError, match="virtual node"):
+        source.powercycle()
+    source.validate_params({"migration_mode": "live"})
+
+
+def test_node_info_has_the_keys_of_the_wire(source: Hypervisor) -> None:
+    before = source.node_info()
+    assert set(before) == {
+        "memory_total",
+        "memory_free",
+        "memory_dom0",
+        "cpu_total",
+        "cpu_dom0",
+        "cpu_nodes",
+        "cpu_sockets",
+    }
+    source.start(make_instance("big", "fake", memory_mib=1 << 30), [])
+    assert source.node_info()["memory_free"] == 0
+    assert source.verify() is None
+
+
+def test_console_is_a_message(source: Hypervisor) -> None:
+    consoles = source.consoles(INSTANCE, node_name="n", node_address="a")
+    assert [str(console.kind) for console in consoles] == ["msg"]
+
+
+def test_registry(tmp_path: Path) -> None:
+    env = NodeEnv(Paths(str(tmp_path)), "n", "a")
+    assert isinstance(get_hypervisor("fake", env), FakeHypervisor)
+    assert supported_hypervisors() == ["fake", "kvm"]
+    with pytest.raises(NotSupportedError, match="xen-pvm"):
+        get_hypervisor("xen-pvm", env)
+    with pytest.raises(OpPrereqError, match="unknown hypervisor"):
+        get_hypervisor("vmware", env)
