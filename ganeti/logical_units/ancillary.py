@@ -1,0 +1,178 @@
+"""Files that nodes need besides the configuration: keys, certificates, known hosts, hypervisors'.
+
+Which file goes to which nodes is a table; only files that are there on the master are sent, and
+only those that nodes accept from it.
+
+Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidates".
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.paths import Paths
+from ganeti.logical_units.node_calls import call_nodes
+from ganeti.objects.hypervisors import ANCILLARY_FILES
+from ganeti.protocol.node_rpc_values import FileDetails
+from ganeti.system import files
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.node import Node
+
+FILE_BYTES_MAX: Final = 16 << 20
+
+
+class Audience(Enum):
+    """Which nodes need a file."""
+
+    ALL = "all nodes"
+    WITH_INSTANCES = "nodes that are vm-capable"
+    CANDIDATES = "master candidates"
+
+    def includes(self, node: Node) -> bool:
+        """Tell whether a node needs the file."""
+        match self:
+            case Audience.ALL:
+                return True
+            case Audience.WITH_INSTANCES:
+                return node.vm_capable
+            case Audience.CANDIDATES:
+                return node.master_candidate
+
+
+@dataclass(frozen=True, slots=True)
+class AncillaryFile:
+    """A file that should be the same on the master and on some nodes.
+
+    ``path`` stands without a root.  What is not ``sent`` is put on nodes by the administrator, who
+    alone decides what they allow; it is compared, but never overwritten.
+    """
+
+    path: str
+    audience: Audience
+    sent: bool = True
+
+
+_ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
+    "hmac_key": Audience.ALL,
+    "known_hosts": Audience.ALL,
+    "rapi_pem": Audience.ALL,
+    "spice_pem": Audience.ALL,
+    "spice_ca_pem": Audience.ALL,
+    "cluster_domain_secret": Audience.ALL,
+    "rapi_users": Audience.CANDIDATES,
+}
+_FILE_TEMPLATES: Final = frozenset({"file", "sharedfile", "gluster"})
+
+
+def files_of(cluster: Cluster) -> list[AncillaryFile]:
+    """Return all files that a cluster with these settings has."""
+    paths = Paths()
+    found = [AncillaryFile(getattr(paths, name), audience) for name, audience in _ALWAYS.items()]
+    if cluster.modify_etc_hosts:
+        found.append(AncillaryFile(paths.etc_hosts, Audience.ALL))
+    of_hypervisors = dict.fromkeys(
+        path for name in cluster.enabled_hypervisors for path in ANCILLARY_FILES.get(name, ())
+    )
+    found += [AncillaryFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
+    if _FILE_TEMPLATES.intersection(cluster.enabled_disk_templates):
+        path = paths.file_storage_paths_file
+        found.append(AncillaryFile(path, Audience.WITH_INSTANCES, sent=False))
+    return found
+
+
+def read_details(paths: Paths, path: str) -> FileDetails | None:
+    """Read a local file with what upload_file sends; None if there is none."""
+    content = files.read_bytes_or_none(path, FILE_BYTES_MAX)
+    if content is None:
+        return None
+    status = os.stat(path)
+    return FileDetails(
+        paths.globalize(path),
+        content,
+        status.st_mode & 0o7777,
+        _name(pwd.getpwuid, status.st_uid),
+        _name(grp.getgrgid, status.st_gid),
+        status.st_atime,
+        status.st_mtime,
+    )
+
+
+def _name(look_up: Callable[[int], tuple[object, ...]], number: int) -> str:
+    """Return the name of a user or group; its number if it has none."""
+    try:
+        return str(look_up(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def distribute(
+    context: JobContext, cluster: Cluster, nodes: Iterable[Node], *, master_name: str
+) -> int:
+    """Send the ancillary files to nodes; what a node does not take is named in a warning.
+
+    Returns:
+        How many files there were to send.
+    """
+    others = [node for node in nodes if node.name != master_name and not node.offline]
+    count = 0
+    for file in files_of(cluster):
+        targets = [node for node in others if file.audience.includes(node)]
+        details = _read(context, file) if file.sent and targets else None
+        if details is not None:
+            count += 1
+            _upload(context, details, targets)
+    return count
+
+
+def _read(context: JobContext, file: AncillaryFile) -> FileDetails | None:
+    try:
+        return read_details(context.paths, context.paths.localize(file.path))
+    except OSError as err:
+        context.warn(f"cannot read file {file.path}, which nodes need: {err.strerror}")
+        return None
+
+
+def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) -> None:
+    for name, result in call_nodes(context, targets, "upload_file", details).items():
+        if result.error is not None:
+            context.warn(
+                f"cannot send file {details.path} to node {name}, call upload_file: {result.error}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FileSums:
+    """SHA-1 of the master's ancillary files, in hex."""
+
+    sums: Sequence[tuple[AncillaryFile, str]]
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that nodes are asked about."""
+        return sorted(file.path for file, _ in self.sums)
+
+    def of(self, node: Node) -> dict[str, str]:
+        """Return {path: sum} of what a node should have as the master has it."""
+        return {file.path: digest for file, digest in self.sums if file.audience.includes(node)}
+
+
+def file_sums(paths: Paths, cluster: Cluster) -> FileSums:
+    """Read the files of this node, the master."""
+    return FileSums(list(_sums(paths, cluster)))
+
+
+def _sums(paths: Paths, cluster: Cluster) -> Iterator[tuple[AncillaryFile, str]]:
+    for file in files_of(cluster):
+        content = files.read_bytes_or_none(paths.localize(file.path), FILE_BYTES_MAX)
+        if content is not None:
+            yield file, hashlib.sha1(content, usedforsecurity=False).hexdigest()

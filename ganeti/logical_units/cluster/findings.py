@@ -1,0 +1,223 @@
+"""What a verification finds, and what its answers mean: plain functions over what nodes said.
+
+Source: node_rpc.json, "node_verify_checks"; constants.json, "verify_error_codes_with_item_kind".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.instance_status import LiveState
+from ganeti.objects.node_role import CLOCK_SKEW_S_MAX
+from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
+
+if TYPE_CHECKING:
+    from ganeti.objects.instance import Instance
+    from ganeti.objects.node import Node
+
+_Code = VerifyErrorCode
+
+
+class Severity(StrEnum):
+    """Whether a finding makes the verification fail."""
+
+    ERROR = "ERROR"
+    WARNING = "WARNING"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong; ``item`` is the name of what it is about ("" for the cluster)."""
+
+    code: VerifyErrorCode
+    item: str
+    text: str
+    severity: Severity = Severity.ERROR
+
+    def line(self, *, with_code: bool) -> str:
+        """Return the line for the operator, or the one for programs."""
+        kind = item_kind(self.code)
+        if with_code:
+            return f"{self.severity.value}:{self.code.value}:{kind}:{self.item}:{self.text}"
+        where = f"{kind} {self.item}" if self.item else kind
+        return f"{self.severity.value}: {where}: {self.text}"
+
+
+def softened(finding: Finding, ignored: Collection[str]) -> Finding:
+    """Turn an error that is to be ignored into a warning."""
+    if finding.code.value in ignored:
+        return Finding(finding.code, finding.item, finding.text, Severity.WARNING)
+    return finding
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """When the nodes were asked and had answered (seconds); the master's own clock."""
+
+    before: float
+    after: float
+
+
+def judge_node(
+    node: Node,
+    answer: Mapping[str, object],
+    clock: Clock,
+    *,
+    certificate: str | None,
+    file_sums: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Say what is wrong with one node.
+
+    Args:
+        answer: its answer to node_verify.
+        certificate: the digest that is on the list of candidates, for a candidate.
+        file_sums: checksums of the files that it should have, as they are on the master.
+    """
+    yield from _version(node.name, answer.get("version"))
+    yield from _time(node.name, answer.get("time"), clock)
+    if node.master_candidate:
+        yield from _certificate(node.name, answer.get("client-cert"), certificate)
+    yield from _files(node.name, answer.get("filelist"), file_sums)
+    for check, code in _TEXT_CHECKS.items():
+        if answer.get(check):
+            yield Finding(code, node.name, str(answer[check]))
+    hypervisors = answer.get("hypervisor")
+    for name, text in hypervisors.items() if isinstance(hypervisors, Mapping) else ():
+        if text is not None:
+            yield Finding(_Code.ENODEHV, node.name, f"hypervisor {name}: {text}")
+    for check, code, text in _LIST_CHECKS:
+        entries = answer.get(check)
+        for entry in entries if isinstance(entries, list) else ():
+            yield Finding(code, node.name, f"{text}{_words(entry)}")
+
+
+# Checks that answer a message when something is wrong.
+_TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
+    "file-storage-path": _Code.ENODEFILESTORAGEPATHUNUSABLE,
+    "shared-file-storage-path": _Code.ENODESHAREDFILESTORAGEPATHUNUSABLE,
+}
+# Checks that answer a list of what is wrong, and the words before each entry.
+_LIST_CHECKS: Final = (
+    ("nodesetup", _Code.ENODESETUP, ""),
+    ("bridges", _Code.ENODENET, "missing bridge "),
+    ("hvparms", _Code.ENODEHV, "hypervisor parameters: "),
+    ("allowed-file-storage-paths", _Code.ENODEFILESTORAGEPATHS, "forbidden storage path "),
+)
+
+
+def _words(entry: object) -> str:
+    if isinstance(entry, Sequence) and not isinstance(entry, str):
+        return ", ".join(map(str, entry))
+    return str(entry)
+
+
+def _version(name: str, answer: object) -> Iterator[Finding]:
+    match answer:
+        case [int(protocol), str(release)]:
+            if protocol != PROTOCOL_VERSION:
+                text = f"speaks protocol {protocol} (release {release}), not {PROTOCOL_VERSION}"
+                yield Finding(_Code.ENODEVERSION, name, text)
+        case _:
+            yield Finding(_Code.ENODERPC, name, f"answered no version, but {answer!r:.80}")
+
+
+def _time(name: str, answer: object, clock: Clock) -> Iterator[Finding]:
+    match answer:
+        case [int(seconds), int(microseconds)]:
+            now = seconds + microseconds / 1e6
+            skew = max(clock.before - now, now - clock.after, 0.0)
+            if skew > CLOCK_SKEW_S_MAX:
+                yield Finding(
+                    _Code.ENODETIME, name, f"its clock differs from the master's by {skew:.1f} s"
+                )
+        case _:
+            yield Finding(_Code.ENODETIME, name, "did not tell its time")
+
+
+def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Finding]:
+    code = _Code.ECLUSTERCLIENTCERT
+    match answer:
+        case [None, str(digest)]:
+            if expected is None:
+                text = f"the client certificate of candidate {name} is not on the list"
+                yield Finding(code, "", f"{text}: run 'gnt-cluster renew-crypto'")
+            elif digest != expected:
+                text = f"the client certificate of candidate {name} is not the one on the list"
+                yield Finding(code, "", text)
+        case [str(severity), str(text)]:
+            yield Finding(code, "", f"candidate {name}: {text}", Severity(severity))
+        case _:
+            yield Finding(code, "", f"candidate {name} did not tell its client certificate")
+
+
+def _files(name: str, answer: object, expected: Mapping[str, str]) -> Iterator[Finding]:
+    sums = answer if isinstance(answer, Mapping) else {}
+    for path, digest in sorted(expected.items()):
+        if path not in sums:
+            yield Finding(_Code.ENODEFILECHECK, name, f"file {path} is missing")
+        elif sums[path] != digest:
+            yield Finding(_Code.ENODEFILECHECK, name, f"file {path} differs from the master's")
+
+
+def judge_instance(
+    instance: Instance, primary: Node, seen_on: Mapping[str, int], *, answers: bool
+) -> Iterator[Finding]:
+    """Say what is wrong with where an instance runs.
+
+    Args:
+        seen_on: its state by the names of the nodes that know it.
+        answers: the primary node told its instances.
+    """
+    name, code = instance.name, _Code.EINSTANCEWRONGNODE
+    if primary.offline and instance.admin_state is AdminState.UP:
+        yield Finding(
+            _Code.EINSTANCEBADNODE,
+            name,
+            f"is meant to run on node {primary.name}, which is marked offline",
+        )
+    for node_name, state in sorted(seen_on.items()):
+        if node_name != primary.name and state == LiveState.RUNNING:
+            yield Finding(code, name, f"runs on node {node_name}, not on {primary.name}")
+    runs = seen_on.get(primary.name) == LiveState.RUNNING
+    if not answers:
+        return
+    if instance.admin_state is AdminState.UP and not runs:
+        yield Finding(_Code.EINSTANCEDOWN, name, f"does not run on its node {primary.name}")
+    if instance.admin_state is not AdminState.UP and runs:
+        text = f"runs on node {primary.name} but is meant to be {instance.admin_state.value}"
+        yield Finding(_Code.EINSTANCEDOWN, name, text, Severity.WARNING)
+
+
+def judge_orphans(
+    live: Mapping[str, Mapping[str, int]], known: Collection[str]
+) -> Iterator[Finding]:
+    """Say which instances run that are not in the configuration.
+
+    Args:
+        live: {node name: {instance name: state}}.
+    """
+    for node_name, instances in sorted(live.items()):
+        for name in sorted(instances):
+            if name not in known:
+                yield Finding(
+                    _Code.ENODEORPHANINSTANCE, node_name, f"runs the unknown instance {name}"
+                )
+
+
+def judge_disk(instance_name: str, index: int, node_name: str, answer: object) -> Iterator[Finding]:
+    """Say what is wrong with a disk, from a node's answer about it."""
+    match answer:
+        case [True, _]:
+            return
+        case [False, text]:
+            yield Finding(
+                _Code.EINSTANCEMISSINGDISK, instance_name, f"disk/{index} on {node_name}: {text}"
+            )
+        case _:
+            text = f"disk/{index} on {node_name}: the node's answer is {answer!r:.80}"
+            yield Finding(_Code.EINSTANCEFAULTYDISK, instance_name, text)

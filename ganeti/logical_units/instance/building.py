@@ -1,0 +1,201 @@
+"""The work of making an instance that was planned, each step with its undo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.subject import Subject
+from ganeti.logical_units.node_calls import order
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.hypervisors import NEED_NETWORK_PORT
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
+    from ganeti.logical_units.instance.new_disks import FilePlace
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.private import PrivateParams
+
+DISK_INFO: Final = "originstname+"  # what is written beside a disk, before the instance's name
+WIPE_CHUNK_MIB_MAX: Final = 1024  # MAX_WIPE_CHUNK
+WIPE_CHUNK_PERCENT: Final = 10.0  # MIN_WIPE_CHUNK_PERCENT
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything about an instance to be made; ``osparams`` are all three kinds, filled."""
+
+    subject: Subject
+    place: FilePlace | None
+    osparams: PrivateParams
+    install: bool
+    start: bool
+    reason: object
+    debug_level: int
+    was_registered: bool = False
+
+
+def build(context: JobContext, plan: Plan) -> None:
+    """Make the instance: disks, configuration, operating system, start.
+
+    Raises:
+        OpExecError: a step failed; what was made before is gone again.
+    """
+    with Undo(context) as undo:
+        _take_port(context, plan, undo)
+        make_disks(context, plan, undo)
+        _add_to_configuration(context, plan, undo)
+        context.check_canceled()
+        if plan.install:
+            context.feedback("* running the instance OS create scripts...")
+            _install(context, plan)
+        context.check_canceled()
+        if plan.start:
+            context.feedback("* starting instance...")
+            _start(context, plan, undo)
+        elif plan.install:
+            disks.deactivate(context, plan.subject, plan.subject.primary)
+        undo.forget()
+
+
+def _take_port(context: JobContext, plan: Plan, undo: Undo) -> None:
+    subject = plan.subject
+    if subject.instance.hypervisor not in NEED_NETWORK_PORT:
+        return
+    port = context.config.allocate_instance_port()
+    undo.push(f"give back port {port}", lambda: _give_back_port(context, plan, port))
+    subject.instance = replace(subject.instance, network_port=port)
+
+
+def _give_back_port(context: JobContext, plan: Plan, port: int) -> None:
+    if not plan.was_registered:  # else it went back when the instance was forgotten
+        context.config.release_instance_port(port)
+
+
+def make_disks(context: JobContext, plan: Plan, undo: Undo) -> None:
+    """Make the disks on the primary node, in a directory of their own if they are files."""
+    subject, node = plan.subject, plan.subject.primary
+    name = subject.instance.name
+    if not subject.disks:
+        return
+    context.feedback("* creating instance disks...")
+    if plan.place is not None:
+        directory = plan.place.directory
+        what = f"create directory {directory}"
+        order(context, node, what, "file_storage_dir_create", directory)
+        undo.push(
+            f"remove directory {directory}",
+            lambda: order(
+                context, node, f"remove directory {directory}", "file_storage_dir_remove", directory
+            ),
+        )
+    for index, disk in enumerate(subject.disks):
+        context.check_canceled()
+        # Pushed first: an answer that is lost on its way must not leave the disk behind.
+        _push_removal(context, plan, undo, index)
+        subject.disks[index] = _make_disk(context, plan, index, disk)
+        if subject.cluster.prealloc_wipe_disks:
+            wipe(context, subject, index, f"wipe disk {index} of instance {name!r}")
+
+
+def _make_disk(context: JobContext, plan: Plan, index: int, disk: Disk) -> Disk:
+    subject = plan.subject
+    answer = order(
+        context,
+        subject.primary,
+        f"create disk {index} ({disk.dev_type}, {disk.size} MiB) of instance"
+        f" {subject.instance.name!r}",
+        "blockdev_create",
+        subject.disk_wire(disk),
+        disk.size,
+        subject.instance.name,
+        True,
+        DISK_INFO + subject.instance.name,
+        False,
+    )
+    return replace(disk, logical_id=answer) if isinstance(answer, list) and answer else disk
+
+
+def _push_removal(context: JobContext, plan: Plan, undo: Undo, index: int) -> None:
+    subject = plan.subject
+    what = f"remove disk {index} of instance {subject.instance.name!r}"
+    undo.push(
+        what,
+        lambda: order(
+            context,
+            subject.primary,
+            what,
+            "blockdev_remove",
+            subject.disk_wire(subject.disks[index]),
+        ),
+    )
+
+
+def wipe(context: JobContext, subject: Subject, index: int, doing: str) -> None:
+    """Overwrite a disk, piece by piece; the job can be canceled between pieces."""
+    disk = subject.disks[index]
+    chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
+    wire = subject.disk_wire(disk)
+    for offset_mib in range(0, disk.size, chunk_mib):
+        context.check_canceled()
+        length_mib = min(chunk_mib, disk.size - offset_mib)
+        order(context, subject.primary, doing, "blockdev_wipe", wire, offset_mib, length_mib)
+        done = 100 * (offset_mib + length_mib) / disk.size
+        context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
+
+
+def _add_to_configuration(context: JobContext, plan: Plan, undo: Undo) -> None:
+    subject = plan.subject
+    instance = subject.instance
+    context.feedback(f"adding instance {instance.name} to cluster config")
+    instance = subject.instance = replace(instance, disks_active=plan.start)
+    # Pushed first: an answer that is lost on its way must not leave the instance behind.
+    undo.push(
+        f"remove instance {instance.name!r} from the configuration",
+        lambda: _forget(context, plan),
+    )
+    context.config.create_instance(instance.to_wire(), [disk.to_wire() for disk in subject.disks])
+
+
+def _forget(context: JobContext, plan: Plan) -> None:
+    uuid = plan.subject.instance.uuid
+    if any(context.config.get_instances([uuid])):
+        plan.was_registered = True
+        context.config.delete_instance(uuid)
+
+
+def _install(context: JobContext, plan: Plan) -> None:
+    subject = plan.subject
+    order(
+        context,
+        subject.primary,
+        f"install operating system {subject.instance.os!r} for instance {subject.instance.name!r}",
+        "instance_os_add",
+        subject.wire(osp=plan.osparams),
+        False,
+        plan.debug_level,
+    )
+
+
+def _start(context: JobContext, plan: Plan, undo: Undo) -> None:
+    subject = plan.subject
+    name = subject.instance.name
+    what = f"stop instance {name!r}"
+    undo.push(
+        what,
+        lambda: order(
+            context, subject.primary, what, "instance_shutdown", subject.wire(), 0, plan.reason
+        ),
+    )
+    order(
+        context,
+        subject.primary,
+        f"start instance {name!r}",
+        "instance_start",
+        subject.wire(),
+        False,
+        plan.reason,
+    )

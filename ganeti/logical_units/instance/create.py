@@ -1,0 +1,380 @@
+"""Make a new instance.
+
+Everything is decided and checked first (`plan` modules and node calls that change nothing); then
+the work goes on step by step, each step pushing its undo, so that whatever fails leaves no disk, no
+file, no reservation and no entry in the configuration behind.
+
+Only the instance's own name is locked exclusively.  The node is locked shared: any number of
+creations go on at the same time, also on one node; that they do not use the same memory twice is
+seen to by reservations.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TagError
+from ganeti.base.ids import InstanceUuid
+from ganeti.clients.wconfd_values import InstanceContext
+from ganeti.logical_units import lookup
+from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.host_names import normal_name, resolve
+from ganeti.logical_units.instance import new_disks, new_nics
+from ganeti.logical_units.instance.building import Plan, build
+from ganeti.logical_units.instance.memory import reserve_memory
+from ganeti.logical_units.instance.parameters import (
+    check_beparams,
+    check_filled_beparams,
+    check_hvparams,
+    check_hypervisor_enabled,
+    without_defaults,
+)
+from ganeti.logical_units.instance.policy import check_policy, spec_of
+from ganeti.logical_units.instance.subject import Subject
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.node_calls import ask
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.fill import (
+    cluster_hvparams,
+    fill_beparams,
+    fill_hvparams,
+    fill_nicparams,
+    fill_osparams_all,
+)
+from ganeti.objects.instance import Instance
+from ganeti.objects.nic import NIC
+from ganeti.objects.nic_modes import MAC_GENERATE, NicMode
+from ganeti.objects.private import PrivateParams
+from ganeti.objects.tags import add_tags
+from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
+from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.system.reachable import answers
+
+if TYPE_CHECKING:
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
+
+PING_TIMEOUT_S: Final = 10.0  # TCP_PING_TIMEOUT
+OS_CHECKS: Final = ["parameters"]
+
+# Parameters of the opcode that mean something which is not built yet: name and what to say.
+_NOT_YET: Final = {
+    "iallocator": "placement by an allocator is not supported yet; give the node with -n NODE",
+    "forthcoming": "forthcoming instances are not supported",
+    "commit": "forthcoming instances are not supported",
+    "instance_communication": "instance communication is not supported",
+}
+
+
+class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
+    """Make a new instance, install its operating system, start it."""
+
+    def expand_names(self) -> None:
+        """Decide the name, and look the node up."""
+        self._check_supported()
+        self.name, self.resolved_ip = self._decide_name()
+        self.node = self._decide_node()
+
+    def _check_supported(self) -> None:
+        if self.op.mode is not InstanceCreateMode.CREATE:
+            raise NotSupportedError(
+                f"instance {self.op.instance_name!r}: mode {self.op.mode.value!r} is not supported"
+                " yet; only new instances can be made"
+            )
+        for name, text in _NOT_YET.items():
+            if getattr(self.op, name):
+                raise NotSupportedError(f"instance {self.op.instance_name!r}: {text}")
+
+    def _decide_name(self) -> tuple[str, str | None]:
+        if self.op.name_check:
+            return resolve(
+                "instance",
+                self.op.instance_name,
+                self.context.paths,
+                "; use --no-name-check if the name need not resolve",
+            )
+        if self.op.ip_check:
+            raise OpPrereqError(
+                "the IP address cannot be checked without the name; use --no-ip-check together"
+                " with --no-name-check"
+            )
+        return normal_name("instance", self.op.instance_name), None
+
+    def _decide_node(self) -> Node:
+        name = self.op.pnode_uuid or self.op.pnode
+        if name is None:
+            raise NotSupportedError(
+                f"instance {self.op.instance_name!r}: no node was given, and"
+                f" {_NOT_YET['iallocator']}"
+            )
+        return lookup.require_node(self.config, name)
+
+    def declare_locks(self, level: LockLevel) -> LockNeed:
+        """Lock the new name exclusively and the node shared."""
+        match level:
+            case LockLevel.INSTANCE:
+                return exclusive(level, [self.name])
+            case LockLevel.NODE:
+                return shared(level, [self.node.uuid])
+            case _:
+                return {}
+
+    @cached_property
+    def group(self) -> NodeGroup:
+        """The node's group."""
+        return lookup.require_group(self.config, self.node.group)
+
+    # What must be so before anything is made.
+
+    def check_prereq(self) -> None:
+        """Decide everything, and ask the node whether it can be done."""
+        self._check_name_free()
+        self._check_node()
+        self.start = self._decide_start()
+        instance, disks, place = self._plan_instance()
+        self._check_policy(instance, disks)
+        osparams = fill_osparams_all(
+            self.cluster,
+            instance.os,
+            instance.osparams,
+            instance.osparams_private,
+            self.op.osparams_secret,
+        )
+        self._check_on_node(instance, osparams)
+        self._check_ip_free()
+        instance = self._with_addresses(instance)
+        subject = Subject(
+            InstanceContext(self.cluster, instance, disks, [self.node], [self.group], [])
+        )
+        self.plan = Plan(
+            subject=subject,
+            place=place,
+            osparams=osparams,
+            install=bool(instance.os) and not self.op.no_install,
+            start=self.start,
+            reason=self.op.reason,
+            debug_level=self.op.debug_level or 0,
+        )
+
+    def _check_name_free(self) -> None:
+        if lookup.present(self.config.get_instances([self.name])):
+            raise OpPrereqError(
+                f"instance {self.name!r} is already in the cluster", ErrorCode.EXISTS
+            )
+
+    def _check_node(self) -> None:
+        node = self.node
+        for is_bad, what in (
+            (node.offline, "is marked offline"),
+            (node.drained, "is drained"),
+            (not node.vm_capable, "is not vm_capable"),
+        ):
+            if is_bad:
+                raise OpPrereqError(
+                    f"cannot put instance {self.name!r} on node {node.name!r}: it {what}",
+                    ErrorCode.STATE,
+                )
+        if self.op.group_name is not None:
+            wanted = lookup.require_group(self.config, self.op.group_name)
+            if wanted.uuid != node.group:
+                raise OpPrereqError(
+                    f"node {node.name!r} is not in node group {wanted.name!r}", ErrorCode.INVAL
+                )
+
+    def _decide_start(self) -> bool:
+        if self.op.no_install and self.op.start:
+            self.context.info("no-installation mode selected, disabling startup")
+            return False
+        return self.op.start
+
+    def _plan_instance(self) -> tuple[Instance, list[Disk], new_disks.FilePlace | None]:
+        op, cluster = self.op, self.cluster
+        template = new_disks.choose_template(cluster, op.disk_template)
+        if op.snode or op.snode_uuid:
+            self.context.warn(f"the secondary node is ignored for disk template {template.value}")
+        place = new_disks.file_place(
+            cluster, template, self.name, op.file_storage_dir, op.file_driver
+        )
+        new_uuid = self.context.new_uuid
+        disks = [
+            new_disks.make_disk(
+                disk,
+                index=index,
+                template=template,
+                uuid=new_uuid(),
+                unique_id=new_uuid(),
+                place=place,
+                nodes=new_disks.nodes_of(template, self.node.uuid),
+            )
+            for index, disk in enumerate(new_disks.plan_disks(template, op.disks))
+        ]
+        return self._instance(disks), disks, place
+
+    def _instance(self, disks: Sequence[Disk]) -> Instance:
+        op = self.op
+        hypervisor = str(op.hypervisor or self.cluster.enabled_hypervisors[0])
+        check_hypervisor_enabled(self.cluster, hypervisor)
+        nics = new_nics.plan_nics(self.cluster, op.nics, self.resolved_ip)
+        instance = Instance(
+            name=self.name,
+            uuid=InstanceUuid(self.context.new_uuid()),
+            primary_node=self.node.uuid,
+            os=self._os_name(),
+            hypervisor=hypervisor,
+            hvparams=without_defaults(check_hvparams(hypervisor, op.hvparams)),
+            beparams=without_defaults(check_beparams(op.beparams)),
+            osparams=dict(op.osparams),
+            osparams_private=op.osparams_private or PrivateParams(),
+            admin_state=AdminState.UP if self.start else AdminState.DOWN,
+            nics=[
+                NIC(
+                    mac=nic.mac,
+                    ip=nic.ip,
+                    nicparams=nic.nicparams,
+                    name=nic.name,
+                    uuid=self.context.new_uuid(),
+                )
+                for nic in nics
+            ],
+            disks=[disk.uuid for disk in disks],
+            disks_active=False,
+            serial_no=1,
+            tags=self._tags(),
+        )
+        check_filled_beparams(fill_beparams(self.cluster, instance))
+        if op.identify_defaults:
+            return self._without_default_values(instance)
+        return instance
+
+    def _without_default_values(self, instance: Instance) -> Instance:
+        from msgspec.structs import replace
+
+        bare = replace(instance, hvparams={}, beparams={})
+        hv_defaults = fill_hvparams(self.cluster, bare)
+        be_defaults: Mapping[str, object] = {**fill_beparams(self.cluster, bare)}
+        return replace(
+            instance,
+            hvparams=_different(instance.hvparams, hv_defaults),
+            beparams=_different(instance.beparams, be_defaults),
+        )
+
+    def _os_name(self) -> str:
+        if self.op.os_type is None:
+            if self.op.no_install:
+                return ""
+            raise OpPrereqError(
+                f"instance {self.name!r}: no operating system was given; give one with -o (see"
+                " 'gnt-os list'), or use --no-install",
+                ErrorCode.INVAL,
+            )
+        if self.op.os_type in self.cluster.blacklisted_os:
+            raise OpPrereqError(
+                f"operating system {self.op.os_type!r} is blacklisted on this cluster",
+                ErrorCode.STATE,
+            )
+        return self.op.os_type
+
+    def _tags(self) -> list[str]:
+        try:
+            return add_tags([], self.op.tags)
+        except TagError as err:
+            raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+
+    def _check_policy(self, instance: Instance, disks: Sequence[Disk]) -> None:
+        ignored = check_policy(
+            self.cluster,
+            self.group,
+            self.name,
+            spec_of(self.cluster, instance, disks),
+            ignore=self.op.ignore_ipolicy,
+        )
+        if ignored:
+            self.context.warn(f"{ignored}; ignoring")
+
+    def _check_on_node(self, instance: Instance, osparams: PrivateParams) -> None:
+        context, node = self.context, self.node
+        ask(
+            context,
+            node,
+            f"use the hypervisor parameters of instance {self.name!r}",
+            "hypervisor_validate_params",
+            instance.hypervisor,
+            fill_hvparams(self.cluster, instance),
+            ecode=ErrorCode.INVAL,
+        )
+        if instance.os and not self.op.no_install:
+            ask(
+                context,
+                node,
+                f"use operating system {instance.os!r}",
+                "os_validate",
+                True,
+                instance.os,
+                OS_CHECKS,
+                osparams.reveal(),
+                self.op.force_variant,
+                ecode=ErrorCode.INVAL,
+            )
+        self._check_bridges(instance)
+        if self.start:
+            reserve_memory(
+                context,
+                node,
+                f"instance {self.name!r}",
+                fill_beparams(self.cluster, instance)["maxmem"],
+                instance.hypervisor,
+                cluster_hvparams(self.cluster).get(instance.hypervisor, {}),
+            )
+
+    def _check_bridges(self, instance: Instance) -> None:
+        filled = [fill_nicparams(self.cluster, nic) for nic in instance.nics]
+        bridges = sorted({nic["link"] for nic in filled if nic["mode"] == NicMode.BRIDGED})
+        if bridges:
+            ask(self.context, self.node, "use the bridges of the NICs", "bridges_exist", bridges)
+
+    def _check_ip_free(self) -> None:
+        ip = self.resolved_ip if self.op.ip_check else None
+        if ip is None or ipaddress.ip_address(ip).is_loopback:
+            return
+        if answers(ip, DEFAULT_PORT, PING_TIMEOUT_S):
+            raise OpPrereqError(
+                f"the IP address {ip} of instance {self.name!r} is already in use; use"
+                " --no-ip-check if that is known",
+                ErrorCode.NOTUNIQUE,
+            )
+
+    def _with_addresses(self, instance: Instance) -> Instance:
+        """Draw or reserve the MAC addresses; they are given back if nothing comes of it."""
+        from msgspec.structs import replace
+
+        nics = []
+        for nic in instance.nics:
+            if nic.mac == MAC_GENERATE:
+                nic = replace(nic, mac=self.config.generate_mac(None))
+            else:
+                self.config.reserve_mac(nic.mac)
+            nics.append(nic)
+        return replace(instance, nics=nics)
+
+    # Hooks and work.
+
+    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+        """Run hooks on the master and the new instance's node."""
+        return [self.master, self.node], [self.master, self.node]
+
+    def hooks_env(self) -> Mapping[str, object]:
+        """Tell about the instance to be."""
+        return self.plan.subject.env() | {"ADD_MODE": self.op.mode.value}
+
+    def exec(self) -> list[str]:
+        """Make the instance; returns the names of its nodes."""
+        build(self.context, self.plan)
+        return [self.node.name]
+
+
+def _different(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if defaults.get(name) != value}

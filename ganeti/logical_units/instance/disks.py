@@ -1,0 +1,110 @@
+"""Disks of an instance on its nodes: make ready, close, remove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import GenericError
+from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.objects.disk_templates import DiskTemplate
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
+    from ganeti.logical_units.instance.subject import Subject
+    from ganeti.objects.node import Node
+
+# Templates whose disks are files in a directory of the instance's own.
+OWN_DIRECTORY: Final = frozenset({DiskTemplate.FILE, DiskTemplate.SHAREDFILE})
+
+
+Ready = tuple[str, str, str | None]  # node name, name in the instance, device if there is one
+
+
+def activate(context: JobContext, subject: Subject, node: Node) -> list[Ready]:
+    """Make the disks ready on a node.
+
+    Raises:
+        OpExecError: one of them cannot be; those already made ready are closed again.
+    """
+    ready: list[Ready] = []
+    wire = subject.wire()
+    try:
+        for index, disk in enumerate(subject.disks):
+            answer = order(
+                context,
+                node,
+                f"activate disk {index} of instance {subject.instance.name!r}",
+                "blockdev_assemble",
+                subject.disk_wire(disk),
+                wire,
+                True,
+                index,
+            )
+            ready.append((node.name, disk.iv_name, _device(answer)))
+    except GenericError:
+        deactivate(context, subject, node)
+        raise
+    return ready
+
+
+def _device(answer: object) -> str | None:
+    """Return the device or file; the address where there is no device on the node itself."""
+    match answer:
+        case [str(path), *_] if path:
+            return path
+        case [_, _, str(uri)] if uri:
+            return uri
+        case _:
+            return None
+
+
+def deactivate(context: JobContext, subject: Subject, node: Node) -> bool:
+    """Close the disks on a node; failures are told and passed over.
+
+    Returns:
+        Whether all of them were closed.
+    """
+    done = True
+    for index, disk in enumerate(subject.disks):
+        result = call_node(context, node, "blockdev_shutdown", subject.disk_wire(disk))
+        if result.error is not None:
+            doing = f"deactivate disk {index} of instance {subject.instance.name!r}"
+            context.warn(failure_text(doing, node, "blockdev_shutdown", result))
+            done = False
+    return done
+
+
+def remove(context: JobContext, subject: Subject) -> bool:
+    """Remove the disks from all nodes that hold them; failures are told and passed over.
+
+    Returns:
+        Whether all of them are gone.
+    """
+    done = True
+    holders = _holders(subject)
+    for index, disk in enumerate(subject.disks):
+        for node in holders:
+            result = call_node(context, node, "blockdev_remove", subject.disk_wire(disk))
+            if result.error is not None:
+                doing = f"remove disk {index} of instance {subject.instance.name!r}"
+                context.warn(failure_text(doing, node, "blockdev_remove", result))
+                done = False
+    if done:
+        remove_directory(context, subject)
+    return done
+
+
+def _holders(subject: Subject) -> list[Node]:
+    """Return the nodes to remove disks from: one is enough where storage is shared."""
+    return subject.nodes if subject.template == DiskTemplate.DRBD else subject.nodes[:1]
+
+
+def remove_directory(context: JobContext, subject: Subject) -> None:
+    """Remove the directory that held the files of an instance; a failure is told."""
+    if subject.template not in OWN_DIRECTORY:
+        return
+    directory = str(subject.disks[0].logical_id[1]).rpartition("/")[0]
+    result = call_node(context, subject.primary, "file_storage_dir_remove", directory)
+    if result.error is not None:
+        doing = f"remove directory {directory}"
+        context.warn(failure_text(doing, subject.primary, "file_storage_dir_remove", result))

@@ -1,0 +1,115 @@
+"""Checks of instance parameters as given in opcodes; plain decisions over plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
+from ganeti.objects.parameters import (
+    BEPARAMS,
+    HVPARAMS,
+    VALUE_DEFAULT,
+    cluster_wide_only,
+    enforce_types,
+)
+
+if TYPE_CHECKING:
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.fill import BeParams
+
+_MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
+
+
+def check_hvparams(hypervisor: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Return hypervisor parameters of an instance with their types enforced.
+
+    Raises:
+        OpPrereqError: unknown, of the wrong type, or only to be set for the cluster.
+    """
+    table = HVPARAMS.get(hypervisor)
+    if table is None:
+        raise OpPrereqError(f"unknown hypervisor {hypervisor!r}", ErrorCode.INVAL)
+    try:
+        params = enforce_types(given, table, what=f"{hypervisor} hypervisor parameter")
+    except TypeEnforcementError as err:
+        raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+    reserved = cluster_wide_only(params, table)
+    if reserved:
+        raise OpPrereqError(
+            f"the hypervisor parameter(s) {', '.join(reserved)} can only be set for the whole"
+            f" cluster: gnt-cluster modify -H {hypervisor}:{reserved[0]}=...",
+            ErrorCode.INVAL,
+        )
+    return params
+
+
+def check_beparams(given: Mapping[str, object]) -> dict[str, object]:
+    """Return backend parameters with their types enforced; ``memory`` means both limits.
+
+    Raises:
+        OpPrereqError: unknown, of the wrong type, or contradicting itself.
+    """
+    params = dict(given)
+    if _MEMORY_COMPAT in params:
+        both = params.pop(_MEMORY_COMPAT)
+        for name in ("minmem", "maxmem"):
+            if name in params:
+                raise OpPrereqError(
+                    f"the backend parameters 'memory' and {name!r} cannot be given together",
+                    ErrorCode.INVAL,
+                )
+            params[name] = both
+    try:
+        return enforce_types(params, BEPARAMS, what="backend parameter")
+    except TypeEnforcementError as err:
+        raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+
+
+def without_defaults(params: Mapping[str, object]) -> dict[str, object]:
+    """Drop parameters whose value says "default": they are not stored."""
+    return {name: value for name, value in params.items() if value != VALUE_DEFAULT}
+
+
+def check_filled_beparams(filled: BeParams) -> None:
+    """Refuse backend parameters that make no sense together.
+
+    Raises:
+        OpPrereqError: which, and why.
+    """
+    if filled["minmem"] > filled["maxmem"]:
+        raise OpPrereqError(
+            f"minmem ({filled['minmem']} MiB) must not be larger than maxmem"
+            f" ({filled['maxmem']} MiB)",
+            ErrorCode.INVAL,
+        )
+    for name, value, least in (
+        ("minmem", filled["minmem"], 1),
+        ("vcpus", filled["vcpus"], 1),
+        ("spindle_use", filled["spindle_use"], 0),
+    ):
+        if value < least:
+            raise OpPrereqError(
+                f"backend parameter {name!r} must be at least {least}, got {value}",
+                ErrorCode.INVAL,
+            )
+
+
+def check_enabled(kind: str, name: str, enabled: Sequence[str], option: str) -> None:
+    """Refuse what the cluster has not enabled.
+
+    Raises:
+        OpPrereqError: it is not enabled; says how it can be.
+    """
+    if name not in enabled:
+        raise OpPrereqError(
+            f"{kind} {str(name)!r} is not enabled on this cluster; enabled are:"
+            f" {', '.join(enabled)} (see 'gnt-cluster modify {option}')",
+            ErrorCode.STATE,
+        )
+
+
+def check_hypervisor_enabled(cluster: Cluster, hypervisor: str) -> None:
+    """Refuse a hypervisor that the cluster has not enabled."""
+    enabled = [str(name) for name in cluster.enabled_hypervisors]
+    check_enabled("hypervisor", hypervisor, enabled, "--enabled-hypervisors")

@@ -1,0 +1,68 @@
+"""Remove an instance and its disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.subject import InstanceUnit
+from ganeti.logical_units.node_calls import call_node, failure_text
+from ganeti.opcodes.instance import OpInstanceRemove
+
+if TYPE_CHECKING:
+    from ganeti.objects.node import Node
+
+_HINT = "use --ignore-failures to remove the instance from the configuration all the same"
+
+
+class LUInstanceRemove(InstanceUnit[OpInstanceRemove]):
+    """Stop the instance, remove its disks, forget it."""
+
+    def own_env(self) -> Mapping[str, object]:
+        """Tell how long the instance gets to stop."""
+        return {"SHUTDOWN_TIMEOUT": self.op.shutdown_timeout}
+
+    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+        """Run hooks on the master, and afterwards on the nodes that had the instance."""
+        return [self.master], [self.master, *self.subject.nodes]
+
+    def hooks_env_after(self) -> Mapping[str, object]:
+        """Tell what it was: it is gone now."""
+        return self.hooks_env()
+
+    def check_prereq(self) -> None:
+        """Refuse an instance whose node is offline, unless failures are to be ignored."""
+        primary = self.subject.primary
+        if primary.offline and not self.op.ignore_failures:
+            raise OpPrereqError(
+                f"primary node {primary.name!r} of instance {self.instance.name!r} is offline, its"
+                f" disks cannot be removed; {_HINT}",
+                ErrorCode.STATE,
+            )
+
+    def exec(self) -> None:
+        """Stop, remove, forget; each failure ends it unless failures are to be ignored."""
+        primary = self.subject.primary
+        result = call_node(
+            self.context,
+            primary,
+            "instance_shutdown",
+            self.subject.wire(),
+            self.op.shutdown_timeout,
+            self.op.reason,
+        )
+        if result.error is not None:
+            doing = f"shut down instance {self.instance.name!r}"
+            self._failed(failure_text(doing, primary, "instance_shutdown", result))
+        if self.subject.disks:
+            self.context.info(f"removing block devices for instance {self.instance.name}")
+        if not disks.remove(self.context, self.subject):
+            self._failed(f"cannot remove all disks of instance {self.instance.name!r}")
+        self.config.delete_instance(self.instance.uuid)
+
+    def _failed(self, text: str) -> None:
+        if not self.op.ignore_failures:
+            raise OpExecError(f"{text}; {_HINT}")
+        self.context.warn(f"{text}; ignoring")

@@ -1,0 +1,153 @@
+"""Give a stopped instance another name; its files and its inner configuration follow."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.logical_units import lookup
+from ganeti.logical_units.host_names import normal_name, resolve
+from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.create import PING_TIMEOUT_S
+from ganeti.logical_units.instance.disks import OWN_DIRECTORY
+from ganeti.logical_units.instance.power import is_running, running_info
+from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.logical_units.undo import Undo
+from ganeti.opcodes.instance import OpInstanceRename
+from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.system.reachable import answers
+
+if TYPE_CHECKING:
+    from ganeti.objects.disk import Disk
+
+
+class LUInstanceRename(InstanceUnit[OpInstanceRename]):
+    """Rename an instance; the result is the new name."""
+
+    def expand_names(self) -> None:
+        """Read the instance and decide the new name."""
+        super().expand_names()
+        self.address: str | None = None
+        if self.op.name_check:
+            self.new_name, self.address = resolve(
+                "instance",
+                self.op.new_name,
+                self.context.paths,
+                "; use --no-name-check if the name need not resolve",
+            )
+        elif self.op.ip_check:
+            raise OpPrereqError(
+                "the IP address cannot be checked without the name; use --no-ip-check together"
+                " with --no-name-check"
+            )
+        else:
+            self.new_name = normal_name("instance", self.op.new_name)
+
+    def declare_locks(self, level: LockLevel) -> LockNeed:
+        """Lock both names exclusively, the nodes shared."""
+        if level is LockLevel.INSTANCE:
+            return exclusive(level, [self.instance.name, self.new_name])
+        return super().declare_locks(level)
+
+    def check_prereq(self) -> None:
+        """Refuse a name that is taken, and an instance that runs."""
+        primary, name = self.subject.primary, self.instance.name
+        check_node_online(primary, f"primary node of instance {name!r}:")
+        if is_running(running_info(self.context, self.subject, primary)):
+            raise OpPrereqError(
+                f"instance {name!r} is running on node {primary.name!r}; shut it down first",
+                ErrorCode.STATE,
+            )
+        if self.new_name == name:
+            raise OpPrereqError(f"the instance is called {name!r} already", ErrorCode.INVAL)
+        if lookup.present(self.config.get_instances([self.new_name])):
+            raise OpPrereqError(
+                f"instance {self.new_name!r} is already in the cluster", ErrorCode.EXISTS
+            )
+        self._check_ip_free()
+
+    def _check_ip_free(self) -> None:
+        if not self.op.ip_check or self.address is None:
+            return
+        if ipaddress.ip_address(self.address).is_loopback:
+            return
+        if answers(self.address, DEFAULT_PORT, PING_TIMEOUT_S):
+            raise OpPrereqError(
+                f"the IP address {self.address} of instance {self.new_name!r} is already in use",
+                ErrorCode.NOTUNIQUE,
+            )
+
+    def own_env(self) -> Mapping[str, object]:
+        """Tell the new name."""
+        return {"INSTANCE_NEW_NAME": self.new_name}
+
+    def exec(self) -> str:
+        """Rename files and configuration together, then tell the operating system."""
+        with Undo(self.context) as undo:
+            renamed = self._rename_directory(undo)
+            changes = [("disk", disk.uuid, {"logical_id": disk.logical_id}) for disk in renamed]
+            self.config.modify_objects(
+                [("instance", self.instance.uuid, {"name": self.new_name}), *changes]
+            )
+            undo.forget()
+        old_name = self.instance.name
+        self.subject.instance = replace(self.instance, name=self.new_name)
+        self.subject.disks = renamed or self.subject.disks
+        self._tell_os(old_name)
+        return self.new_name
+
+    def _rename_directory(self, undo: Undo) -> list[Disk]:
+        """Rename the directory of the files; returns the disks with their new places."""
+        subject = self.subject
+        if subject.template not in OWN_DIRECTORY:
+            return []
+        old = str(subject.disks[0].logical_id[1]).rpartition("/")[0]
+        new = f"{old.rpartition('/')[0]}/{self.new_name}"
+        call = "file_storage_dir_rename"
+        what = f"rename directory {old} to {new}"
+        order(self.context, subject.primary, what, call, old, new)
+        back = f"rename directory {new} back to {old}"
+        undo.push(back, lambda: order(self.context, subject.primary, back, call, new, old))
+        return [
+            replace(
+                disk,
+                logical_id=[
+                    disk.logical_id[0],
+                    f"{new}/{str(disk.logical_id[1]).rpartition('/')[2]}",
+                ],
+            )
+            for disk in subject.disks
+        ]
+
+    def _tell_os(self, old_name: str) -> None:
+        """Run the rename script of the operating system; a failure is told."""
+        subject = self.subject
+        if not subject.instance.os or not subject.disks:
+            return
+        try:
+            result = call_node(
+                self.context,
+                subject.primary,
+                "instance_run_rename",
+                subject.wire(),
+                old_name,
+                self.op.debug_level or 0,
+            )
+        except GenericError as err:
+            self.context.warn(f"the rename script was not run: {err}; ignoring")
+            return
+        if result.error is not None:
+            text = failure_text(
+                f"run the OS rename script for instance {subject.instance.name!r}",
+                subject.primary,
+                "instance_run_rename",
+                result,
+            )
+            self.context.warn(f"{text}; the instance has been renamed in Ganeti all the same")
+        disks.deactivate(self.context, subject, subject.primary)

@@ -1,0 +1,207 @@
+"""Change settings of an instance: hypervisor, backend and OS parameters, OS name, offline flag.
+
+Changes of parameters are stored and take effect at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.logical_units.instance.memory import free_memory_mib
+from ganeti.logical_units.instance.parameters import (
+    check_beparams,
+    check_filled_beparams,
+    check_hvparams,
+)
+from ganeti.logical_units.instance.policy import check_policy, spec_of, violations
+from ganeti.logical_units.instance.power import is_running, own_hvparams, running_info
+from ganeti.logical_units.instance.subject import InstanceUnit
+from ganeti.logical_units.node_calls import ask
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.fill import (
+    fill_beparams,
+    fill_hvparams,
+    fill_ipolicy,
+    fill_osparams_all,
+)
+from ganeti.objects.parameters import apply_changes
+from ganeti.opcodes.instance import OpInstanceSetParams
+
+if TYPE_CHECKING:
+    from ganeti.objects.instance import Instance
+
+_NOT_YET: Final = (
+    "nics",
+    "disks",
+    "disk_template",
+    "runtime_mem",
+    "instance_communication",
+    "pnode",
+    "remote_node",
+    "iallocator",
+    "ext_params",
+    "file_driver",
+    "file_storage_dir",
+)
+
+
+class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
+    """Change settings of an instance; the result lists what was changed."""
+
+    def check_prereq(self) -> None:
+        """Refuse wrong parameters, and changes that the instance's state does not allow."""
+        name = self.instance.name
+        for parameter in _NOT_YET:
+            if getattr(self.op, parameter):
+                raise NotSupportedError(
+                    f"instance {name!r}: changing {parameter!r} is not supported yet"
+                )
+        self.result: list[tuple[str, object]] = []
+        self.new = self._with_parameters(self.instance)
+        self.new = self._with_os(self.new)
+        self.new = self._with_offline(self.new)
+        before, after = self.instance.to_wire(), self.new.to_wire()
+        self.changes = {key: value for key, value in after.items() if before.get(key) != value}
+        if not self._asks_for_anything():
+            raise OpPrereqError("please give at least one change", ErrorCode.INVAL)
+        if self.changes:
+            self._check_new()
+
+    def _asks_for_anything(self) -> bool:
+        op = self.op
+        given = (op.hvparams, op.beparams, op.osparams, op.osparams_private, op.os_name)
+        return any(given) or op.offline is not None
+
+    def _with_parameters(self, instance: Instance) -> Instance:
+        hvparams = check_hvparams(instance.hypervisor, self.op.hvparams)
+        beparams = check_beparams(self.op.beparams)
+        self.result += [(f"hv/{name}", value) for name, value in hvparams.items()]
+        self.result += [(f"be/{name}", value) for name, value in beparams.items()]
+        return replace(
+            instance,
+            hvparams=apply_changes(instance.hvparams, hvparams),
+            beparams=apply_changes(instance.beparams, beparams),
+        )
+
+    def _with_os(self, instance: Instance) -> Instance:
+        op = self.op
+        if op.os_name:
+            self.result.append(("os", op.os_name))
+        self.result += [(f"os/{name}", value) for name, value in op.osparams.items()]
+        private = instance.osparams_private
+        if op.osparams_private is not None:
+            self.result += [(f"os_private/{name}", "***") for name in op.osparams_private]
+            changed = apply_changes(private.reveal(), op.osparams_private.reveal())
+            private = type(private)(changed)
+        return replace(
+            instance,
+            os=op.os_name or instance.os,
+            osparams=apply_changes(instance.osparams, op.osparams),
+            osparams_private=private,
+        )
+
+    def _with_offline(self, instance: Instance) -> Instance:
+        if self.op.offline is None:
+            return instance
+        name = instance.name
+        if self.op.offline:
+            if instance.admin_state is AdminState.UP:
+                raise OpPrereqError(
+                    f"instance {name!r} is meant to run; shut it down before marking it offline",
+                    ErrorCode.STATE,
+                )
+            self.result.append(("admin_state", AdminState.OFFLINE.value))
+            return replace(instance, admin_state=AdminState.OFFLINE)
+        if instance.admin_state is not AdminState.OFFLINE:
+            raise OpPrereqError(f"instance {name!r} is not marked offline", ErrorCode.STATE)
+        self.result.append(("admin_state", AdminState.DOWN.value))
+        return replace(instance, admin_state=AdminState.DOWN)
+
+    def _check_new(self) -> None:
+        check_filled_beparams(fill_beparams(self.cluster, self.new))
+        self._check_policy()
+        if self.subject.primary.offline or self.op.force:
+            return
+        if "hvparams" in self.changes or "os" in self.changes:
+            ask(
+                self.context,
+                self.subject.primary,
+                "use these hypervisor parameters",
+                "hypervisor_validate_params",
+                self.new.hypervisor,
+                fill_hvparams(self.cluster, self.new),
+                ecode=ErrorCode.INVAL,
+            )
+        if self.changes.keys() & {"os", "osparams", "osparams_private"}:
+            self._check_os()
+        if "beparams" in self.changes:
+            self._check_memory()
+
+    def _check_policy(self) -> None:
+        """Refuse violations of the policy that are new."""
+        subject = self.subject
+        policy = fill_ipolicy(self.cluster, subject.group)
+        new_spec = spec_of(self.cluster, self.new, subject.disks)
+        old = violations(policy, spec_of(self.cluster, self.instance, subject.disks))
+        if set(violations(policy, new_spec)) <= set(old):
+            return
+        ignored = check_policy(
+            self.cluster,
+            subject.group,
+            self.new.name,
+            new_spec,
+            ignore=self.op.ignore_ipolicy,
+        )
+        if ignored:
+            self.context.warn(f"{ignored}; ignoring")
+
+    def _check_os(self) -> None:
+        filled = fill_osparams_all(
+            self.cluster, self.new.os, self.new.osparams, self.new.osparams_private
+        )
+        ask(
+            self.context,
+            self.subject.primary,
+            f"use operating system {self.new.os!r}",
+            "os_validate",
+            not self.op.force,
+            self.new.os,
+            ["parameters"],
+            filled.reveal(),
+            self.op.force_variant,
+            ecode=ErrorCode.INVAL,
+        )
+
+    def _check_memory(self) -> None:
+        """Refuse more memory than the node could give at the next start."""
+        primary, name = self.subject.primary, self.instance.name
+        minmem = fill_beparams(self.cluster, self.new)["minmem"]
+        if minmem <= fill_beparams(self.cluster, self.instance)["minmem"]:
+            return
+        info = running_info(self.context, self.subject, primary)
+        has_mib = info.get("memory") if is_running(info) else 0
+        assert isinstance(has_mib, int)
+        free_mib = free_memory_mib(
+            self.context, primary, self.instance.hypervisor, own_hvparams(self.subject)
+        )
+        if minmem > free_mib + has_mib:
+            raise OpPrereqError(
+                f"instance {name!r} could not start any more: node {primary.name!r} has"
+                f" {free_mib + has_mib} MiB for it, {minmem} MiB would be needed (use --force to"
+                " store it all the same)",
+                ErrorCode.NORES,
+            )
+
+    def own_env(self) -> Mapping[str, object]:
+        """Tell about memory and disks, which this operation does not change yet."""
+        return {"NEW_DISK_TEMPLATE": "", "RUNTIME_MEMORY": ""}
+
+    def exec(self) -> list[tuple[str, object]]:
+        """Store the changes; returns what was changed."""
+        if self.changes:
+            self.config.modify_instance(self.instance.uuid, self.changes)
+        return self.result

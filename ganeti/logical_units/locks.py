@@ -1,0 +1,111 @@
+"""Take the locks of a job, waiting as long as it must, and say who is in the way.
+
+A wait is one call to WConfD, answered when the locks are granted.  It is cut into slices only to
+raise the priority, to look at a changed priority, and to tell the operator what is being waited
+for.  Between and during slices the job can be canceled.
+
+Source: constants.json, "timeouts" (LOCK_ATTEMPTS_*); daemons-2.12, "Optimistic strategy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import LockError
+from ganeti.locking.names import group_of
+from ganeti.logical_units.lock_plan import to_request
+from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
+    from ganeti.logical_units.lock_plan import LockNeed
+
+SLICE_S_MIN: Final = 5.0  # LOCK_ATTEMPTS_MINWAIT
+SLICE_S_MAX: Final = 75.0  # LOCK_ATTEMPTS_MAXWAIT
+SLICE_GROWTH: Final = 1.5
+WAIT_S_MAX: Final = 86400.0  # the longest that any single node call of a holder may take
+PRIORITY_HIGHEST: Final = -20
+
+
+def slices() -> Iterator[float]:
+    """Return how long each attempt may wait: longer and longer, up to a limit."""
+    length_s = SLICE_S_MIN
+    while True:
+        yield length_s
+        length_s = min(SLICE_S_MAX, length_s * SLICE_GROWTH)
+
+
+def raised_priority(priority: int, attempts: int) -> int:
+    """Return the priority for the next attempt: one step more urgent for each that failed."""
+    return max(PRIORITY_HIGHEST, priority - attempts)
+
+
+def take_locks(context: JobContext, need: LockNeed) -> None:
+    """Take all these locks, or none.
+
+    Raises:
+        LockError: not granted within a day; the text names locks, holders and the wait.
+        JobCanceled: the job was canceled meanwhile.
+    """
+    request = to_request(need)
+    started = context.monotonic()
+    for attempts, length_s in enumerate(slices()):
+        context.check_canceled()
+        priority = raised_priority(context.priority(), attempts)
+        with context.interruptible():
+            outcome, blockers = context.config.wait_locks(priority, request, length_s)
+        if outcome == GRANTED:
+            return
+        if outcome == GONE:
+            # Ask again: this may be about to make an object of that name.  Otherwise the needed
+            # locks, computed again once held, name what is not there any more.
+            continue
+        waited_s = context.monotonic() - started
+        text = f"{_in_the_way(context, need, blockers)}; waiting for {waited_s:.0f} s"
+        if waited_s >= WAIT_S_MAX:
+            raise LockError(f"gave up: {text}")
+        context.info(text)
+    raise AssertionError("the slices never end")
+
+
+def _in_the_way(context: JobContext, need: LockNeed, blockers: Sequence[ClientId]) -> str:
+    owners = context.config.list_all_locks_owners()
+    return describe_conflicts(conflicts(need, owners), blockers)
+
+
+def conflicts(
+    need: LockNeed, owners: Iterable[tuple[str, Iterable[tuple[object, str]]]]
+) -> list[tuple[str, str, ClientId]]:
+    """Return (lock, mode, holder) of each held lock that conflicts with what is needed.
+
+    Args:
+        owners: what ``listAllLocksOwners`` answers.
+    """
+    found = []
+    for name, holders in owners:
+        for holder, mode in holders:
+            if any(_conflict(name, mode, wanted, how) for wanted, how in need.items()):
+                found.append((name, mode, ClientId.from_wire(holder)))
+    return found
+
+
+def _conflict(held: str, mode: str, wanted: str, how: LockMode) -> bool:
+    related = held == wanted or held == group_of(wanted) or wanted == group_of(held)
+    return related and (mode == LockMode.EXCLUSIVE or how is LockMode.EXCLUSIVE)
+
+
+def describe_conflicts(
+    found: Sequence[tuple[str, str, ClientId]], blockers: Sequence[ClientId]
+) -> str:
+    """Say which locks are held by whom; only holders that are in the way are named."""
+    in_the_way = set(blockers)
+    parts = [
+        f"lock {name} is held by {holder} ({mode})"
+        for name, mode, holder in found
+        if holder in in_the_way
+    ]
+    if parts:
+        return ", ".join(parts)
+    others = ", ".join(sorted(map(str, in_the_way))) or "an earlier request"
+    return f"the locks are wanted by {others} as well"

@@ -1,0 +1,78 @@
+"""Which logical unit carries out which opcode.
+
+A row names its module as text; it is imported when the first such opcode comes, so that a job
+process loads only what its opcodes need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from ganeti.base.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.base import LogicalUnit
+
+_PACKAGE: Final = "ganeti.logical_units"
+
+LOGICAL_UNITS: Final[Mapping[str, str]] = {
+    "OP_CLUSTER_ACTIVATE_MASTER_IP": "cluster.life:LUClusterActivateMasterIp",
+    "OP_CLUSTER_CONFIG_QUERY": "cluster.query:LUClusterConfigQuery",
+    "OP_CLUSTER_DEACTIVATE_MASTER_IP": "cluster.life:LUClusterDeactivateMasterIp",
+    "OP_CLUSTER_DESTROY": "cluster.life:LUClusterDestroy",
+    "OP_CLUSTER_POST_INIT": "cluster.life:LUClusterPostInit",
+    "OP_CLUSTER_QUERY": "cluster.query:LUClusterQuery",
+    "OP_CLUSTER_REDIST_CONF": "cluster.redistribute:LUClusterRedistConf",
+    "OP_CLUSTER_SET_PARAMS": "cluster.set_params:LUClusterSetParams",
+    "OP_CLUSTER_VERIFY": "cluster.verify:LUClusterVerify",
+    "OP_CLUSTER_VERIFY_CONFIG": "cluster.verify:LUClusterVerifyConfig",
+    "OP_CLUSTER_VERIFY_GROUP": "cluster.verify_group:LUClusterVerifyGroup",
+    "OP_GROUP_ADD": "group.change:LUGroupAdd",
+    "OP_GROUP_ASSIGN_NODES": "group.members:LUGroupAssignNodes",
+    "OP_GROUP_REMOVE": "group.change:LUGroupRemove",
+    "OP_GROUP_RENAME": "group.change:LUGroupRename",
+    "OP_GROUP_SET_PARAMS": "group.change:LUGroupSetParams",
+    "OP_INSTANCE_ACTIVATE_DISKS": "instance.activate:LUInstanceActivateDisks",
+    "OP_INSTANCE_CONSOLE": "instance.console:LUInstanceConsole",
+    "OP_INSTANCE_CREATE": "instance.create:LUInstanceCreate",
+    "OP_INSTANCE_DEACTIVATE_DISKS": "instance.activate:LUInstanceDeactivateDisks",
+    "OP_INSTANCE_FAILOVER": "instance.failover:LUInstanceFailover",
+    "OP_INSTANCE_MIGRATE": "instance.migrate:LUInstanceMigrate",
+    "OP_INSTANCE_QUERY_DATA": "instance.query_data:LUInstanceQueryData",
+    "OP_INSTANCE_REBOOT": "instance.power:LUInstanceReboot",
+    "OP_INSTANCE_REINSTALL": "instance.reinstall:LUInstanceReinstall",
+    "OP_INSTANCE_REMOVE": "instance.remove:LUInstanceRemove",
+    "OP_INSTANCE_RENAME": "instance.rename:LUInstanceRename",
+    "OP_INSTANCE_SET_PARAMS": "instance.set_params:LUInstanceSetParams",
+    "OP_INSTANCE_SHUTDOWN": "instance.power:LUInstanceShutdown",
+    "OP_INSTANCE_STARTUP": "instance.power:LUInstanceStartup",
+    "OP_NODE_ADD": "node.add:LUNodeAdd",
+    "OP_NODE_REMOVE": "node.remove:LUNodeRemove",
+    "OP_NODE_SET_PARAMS": "node.set_params:LUNodeSetParams",
+    "OP_OS_DIAGNOSE": "os_diagnose:LUOsDiagnose",
+    "OP_QUERY": "query:LUQuery",
+    "OP_QUERY_FIELDS": "query:LUQueryFields",
+    "OP_TAGS_DEL": "tags:LUTagsDel",
+    "OP_TAGS_GET": "tags:LUTagsGet",
+    "OP_TAGS_SEARCH": "tags:LUTagsSearch",
+    "OP_TAGS_SET": "tags:LUTagsSet",
+    "OP_TEST_DELAY": "testing:LUTestDelay",
+    "OP_TEST_JQUEUE": "testing:LUTestJqueue",
+    "OP_TEST_OS_PARAMS": "testing:LUTestOsParams",
+}
+
+
+def logical_unit_class(op_id: str) -> type[LogicalUnit[Any]]:
+    """Return the class that carries out an opcode.
+
+    Raises:
+        NotSupportedError: none does yet; the text names the opcode.
+    """
+    row = LOGICAL_UNITS.get(op_id)
+    if row is None:
+        raise NotSupportedError(f"opcode {op_id} is not supported by this version")
+    module, _, name = row.partition(":")
+    found: type[LogicalUnit[Any]] = getattr(import_module(f"{_PACKAGE}.{module}"), name)
+    return found

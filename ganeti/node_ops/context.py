@@ -1,0 +1,37 @@
+"""What every handler of a node call is given: where it runs, who asked and how long it may take."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.paths import Paths
+from ganeti.system import clock
+
+# A script is ended this much before its call, so that the answer can say what it printed.
+_SCRIPT_MARGIN_S: Final = 5.0
+_SCRIPT_TIMEOUT_S_MIN: Final = 1.0
+_NO_DEADLINE_S: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """One call on one node.
+
+    Attributes:
+        hostname: full name of this node.
+        peer: address of whoever asked, "" when nobody on the network did.
+        job_id: the job that asks, when its client said so.
+        deadline_s: when the call is stopped, on the clock that never jumps.
+    """
+
+    paths: Paths
+    hostname: str
+    call: str = ""
+    peer: str = ""
+    job_id: int | None = None
+    deadline_s: float | None = None
+
+    def script_timeout_s(self) -> float:
+        """Return how long a script may run that is all that is left to do."""
+        if self.deadline_s is None:
+            return _NO_DEADLINE_S
+        return max(_SCRIPT_TIMEOUT_S_MIN, self.deadline_s - clock.monotonic() - _SCRIPT_MARGIN_S)

@@ -1,0 +1,152 @@
+"""Certificates of this node: the one it shows as a client, and short-lived ones for transfers.
+
+Source: node_rpc.json, "node_crypto_tokens" and "client_certificate_names"; constants.json, "ssh"
+(CRYPTO_*).
+"""
+
+import os
+import shutil
+import tempfile
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.system import clock, files
+
+CLIENT_CERTIFICATE: Final = "ssl"  # the only type of token; its name on the wire
+_PEM_MODE: Final = 0o440
+_KEY_DIRECTORY_MODE: Final = 0o700
+_PEM_BYTES_MAX: Final = 1 << 20
+_SERIAL_BYTES: Final = 8
+_SECONDS_PER_DAY: Final = 86400
+_KEY_FILE: Final = "key"
+_CERT_FILE: Final = "cert"
+_CERT_PREFIX: Final = "x509-"
+_CERT_DAYS_MIN: Final = 1
+
+
+class Action(StrEnum):
+    """What to do with a token."""
+
+    GET = "get"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How to do it; ``cert_file`` may be another file of the data directory."""
+
+    serial_no: int | None = None
+    cert_file: str | None = None
+
+
+class TokenRequest(msgspec.Struct, frozen=True, array_like=True):
+    """One thing asked of the node's tokens."""
+
+    kind: str
+    action: Action
+    options: Options | None = None
+
+
+def node_crypto_tokens(
+    context: NodeContext, token_request: list[TokenRequest]
+) -> list[tuple[str, str]]:
+    """Read, make or remove the node's client certificate.
+
+    Returns:
+        ("ssl", SHA-1 digest) for each request that leaves a certificate behind.
+
+    Raises:
+        NotSupportedError: a kind of token other than the client certificate.
+        X509CertError: the cluster's certificate or the node's own is missing or unreadable.
+    """
+    answers = []
+    for request in token_request:
+        if request.kind != CLIENT_CERTIFICATE:
+            raise NotSupportedError(f"crypto token type {request.kind!r} is not supported yet")
+        digest = _handle(context, request.action, request.options or Options())
+        if digest is not None:
+            answers.append((CLIENT_CERTIFICATE, digest))
+    return answers
+
+
+def x509_cert_create(context: NodeContext, validity: int) -> tuple[str, str]:
+    """Make a certificate of its own, valid so many seconds; returns its name and its PEM text."""
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    days = max(_CERT_DAYS_MIN, -(-validity // _SECONDS_PER_DAY))
+    pem = certificates.make_self_signed(context.hostname, now=clock.now(), days=days)
+    cert = certificates.certificate_only(pem, "the new certificate")
+    directory = context.paths.crypto_keys_dir
+    files.ensure_directory(directory, _KEY_DIRECTORY_MODE)
+    place = tempfile.mkdtemp(prefix=_CERT_PREFIX, dir=directory)
+    files.write_atomic(os.path.join(place, _KEY_FILE), pem, 0o400)
+    files.write_atomic(os.path.join(place, _CERT_FILE), cert, 0o400)
+    return os.path.basename(place), cert.decode()
+
+
+def x509_cert_remove(context: NodeContext, name: str) -> None:
+    """Remove a certificate made by `x509_cert_create`.
+
+    Raises:
+        GenericError: there is none of that name.
+    """
+    place = os.path.join(context.paths.crypto_keys_dir, name)
+    if "/" in name or not name.startswith(_CERT_PREFIX) or not os.path.isdir(place):
+        raise GenericError(f"there is no certificate {name!r}")
+    shutil.rmtree(place)
+
+
+def client_certificate_path(paths: Paths, options: Options) -> str:
+    """Return the file that a request is about.
+
+    Raises:
+        GenericError: not a client certificate in the data directory.
+    """
+    if options.cert_file is None:
+        return paths.client_pem
+    path = paths.localize(options.cert_file)
+    directory, name = os.path.split(path)
+    if directory != paths.data_dir or not name.startswith("client"):
+        raise GenericError(f"{options.cert_file!r} is not a client certificate's file")
+    return path
+
+
+def _handle(context: NodeContext, action: Action, options: Options) -> str | None:
+    """Carry out one request; returns the digest of the certificate that is there afterwards."""
+    path = client_certificate_path(context.paths, options)
+    if action is Action.DELETE:
+        files.remove_if_exists(path)
+        return None
+    if action is Action.CREATE:
+        files.write_durable(path, _issue(context, options.serial_no), _PEM_MODE)
+    return _digest(path)
+
+
+def _issue(context: NodeContext, serial: int | None) -> bytes:
+    """Make this node's client certificate, issued by the cluster's."""
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    if serial is None:
+        serial = int.from_bytes(clock.random_bytes(_SERIAL_BYTES)) >> 1 or 1
+    return certificates.issue(
+        context.hostname,
+        files.read_bytes(context.paths.server_pem, _PEM_BYTES_MAX),
+        now=clock.now(),
+        serial=serial,
+        filename=context.paths.server_pem,
+    )
+
+
+def _digest(path: str) -> str:
+    """Return the digest of the certificate in a file."""
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    pem = files.read_bytes_or_none(path, _PEM_BYTES_MAX)
+    if pem is None:
+        raise GenericError(f"there is no certificate {path}")
+    return certificates.facts(pem, path).digest

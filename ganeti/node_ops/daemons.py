@@ -1,0 +1,126 @@
+"""Starting and stopping the other daemons of this node, and leaving the cluster.
+
+Source: constants.json, "daemons_and_ports".
+"""
+
+import glob
+import logging
+import os
+import shutil
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.store import mastership
+from ganeti.system import daemon_control, files
+
+logger = logging.getLogger(__name__)
+
+# In the order in which they are started; stopped the other way round.
+MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid", "ganeti-rapi", "ganeti-maintd")
+NODE_DAEMONS: Final = ("ganeti-confd", "ganeti-mond", "ganeti-kvmd", "ganeti-metad")
+_MUST_START: Final = frozenset({"ganeti-wconfd", "ganeti-luxid"})
+_NO_VOTING: Final = ("--no-voting", "--yes-do-it")
+
+
+def node_start_master_daemons(context: NodeContext, no_voting: bool) -> None:
+    """Start the daemons of a master; those that are not installed are passed over.
+
+    Raises:
+        CommandError: one did not start; its own words are in the text.
+    """
+    for name in MASTER_DAEMONS:
+        if name not in _MUST_START and not _is_installed(name):
+            continue
+        asks_others = name in _MUST_START
+        args = _NO_VOTING if no_voting and asks_others else ()
+        daemon_control.start_daemon(context.paths, name, args, hostname=context.hostname)
+
+
+def node_stop_master(context: NodeContext) -> None:
+    """Stop the daemons of a master, and remove the lock files that the dead left behind.
+
+    Raises:
+        GenericError: one could not be stopped; the others were tried.
+    """
+    _stop_all(context.paths, tuple(reversed(MASTER_DAEMONS)))
+    for name in mastership.remove_dead_locks(context.paths):
+        logger.info("removed the lock file %s, which nobody held", name)
+
+
+def node_ensure_daemon(context: NodeContext, daemon: str, run: bool) -> bool:
+    """Make sure that a daemon runs, or that it does not.
+
+    Raises:
+        GenericError: no such daemon, or it could not be started or stopped.
+    """
+    if daemon not in MASTER_DAEMONS + NODE_DAEMONS:
+        raise GenericError(f"{daemon!r} is not a daemon that runs on demand")
+    if run:
+        daemon_control.start_daemon(context.paths, daemon, hostname=context.hostname)
+    else:
+        daemon_control.stop_daemon(context.paths, daemon)
+    return True
+
+
+def node_demote_from_mc(context: NodeContext) -> None:
+    """Put the configuration of a node that is no candidate any more out of use.
+
+    Raises:
+        GenericError: this node is the master.
+    """
+    paths = context.paths
+    if daemon_control.running_pid(paths, "ganeti-wconfd") is not None:
+        raise GenericError(f"node {context.hostname} is the master and stays a candidate")
+    data = files.read_bytes_or_none(paths.config_data)
+    if data is not None:
+        files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
+        files.remove_if_exists(paths.config_data)
+
+
+def node_leave_cluster(context: NodeContext, modify_ssh_setup: bool) -> None:
+    """Forget the cluster: stop its daemons, remove its files.
+
+    The node daemon itself ends once it has answered.
+    """
+    paths = context.paths
+    _stop_all(paths, (*reversed(MASTER_DAEMONS), *NODE_DAEMONS))
+    if modify_ssh_setup:
+        logger.info("keys of other nodes in this node's SSH set-up are left as they are")
+    shutil.rmtree(paths.queue_dir, ignore_errors=True)
+    for path in _cluster_files(paths):
+        if files.remove_if_exists(path):
+            logger.info("removed %s", path)
+    files.fsync_directory(paths.data_dir)
+
+
+def _cluster_files(paths: Paths) -> list[str]:
+    """Return the files that make this node one of a cluster; the certificates come last."""
+    data_files = [
+        path
+        for path in glob.glob(f"{glob.escape(paths.data_dir)}/*")
+        if os.path.isfile(path) and path not in (paths.server_pem, paths.client_pem)
+    ]
+    return [*sorted(data_files), paths.client_pem, paths.server_pem]
+
+
+def _stop_all(paths: Paths, names: tuple[str, ...]) -> None:
+    """Stop daemons, each of them, and tell which could not be."""
+    failed = []
+    for name in names:
+        try:
+            daemon_control.stop_daemon(paths, name)
+        except GenericError as err:
+            failed.append(err.message)
+    if failed:
+        raise GenericError("; ".join(failed))
+
+
+def _is_installed(name: str) -> bool:
+    """Tell whether a daemon is there at all."""
+    try:
+        daemon_control.executable(name)
+    except GenericError:
+        return False
+    return True

@@ -1,0 +1,145 @@
+"""The hypervisor and storage drivers of this node, as handlers ask for them."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ganeti.base.errors import BlockDeviceError, GenericError, ResolverError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv
+from ganeti.hypervisor.registry import get_hypervisor
+from ganeti.node_ops.context import NodeContext
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.storage.interface import Assembled, BlockDevice
+from ganeti.storage.links import make_link
+from ganeti.storage.registry import get_driver
+from ganeti.store import ssconf
+from ganeti.system import environment
+
+_INSTANCE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+def node_env(context: NodeContext) -> NodeEnv:
+    """Return the node as drivers see it."""
+    return NodeEnv(context.paths, context.hostname, own_address(context))
+
+
+def own_address(context: NodeContext) -> str:
+    """Return the primary address of this node, "" if it cannot be found out."""
+    if ssconf.read_key_or_none(context.paths, "node_primary_ips") is not None:
+        address = ssconf.node_primary_ips(context.paths).get(context.hostname)
+        if address is not None:
+            return address
+    try:
+        return environment.resolve(context.hostname, context.paths)[1]
+    except ResolverError:
+        return ""
+
+
+def hypervisor(context: NodeContext, name: str) -> Hypervisor:
+    """Return a hypervisor of this node; errors as of `get_hypervisor`."""
+    return get_hypervisor(name, node_env(context))
+
+
+def device(context: NodeContext, disk: RpcDisk) -> BlockDevice:
+    """Return the driver for a disk; errors as of `get_driver`."""
+    return get_driver(disk, node_env(context))
+
+
+def check_instance_name(name: str) -> None:
+    """Refuse a name that could lead out of a directory of files named after instances.
+
+    Raises:
+        GenericError: it is no host name.
+    """
+    if not _INSTANCE_NAME.fullmatch(name):
+        raise GenericError(f"{name!r} is not a valid instance name")
+
+
+def assemble_disks(context: NodeContext, instance: RpcInstance) -> list[AssembledDisk]:
+    """Assemble the disks of an instance, which may be assembled already.
+
+    Raises:
+        BlockDeviceError: a disk does not exist, or cannot be assembled; the text names it.
+    """
+    return [
+        assemble_disk(context, instance.name, index, disk)
+        for index, disk in enumerate(instance.disks_info)
+    ]
+
+
+def assemble_disk(
+    context: NodeContext, instance_name: str, index: int, disk: RpcDisk
+) -> AssembledDisk:
+    """Assemble one disk; errors as of `assemble_disks`."""
+    driver = device(context, disk)
+    try:
+        assembled = _assemble_existing(driver)
+    except BlockDeviceError as err:
+        raise BlockDeviceError(
+            f"disk {index} of instance {instance_name!r} cannot be used on node"
+            f" {context.hostname}: {err.message}"
+        ) from err
+    return AssembledDisk(
+        index=index,
+        uuid=str(disk.uuid),
+        dev_path=assembled.dev_path,
+        size_mib=disk.size,
+        mode=disk.mode,
+        uri=assembled.uri,
+        dev_type=disk.dev_type,
+    )
+
+
+def _assemble_existing(driver: BlockDevice) -> Assembled:
+    """Assemble a disk that must exist."""
+    if driver.find() is None:
+        raise BlockDeviceError("it does not exist")
+    return driver.assemble()
+
+
+def link_disk(context: NodeContext, instance_name: str, index: int, dev_path: str) -> str:
+    """Point the link of a disk at its device; returns the path of the link."""
+    check_instance_name(instance_name)
+    return make_link(instance_name, index, dev_path, node_env(context))
+
+
+def unlink_disks(paths: Paths, instance_name: str) -> None:
+    """Remove all disk links of an instance."""
+    check_instance_name(instance_name)
+    prefix = f"{instance_name}:"
+    try:
+        names = os.listdir(paths.disk_links_dir)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.startswith(prefix) and name[len(prefix) :].isdigit():
+            os.unlink(os.path.join(paths.disk_links_dir, name))
+
+
+def wire_path(paths: Paths, local_path: str) -> str:
+    """Return a path for the wire: without the root of a virtual node, where it lies below it."""
+    if paths.root and local_path.startswith(paths.root + "/"):
+        return paths.globalize(local_path)
+    return local_path
+
+
+def with_links(
+    context: NodeContext, instance_name: str, disks: Sequence[AssembledDisk]
+) -> list[AssembledDisk]:
+    """Link assembled disks and return them under their links."""
+    return [
+        AssembledDisk(
+            index=disk.index,
+            uuid=disk.uuid,
+            dev_path=link_disk(context, instance_name, disk.index, disk.dev_path),
+            size_mib=disk.size_mib,
+            mode=disk.mode,
+            uri=disk.uri,
+            dev_type=disk.dev_type,
+        )
+        if disk.dev_path
+        else disk
+        for disk in disks
+    ]

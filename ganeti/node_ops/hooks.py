@@ -1,0 +1,45 @@
+"""Running the hooks of one phase on this node.
+
+Source: hooks_os_ext.json, "hooks".
+"""
+
+import os
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.node_ops import scripts
+from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.node_rpc_values import HookResult
+from ganeti.system.process import CommandResult, describe_end
+
+PHASES: Final = frozenset({"pre", "post"})
+
+
+def hooks_runner(
+    context: NodeContext, hpath: str, phase: str, env: dict[str, str]
+) -> list[list[object]]:
+    """Run the scripts for a hook path and phase; returns [script, HookResult, output] of each.
+
+    Raises:
+        GenericError: no such phase, or a path that is no plain name.
+    """
+    if phase not in PHASES:
+        raise GenericError(f"unknown hooks phase {phase!r}")
+    scripts.check_plugin_name(hpath, "hooks path")
+    directory = f"{hpath}-{phase}.d"
+    results = scripts.run_parts(
+        os.path.join(context.paths.hooks_dir, directory),
+        env=env,
+        timeout_s=context.script_timeout_s(),
+    )
+    return [[f"{directory}/{name}", *_outcome(result)] for name, result in results]
+
+
+def _outcome(result: CommandResult | None) -> tuple[int, str]:
+    """Return the code and the output of one script."""
+    if result is None:
+        return HookResult.SKIP, ""
+    output = result.output.strip()
+    if result.status == 0 and not result.timed_out:
+        return HookResult.SUCCESS, output
+    return HookResult.FAIL, output or describe_end(result)

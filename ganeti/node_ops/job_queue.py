@@ -1,0 +1,175 @@
+"""Copies of the job queue on this node: written when the master says so, never by ourselves.
+
+On the master itself LuxiD holds the queue lock and owns the files; whoever asks this node to write
+into a queue that LuxiD has open is mistaken about who is master, and is refused.
+
+Source: config.json, "queue"; node_rpc.json, "queue_calls".
+"""
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from ganeti.base.errors import GenericError, LockError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.node_rpc_values import decompress
+from ganeti.system import clock, files
+from ganeti.system.filelock import FileLock
+
+logger = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_S: Final = 10.0
+_RETRY_DELAY_S: Final = 0.02
+_FILE_MODE: Final = 0o640
+_DIRECTORY_MODE: Final = 0o750
+_DRAIN_MODE: Final = 0o644
+
+_JOB_FILE: Final = re.compile(r"(?:archive/\d+/)?job-\d+")
+_SERIAL: Final = "serial"
+_OTHER_FILES: Final = frozenset({_SERIAL, "version"})
+
+
+class SharedHold:
+    """The queue lock, held by this process while at least one of its calls needs it."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._locks: dict[str, tuple[FileLock, int]] = {}
+
+    @contextlib.contextmanager
+    def held(self, path: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Hold the lock file for a block; calls of this process share it.
+
+        Raises:
+            LockError: another process has it still when the time is over.
+        """
+        deadline_s = clock.monotonic() + timeout_s
+        while not self._try_take(path):
+            if clock.monotonic() >= deadline_s:
+                raise LockError(
+                    f"the job queue of this node is in use ({path} is locked):"
+                    " the daemon that owns it runs here"
+                )
+            threading.Event().wait(_RETRY_DELAY_S)
+        try:
+            yield
+        finally:
+            self._give_back(path)
+
+    def _try_take(self, path: str) -> bool:
+        with self._mutex:
+            lock, holders = self._locks.get(path) or (FileLock(path, _FILE_MODE), 0)
+            if holders == 0:
+                try:
+                    lock.acquire()
+                except LockError:
+                    return False
+            self._locks[path] = (lock, holders + 1)
+            return True
+
+    def _give_back(self, path: str) -> None:
+        with self._mutex:
+            lock, holders = self._locks[path]
+            if holders > 1:
+                self._locks[path] = (lock, holders - 1)
+            else:
+                del self._locks[path]
+                lock.release()
+
+
+_hold = SharedHold()
+
+
+def jobqueue_update(context: NodeContext, file_name: str, content: object) -> None:
+    """Write one file of the job queue.
+
+    A job file is durable when this returns; the serial number is derived again from the job files
+    if it gets lost, so for it an atomic write is enough.
+
+    Raises:
+        GenericError: the file is none of the job queue's.
+    """
+    path = queue_path(context.paths, file_name)
+    data = decompress(content)
+    with _hold_queue(context.paths):
+        if os.path.basename(path) == _SERIAL:
+            files.write_atomic(path, data, _FILE_MODE)
+        else:
+            files.write_durable(path, data, _FILE_MODE)
+
+
+def jobqueue_rename(context: NodeContext, rename: list[tuple[str, str]]) -> list[None]:
+    """Rename files of the job queue, mostly into the archive; returns one null per file.
+
+    A file that was never copied to this node, or was moved already, is passed over.
+    """
+    pairs = [
+        (queue_path(context.paths, old), queue_path(context.paths, new)) for old, new in rename
+    ]
+    touched: set[str] = set()
+    with _hold_queue(context.paths):
+        for old, new in pairs:
+            files.ensure_directory(os.path.dirname(new), _DIRECTORY_MODE)
+            try:
+                os.rename(old, new)
+            except FileNotFoundError:
+                logger.debug("%s is not here to be renamed, ignoring", old)
+                continue
+            touched |= {os.path.dirname(old), os.path.dirname(new)}
+        for directory in sorted(touched):
+            files.fsync_directory(directory)
+    return [None] * len(pairs)
+
+
+def jobqueue_set_drain_flag(context: NodeContext, flag: bool) -> None:
+    """Mark the queue as drained, or take the mark away."""
+    paths = context.paths
+    with _hold_queue(paths):
+        if flag:
+            files.write_durable(paths.queue_drain, b"", _DRAIN_MODE)
+        elif files.remove_if_exists(paths.queue_drain):
+            files.fsync_directory(paths.queue_dir)
+
+
+def jobqueue_purge(context: NodeContext) -> None:
+    """Remove every job, archived ones too, with the serial number and the drain flag."""
+    paths = context.paths
+    with _hold_queue(paths):
+        for name in os.listdir(paths.queue_dir):
+            if name == os.path.basename(paths.queue_lock):
+                continue
+            path = os.path.join(paths.queue_dir, name)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                files.remove_if_exists(path)
+        files.fsync_directory(paths.queue_dir)
+
+
+def queue_path(paths: Paths, wire_path: str) -> str:
+    """Return the local path of a queue file that was named on the wire.
+
+    Raises:
+        GenericError: not the path of a job file, the serial or the version file.
+    """
+    path = paths.localize(wire_path)
+    name = path.removeprefix(paths.queue_dir + "/")
+    if path.startswith(paths.queue_dir + "/") and (
+        name in _OTHER_FILES or _JOB_FILE.fullmatch(name)
+    ):
+        return path
+    raise GenericError(f"{wire_path!r} is not a file of the job queue")
+
+
+@contextlib.contextmanager
+def _hold_queue(paths: Paths) -> Iterator[None]:
+    """Hold this node's queue lock; the directory is made if it is not there."""
+    files.ensure_directory(paths.queue_dir, _DIRECTORY_MODE)
+    with _hold.held(paths.queue_lock):
+        yield

@@ -1,0 +1,143 @@
+"""The master's address: the one under which the cluster is reached, whoever is master.
+
+On a virtual node the addresses of the loopback network are there without being set up, so there is
+nothing to do; a real node adds the address to its device and removes it again.
+
+Source: node_rpc.json, "MasterNetworkParameters_sent"; config.json, "well_known_paths".
+"""
+
+import logging
+import os
+import socket
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.node_ops import scripts
+from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.protocol.node_rpc_values import MasterNetworkParameters
+from ganeti.system import environment, process
+
+logger = logging.getLogger(__name__)
+
+_COMMAND_TIMEOUT_S: Final = 20.0
+_SCRIPT_NAME: Final = "master-ip-setup"
+_PING_TIMEOUT_S: Final = 10.0
+_IP_VERSIONS: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
+
+
+def node_activate_master_ip(
+    context: NodeContext, master_params: MasterNetworkParameters, use_external_mip_script: bool
+) -> None:
+    """Take the master's address.
+
+    Raises:
+        GenericError: another machine has it.
+        CommandError: it could not be added.
+    """
+    if use_external_mip_script:
+        _run_external(context, master_params, "start")
+        return
+    if environment.is_own_address(master_params.ip):
+        logger.info("the master address %s is here already", master_params.ip)
+        return
+    _refuse_virtual(context, master_params.ip)
+    if _answers(master_params.ip):
+        raise GenericError(f"another machine answers on the master address {master_params.ip}")
+    _ip(["address", "add", _with_netmask(master_params), "dev", master_params.netdev])
+    _announce(master_params)
+
+
+def node_deactivate_master_ip(
+    context: NodeContext, master_params: MasterNetworkParameters, use_external_mip_script: bool
+) -> None:
+    """Give the master's address up.
+
+    Raises:
+        CommandError: it could not be removed.
+    """
+    if use_external_mip_script:
+        _run_external(context, master_params, "stop")
+        return
+    if context.paths.root or not environment.is_own_address(master_params.ip):
+        logger.info("the master address %s is not set up here", master_params.ip)
+        return
+    _ip(["address", "del", _with_netmask(master_params), "dev", master_params.netdev])
+
+
+def node_change_master_netmask(
+    context: NodeContext, old_netmask: int, netmask: int, master_ip: str, master_netdev: str
+) -> None:
+    """Change the netmask of the master's address where it is set up.
+
+    Raises:
+        GenericError: the address is not this node's.
+        CommandError: it could not be changed.
+    """
+    if old_netmask == netmask or context.paths.root:
+        return
+    if not environment.is_own_address(master_ip):
+        raise GenericError(f"the master address {master_ip} is not on node {context.hostname}")
+    _ip(["address", "add", f"{master_ip}/{netmask}", "dev", master_netdev])
+    _ip(["address", "del", f"{master_ip}/{old_netmask}", "dev", master_netdev])
+
+
+def _refuse_virtual(context: NodeContext, ip: str) -> None:
+    """A virtual node adds no addresses to its machine.
+
+    Raises:
+        GenericError: this is one.
+    """
+    if context.paths.root:
+        raise GenericError(
+            f"a virtual node takes no address outside the loopback network, and {ip} is one"
+        )
+
+
+def _answers(ip: str) -> bool:
+    """Tell whether a node daemon answers on an address."""
+    try:
+        with socket.create_connection((ip, DEFAULT_PORT), _PING_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _with_netmask(params: MasterNetworkParameters) -> str:
+    return f"{params.ip}/{params.netmask}"
+
+
+def _ip(arguments: list[str]) -> None:
+    """Run the ip command."""
+    process.run(["ip", *arguments], timeout_s=_COMMAND_TIMEOUT_S).check()
+
+
+def _announce(params: MasterNetworkParameters) -> None:
+    """Tell neighbours of the address; they would find out by themselves, later."""
+    if params.ip_family != socket.AF_INET:
+        return
+    argv = ["arping", "-q", "-U", "-c", "3", "-I", params.netdev, "-s", params.ip, params.ip]
+    try:
+        process.run(argv, timeout_s=_COMMAND_TIMEOUT_S).check()
+    except GenericError as err:
+        logger.warning("cannot announce the master address: %s; ignoring", err.message)
+
+
+def _run_external(context: NodeContext, params: MasterNetworkParameters, verb: str) -> None:
+    """Let the administrator's script set the address up or take it down.
+
+    Raises:
+        GenericError: there is no such script.
+        CommandError: it failed.
+    """
+    path = os.path.join(context.paths.user_scripts_dir, _SCRIPT_NAME)
+    if not scripts.is_runnable(path):
+        raise GenericError(f"the script {path} is missing or not executable")
+    env = {
+        "PATH": scripts.PATH,
+        "MASTER_NETDEV": params.netdev,
+        "MASTER_IP": params.ip,
+        "MASTER_NETMASK": str(params.netmask),
+        "CLUSTER_IP_VERSION": str(_IP_VERSIONS.get(params.ip_family, 4)),
+    }
+    process.run([path, verb], timeout_s=context.script_timeout_s(), env=env, cwd="/").check()

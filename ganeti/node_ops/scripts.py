@@ -1,0 +1,198 @@
+"""Running scripts that administrators and operating systems bring along.
+
+Names of scripts are checked before they become paths; environments are replaced, never inherited;
+what a script prints goes to the answer in part and to a log file as a whole.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ganeti.base.errors import GenericError
+from ganeti.system import clock, process
+
+PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
+
+_PLUGIN_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_OUTPUT_TAIL_LINES: Final = 20
+_OUTPUT_TAIL_BYTES: Final = 16 << 10
+# A script that prints without end must not fill the disk: from here on its output is dropped.
+_LOG_BYTES_MAX: Final = 16 << 20
+_CHUNK_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """How a script went whose output is in a log file; ``status`` is None when it was stopped."""
+
+    status: int | None
+    log_path: str
+    tail: str
+
+    def failure(self, what: str) -> str:
+        """Say in words that it failed."""
+        how = (
+            "did not end in time and was stopped"
+            if self.status is None
+            else f"failed with exit status {self.status}"
+            if self.status >= 0
+            else f"was killed by {signal.Signals(-self.status).name}"
+        )
+        said = f"; its last output:\n{self.tail}" if self.tail else "; it printed nothing"
+        return f"{what} {how} (log file {self.log_path}){said}"
+
+
+def check_plugin_name(name: str, what: str) -> None:
+    """Refuse a name that could lead out of the directory it is looked for in.
+
+    Raises:
+        GenericError: characters other than letters, digits, ``_`` and ``-``.
+    """
+    if not _PLUGIN_NAME.fullmatch(name):
+        raise GenericError(f"{what} {name!r} is not a valid name")
+
+
+def is_runnable(path: str) -> bool:
+    """Tell whether a path is a file that may be executed."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def find_executable(name: str, directories: Iterable[str], what: str) -> str:
+    """Return the first executable file of that name.
+
+    Raises:
+        GenericError: no such file, or no valid name.
+    """
+    check_plugin_name(name, what)
+    searched = list(directories)
+    for directory in searched:
+        path = os.path.join(directory, name)
+        if is_runnable(path):
+            return path
+    raise GenericError(f"{what} {name!r} is not in {', '.join(searched)}")
+
+
+def run_parts(
+    directory: str, *, env: Mapping[str, str], timeout_s: float
+) -> Iterator[tuple[str, process.CommandResult | None]]:
+    """Run the scripts of a directory in order, yielding (name, result); None for one passed over.
+
+    A directory that is not there has no scripts.  All together have ``timeout_s`` seconds.
+
+    Source: hooks_os_ext.json, hooks "order".
+    """
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    deadline_s = clock.monotonic() + timeout_s
+    for name in names:
+        path = os.path.join(directory, name)
+        if not _PLUGIN_NAME.fullmatch(name) or not is_runnable(path):
+            yield name, None
+            continue
+        left_s = max(0.0, deadline_s - clock.monotonic())
+        yield name, process.run([path], timeout_s=left_s, env=env, cwd="/")
+
+
+def run_logged(
+    argv: Sequence[str],
+    log_path: str,
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    timeout_s: float,
+) -> LoggedRun:
+    """Run a script to its end with its output in a log file.
+
+    Raises:
+        CommandError: the script could not be started.
+        OSError: the log file could not be written.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    with os.fdopen(reader, "rb", 0) as output, open(log_path, "wb", 0) as log:
+        with os.fdopen(writer, "wb", 0) as input_end:
+            started = process.spawn(
+                argv, env=env, stdout=input_end.fileno(), stderr=input_end.fileno(), cwd=cwd
+            )
+        copy = _LogCopy(output.fileno(), log.fileno())
+        status = _follow(started, copy, clock.monotonic() + timeout_s)
+    return LoggedRun(status, log_path, copy.tail())
+
+
+class _Started(Protocol):
+    """A process that was started."""
+
+    pid: int
+    returncode: int
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+
+    def wait(self) -> int:
+        """Wait for the end."""
+
+
+class _LogCopy:
+    """Copies what a script prints to its log and keeps the end."""
+
+    def __init__(self, source: int, log: int) -> None:
+        self.source = source
+        self._log = log
+        self._room_bytes = _LOG_BYTES_MAX
+        self._end = bytearray()
+        fcntl.fcntl(source, fcntl.F_SETFL, os.O_NONBLOCK)
+
+    def read_once(self) -> bool:
+        """Copy what there is; returns False at the end of the output."""
+        try:
+            data = os.read(self.source, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        if self._room_bytes > 0:
+            os.write(self._log, data[: self._room_bytes])
+            self._room_bytes -= len(data)
+        self._end += data
+        del self._end[:-_OUTPUT_TAIL_BYTES]
+        return bool(data)
+
+    def drain(self) -> None:
+        """Copy what is left without waiting for more: a process left behind may print for ever."""
+        for _round in range(_LOG_BYTES_MAX // _CHUNK_BYTES):
+            if not select.select([self.source], [], [], 0)[0] or not self.read_once():
+                return
+
+    def tail(self) -> str:
+        """Return the last lines of the output."""
+        lines = self._end.decode("utf-8", "replace").strip().splitlines()
+        return "\n".join(lines[-_OUTPUT_TAIL_LINES:])
+
+
+def _follow(started: _Started, copy: _LogCopy, deadline_s: float) -> int | None:
+    """Copy the output until the script has ended; returns its exit status, None when stopped."""
+    ended = os.pidfd_open(started.pid)
+    try:
+        poller = select.poll()
+        poller.register(ended, select.POLLIN)
+        poller.register(copy.source, select.POLLIN)
+        while started.poll() is None:
+            left_s = deadline_s - clock.monotonic()
+            if left_s <= 0:
+                return None
+            ready = [descriptor for descriptor, _event in poller.poll(left_s * 1000)]
+            if copy.source in ready and not copy.read_once():
+                poller.unregister(copy.source)
+        return started.returncode
+    finally:
+        os.close(ended)
+        if started.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+        copy.drain()

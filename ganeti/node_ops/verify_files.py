@@ -1,0 +1,88 @@
+"""What `verify` looks at in the file system of this node."""
+
+import hashlib
+import os
+import stat
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.node_ops import scripts
+from ganeti.storage.allowed_paths import load_allowed_paths, refused_directories
+from ganeti.system import files
+
+# Source: constants.json, "verify": SSL_CERT_EXPIRATION_ERROR and SSL_CERT_EXPIRATION_WARN.
+_EXPIRATION_ERROR_DAYS: Final = 7
+_EXPIRATION_WARN_DAYS: Final = 30
+_SECONDS_PER_DAY: Final = 86400
+_PEM_BYTES_MAX: Final = 1 << 20
+_CLIENT_PEM_MODES: Final = frozenset({0o440, 0o400})
+
+
+def fingerprints(paths: Paths, wire_paths: list[str]) -> dict[str, str]:
+    """Return {path: SHA-1 of its content}; what cannot be read is left out."""
+    found: dict[str, str] = {}
+    for wire_path in wire_paths:
+        try:
+            with open(paths.localize(wire_path), "rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False))
+        except (OSError, OpPrereqError):
+            continue
+        found[wire_path] = digest.hexdigest()
+    return found
+
+
+def client_certificate(paths: Paths, now: float) -> tuple[str | None, str]:
+    """Return (null, digest) of the node's client certificate, or (severity, message)."""
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    path = paths.client_pem
+    pem = files.read_bytes_or_none(path, _PEM_BYTES_MAX)
+    if pem is None:
+        return "ERROR", f"client certificate {path} does not exist"
+    facts = certificates.facts(pem, path)
+    left_days = (facts.not_after - now) / _SECONDS_PER_DAY
+    if left_days <= _EXPIRATION_ERROR_DAYS:
+        return "ERROR", f"client certificate {path}: {_expiry_text(left_days)}"
+    if left_days <= _EXPIRATION_WARN_DAYS:
+        return "WARNING", f"client certificate {path}: {_expiry_text(left_days)}"
+    if stat.S_IMODE(os.stat(path).st_mode) not in _CLIENT_PEM_MODES:
+        return "WARNING", f"client certificate {path} can be read or changed by others"
+    return None, facts.digest
+
+
+def not_executable(paths: Paths, wire_paths: list[str]) -> list[str]:
+    """Return those of some programs that cannot be run here."""
+    return [path for path in wire_paths if not scripts.is_runnable(paths.localize(path))]
+
+
+def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
+    """Return for each out-of-band program null, or what is wrong with it."""
+    answers: list[str | None] = []
+    for path in wire_paths:
+        local = paths.localize(path)
+        if not os.path.exists(local):
+            answers.append(f"out-of-band program {path} does not exist")
+        elif not scripts.is_runnable(local):
+            answers.append(f"out-of-band program {path} is not executable")
+        else:
+            answers.append(None)
+    return answers
+
+
+def forbidden_storage_paths(paths: Paths) -> list[str]:
+    """Return which of the allowed file storage paths lie in the system's directories."""
+    return refused_directories(load_allowed_paths(paths))
+
+
+def node_setup(paths: Paths) -> list[str]:
+    """Return what this machine lacks to be a node."""
+    if paths.root:
+        return []
+    missing = [path for path in ("/proc/sys", "/proc/sysrq-trigger") if not os.path.exists(path)]
+    return [f"{path} does not exist, so the node cannot be restarted by force" for path in missing]
+
+
+def _expiry_text(left_days: float) -> str:
+    """Say when a certificate ends."""
+    return "it has expired" if left_days <= 0 else f"it expires in about {left_days:.0f} days"

@@ -1,0 +1,173 @@
+"""Which files go to which nodes, when they go, and what is said of those that do not arrive."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, make_cluster, uuid_of
+
+from ganeti.base.errors import OpExecError
+from ganeti.logical_units import ancillary
+from ganeti.logical_units.cluster.redistribute import failures
+from ganeti.node_ops.files import ALLOWED_PATHS
+from ganeti.objects.cluster import Cluster
+
+BRIDGE = "/etc/ganeti/kvm-vif-bridge"
+USERS = "/var/lib/ganeti/rapi/users"
+HMAC = "/var/lib/ganeti/hmac.key"
+STORAGE = "/etc/ganeti/file-storage-paths"
+
+
+def write(cluster: FakeCluster, *paths: str, mode: int = 0o640) -> None:
+    """Make files on the master."""
+    for path in paths:
+        local = cluster.context.paths.localize(path)
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        with open(local, "w", encoding="utf-8") as file:
+            file.write(path)
+        os.chmod(local, mode)
+
+
+def got(cluster: FakeCluster) -> dict[str, list[str]]:
+    """Return {file: the nodes that have it}."""
+    found: dict[str, list[str]] = {}
+    for node in cluster.rpc.nodes.values():
+        for path in node.files:
+            found.setdefault(path, []).append(node.name.partition(".")[0])
+    return {path: sorted(nodes) for path, nodes in found.items()}
+
+
+def paths_for(**changes: Any) -> set[str]:
+    return {file.path for file in ancillary.files_of(Cluster.from_wire(make_cluster(**changes)))}
+
+
+def test_only_enabled_hypervisors_have_files() -> None:
+    assert BRIDGE in paths_for(enabled_hypervisors=["kvm"])
+    assert BRIDGE not in paths_for(enabled_hypervisors=["fake"])
+    assert "/etc/xen/xend-config.sxp" in paths_for(enabled_hypervisors=["xen-pvm"])
+
+
+def test_the_hosts_file_goes_along_where_the_cluster_keeps_it() -> None:
+    assert "/etc/hosts" in paths_for(modify_etc_hosts=True)
+    assert "/etc/hosts" not in paths_for(modify_etc_hosts=False)
+
+
+def test_nodes_accept_all_that_is_sent_and_decide_alone_what_storage_they_allow() -> None:
+    hypervisors = ["kvm", "fake", "xen-hvm", "xen-pvm"]
+    wire = make_cluster(enabled_hypervisors=hypervisors, modify_etc_hosts=True)
+    files = ancillary.files_of(Cluster.from_wire(wire))
+    assert {file.path for file in files if file.sent} <= ALLOWED_PATHS
+    assert {file.path for file in files if not file.sent} == {STORAGE}
+
+
+def test_each_file_goes_to_the_nodes_that_need_it(cluster: FakeCluster) -> None:
+    write(cluster, BRIDGE, USERS, HMAC, STORAGE, mode=0o750)
+    cluster.config.node(2)["vm_capable"] = False
+    cluster.config.node(3)["master_candidate"] = False
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert got(cluster) == {HMAC: ["node2", "node3"], BRIDGE: ["node3"], USERS: ["node2"]}
+    assert cluster.rpc.node("node3").files[BRIDGE][2] == 0o750  # type: ignore[index]
+    assert cluster.said("sent the configuration and 3 other file(s) to 2 node(s)")
+    assert {"redistributeConfig", "flushConfig"} <= set(cluster.config.calls)
+
+
+def test_what_a_node_does_not_take_is_named_and_the_others_go_on(cluster: FakeCluster) -> None:
+    write(cluster, HMAC, USERS)
+    cluster.config.node(3)["offline"] = True
+    cluster.rpc.failure = lambda node, call, args: (
+        "disk full" if call == "upload_file" and args[0][0] == HMAC else None
+    )
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said(
+        f"cannot send file {HMAC} to node node2.example.com, call upload_file: disk"
+    )
+    assert got(cluster) == {USERS: ["node2"]}
+
+
+def test_a_file_that_cannot_be_read_is_named(cluster: FakeCluster) -> None:
+    os.makedirs(cluster.context.paths.localize(HMAC))
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said(f"cannot read file {HMAC}")
+
+
+def test_too_few_candidates_fail_the_job_after_everything_was_tried(cluster: FakeCluster) -> None:
+    write(cluster, HMAC)
+    cluster.config.failing["flushConfig"] = OpExecError("not on enough master candidates")
+    cluster.config.replication = [row("node2", serial_no=0, error="no route")]
+    with pytest.raises(OpExecError, match="not on enough"):
+        cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said("cannot send the configuration to node node2: no route")
+    assert got(cluster) == {HMAC: ["node2", "node3"]}
+
+
+def row(node: str, **changes: object) -> dict[str, Any]:
+    """Return one row of the status of replication; all is well unless changed."""
+    values: dict[str, Any] = {
+        "node": node,
+        "candidate": True,
+        "offline": False,
+        "serial_no": 7,
+        "wanted_serial_no": 7,
+        "ssconf_is_current": True,
+        "error": None,
+    }
+    return {**values, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, None),
+        ({"offline": True, "serial_no": 0, "ssconf_is_current": False}, None),
+        ({"candidate": False, "serial_no": 0}, None),
+        ({"serial_no": 6, "error": "no route"}, "the configuration to node n: no route"),
+        ({"ssconf_is_current": False}, "the simple configuration to node n: no answer yet"),
+    ],
+)
+def test_failures_of_replication_are_told(changes: dict[str, Any], text: str | None) -> None:
+    found = failures([row("n", **changes)])
+    assert (text is None) == (found == [])
+    assert text is None or text in found[0]
+
+
+# Promotion.
+
+
+def test_a_promoted_node_gets_the_files_of_candidates(cluster: FakeCluster) -> None:
+    write(cluster, USERS, BRIDGE)
+    cluster.config.node(2)["master_candidate"] = False
+    cluster.execute("OP_NODE_SET_PARAMS", node_name="node2", master_candidate=True)
+    assert got(cluster) == {USERS: ["node2"], BRIDGE: ["node2"]}
+
+
+def test_a_larger_pool_sends_them_as_well(cluster: FakeCluster) -> None:
+    write(cluster, USERS)
+    cluster.config.node(3)["master_candidate"] = False
+    cluster.execute("OP_CLUSTER_SET_PARAMS", candidate_pool_size=7)
+    assert cluster.said("promoted nodes to master candidate role: node3")
+    assert got(cluster) == {USERS: ["node3"]}
+
+
+def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -> None:
+    write(cluster, USERS, BRIDGE)
+    cluster.config.cluster["enabled_hypervisors"] = ["fake"]
+    cluster.execute("OP_CLUSTER_SET_PARAMS", max_running_jobs=7)
+    assert got(cluster) == {}
+    cluster.execute("OP_CLUSTER_SET_PARAMS", enabled_hypervisors=["fake", "kvm"])
+    assert got(cluster)[BRIDGE] == ["node2", "node3"]
+
+
+# Verification.
+
+
+def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
+    write(cluster, USERS, BRIDGE, STORAGE)
+    sums = ancillary.file_sums(cluster.context.paths, cluster.config.do_get_cluster())
+    assert sums.paths == sorted([BRIDGE, STORAGE, USERS])
+    cluster.config.node(2).update(vm_capable=False)
+    cluster.config.node(3).update(master_candidate=False)
+    two, three = cluster.config.do_get_nodes([uuid_of("node2"), uuid_of("node3")])
+    assert set(sums.of(two)) == {USERS}
+    assert set(sums.of(three)) == {BRIDGE, STORAGE}

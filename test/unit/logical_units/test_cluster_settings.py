@@ -1,0 +1,340 @@
+"""Settings of the cluster: values, what they do together, and what stands in their way."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import GROUP, FakeCluster
+
+from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.logical_units.cluster import setting_values as values
+from ganeti.objects.cluster import IpFamily
+
+NAME = "web1.example.com"
+LIMITS = {
+    "min": {"memory-size": 256, "cpu-count": 1, "disk-count": 0, "disk-size": 0}
+    | {"nic-count": 0, "spindle-use": 0},
+    "max": {"memory-size": 1024, "cpu-count": 4, "disk-count": 4, "disk-size": 4096}
+    | {"nic-count": 4, "spindle-use": 4},
+}
+STD = {"memory-size": 512, "cpu-count": 1, "disk-count": 1, "disk-size": 1024} | {
+    "nic-count": 1,
+    "spindle-use": 1,
+}
+
+
+def modify(cluster: FakeCluster, **params: Any) -> dict[str, Any]:
+    """Carry out one change and return the cluster's object."""
+    cluster.execute("OP_CLUSTER_SET_PARAMS", **params)
+    return cluster.config.cluster
+
+
+def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
+    """Try a change that must fail and leave everything as it was."""
+    before = dict(cluster.config.cluster)
+    with pytest.raises(OpPrereqError, match=text):
+        modify(cluster, **params)
+    assert cluster.config.cluster == before
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"file_storage_dir": "/"}, "cannot hold disks"),
+        ({"file_storage_dir": "/srv/../etc"}, "cannot hold disks"),
+        ({"master_netmask": 33}, "master_netmask: 33"),
+        ({"master_netmask": 0}, "from 1 to 32"),
+        ({"master_netdev": "a/b"}, "not the name of a network device"),
+        ({"master_netdev": ""}, "not the name of a network device"),
+        ({"master_netdev": ".."}, "not the name of a network device"),
+        ({"install_image": "x.img"}, "neither an absolute path nor"),
+        ({"compression_tools": ["xz"]}, "gzip must be among them"),
+        ({"compression_tools": ["gzip", "rm -rf"]}, "not the name of a program"),
+        ({"compression_tools": ["gzip", "none"]}, "not the name of a program"),
+        ({"reserved_lvs": ["a("]}, "not a regular expression"),
+        ({"data_collector_interval": {"lv": 0}}, "interval above 0"),
+        ({"uid_pool": [[0, 4294967296]]}, "does not lie between"),
+        ({"default_iallocator": "nonsense"}, "no allocator 'nonsense' on node"),
+        ({"default_iallocator": "../hail"}, "no allocator"),
+        ({"os_hvp": {"d": {"kvm": {"migration_port": 1}}}}, "only be set for the whole cluster"),
+        ({"os_hvp": {"d": {"kvm": 1}}}, "must have an object"),
+    ],
+)
+def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
+    cluster.config.cluster["data_collectors"] = {"lv": {"active": True, "interval": 5000000}}
+    refused(cluster, text, **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"vg_name": "xenvg"}, "logical volumes are not supported yet"),
+        ({"drbd_helper": "/bin/true"}, "DRBD disks are not supported yet"),
+        ({"zeroing_image": "/zero.img"}, "zero free space are not supported yet"),
+        ({"instance_communication_network": "n"}, "instance communication are not supported yet"),
+        ({"enabled_hypervisors": ["kvm", "fake", "lxc"]}, "'lxc' is not supported yet"),
+        ({"enabled_disk_templates": ["sharedfile", "drbd"]}, "'drbd' is not supported yet"),
+    ],
+)
+def test_what_needs_a_later_step_says_so(
+    cluster: FakeCluster, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(NotSupportedError, match=text):
+        modify(cluster, **params)
+
+
+def test_what_cannot_be_set_may_be_left_empty(cluster: FakeCluster) -> None:
+    stored = modify(cluster, vg_name="", drbd_helper="", zeroing_image="", max_running_jobs=3)
+    assert stored["max_running_jobs"] == 3
+
+
+def test_hypervisors_of_an_older_configuration_may_stay(cluster: FakeCluster) -> None:
+    cluster.config.cluster["enabled_hypervisors"] = ["fake", "xen-pvm"]
+    cluster.rpc.do_hypervisor_validate_params = lambda *_args: None  # type: ignore[method-assign]
+    stored = modify(cluster, enabled_hypervisors=["xen-pvm", "fake", "kvm"])
+    assert stored["enabled_hypervisors"] == ["xen-pvm", "fake", "kvm"]
+
+
+def test_a_new_hypervisor_gets_all_its_parameters(cluster: FakeCluster) -> None:
+    cluster.config.cluster["enabled_hypervisors"] = ["fake"]
+    del cluster.config.cluster["hvparams"]["kvm"]
+    stored = modify(cluster, enabled_hypervisors=["fake", "kvm"], hvparams={"kvm": {"vga": "std"}})
+    assert stored["hvparams"]["kvm"]["vga"] == "std"
+    assert stored["hvparams"]["kvm"]["acpi"] is True
+
+
+def test_collectors_are_switched_and_timed_in_one_change(cluster: FakeCluster) -> None:
+    cluster.config.cluster["data_collectors"] = {"lv": {"active": True, "interval": 5000000}}
+    stored = modify(
+        cluster, enabled_data_collectors={"lv": False}, data_collector_interval={"lv": 7000000}
+    )
+    assert stored["data_collectors"]["lv"] == {"active": False, "interval": 7000000}
+
+
+def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
+    directory = cluster.context.paths.iallocator_search_path[0]
+    os.makedirs(directory)
+    with open(f"{directory}/mine", "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o755)
+    assert modify(cluster, default_iallocator="mine")["default_iallocator"] == "mine"
+    assert modify(cluster, default_iallocator="hail")["default_iallocator"] == "hail"
+    assert modify(cluster, default_iallocator="")["default_iallocator"] == ""
+
+
+def test_ipv6_prefixes_are_longer() -> None:
+    assert values.netmask(128, IpFamily.IPV6) == 128
+    with pytest.raises(OpPrereqError, match="IPv4"):
+        values.netmask(128, IpFamily.IPV4)
+
+
+# User ids.
+
+
+@pytest.mark.parametrize(
+    ("params", "pool"),
+    [
+        ({"uid_pool": [[1, 10], [5, 20]]}, [[1, 20]]),
+        ({"add_uids": [[95, 110]]}, [[50, 110]]),
+        ({"remove_uids": [[60, 70]]}, [[50, 59], [71, 100]]),
+        ({"remove_uids": [[50, 100]]}, []),
+        ({"uid_pool": []}, []),
+        ({"uid_pool": [[1, 9]], "add_uids": [[20, 20]], "remove_uids": [[3, 3]]},
+         [[1, 2], [4, 9], [20, 20]]),
+    ],
+)  # fmt: skip
+def test_user_ids_are_a_set(cluster: FakeCluster, params: dict[str, Any], pool: object) -> None:
+    cluster.config.cluster["uid_pool"] = [[50, 100]]
+    assert modify(cluster, **params)["uid_pool"] == pool
+
+
+def test_only_user_ids_of_the_pool_can_be_removed(cluster: FakeCluster) -> None:
+    cluster.config.cluster["uid_pool"] = [[50, 100]]
+    refused(cluster, r"not in the pool: 40-49, 101", remove_uids=[[40, 60], [99, 101]])
+
+
+# Settings that must suit each other.
+
+
+def test_policies_allow_only_enabled_templates(cluster: FakeCluster) -> None:
+    policy = {"disk-templates": ["sharedfile", "diskless"], "minmax": [LIMITS], "std": STD}
+    cluster.config.cluster |= {
+        "enabled_disk_templates": ["sharedfile", "file", "diskless"],
+        "ipolicy": policy,
+    }
+    modify(cluster, enabled_disk_templates=["sharedfile", "diskless"])
+    refused(
+        cluster, "policy of the cluster allows.* diskless,", enabled_disk_templates=["sharedfile"]
+    )
+    refused(cluster, "allows.* file,", ipolicy={"disk-templates": ["file", "sharedfile"]})
+    modify(
+        cluster,
+        enabled_disk_templates=["sharedfile"],
+        ipolicy={"disk-templates": ["sharedfile"]},
+    )
+    modify(cluster, enabled_disk_templates=["sharedfile", "file"])
+    cluster.config.nodegroups[GROUP]["ipolicy"] = {"disk-templates": ["file"]}
+    refused(cluster, "node group 'default' allows.* file,", enabled_disk_templates=["sharedfile"])
+
+
+def test_templates_in_files_need_their_directory(cluster: FakeCluster) -> None:
+    cluster.config.cluster["enabled_disk_templates"] = ["sharedfile", "diskless"]
+    refused(cluster, "--shared-file-storage-dir", shared_file_storage_dir="")
+    assert modify(cluster, file_storage_dir="")["file_storage_dir"] == ""
+    refused(cluster, "--file-storage-dir", enabled_disk_templates=["sharedfile", "file"])
+    modify(cluster, file_storage_dir="/x", enabled_disk_templates=["sharedfile", "file"])
+
+
+def test_directories_that_change_nothing_yet_are_remarked_on(cluster: FakeCluster) -> None:
+    cluster.config.cluster["enabled_disk_templates"] = ["sharedfile"]
+    modify(cluster, file_storage_dir="/x")
+    assert cluster.said("disk template file is not enabled")
+    cluster.add_instance()
+    modify(cluster, shared_file_storage_dir="/y")
+    assert cluster.said("existing instances stay in /srv/ganeti/shared-file-storage")
+
+
+def test_nodes_say_which_directories_they_do_not_allow(cluster: FakeCluster) -> None:
+    cluster.rpc.verify_answers["shared-file-storage-path"] = "path /y is not allowed"
+    modify(cluster, shared_file_storage_dir="/y")
+    assert cluster.said("node node2.example.com: path /y is not allowed")
+    cluster.messages.clear()
+    modify(cluster, max_running_jobs=7)
+    assert not cluster.messages
+
+
+def test_default_nic_parameters_must_suit_the_nics_that_use_them(cluster: FakeCluster) -> None:
+    cluster.add_instance(nics=[{"mode": "bridged"}, {}])
+    refused(cluster, r"web1.example.com: nic/1 has no IP address", nicparams={"mode": "routed"})
+    refused(cluster, r"nic/0 would have no link", nicparams={"mode": "openvswitch", "link": ""})
+    refused(cluster, "mode bridged needs a link", nicparams={"link": ""})
+    modify(cluster, nicparams={"link": "br1"})
+
+
+def test_instances_that_no_longer_fit_are_named(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    modify(cluster, ipolicy={"minmax": [LIMITS], "std": STD})
+    assert cluster.said(f"these instances violate it: {NAME}")
+    cluster.messages.clear()
+    modify(cluster, ipolicy={"vcpu-ratio": 2.0})
+    assert not cluster.said("violate")
+
+
+def test_a_group_may_be_for_larger_instances_than_usual(cluster: FakeCluster) -> None:
+    cluster.config.cluster["ipolicy"] = {"minmax": [LIMITS], "std": STD}
+    large = {**LIMITS, "min": {**LIMITS["min"], "memory-size": 1000}}
+    cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", ipolicy={"minmax": [large]})
+    refused(cluster, "standard specification.*outside", ipolicy={"minmax": [large]})
+
+
+def test_a_pool_larger_than_the_cluster_is_remarked_on(cluster: FakeCluster) -> None:
+    modify(cluster, candidate_pool_size=99)
+    assert cluster.said("pool is to have 99 nodes, but only 3")
+
+
+def test_lists_of_operating_systems_tell_what_they_ignore(cluster: FakeCluster) -> None:
+    modify(cluster, hidden_os=[["add", "a"]], blacklisted_os=[["remove", "b"]])
+    assert cluster.said("OS 'b' is not in blacklisted_os")
+    modify(cluster, hidden_os=[["add", "a"]])
+    assert cluster.said("OS 'a' is already in hidden_os")
+
+
+def test_hypervisor_parameters_of_an_os_are_asked_about_and_dropped_when_empty(
+    cluster: FakeCluster,
+) -> None:
+    stored = modify(cluster, os_hvp={"d": {"kvm": {"acpi": "no"}}})
+    asked = [args for _, args in cluster.rpc.called("hypervisor_validate_params")]
+    assert {args[1]["acpi"] for args in asked} == {False}
+    assert stored["os_hvp"] == {"d": {"kvm": {"acpi": False}}}
+    assert modify(cluster, os_hvp={"d": {"kvm": {"acpi": "default"}}})["os_hvp"] == {}
+
+
+def test_operating_systems_check_their_parameters(cluster: FakeCluster) -> None:
+    cluster.rpc.fail("os_validate", "node1", "no such size")
+    refused(cluster, "operating system 'd'.*no such size", osparams={"d": {"size": "x"}})
+
+
+def test_instances_are_locked_where_a_new_one_could_stand_in_the_way(cluster: FakeCluster) -> None:
+    modify(cluster, max_running_jobs=7)
+    assert ("instance/[lockset]", "shared") not in cluster.config.lock_history[-1]
+    modify(cluster, nicparams={"link": "br1"})
+    assert ("instance/[lockset]", "shared") in cluster.config.lock_history[-1]
+
+
+def test_only_what_matters_is_read(cluster: FakeCluster) -> None:
+    cluster.config.calls.clear()
+    modify(cluster, max_running_jobs=7)
+    assert not {"getInstances", "getDisks"} & set(cluster.config.calls)
+
+
+# The cluster's own address.
+
+
+def calls_about_the_address(cluster: FakeCluster) -> list[str]:
+    """Return the calls in order, with the device or the masks."""
+    found = []
+    for _, call, args in cluster.rpc.calls:
+        if call in ("node_activate_master_ip", "node_deactivate_master_ip"):
+            found.append(f"{call.split('_')[1]} {args[0]['netdev']}/{args[0]['netmask']}")
+        elif call == "node_change_master_netmask":
+            found.append(f"{args[0]}->{args[1]}")
+    return found
+
+
+@pytest.fixture
+def net(cluster: FakeCluster) -> FakeCluster:
+    cluster.rpc.do_node_change_master_netmask = lambda *_args: None  # type: ignore[attr-defined]
+    return cluster
+
+
+def test_the_address_moves_with_its_device(net: FakeCluster) -> None:
+    stored = modify(net, master_netdev="eth1", master_netmask=24)
+    assert calls_about_the_address(net) == ["deactivate lo/32", "activate eth1/24"]
+    assert (stored["master_netdev"], stored["master_netmask"]) == ("eth1", 24)
+
+
+def test_a_netmask_changes_in_place(net: FakeCluster) -> None:
+    assert modify(net, master_netmask=24)["master_netmask"] == 24
+    assert calls_about_the_address(net) == ["32->24"]
+    modify(net, max_running_jobs=7)
+    assert calls_about_the_address(net) == ["32->24"]
+
+
+def test_a_script_of_the_administrator_is_told_by_down_and_up(net: FakeCluster) -> None:
+    net.config.cluster["use_external_mip_script"] = True
+    modify(net, master_netmask=24)
+    assert calls_about_the_address(net) == ["deactivate lo/32", "activate lo/24"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "calls"),
+    [
+        ("node_deactivate_master_ip", ["deactivate lo/32"]),
+        ("node_activate_master_ip", ["deactivate lo/32", "activate eth1/32", "activate lo/32"]),
+        (
+            "replaceCluster",
+            ["deactivate lo/32", "activate eth1/32", "deactivate eth1/32", "activate lo/32"],
+        ),
+    ],
+)
+def test_an_address_that_cannot_move_stays(
+    net: FakeCluster, failing: str, calls: list[str]
+) -> None:
+    if failing == "replaceCluster":
+        net.config.failing[failing] = GenericError("disk full")
+    else:
+        devices = ["lo"] if "deactivate" in failing else ["eth1"]
+        net.rpc.failure = lambda _node, call, args: (
+            "it broke" if call == failing and args[0]["netdev"] in devices else None
+        )
+    with pytest.raises(GenericError) as caught:
+        modify(net, master_netdev="eth1")
+    assert calls_about_the_address(net) == calls
+    assert net.config.cluster["master_netdev"] == "lo"
+    if failing != "replaceCluster":
+        assert isinstance(caught.value, OpExecError)
+        assert "192.0.2.100" in caught.value.message

@@ -1,0 +1,301 @@
+"""Making instances: what is made, what is refused, and that a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, uuid_of
+
+from ganeti.base.errors import GenericError, HooksAbort, JobCanceled, OpExecError, OpPrereqError
+from ganeti.logical_units.processor import execute_opcode
+from ganeti.opcodes.registry import decode_opcode
+
+
+def create_op(**params: Any) -> Any:
+    values = {
+        "OP_ID": "OP_INSTANCE_CREATE",
+        "instance_name": "web1.example.com",
+        "mode": "create",
+        "disk_template": "file",
+        "disks": [{"size": 1024}, {"size": "2g", "mode": "ro"}],
+        "nics": [{}],
+        "os_type": "debian",
+        "pnode": "node2",
+        "name_check": False,
+        "ip_check": False,
+        **params,
+    }
+    return decode_opcode({name: value for name, value in values.items() if value is not None})
+
+
+def create(cluster: FakeCluster, **params: Any) -> object:
+    return execute_opcode(cluster.context, create_op(**params))
+
+
+def test_an_instance_is_made_installed_and_started(cluster: FakeCluster) -> None:
+    assert create(cluster) == ["node2.example.com"]
+    instance = cluster.config.instance("web1.example.com")
+    assert instance["admin_state"] == "up"
+    assert instance["primary_node"] == uuid_of("node2")
+    assert [cluster.config.disks[uuid]["size"] for uuid in instance["disks"]] == [1024, 2048]
+    assert cluster.rpc.node("node2").running == {"web1.example.com": 0}
+    assert len(cluster.rpc.node("node2").disks) == 2
+    assert cluster.rpc.names().index("instance_os_add") < cluster.rpc.names().index(
+        "instance_start"
+    )
+    assert not cluster.config.macs
+    assert not cluster.config.resources
+
+
+def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
+    create(cluster, file_storage_dir="here")
+    directory = "/srv/ganeti/file-storage/here/web1.example.com"
+    assert cluster.rpc.node("node2").directories == {directory}
+    assert all(path.startswith(directory + "/") for path in cluster.rpc.node("node2").disks)
+
+
+def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
+    create(cluster)
+    assert cluster.config.lock_history == [
+        [
+            ("cluster/BGL", "shared"),
+            ("instance/web1.example.com", "exclusive"),
+            ("node/" + uuid_of("node2"), "shared"),
+        ]
+    ]
+
+
+def test_a_shared_file_disk_belongs_to_no_node(cluster: FakeCluster) -> None:
+    create(cluster, disk_template="sharedfile")
+    assert [disk["nodes"] for disk in cluster.config.disks.values()] == [[], []]
+
+
+def test_a_diskless_instance_needs_no_storage_calls(cluster: FakeCluster) -> None:
+    create(cluster, disk_template="diskless", disks=[])
+    assert not [name for name in cluster.rpc.names() if name.startswith(("blockdev", "file_"))]
+
+
+def test_kvm_instances_get_a_port(cluster: FakeCluster) -> None:
+    create(cluster, hypervisor="kvm")
+    assert cluster.config.instance("web1.example.com")["network_port"] == 11000
+
+
+def test_no_install_means_no_start(cluster: FakeCluster) -> None:
+    create(cluster, no_install=True, os_type=None)
+    assert "instance_os_add" not in cluster.rpc.names()
+    assert cluster.config.instance("web1.example.com")["admin_state"] == "down"
+    assert cluster.said("disabling startup")
+
+
+def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluster) -> None:
+    create(cluster, osparams={"a": "1"}, osparams_secret={"password": "hush"})
+    (_, args) = cluster.rpc.called("instance_os_add")[0]
+    assert args[0]["osparams"] == {"a": "1", "password": "hush"}
+    assert "hush" not in str(cluster.config.instances)
+    assert "hush" not in str(cluster.rpc.called("instance_start"))
+
+
+CHANGING = (
+    "file_storage_dir_create",
+    "blockdev_create",
+    "instance_os_add",
+    "instance_start",
+)
+
+
+@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("lost", [False, True], ids=["refused", "answer lost"])
+def test_whichever_node_call_fails_nothing_is_left(
+    cluster: FakeCluster, number: int, *, lost: bool
+) -> None:
+    seen = 0
+
+    def fail(_node: str, call: str, _args: object) -> str | None:
+        nonlocal seen
+        if call == "hooks_runner":
+            return None
+        seen += 1
+        return "it broke" if seen == number + 1 else None
+
+    if lost:
+        cluster.rpc.lost_answer = fail
+    else:
+        cluster.rpc.failure = fail
+    error = None
+    try:
+        create(cluster, hypervisor="kvm")
+    except GenericError as err:
+        error = str(err)
+    if error is None:
+        assert seen < number + 1, "the failure was passed over"
+        return
+    assert all(part in error for part in ("it broke", "node2.example.com", "call "))
+    assert cluster.leftovers() == _tolerated(cluster, lost=lost)
+    assert cluster.config.cluster["tcpudp_port_pool"] in ([], [11000])
+    assert not cluster.config.disks
+
+
+def _tolerated(cluster: FakeCluster, *, lost: bool) -> list[str]:
+    """An empty directory stays when the answer that it was made is lost."""
+    last = cluster.rpc.names()[-1]
+    if lost and last == "file_storage_dir_create":
+        return ["node2.example.com: /srv/ganeti/file-storage/web1.example.com"]
+    return []
+
+
+@pytest.mark.parametrize(
+    "method", ["allocateInstancePort", "createInstance", "generateMAC", "reserveNodeResources"]
+)
+def test_whichever_change_of_the_configuration_fails_nothing_is_left(
+    cluster: FakeCluster, method: str
+) -> None:
+    cluster.config.failing[method] = GenericError("no space left")
+    with pytest.raises(GenericError, match="no space left"):
+        create(cluster, hypervisor="kvm")
+    assert cluster.leftovers() == []
+
+
+@pytest.mark.parametrize("checks", range(12))
+def test_wherever_it_is_canceled_nothing_is_left(cluster: FakeCluster, checks: int) -> None:
+    cluster.cancel_after = checks
+    try:
+        create(cluster)
+    except JobCanceled:
+        assert cluster.leftovers() == []
+    else:
+        assert checks > 5
+
+
+def test_an_undo_that_fails_is_told_and_the_others_go_on(cluster: FakeCluster) -> None:
+    cluster.rpc.failure = lambda _node, call, _args: (
+        "it broke" if call in ("instance_start", "blockdev_remove") else None
+    )
+    with pytest.raises(OpExecError, match="start instance"):
+        create(cluster)
+    [told] = [message for message in cluster.messages if "disk 0" in message]
+    assert told.count("cannot remove disk 0") == 1
+    assert "it broke" in told
+    assert not cluster.config.instances
+    assert not cluster.rpc.node("node2").directories
+
+
+def test_a_pre_hook_can_refuse(cluster: FakeCluster) -> None:
+    cluster.rpc.hook_results["node2:instance-add-pre"] = [["instance-add-pre.d/no", 1, "not now"]]
+    with pytest.raises(HooksAbort, match="not now"):
+        create(cluster)
+    assert cluster.leftovers() == []
+
+
+def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
+    create(cluster, tags=["t1"])
+    phases = {args[1]: args[2] for _, args in cluster.rpc.called("hooks_runner")}
+    env = phases["post"]
+    assert env["GANETI_INSTANCE_NAME"] == "web1.example.com"
+    assert env["GANETI_INSTANCE_DISK1_SIZE"] == "2048"
+    assert env["GANETI_INSTANCE_NIC0_BRIDGE"] == "br0"
+    assert env["GANETI_POST_INSTANCE_STATUS"] == "up"
+    assert env["GANETI_ADD_MODE"] == "create"
+    assert env["GANETI_MASTER"] == "node1.example.com"
+    assert set(phases) == {"pre", "post"}
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "ecode"),
+    [
+        ({"pnode": None}, "give the node with -n", "wrong_input"),
+        ({"pnode": "node9"}, "node 'node9' is not known", "unknown_entity"),
+        ({"iallocator": "hail"}, "allocator is not supported", "wrong_input"),
+        ({"mode": "import"}, "'import' is not supported", "wrong_input"),
+        ({"disks": []}, "at least one disk", "wrong_input"),
+        ({"disks": [{}]}, "disk/0: the size is missing", "wrong_input"),
+        ({"disks": [{"size": 0}]}, "disk/0: the size must be from 1", "wrong_input"),
+        ({"disks": [{"size": 2**62}]}, "must be from 1", "wrong_input"),
+        ({"disks": [{"size": -5}]}, "must be from 1", "wrong_input"),
+        ({"disks": [{"size": 5, "mode": "x"}]}, "rw or ro", "wrong_input"),
+        ({"disks": [{"size": 5, "foo": "x"}]}, "disk/0: foo: not known", "wrong_input"),
+        ({"disks": [{"size": 5}] * 17}, "at most 16 disks", "insufficient_resources"),
+        ({"disk_template": "plain"}, "disk template 'plain' is not enabled", "wrong_state"),
+        ({"disk_template": "diskless"}, "cannot have disks", "wrong_input"),
+        ({"os_type": None}, "no operating system", "wrong_input"),
+        ({"hypervisor": "xen-pvm"}, "is not enabled", "wrong_state"),
+        ({"hvparams": {"what": 1}}, "'what'", "wrong_input"),
+        ({"hvparams": {"migration_mode": "live"}}, "whole cluster", "wrong_input"),
+        ({"beparams": {"vcpus": "many"}}, "vcpus", "wrong_input"),
+        ({"beparams": {"minmem": 256}}, "larger than maxmem", "wrong_input"),
+        ({"beparams": {"memory": 65536}}, "memory-size", "wrong_input"),
+        ({"beparams": {"memory": 8192}}, "not enough memory", "insufficient_resources"),
+        ({"nics": [{"mode": "weird"}]}, "nic/0: unknown mode", "wrong_input"),
+        ({"nics": [{"mode": "routed"}]}, "needs an IP address", "wrong_input"),
+        ({"nics": [{"mac": "xx"}]}, "nic/0: 'xx' is not a MAC", "wrong_input"),
+        ({"nics": [{"ip": "1.2"}]}, "not an IP address", "wrong_input"),
+        ({"nics": [{"network": "net1"}]}, "not supported yet", "wrong_input"),
+        ({"nics": [{}] * 9}, "at most 8 NICs", "insufficient_resources"),
+        ({"file_storage_dir": "/etc"}, "relative path", "wrong_input"),
+        ({"file_storage_dir": "../up"}, "relative path", "wrong_input"),
+        ({"instance_name": "a" * 300}, "300 characters", "wrong_input"),
+        ({"instance_name": "bad name"}, "no valid instance name", "wrong_input"),
+        ({"name_check": True}, "--no-name-check", "resolver_error"),
+        ({"ip_check": True}, "--no-ip-check", "wrong_input"),
+        ({"tags": ["a b"]}, "not allowed", "wrong_input"),
+        ({"forthcoming": True}, "not supported", "wrong_input"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    cluster: FakeCluster, params: dict[str, Any], text: str, ecode: str
+) -> None:
+    with pytest.raises(OpPrereqError) as caught:
+        create(cluster, **params)
+    assert text in str(caught.value)
+    assert caught.value.ecode == ecode
+    assert cluster.leftovers() == []
+    assert not [name for name in cluster.rpc.names() if name in CHANGING]
+
+
+def test_a_name_is_used_once(cluster: FakeCluster) -> None:
+    create(cluster)
+    with pytest.raises(OpPrereqError, match="already in the cluster"):
+        create(cluster, pnode="node3")
+
+
+@pytest.mark.parametrize("flag", ["offline", "drained"])
+def test_a_node_that_is_not_to_be_used_is_refused(cluster: FakeCluster, flag: str) -> None:
+    cluster.config.node(2)[flag] = True
+    with pytest.raises(OpPrereqError, match=f"node2.example.com.*{flag}"):
+        create(cluster)
+
+
+def test_a_policy_violation_can_be_ignored(cluster: FakeCluster) -> None:
+    cluster.config.nodegroups[next(iter(cluster.config.nodegroups))]["ipolicy"] = {
+        "disk-templates": ["diskless"]
+    }
+    with pytest.raises(OpPrereqError, match="disk template file is not allowed"):
+        create(cluster)
+    create(cluster, ignore_ipolicy=True)
+    assert cluster.said("disk template file is not allowed")
+
+
+def test_names_resolve_when_checked(cluster: FakeCluster) -> None:
+    create(cluster, instance_name="node5", name_check=True)
+    assert cluster.config.instance("node5.example.com")
+
+
+def test_given_mac_addresses_are_taken_once(cluster: FakeCluster) -> None:
+    create(cluster, nics=[{"mac": "AA:00:00:11:22:33"}])
+    assert cluster.config.instance("web1.example.com")["nics"][0]["mac"] == "aa:00:00:11:22:33"
+    with pytest.raises(GenericError, match="in use"):
+        create(cluster, instance_name="web2", nics=[{"mac": "aa:00:00:11:22:33"}])
+
+
+def test_dry_run_changes_nothing(cluster: FakeCluster) -> None:
+    assert create(cluster, dry_run=True) is None
+    assert cluster.leftovers() == []
+    assert cluster.said("dry-run mode requested")
+
+
+def test_disks_are_wiped_in_pieces_when_the_cluster_says_so(cluster: FakeCluster) -> None:
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    create(cluster, disks=[{"size": 25}])
+    offsets = [tuple(args[1:]) for _, args in cluster.rpc.called("blockdev_wipe")]
+    assert offsets[0] == (0, 2)
+    assert offsets[-1] == (24, 1)

@@ -1,0 +1,293 @@
+"""Everything else about instances: console, facts, disks, settings, name, operating system."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+
+from ganeti.base.errors import OpExecError, OpPrereqError
+
+NAME = "web1.example.com"
+
+
+def run(cluster: FakeCluster, op: str, **params: Any) -> Any:
+    return cluster.execute(f"OP_INSTANCE_{op}", **{"instance_name": NAME, **params})
+
+
+def instance(cluster: FakeCluster) -> dict[str, Any]:
+    return cluster.config.instance(NAME)
+
+
+def test_the_console_is_the_nodes_word(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    assert run(cluster, "CONSOLE") == {"instance": NAME, "kind": "msg", "message": "hello"}
+    ((_, (request,)),) = cluster.rpc.called("instance_console_info")
+    assert set(request[NAME]) == {"instance", "node", "group", "hvParams", "beParams"}
+
+
+@pytest.mark.parametrize(
+    ("state", "text"), [("up", "crashed"), ("down", "is down"), ("offline", "marked offline")]
+)
+def test_no_console_without_a_running_instance(cluster: FakeCluster, state: str, text: str) -> None:
+    cluster.add_instance()
+    cluster.rpc.node("node1").running.clear()
+    instance(cluster)["admin_state"] = state
+    with pytest.raises(OpPrereqError, match=text):
+        run(cluster, "CONSOLE")
+
+
+def test_facts_of_all_instances_cost_one_call_per_node(cluster: FakeCluster) -> None:
+    for number in range(4):
+        cluster.add_instance(f"i{number}", pnode=f"node{number % 2 + 1}")
+    facts = cluster.execute("OP_INSTANCE_QUERY_DATA")
+    assert sorted(facts) == ["i0", "i1", "i2", "i3"]
+    assert sorted(cluster.rpc.names()) == (
+        ["all_instances_info"] * 2 + ["blockdev_getmirrorstatus_multi"] * 2
+    )
+    one = facts["i0"]
+    assert (one["config_state"], one["run_state"]) == ("up", "up")
+    assert one["pnode"] == "node1.example.com"
+    assert one["disks"][0]["pstatus"][0].endswith("sharedfile.disk0")
+    assert one["be_actual"]["maxmem"] == 128
+    assert one["nics"][0][4] == "bridged"
+
+
+def test_static_facts_ask_no_node(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    facts = cluster.execute("OP_INSTANCE_QUERY_DATA", instances=["web1"], static=True)
+    assert facts[NAME]["run_state"] is None
+    assert not cluster.rpc.calls
+
+
+def test_facts_without_an_answer_are_left_open(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    cluster.rpc.fail("all_instances_info")
+    assert cluster.execute("OP_INSTANCE_QUERY_DATA")[NAME]["run_state"] is None
+    assert cluster.said("cannot ask node node1.example.com")
+
+
+def test_disks_are_activated_and_deactivated(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False, disks=[{"size": 1}, {"size": 2}])
+    result = run(cluster, "ACTIVATE_DISKS")
+    assert [entry[:2] for entry in result] == [
+        ("node1.example.com", "disk/0"),
+        ("node1.example.com", "disk/1"),
+    ]
+    assert instance(cluster)["disks_active"] is True
+    run(cluster, "DEACTIVATE_DISKS")
+    assert instance(cluster)["disks_active"] is False
+
+
+def test_a_disk_that_cannot_be_activated_closes_the_others(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    cluster.rpc.shared.clear()
+    with pytest.raises(OpExecError, match=r"activate disk 0.*blockdev_assemble"):
+        run(cluster, "ACTIVATE_DISKS")
+    assert cluster.rpc.called("blockdev_shutdown")
+
+
+def test_disks_of_a_running_instance_stay_open(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    with pytest.raises(OpPrereqError, match="is running"):
+        run(cluster, "DEACTIVATE_DISKS")
+    run(cluster, "DEACTIVATE_DISKS", force=True)
+
+
+# Settings.
+
+
+def test_parameters_are_changed_and_told(cluster: FakeCluster) -> None:
+    cluster.add_instance(beparams={"vcpus": 2})
+    result = run(
+        cluster,
+        "SET_PARAMS",
+        beparams={"vcpus": "default", "maxmem": "1g"},
+        osparams={"a": "b"},
+        osparams_private={"p": "hush"},
+        os_name="other",
+    )
+    stored = instance(cluster)
+    assert stored["beparams"] == {"maxmem": 1024}
+    assert stored["osparams"] == {"a": "b"}
+    assert stored["osparams_private"] == {"p": "hush"}
+    assert stored["os"] == "other"
+    assert ("be/maxmem", 1024) in result
+    assert "hush" not in str(result)
+
+
+def test_offline_and_back(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    run(cluster, "SET_PARAMS", offline=True)
+    assert instance(cluster)["admin_state"] == "offline"
+    run(cluster, "SET_PARAMS", offline=False)
+    assert instance(cluster)["admin_state"] == "down"
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({}, "at least one change"),
+        ({"offline": True}, "shut it down before"),
+        ({"offline": False}, "not marked offline"),
+        ({"disks": [["add", {"size": 1}]]}, "'disks' is not supported"),
+        ({"beparams": {"minmem": 99999, "maxmem": 99999}}, "violates the instance policy"),
+        ({"beparams": {"memory": 8192}}, "could not start any more"),
+        ({"hvparams": {"nix": 1}}, "'nix'"),
+    ],
+)
+def test_settings_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
+    cluster.add_instance()
+    before = dict(instance(cluster))
+    with pytest.raises(OpPrereqError, match=text):
+        run(cluster, "SET_PARAMS", **params)
+    assert instance(cluster) == before
+
+
+def test_the_node_has_a_say_unless_forced(cluster: FakeCluster) -> None:
+    cluster.add_instance(hypervisor="kvm")
+    cluster.rpc.fail("hypervisor_validate_params", text="no such kernel")
+    with pytest.raises(OpPrereqError, match="no such kernel"):
+        run(cluster, "SET_PARAMS", hvparams={"kernel_path": "/nix"})
+    run(cluster, "SET_PARAMS", hvparams={"kernel_path": "/nix"}, force=True)
+    assert instance(cluster)["hvparams"] == {"kernel_path": "/nix"}
+
+
+# Name.
+
+
+@pytest.mark.parametrize("template", ["file", "sharedfile"])
+def test_a_rename_takes_the_files_along(cluster: FakeCluster, template: str) -> None:
+    cluster.add_instance(start=False, disk_template=template)
+    params = {"new_name": "web2.example.com", "name_check": False, "ip_check": False}
+    assert run(cluster, "RENAME", **params) == "web2.example.com"
+    renamed = cluster.config.instance("web2.example.com")
+    path = cluster.config.disks[renamed["disks"][0]]["logical_id"][1]
+    assert "/web2.example.com/" in path
+    assert len(cluster.rpc.node("node1").directories) == 1
+    ((_, args),) = cluster.rpc.called("instance_run_rename")
+    assert (args[0]["name"], args[1]) == ("web2.example.com", NAME)
+
+
+def test_a_failed_rename_keeps_the_old_name(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    before = set(cluster.rpc.node("node1").directories)
+    cluster.config.failing["modifyObjects"] = OpExecError("disk full")
+    with pytest.raises(OpExecError):
+        run(cluster, "RENAME", new_name="web2", name_check=False, ip_check=False)
+    assert cluster.rpc.node("node1").directories == before
+
+
+@pytest.mark.parametrize(
+    ("start", "params", "text"),
+    [
+        (True, {"new_name": "web2"}, "is running"),
+        (False, {"new_name": NAME}, "is called"),
+        (False, {"new_name": "bad name"}, "no valid instance name"),
+        (False, {"new_name": "web2", "ip_check": True}, "--no-ip-check"),
+    ],
+)
+def test_renames_that_cannot_be(
+    cluster: FakeCluster, start: bool, params: dict[str, Any], text: str
+) -> None:
+    cluster.add_instance(start=start)
+    with pytest.raises(OpPrereqError, match=text):
+        run(cluster, "RENAME", **{"name_check": False, "ip_check": False, **params})
+
+
+def test_a_name_that_is_taken(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    cluster.add_instance("web2", start=False)
+    with pytest.raises(OpPrereqError, match="already in the cluster"):
+        run(cluster, "RENAME", new_name="web2", name_check=False, ip_check=False)
+
+
+# Operating system.
+
+
+def test_reinstall_with_another_os_forgets_the_old_parameters(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False, osparams={"old": "1"})
+    run(cluster, "REINSTALL", os_type="other", osparams={"new": "2"}, osparams_secret={"s": "3"})
+    ((_, args),) = cluster.rpc.called("instance_os_add")
+    assert args[0]["os"] == "other"
+    assert args[0]["osparams"] == {"new": "2", "s": "3"}
+    assert args[1] is True
+    assert instance(cluster)["osparams"] == {"new": "2"}
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ({"start": True}, "is running"),
+        ({"start": False, "disk_template": "diskless", "disks": []}, "diskless"),
+        ({"os_type": None, "no_install": True}, "has no operating system"),
+    ],
+)
+def test_reinstalls_that_cannot_be(cluster: FakeCluster, made: dict[str, Any], text: str) -> None:
+    cluster.add_instance(**made)
+    with pytest.raises(OpPrereqError, match=text):
+        run(cluster, "REINSTALL")
+
+
+def test_a_failed_reinstall_names_the_step(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    cluster.rpc.fail("instance_os_add", text="script failed: no space")
+    with pytest.raises(OpExecError, match=r"call instance_os_add: script failed: no space"):
+        run(cluster, "REINSTALL")
+
+
+# What the nodes have.
+
+
+def os_entry(name: str, ok: bool = True, variants: tuple[str, ...] = ()) -> list[Any]:
+    return [name, f"/srv/ganeti/os/{name}", ok, "", list(variants), [["a", "doc"]], [20], True]
+
+
+def test_operating_systems_are_valid_when_all_nodes_have_them(cluster: FakeCluster) -> None:
+    cluster.rpc.os_list = {
+        "node1": [os_entry("debian", variants=("a", "b")), os_entry("half")],
+        "node2": [os_entry("debian", variants=("b",))],
+        "node3": [os_entry("debian", variants=("c", "b"))],
+    }
+    fields = ["name", "valid", "variants"]
+    assert cluster.execute("OP_OS_DIAGNOSE", output_fields=fields) == [
+        ["debian", True, ["b"]],
+        ["half", False, []],
+    ]
+    assert cluster.execute("OP_OS_DIAGNOSE", output_fields=["name"]) == [["debian"]]
+    assert cluster.execute("OP_OS_DIAGNOSE", output_fields=["name"], names=["half"]) == [["half"]]
+
+
+def test_hidden_ones_are_shown_only_when_asked_for(cluster: FakeCluster) -> None:
+    cluster.config.cluster["hidden_os"] = ["debian"]
+    cluster.rpc.os_list = {f"node{n}": [os_entry("debian")] for n in (1, 2, 3)}
+    assert cluster.execute("OP_OS_DIAGNOSE", output_fields=["name"]) == []
+    assert cluster.execute("OP_OS_DIAGNOSE", output_fields=["name", "hidden"]) == [["debian", True]]
+
+
+def test_queries_by_job(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    answer = cluster.execute(
+        "OP_QUERY", what="instance", fields=["name", "status"], qfilter=["=", "name", NAME]
+    )
+    assert answer["data"] == [[[0, NAME], [0, "running"]]]
+    answer = cluster.execute("OP_QUERY", what="node", fields=["name", "mfree"])
+    assert [row[0][1] for row in answer["data"]] == [f"node{n}.example.com" for n in (1, 2, 3)]
+    assert answer["data"][0][1][0] == 0
+    answer = cluster.execute("OP_QUERY", what="cluster", fields=["name"])
+    assert answer["data"] == [[[0, "cluster.example.com"]]]
+    described = cluster.execute("OP_QUERY_FIELDS", what="group", fields=["name"])
+    assert described["fields"][0]["name"] == "name"
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"what": "job", "fields": ["id"]}, "use the LUXI query"),
+        ({"what": "node", "fields": ["name"], "qfilter": ["nix"]}, "nix"),
+    ],
+)
+def test_queries_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        cluster.execute("OP_QUERY", **params)

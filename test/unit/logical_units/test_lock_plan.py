@@ -1,0 +1,43 @@
+"""Needs of locks as plain values."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganeti.locking.names import in_order
+from ganeti.logical_units.lock_plan import (
+    LockLevel,
+    all_shared,
+    covers,
+    exclusive,
+    shared,
+    to_request,
+    union,
+)
+from ganeti.protocol.wconfd import LockMode
+
+names = st.sampled_from(["node/a", "node/b", "node/[lockset]", "instance/x", "cluster/BGL"])
+modes = st.sampled_from([LockMode.SHARED, LockMode.EXCLUSIVE])
+needs = st.dictionaries(names, modes)
+
+
+@given(needs, needs)
+def test_a_union_covers_both(one: dict[str, LockMode], two: dict[str, LockMode]) -> None:
+    both = union(one, two)
+    assert covers(both, one)
+    assert covers(both, two)
+
+
+@given(needs)
+def test_requests_are_in_the_order_of_locks(need: dict[str, LockMode]) -> None:
+    asked = [name for name, _ in to_request(need)]
+    assert asked == in_order(need)
+
+
+def test_all_locks_of_a_level_cover_each() -> None:
+    level = LockLevel.NODE
+    assert covers(all_shared(level), shared(level, ["a"]))
+    assert not covers(all_shared(level), exclusive(level, ["a"]))
+    assert not covers(shared(level, ["a"]), all_shared(level))
+    assert covers(exclusive(level, ["a"]), shared(level, ["a"]))

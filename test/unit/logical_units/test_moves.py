@@ -1,0 +1,403 @@
+"""Migration, failover and clean-up: at every cut at most one copy runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, make_group, uuid_of
+
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.logical_units.instance.cleanup import Seen, Step, plan_cleanup
+from ganeti.logical_units.instance.migrate import decide_live
+from ganeti.logical_units.instance.migration import progress_text
+from ganeti.objects.hypervisors import MigrationMode
+
+NAME = "web1.example.com"
+
+
+@pytest.fixture
+def running(cluster: FakeCluster) -> FakeCluster:
+    """A cluster with one instance that runs on node1."""
+    cluster.add_instance()
+    return cluster
+
+
+def primary(cluster: FakeCluster) -> str:
+    return str(cluster.config.instance(NAME)["primary_node"])
+
+
+def migrate(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute(
+        "OP_INSTANCE_MIGRATE", **{"instance_name": NAME, "target_node": "node2", **params}
+    )
+
+
+def failover(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute(
+        "OP_INSTANCE_FAILOVER", **{"instance_name": NAME, "target_node": "node2", **params}
+    )
+
+
+def where(cluster: FakeCluster) -> dict[str, int]:
+    """Return {node number: state} of the nodes that know the instance."""
+    return {
+        name.partition(".")[0]: node.running[NAME]
+        for name, node in cluster.rpc.nodes.items()
+        if NAME in node.running
+    }
+
+
+def test_migration_moves_the_instance_and_says_so(running: FakeCluster) -> None:
+    running.rpc.migration_states = [
+        {"status": "active", "transferred_ram": 1, "total_ram": 4},
+        {"status": "completed", "downtime_ms": 12},
+    ]
+    migrate(running)
+    assert where(running) == {"node2": 0}
+    assert primary(running) == uuid_of("node2")
+    assert running.said("the guest stood still for 12 ms")
+    steps = [name for name in running.rpc.names() if "migrat" in name or "accept" in name]
+    assert steps == [
+        "instance_migratable",
+        "migration_info",
+        "accept_instance",
+        "instance_migrate",
+        "instance_get_migration_status",
+        "instance_get_migration_status",
+        "instance_finalize_migration_dst",
+        "instance_finalize_migration_src",
+    ]
+
+
+def test_what_accepting_answers_is_where_the_memory_goes(running: FakeCluster) -> None:
+    migrate(running, mode="non-live")
+    ((_, args),) = running.rpc.called("instance_migrate")
+    assert args[2:] == ["192.0.2.2:8102", False]
+
+
+def test_the_locks_are_the_instance_and_both_nodes(running: FakeCluster) -> None:
+    migrate(running)
+    (request,) = running.config.lock_history
+    assert request == [
+        ("cluster/BGL", "shared"),
+        (f"instance/{NAME}", "exclusive"),
+        ("node/" + uuid_of("node1"), "shared"),
+        ("node/" + uuid_of("node2"), "shared"),
+    ]
+
+
+BEFORE_COMMIT = ["accept_instance", "instance_migrate", "instance_get_migration_status"]
+
+
+@pytest.mark.parametrize("call", BEFORE_COMMIT)
+def test_a_failure_on_the_way_leads_back(running: FakeCluster, call: str) -> None:
+    running.rpc.fail(call, text="no route")
+    with pytest.raises(OpExecError, match=f"call {call}: no route"):
+        migrate(running)
+    assert where(running) == {"node1": 0}
+    assert primary(running) == uuid_of("node1")
+    assert not running.rpc.node("node2").receiving
+    assert running.said("the migration was undone")
+
+
+def test_a_failed_transfer_leads_back_with_its_reason(running: FakeCluster) -> None:
+    running.rpc.migration_states = [{"status": "failed", "error": "socket closed"}]
+    with pytest.raises(OpExecError, match="socket closed"):
+        migrate(running)
+    assert where(running) == {"node1": 0}
+
+
+def test_a_transfer_can_be_canceled(running: FakeCluster) -> None:
+    running.rpc.migration_states = [{"status": "active"}] * 100
+    running.cancel_after = 10
+    with pytest.raises(JobCanceled):
+        migrate(running)
+    assert where(running) == {"node1": 0}
+    assert not running.rpc.node("node2").receiving
+
+
+def test_a_transfer_that_never_ends_is_given_up(running: FakeCluster) -> None:
+    running.rpc.migration_states = [{"status": "active"}] * 400_000
+    running.context.wait = lambda _seconds: setattr(running, "clock", running.clock + 600)  # type: ignore[assignment]
+    with pytest.raises(OpExecError, match="not ended within 4 hours"):
+        migrate(running)
+    assert where(running) == {"node1": 0}
+
+
+def test_the_source_stays_stopped_while_the_target_is_not_known_to_be_clear(
+    running: FakeCluster,
+) -> None:
+    running.rpc.failure = lambda node, call, _args: (
+        "gone" if node.startswith("node2") and "finalize" in call else None
+    )
+    running.rpc.migration_states = [{"status": "failed"}]
+    with pytest.raises(OpExecError):
+        migrate(running)
+    assert not running.rpc.called("instance_finalize_migration_src")
+    assert running.said(f"gnt-instance migrate --cleanup {NAME}")
+
+
+def test_an_unknown_end_never_starts_a_second_copy(running: FakeCluster) -> None:
+    running.rpc.lost_answer = lambda _node, call, args: (
+        "connection reset" if call == "instance_finalize_migration_dst" and args[2] else None
+    )
+    running.rpc.failure = lambda node, call, _args: (
+        "no route" if node.startswith("node2") and call == "instance_info" else None
+    )
+    with pytest.raises(OpExecError, match="--cleanup"):
+        migrate(running)
+    assert where(running) == {"node1": 1, "node2": 0}
+    running.rpc.failure = lambda *_args: None
+    migrate(running, cleanup=True)
+    assert where(running) == {"node2": 0}
+    assert primary(running) == uuid_of("node2")
+
+
+def test_a_lost_answer_at_the_end_is_looked_into(running: FakeCluster) -> None:
+    running.rpc.lost_answer = lambda _node, call, args: (
+        "connection reset" if call == "instance_finalize_migration_dst" and args[2] else None
+    )
+    migrate(running)
+    assert where(running) == {"node2": 0}
+    assert primary(running) == uuid_of("node2")
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_killed_anywhere_clean_up_puts_it_right(running: FakeCluster, number: int) -> None:
+    """The job dies before its n-th call: nothing more happens, no undo."""
+
+    class Killed(BaseException):
+        pass
+
+    seen = 0
+
+    def kill(_node: str, call: str, _args: object) -> None:
+        nonlocal seen
+        if "migrat" in call or "accept" in call:
+            seen += 1
+            if seen == number + 1:
+                raise Killed
+
+    running.rpc.failure = kill  # type: ignore[assignment]  # raises instead of answering
+    try:
+        migrate(running)
+    except Killed:
+        running.rpc.failure = lambda *_args: None
+        running.config.held.clear()
+        assert list(where(running).values()).count(0) <= 1
+        migrate(running, cleanup=True)
+    assert list(where(running).values()) == [0]
+    assert not running.rpc.node("node2").receiving
+    assert primary(running) == uuid_of(next(iter(where(running))))
+
+
+def test_clean_up_without_a_target_asks_every_node(running: FakeCluster) -> None:
+    running.rpc.node("node3").running[NAME] = running.rpc.node("node1").running.pop(NAME)
+    running.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, cleanup=True)
+    assert primary(running) == uuid_of("node3")
+    assert ("node/[lockset]", "shared") in running.config.lock_history[0]
+
+
+R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("seen", "primary_node", "steps"),
+    [
+        ({"a": R, "b": A}, "a", [("b", Step.CLEAR)]),
+        ({"a": S, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
+        ({"a": S, "b": R}, "b", [("a", Step.FORGET)]),
+        ({"a": A, "b": R}, "b", [("a", Step.CLEAR)]),
+        ({"a": R, "b": S}, "a", [("b", Step.FORGET)]),
+        ({"a": A, "b": S}, "a", [("b", Step.FORGET)]),
+        ({"a": A, "b": A}, "a", [("b", Step.CLEAR)]),
+    ],
+)
+def test_clean_up_decisions(
+    seen: dict[str, Seen], primary_node: str, steps: list[tuple[str, Step]]
+) -> None:
+    plan = plan_cleanup("a", seen)
+    assert (plan.primary, list(plan.steps)) == (primary_node, steps)
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [({"a": R, "b": R}, "more than one node: a, b"), ({"a": R, "b": U}, "b do not answer")],
+)
+def test_clean_up_does_nothing_when_in_doubt(seen: dict[str, Seen], text: str) -> None:
+    with pytest.raises(OpExecError, match=text):
+        plan_cleanup("a", seen)
+
+
+@pytest.mark.parametrize(
+    ("mode", "live", "default", "result"),
+    [
+        (None, None, "live", True),
+        (None, None, "non-live", False),
+        (None, None, None, True),
+        (MigrationMode.NONLIVE, None, "live", False),
+        (None, False, "live", False),
+        (None, True, "non-live", True),
+    ],
+)
+def test_live_or_not(
+    mode: MigrationMode | None, live: bool | None, default: object, result: bool
+) -> None:
+    assert decide_live(mode, live, default) is result
+
+
+def test_progress_is_a_share_of_the_memory() -> None:
+    assert progress_text({"transferred_ram": 1, "total_ram": 3}).endswith("33.33 %")
+    assert progress_text({}) == "* memory transfer in progress"
+
+
+def test_both_ways_of_saying_live_are_refused(running: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="only one of"):
+        migrate(running, mode="live", live=True)
+
+
+@pytest.mark.parametrize("move", [migrate, failover])
+def test_a_target_is_needed(running: FakeCluster, move: Any) -> None:
+    with pytest.raises(OpPrereqError, match="give the target node with -n"):
+        move(running, target_node=None)
+
+
+@pytest.mark.parametrize("move", [migrate, failover])
+@pytest.mark.parametrize(
+    ("params", "flags", "text"),
+    [
+        ({"target_node": "node1"}, {}, "primary node of instance"),
+        ({"target_node": "nix"}, {}, "not known"),
+        ({"iallocator": "hail"}, {}, "not supported"),
+        ({}, {"offline": True}, "marked offline"),
+        ({}, {"drained": True}, "is drained"),
+        ({}, {"vm_capable": False}, "not vm_capable"),
+    ],
+)
+def test_targets_that_will_not_do(
+    running: FakeCluster, move: Any, params: dict[str, Any], flags: dict[str, Any], text: str
+) -> None:
+    running.config.node(2).update(flags)
+    with pytest.raises(OpPrereqError, match=text):
+        move(running, **params)
+
+
+@pytest.mark.parametrize("move", [migrate, failover])
+def test_disks_of_one_node_cannot_move(cluster: FakeCluster, move: Any) -> None:
+    cluster.add_instance(disk_template="file")
+    with pytest.raises(OpPrereqError, match="disk template 'file'") as caught:
+        move(cluster)
+    assert caught.value.ecode == "wrong_state"
+
+
+def test_one_that_does_not_run_is_failed_over_only_if_allowed(running: FakeCluster) -> None:
+    running.rpc.node("node1").running.clear()
+    with pytest.raises(OpPrereqError, match=r"it does not run; use 'gnt-instance failover"):
+        migrate(running)
+    migrate(running, allow_failover=True)
+    assert where(running) == {"node2": 0}
+    assert primary(running) == uuid_of("node2")
+
+
+def test_failover_stops_and_starts(running: FakeCluster) -> None:
+    failover(running)
+    assert where(running) == {"node2": 0}
+    assert primary(running) == uuid_of("node2")
+
+
+def test_failover_of_one_that_is_down_only_moves_it(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    failover(cluster)
+    assert where(cluster) == {}
+    assert primary(cluster) == uuid_of("node2")
+
+
+def test_failover_from_a_node_marked_offline(running: FakeCluster) -> None:
+    running.config.node(1)["offline"] = True
+    failover(running)
+    assert primary(running) == uuid_of("node2")
+    assert running.said("make sure that it is switched off")
+
+
+def test_failover_from_a_silent_node_needs_to_be_insisted_on(running: FakeCluster) -> None:
+    running.rpc.fail("instance_shutdown", "node1", "no route")
+    with pytest.raises(OpExecError, match="nothing was changed"):
+        failover(running)
+    assert primary(running) == uuid_of("node1")
+    failover(running, ignore_consistency=True)
+    assert primary(running) == uuid_of("node2")
+
+
+def test_a_failed_start_on_the_target_says_where_things_are(running: FakeCluster) -> None:
+    running.rpc.fail("instance_start", "node2", "no kvm")
+    with pytest.raises(GenericError, match=r"no kvm; the instance is down, its primary node is"):
+        failover(running)
+    assert primary(running) == uuid_of("node2")
+    assert where(running) == {}
+
+
+def test_a_target_that_did_not_take_over_is_cleared(running: FakeCluster) -> None:
+    running.rpc.failure = lambda _node, call, args: (
+        "no memory" if call == "instance_finalize_migration_dst" and args[2] else None
+    )
+    with pytest.raises(OpExecError, match="no memory"):
+        migrate(running)
+    assert where(running) == {"node1": 0}
+    assert primary(running) == uuid_of("node1")
+    assert not running.rpc.node("node2").receiving
+
+
+def test_what_is_left_at_the_source_is_told(running: FakeCluster) -> None:
+    running.rpc.fail("instance_finalize_migration_src")
+    migrate(running)
+    assert primary(running) == uuid_of("node2")
+    assert running.said("--cleanup")
+
+
+def test_a_restart_of_the_node_daemon_is_waited_for(running: FakeCluster) -> None:
+    failures = ["connection refused"] * 3
+    running.rpc.failure = lambda _node, call, _args: (
+        failures.pop() if "migration_status" in call and failures else None
+    )
+    migrate(running)
+    assert where(running) == {"node2": 0}
+
+
+def test_progress_is_told_now_and_then(running: FakeCluster) -> None:
+    active = {"status": "active", "transferred_ram": 30, "total_ram": 40}
+    running.rpc.migration_states = [*[active] * 100, {"status": "completed"}]
+    migrate(running)
+    told = [message for message in running.messages if "75.00 %" in message]
+    assert 1 <= len(told) <= 5
+
+
+def test_one_that_must_always_be_failed_over(running: FakeCluster) -> None:
+    running.config.instance(NAME)["beparams"] = {"always_failover": True}
+    with pytest.raises(OpPrereqError, match="always_failover"):
+        migrate(running)
+
+
+def test_a_node_that_cannot_migrate_says_why(running: FakeCluster) -> None:
+    running.rpc.fail("instance_migratable", text="chroot cannot")
+    with pytest.raises(OpPrereqError, match="chroot cannot"):
+        migrate(running)
+
+
+def test_another_group_has_its_own_policy(running: FakeCluster) -> None:
+    running.config.nodegroups["g2"] = make_group(
+        "other", "g2", ipolicy={"disk-templates": ["file"]}
+    )
+    running.config.node(2)["group"] = "g2"
+    with pytest.raises(OpPrereqError, match=r"node group 'other'.*sharedfile is not allowed"):
+        migrate(running)
+    migrate(running, ignore_ipolicy=True)
+    assert primary(running) == uuid_of("node2")
+
+
+def test_disks_written_with_a_node_follow_the_instance(running: FakeCluster) -> None:
+    (disk,) = running.config.disks.values()
+    disk["nodes"] = [uuid_of("node1")]
+    failover(running)
+    (disk,) = running.config.disks.values()
+    assert disk["nodes"] == [uuid_of("node2")]

@@ -1,0 +1,336 @@
+"""Adding, removing and changing nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
+
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.logical_units.node.candidates import has_room
+from ganeti.logical_units.node.roles import Flags, plan_flags
+from ganeti.objects.node import Node
+
+
+def add(cluster: FakeCluster, name: str = "node4", **params: Any) -> None:
+    cluster.execute("OP_NODE_ADD", node_name=name, **params)
+
+
+def by_name(cluster: FakeCluster, name: str) -> dict[str, Any]:
+    (found,) = (n for n in cluster.config.nodes.values() if n["name"] == name)
+    return found
+
+
+def test_a_node_is_added_as_candidate_while_there_is_room(cluster: FakeCluster) -> None:
+    add(cluster)
+    node = by_name(cluster, "node4.example.com")
+    assert node["primary_ip"] == "192.0.2.4"
+    assert node["master_candidate"] is True
+    assert cluster.config.cluster["candidate_certs"][node["uuid"]] == "DIGEST:node4.example.com"
+    assert " - INFO: Node will be a master candidate" in cluster.messages
+
+
+def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -> None:
+    cluster.config.cluster["candidate_pool_size"] = 3
+    add(cluster)
+    node = by_name(cluster, "node4.example.com")
+    assert node["master_candidate"] is False
+    assert node["uuid"] not in cluster.config.cluster["candidate_certs"]
+    assert not cluster.said("master candidate")
+
+
+def test_ancillary_files_go_to_the_new_node(cluster: FakeCluster) -> None:
+    import os
+
+    path = cluster.context.paths.known_hosts
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w") as file:
+        file.write("hosts")
+    add(cluster)
+    assert "/var/lib/ganeti/known_hosts" in cluster.rpc.node("node4").files
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "ecode"),
+    [
+        ({"name": "nowhere"}, "'nowhere' cannot be resolved", "resolver_error"),
+        ({"name": "node2"}, "already in the configuration; use --readd", "already_exists"),
+        ({"readd": True}, "add it without --readd", "unknown_entity"),
+        (
+            {"primary_ip": "192.0.2.2"},
+            "already used by node 'node2.example.com'",
+            "resource_not_unique",
+        ),
+        ({"primary_ip": "x"}, "is not an IP address", "wrong_input"),
+        ({"secondary_ip": "198.51.100.4"}, "unlike the master node", "wrong_input"),
+        ({"group": "nogroup"}, "'nogroup' is not known", "unknown_entity"),
+        ({"ndparams": {"nix": 1}}, "nix", "wrong_input"),
+        ({"ndparams": {"exclusive_storage": True}}, "group or the cluster", "wrong_input"),
+    ],
+)
+def test_what_cannot_be_added(
+    cluster: FakeCluster, params: dict[str, Any], text: str, ecode: str
+) -> None:
+    with pytest.raises(OpPrereqError) as caught:
+        add(cluster, **params)
+    assert text in str(caught.value)
+    assert caught.value.ecode == ecode
+    assert len(cluster.config.nodes) == 3
+
+
+def test_a_node_of_another_version_is_refused(cluster: FakeCluster) -> None:
+    cluster.rpc.version = 2160000
+    with pytest.raises(OpPrereqError, match="2160000"):
+        add(cluster)
+
+
+def test_a_node_that_does_not_answer_is_refused(cluster: FakeCluster) -> None:
+    cluster.rpc.fail("version", text="connection refused")
+    with pytest.raises(OpPrereqError, match=r"node 'node4.example.com', call version: connection"):
+        add(cluster)
+
+
+def test_with_several_groups_one_must_be_named(cluster: FakeCluster) -> None:
+    cluster.config.nodegroups["g2"] = make_group("other", "g2")
+    with pytest.raises(OpPrereqError, match="2 node groups; say with -g"):
+        add(cluster)
+    add(cluster, group="other")
+    assert by_name(cluster, "node4.example.com")["group"] == "g2"
+
+
+@pytest.mark.parametrize("failing", ["createNode", "setCandidateCert"])
+def test_a_failed_add_leaves_no_node(cluster: FakeCluster, failing: str) -> None:
+    calls = {"n": 0}
+    original = cluster.config._invoke
+
+    def invoke(method: str, args: Any) -> Any:
+        if method == failing and not calls["n"]:
+            calls["n"] += 1
+            raise GenericError("disk full")
+        return original(method, args)
+
+    cluster.config._invoke = invoke  # type: ignore[method-assign]
+    with pytest.raises(GenericError, match="disk full"):
+        add(cluster)
+    assert len(cluster.config.nodes) == 3
+
+
+def test_a_known_node_is_taken_in_again(cluster: FakeCluster) -> None:
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+    add(cluster, "node2", readd=True)
+    node = cluster.config.node(2)
+    assert (node["offline"], node["master_candidate"]) == (False, True)
+    assert cluster.said("readding node node2.example.com")
+    assert cluster.config.cluster["candidate_certs"][node["uuid"]]
+
+
+def test_hooks_of_an_addition(cluster: FakeCluster) -> None:
+    add(cluster)
+    asked = [(node, args[1]) for node, args in cluster.rpc.called("hooks_runner")]
+    assert ("node4", "pre") not in asked
+    assert ("node4", "post") in asked
+
+
+def remove(cluster: FakeCluster, name: str = "node3") -> None:
+    cluster.execute("OP_NODE_REMOVE", node_name=name)
+
+
+def test_a_removed_node_is_forgotten_and_told(cluster: FakeCluster) -> None:
+    cluster.config.cluster["candidate_certs"][uuid_of("node3")] = "X"
+    remove(cluster)
+    assert uuid_of("node3") not in cluster.config.nodes
+    assert cluster.rpc.node("node3").has_left
+
+
+def test_another_node_becomes_candidate_instead(cluster: FakeCluster) -> None:
+    cluster.config.cluster["candidate_pool_size"] = 2
+    cluster.config.node(2)["master_candidate"] = False
+    remove(cluster)
+    assert cluster.config.node(2)["master_candidate"]
+    assert cluster.said("promoted nodes to master candidate role: node2.example.com")
+
+
+def test_the_master_and_nodes_with_instances_stay(cluster: FakeCluster) -> None:
+    cluster.add_instance(pnode="node3")
+    with pytest.raises(OpPrereqError, match=r"master-failover"):
+        remove(cluster, "node1")
+    with pytest.raises(OpPrereqError, match=r"primary node of instance\(s\) web1.example.com"):
+        remove(cluster)
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_node_that_cannot_be_told_is_removed_all_the_same(
+    cluster: FakeCluster, offline: bool
+) -> None:
+    cluster.config.node(3)["offline"] = offline
+    cluster.rpc.fail("node_leave_cluster")
+    remove(cluster)
+    assert uuid_of("node3") not in cluster.config.nodes
+    assert cluster.said("node-cleanup" if offline else "has left the cluster")
+
+
+def modify(cluster: FakeCluster, name: str = "node2", **params: Any) -> Any:
+    return cluster.execute("OP_NODE_SET_PARAMS", node_name=name, **params)
+
+
+def test_setting_a_node_offline_takes_its_role(cluster: FakeCluster) -> None:
+    result = modify(cluster, offline=True)
+    node = cluster.config.node(2)
+    assert (node["offline"], node["master_candidate"]) == (True, False)
+    assert ("master_candidate", "auto-unset due to offline") in result
+    assert ("offline", True) in result
+    assert not cluster.rpc.called("node_demote_from_mc")
+
+
+def test_a_drained_candidate_gives_its_files_back(cluster: FakeCluster) -> None:
+    modify(cluster, drained=True)
+    assert cluster.rpc.called("node_demote_from_mc")
+
+
+def test_a_node_that_comes_back_is_promoted_when_there_is_room(cluster: FakeCluster) -> None:
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+    modify(cluster, offline=False)
+    assert cluster.config.node(2)["master_candidate"]
+    assert uuid_of("node2") in cluster.config.cluster["candidate_certs"]
+    assert cluster.said("without being re-added")
+
+
+def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:
+    cluster.config.cluster["candidate_pool_size"] = 2
+    cluster.config.node(3)["master_candidate"] = False
+    with pytest.raises(OpPrereqError, match="--auto-promote"):
+        modify(cluster, offline=True)
+    modify(cluster, offline=True, auto_promote=True)
+    assert cluster.config.node(3)["master_candidate"]
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({}, "at least one change"),
+        ({"offline": True, "drained": True}, "only one of drained and offline"),
+        ({"master_candidate": True, "master_capable": False}, "not master_capable"),
+        ({"powered": True}, "out-of-band"),
+        ({"ndparams": {"oob_program": 3}}, "oob_program"),
+        ({"secondary_ip": "192.0.2.3"}, "already used"),
+        ({"secondary_ip": "what"}, "not an IP address"),
+    ],
+)
+def test_changes_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        modify(cluster, **params)
+
+
+@pytest.mark.parametrize(
+    "params", [{"offline": True}, {"drained": True}, {"master_candidate": False}]
+)
+def test_the_master_keeps_its_role(cluster: FakeCluster, params: dict[str, Any]) -> None:
+    with pytest.raises(OpPrereqError, match="is the master node"):
+        modify(cluster, "node1", **params)
+
+
+def test_a_node_with_instances_stays_vm_capable(cluster: FakeCluster) -> None:
+    cluster.add_instance(pnode="node2")
+    with pytest.raises(OpPrereqError, match="web1"):
+        modify(cluster, vm_capable=False)
+
+
+def test_node_parameters_are_merged(cluster: FakeCluster) -> None:
+    cluster.config.node(2)["ndparams"] = {"spindle_count": 4}
+    modify(cluster, ndparams={"spindle_count": "default", "ssh_port": 2222})
+    assert cluster.config.node(2)["ndparams"] == {"ssh_port": 2222}
+
+
+ORDINARY = Flags(
+    master_candidate=False, drained=False, offline=False, master_capable=True, vm_capable=True
+)
+
+
+def test_an_ordinary_node_stays_one_when_nothing_frees_it() -> None:
+    plan = plan_flags("n", ORDINARY, {"vm_capable": False}, is_master=False, has_room=True)
+    assert plan.changes == {"vm_capable": False}
+
+
+def test_room_in_the_pool_counts_capable_nodes_only() -> None:
+    nodes = [Node.from_wire(make_node(n)) for n in (1, 2)]
+    ordinary = Node.from_wire(make_node(3, master_candidate=False, master_capable=False))
+    assert has_room(nodes, 10)
+    assert not has_room(nodes, 2)
+    assert has_room([*nodes, ordinary], 3)
+
+
+def test_a_certificate_that_is_not_made_is_named(cluster: FakeCluster) -> None:
+    cluster.rpc.fail("node_crypto_tokens", text="no openssl")
+    with pytest.raises(OpExecError, match=r"node4.example.com.*node_crypto_tokens: no openssl"):
+        add(cluster)
+    assert len(cluster.config.nodes) == 3
+
+
+def dual(cluster: FakeCluster) -> None:
+    for number in (1, 2, 3):
+        cluster.config.node(number)["secondary_ip"] = f"198.51.100.{number}"
+
+
+def test_secondary_addresses_are_asked_for(cluster: FakeCluster) -> None:
+    dual(cluster)
+    with pytest.raises(OpPrereqError, match="no secondary address, unlike the master"):
+        add(cluster)
+    cluster.rpc.has_ip = False
+    with pytest.raises(OpPrereqError, match=r"does not have the secondary address 198.51.100.4"):
+        add(cluster, secondary_ip="198.51.100.4")
+    cluster.rpc.has_ip = True
+    add(cluster, secondary_ip="198.51.100.4")
+
+
+def test_a_secondary_address_is_changed(cluster: FakeCluster) -> None:
+    dual(cluster)
+    modify(cluster, secondary_ip="198.51.100.99")
+    assert cluster.config.node(2)["secondary_ip"] == "198.51.100.99"
+    with pytest.raises(OpPrereqError, match="exactly if the master"):
+        modify(cluster, secondary_ip="192.0.2.2")
+    cluster.rpc.has_ip = False
+    with pytest.raises(OpPrereqError, match="does not have the address"):
+        modify(cluster, secondary_ip="198.51.100.98")
+
+
+def test_the_hosts_file_is_kept_where_that_is_wanted(cluster: FakeCluster) -> None:
+    cluster.config.cluster["modify_etc_hosts"] = True
+    add(cluster)
+    remove(cluster, "node4")
+    assert [args[:2] for _, args in cluster.rpc.called("etc_hosts_modify")] == [
+        ["add", "node4.example.com"],
+        ["remove", "node4.example.com"],
+    ]
+
+
+def test_one_that_is_no_longer_capable_is_demoted(cluster: FakeCluster) -> None:
+    modify(cluster, master_capable=False)
+    assert not cluster.config.node(2)["master_candidate"]
+
+
+def test_states_are_stored(cluster: FakeCluster) -> None:
+    modify(
+        cluster, hv_state={"kvm": {"mem_node": 1}}, disk_state={"plain": {"vg": {"disk_total": 5}}}
+    )
+    assert cluster.config.node(2)["hv_state_static"] == {"kvm": {"mem_node": 1}}
+    assert cluster.config.node(2)["disk_state_static"] == {"plain": {"vg": {"disk_total": 5}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "text"),
+    [("node1", {}, "is the master"), ("node2", {"group": "default"}, "assign-nodes")],
+)
+def test_readds_that_cannot_be(
+    cluster: FakeCluster, name: str, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        add(cluster, name, readd=True, **params)
+
+
+def test_a_failed_readd_restores_the_flags(cluster: FakeCluster) -> None:
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+    cluster.rpc.fail("node_crypto_tokens")
+    with pytest.raises(OpExecError):
+        add(cluster, "node2", readd=True)
+    assert cluster.config.node(2)["offline"] is True

@@ -1,0 +1,293 @@
+"""Carrying out opcodes: locks, hooks, results, and that everything is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, uuid_of
+
+from ganeti.base.errors import (
+    GenericError,
+    HooksAbort,
+    JobCanceled,
+    LockError,
+    OpPrereqError,
+    OpResultError,
+)
+from ganeti.logical_units import locks, processor, registry
+from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.hooks import HOOK_POINTS, HookRun, Phase, build_environment, failures
+from ganeti.opcodes.registry import all_op_ids, decode_opcode, opcode_class
+from ganeti.protocol.wconfd import ClientId
+
+NAME = "web1.example.com"
+
+
+def test_nothing_costs_one_lock_call_and_one_release(cluster: FakeCluster) -> None:
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert cluster.config.calls == ["waitLocks", "freeLocks"]
+    assert cluster.rpc.calls == []
+
+
+def test_delays_wait_on_master_and_nodes(cluster: FakeCluster) -> None:
+    cluster.execute("OP_TEST_DELAY", duration=2.5, on_nodes=["node2", "node3"], repeat=2)
+    assert cluster.waits == [2.5, 2.5]
+    assert cluster.rpc.called("test_delay") == [("node2", [2.5]), ("node3", [2.5])] * 2
+
+
+def test_delays_can_be_canceled(cluster: FakeCluster) -> None:
+    cluster.cancel_after = 2
+    with pytest.raises(JobCanceled):
+        cluster.execute("OP_TEST_DELAY", duration=2.5, repeat=9)
+    assert len(cluster.waits) < 9
+
+
+def test_delays_lock_nodes_only_if_asked(cluster: FakeCluster) -> None:
+    cluster.execute("OP_TEST_DELAY", duration=0, on_nodes=["node2"], no_locks=False)
+    assert cluster.config.lock_history[-1][1] == ("node/" + uuid_of("node2"), "exclusive")
+
+
+def test_the_job_is_told_when_the_locks_are_held(cluster: FakeCluster) -> None:
+    seen: list[dict[str, str]] = []
+    cluster.context.on_locks_held = lambda: seen.append(dict(cluster.config.held))
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert seen == [{"cluster/BGL": "shared"}]
+
+
+def test_an_opcode_without_a_unit_is_named(cluster: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="OP_TEST_DUMMY is not supported"):
+        cluster.execute("OP_TEST_DUMMY")
+    assert cluster.config.calls == []
+
+
+@pytest.mark.parametrize("op_id", sorted(registry.LOGICAL_UNITS))
+def test_every_row_of_the_registry_leads_to_a_unit(op_id: str) -> None:
+    unit = registry.logical_unit_class(op_id)
+    assert issubclass(unit, LogicalUnit)
+    assert opcode_class(op_id).__name__.replace("Op", "LU", 1) == unit.__name__
+
+
+def test_hook_points_are_opcodes() -> None:
+    assert set(HOOK_POINTS) <= set(all_op_ids())
+
+
+# The optimistic strategy.
+
+
+def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+
+    def move_away() -> None:
+        cluster.config.instance(NAME)["primary_node"] = uuid_of("node3")
+
+    cluster.config.before_grant = [move_away]
+    cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    asked = [dict(request) for request in cluster.config.lock_history]
+    assert [f"node/{uuid_of('node1')}" in request for request in asked] == [True, False]
+    assert cluster.rpc.node("node3").running
+
+
+def test_a_thing_that_went_away_while_waiting_is_refused(cluster: FakeCluster) -> None:
+    uuid = cluster.add_instance(start=False)["uuid"]
+    cluster.config.before_grant = [lambda: cluster.config.do_delete_instance(uuid)]
+    with pytest.raises(OpPrereqError, match="not known"):
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert not cluster.config.held
+
+
+def test_a_world_that_never_settles_is_given_up(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    nodes = [uuid_of("node1"), uuid_of("node2")]
+
+    def toggle() -> None:
+        instance = cluster.config.instance(NAME)
+        instance["primary_node"] = nodes[instance["primary_node"] == nodes[0]]
+
+    cluster.config.before_grant = [toggle] * 100
+    with pytest.raises(OpPrereqError, match="kept changing") as caught:
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert caught.value.ecode == "temp_insufficient_resources"
+    assert len(cluster.config.lock_history) == processor.RESTARTS_MAX
+
+
+# Waiting for locks.
+
+HOLDER = ClientId(17, "/l17", 17)
+
+
+def held_by_another(cluster: FakeCluster, times: int) -> list[int]:
+    priorities: list[int] = []
+    grant = cluster.config.do_wait_locks
+
+    def wait(priority: int, request: Any, timeout_s: float) -> Any:
+        priorities.append(priority)
+        cluster.clock += timeout_s
+        return ("timeout", [HOLDER]) if len(priorities) <= times else grant(priority, request, 0)
+
+    cluster.config.do_wait_locks = wait  # type: ignore[method-assign]
+    cluster.config.do_list_all_locks_owners = lambda: [  # type: ignore[method-assign]
+        ("cluster/BGL", [(HOLDER.to_wire(), "exclusive")]),
+        ("node/other", [(HOLDER.to_wire(), "exclusive")]),
+    ]
+    return priorities
+
+
+def test_waiting_raises_the_priority_and_names_the_holder(cluster: FakeCluster) -> None:
+    priorities = held_by_another(cluster, times=3)
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert priorities == [0, -1, -2, -3]
+    assert cluster.messages[0] == (
+        " - INFO: lock cluster/BGL is held by job 17 (exclusive); waiting for 5 s"
+    )
+
+
+def test_the_wait_ends_after_a_day(cluster: FakeCluster) -> None:
+    held_by_another(cluster, times=10_000)
+    with pytest.raises(LockError, match=r"gave up: lock cluster/BGL is held by job 17"):
+        cluster.execute("OP_TEST_DELAY", duration=0)
+    assert cluster.clock - 1000 < locks.WAIT_S_MAX + locks.SLICE_S_MAX
+
+
+def test_the_wait_can_be_canceled(cluster: FakeCluster) -> None:
+    held_by_another(cluster, times=10_000)
+    cluster.cancel_after = 4
+    with pytest.raises(JobCanceled):
+        cluster.execute("OP_TEST_DELAY", duration=0)
+    assert cluster.config.calls[-1] == "freeLocks"
+
+
+def test_the_highest_priority_is_the_end() -> None:
+    assert locks.raised_priority(0, 100) == -20
+    assert locks.raised_priority(10, 3) == 7
+
+
+# Giving back.
+
+
+@pytest.mark.parametrize("where", ["check_prereq", "exec"])
+def test_locks_go_back_however_it_ends(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(_unit: object) -> None:
+        raise RuntimeError("bug")
+
+    unit = registry.logical_unit_class("OP_TEST_DELAY")
+    monkeypatch.setattr(unit, where, fail)
+    with pytest.raises(RuntimeError):
+        cluster.execute("OP_TEST_DELAY", duration=0)
+    assert not cluster.config.held
+
+
+def test_a_failure_to_give_back_does_not_hide_the_result(cluster: FakeCluster) -> None:
+    cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
+    assert cluster.execute("OP_TEST_JQUEUE") is True
+    cluster.config.held.clear()
+
+
+def test_the_context_knows_whether_the_configuration_changed(cluster: FakeCluster) -> None:
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert not cluster.context.config_changed
+    cluster.execute("OP_TAGS_SET", kind="cluster", tags=["a"], name=None)
+    assert cluster.context.config_changed
+
+
+# Results and dry runs.
+
+
+def test_a_result_of_another_type_is_our_mistake() -> None:
+    op = decode_opcode({"OP_ID": "OP_TEST_JQUEUE"})
+    with pytest.raises(OpResultError, match="OP_TEST_JQUEUE"):
+        processor.checked_result("OP_TEST_JQUEUE", op, "yes")
+
+
+def test_test_messages_are_logged(cluster: FakeCluster) -> None:
+    with pytest.raises(GenericError, match="requested"):
+        cluster.execute("OP_TEST_JQUEUE", log_messages=["a", "b"], fail=True)
+    assert cluster.messages == ["TESTMSG=a", "TESTMSG=b"]
+
+
+# Hooks.
+
+RUN = HookRun("OP_NODE_ADD", HOOK_POINTS["OP_NODE_ADD"], "cl", "n1")
+
+
+def test_the_environment_of_both_phases() -> None:
+    pre = build_environment(RUN, Phase.PRE, {"A": True})
+    post = build_environment(RUN, Phase.POST, {"A": True}, {"A": None})
+    assert pre["GANETI_A"] == "True"
+    assert post["GANETI_POST_A"] == "None"
+    assert post["GANETI_A"] == "True"
+    assert pre["GANETI_HOOKS_PATH"] == "node-add"
+    assert pre["GANETI_OBJECT_TYPE"] == "NODE"
+    assert pre["GANETI_DATA_DIR"] == "/var/lib/ganeti"
+    assert "GANETI_POST_A" not in pre
+
+
+def test_failures_of_scripts_are_found() -> None:
+    answers = {"n1": [["x-pre.d/a", 2, ""], ["x-pre.d/b", 1, "no"]], "n2": [["x-pre.d/c", 0, ""]]}
+    assert failures(answers) == [["n1", "x-pre.d/b", "no"]]
+
+
+def add_master_hook(cluster: FakeCluster, name: str) -> None:
+    import os
+
+    directory = f"{cluster.context.paths.hooks_dir}/{name}"
+    os.makedirs(directory)
+    with open(f"{directory}/script", "w"):
+        pass
+
+
+def test_the_master_alone_is_asked_only_if_it_has_scripts(cluster: FakeCluster) -> None:
+    assert cluster.execute("OP_CLUSTER_POST_INIT") is True
+    assert not cluster.rpc.calls
+    add_master_hook(cluster, "cluster-init-post.d")
+    cluster.execute("OP_CLUSTER_POST_INIT")
+    ((node, args),) = cluster.rpc.called("hooks_runner")
+    assert (node, args[0], args[1]) == ("node1", "cluster-init", "post")
+    assert args[2]["GANETI_OP_TARGET"] == "cluster.example.com"
+
+
+def test_changes_of_the_configuration_are_told_to_hooks(cluster: FakeCluster) -> None:
+    add_master_hook(cluster, "config-update-post.d")
+    cluster.execute("OP_TAGS_SET", kind="cluster", tags=["a"], name=None)
+    assert [args[0] for _, args in cluster.rpc.called("hooks_runner")] == ["config-update"]
+    cluster.rpc.calls.clear()
+    cluster.execute("OP_TAGS_GET", kind="cluster")
+    assert not cluster.rpc.calls
+
+
+def prepared(cluster: FakeCluster) -> Callable[[], None]:
+    cluster.add_instance(start=False, pnode="node2")
+    return lambda: cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+
+
+def test_a_pre_hook_that_fails_aborts_with_nothing_changed(cluster: FakeCluster) -> None:
+    start = prepared(cluster)
+    cluster.rpc.hook_results["node2:instance-start-pre"] = [["instance-start-pre.d/x", 1, "no"]]
+    with pytest.raises(HooksAbort) as caught:
+        start()
+    assert caught.value.args == ([["node2.example.com", "instance-start-pre.d/x", "no"]],)
+    assert "modifyInstance" not in cluster.config.calls
+
+
+def test_a_post_hook_that_fails_is_only_told(cluster: FakeCluster) -> None:
+    start = prepared(cluster)
+    cluster.rpc.hook_results["node2:instance-start-post"] = [["x", 1, "oops"]]
+    start()
+    assert cluster.said("post hook x failed on node node2.example.com: oops")
+
+
+def test_a_node_that_cannot_run_hooks_is_told(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False, pnode="node2")
+    cluster.rpc.fail("hooks_runner", "node2", "no route")
+    cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert cluster.said("cannot run the pre hooks on node node2.example.com: no route")
+
+
+def test_offline_nodes_run_no_hooks(cluster: FakeCluster) -> None:
+    cluster.add_instance(pnode="node2")
+    cluster.config.node(2)["offline"] = True
+    cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME, ignore_offline_nodes=True)
+    assert not cluster.said("cannot run")

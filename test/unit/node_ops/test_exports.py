@@ -1,0 +1,33 @@
+"""Exported instances on a node."""
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import GenericError
+from ganeti.node_ops import exports
+from ganeti.node_ops.context import NodeContext
+
+
+def test_exports_are_listed_described_and_removed(context: NodeContext) -> None:
+    assert exports.export_list(context) == []
+    directory = Path(context.paths.export_dir, "inst1.example.com")
+    directory.mkdir(parents=True)
+    (directory / "config.ini").write_text("[export]\n")
+    Path(context.paths.export_dir, ".hidden").mkdir()
+    Path(context.paths.export_dir, "file").write_text("")
+    assert exports.export_list(context) == ["inst1.example.com"]
+    wire_path = "/var/lib/ganeti/export/inst1.example.com"
+    for path in ("inst1.example.com", wire_path):
+        assert exports.export_info(context, path) == "[export]\n"
+    exports.export_remove(context, "inst1.example.com")
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/../..", "absent"])
+def test_nothing_else_is_removed_or_shown(context: NodeContext, name: str) -> None:
+    with pytest.raises(GenericError):
+        exports.export_remove(context, name)
+    for path in (name, f"/etc/{name}"):
+        with pytest.raises(GenericError):
+            exports.export_info(context, path)

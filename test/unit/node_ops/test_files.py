@@ -1,0 +1,118 @@
+"""Which configuration may replace which, and which files are taken at all."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.paths import Paths
+from ganeti.node_ops import dispatch, files
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.files import ALLOWED_PATHS, ConfigHead, refusal
+from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.protocol.node_rpc_values import FileDetails, compress
+
+CONFIG = "/var/lib/ganeti/config.data"
+
+
+def head(serial: int, cluster: str = "c1") -> ConfigHead:
+    return ConfigHead(serial, files._ClusterHead(cluster))
+
+
+@pytest.mark.parametrize(
+    ("present", "incoming", "refused"),
+    [
+        (None, head(1), False),
+        (head(5), head(6), False),
+        (head(5), head(5), False),
+        (head(6), head(5), True),
+        (head(6, "another"), head(5), False),
+    ],
+)
+def test_an_older_configuration_never_replaces_a_newer_one(
+    present: ConfigHead | None, incoming: ConfigHead, refused: bool
+) -> None:
+    text = refusal(present, incoming)
+    assert (text is not None) == refused
+    if text:
+        assert "serial number 5, older than 6" in text
+
+
+def config(serial: int, cluster: str = "c1", **more: Any) -> str:
+    return json.dumps({"serial_no": serial, "cluster": {"uuid": cluster, "x": 1}, **more})
+
+
+def send(context: NodeContext, text: str, path: str = CONFIG) -> None:
+    files.upload_file_single(context, path, compress(text), 0o100640, "root", "root", 10.0, 20.0)
+
+
+def test_a_configuration_is_written_with_mode_and_times(context: NodeContext) -> None:
+    send(context, config(1))
+    found = os.stat(context.paths.config_data)
+    assert found.st_mode & 0o7777 == 0o640
+    assert (found.st_atime, found.st_mtime) == (10.0, 20.0)
+
+
+def test_the_file_on_disk_decides_not_what_was_sent_before(context: NodeContext) -> None:
+    send(context, config(7))
+    with pytest.raises(GenericError, match="older than 7"):
+        send(context, config(6))
+    Path(context.paths.config_data).write_text(config(3, y=1))
+    send(context, config(6))
+    assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 6
+
+
+def test_an_unreadable_configuration_is_replaced_but_never_sent_in(context: NodeContext) -> None:
+    Path(context.paths.config_data).write_text("{")
+    send(context, config(1))
+    with pytest.raises(ProtocolError):
+        send(context, "{")
+    assert Path(context.paths.config_data).read_text() == config(1)
+
+
+def test_the_white_list_is_about_the_path_on_the_wire(context: NodeContext) -> None:
+    for path in ("/etc/passwd", "/var/lib/ganeti/server.pem", "/var/lib/ganeti//x", "/x"):
+        with pytest.raises(GenericError, match="not one that nodes accept"):
+            send(context, "x", path)
+    for path in ("var/lib/ganeti/hmac.key", "/var/lib/../lib/ganeti/hmac.key"):
+        with pytest.raises(GenericError):
+            send(context, "x", path)
+    send(context, "secret", "/###-VIRTUAL-PATH-###,/var/lib/ganeti/hmac.key")
+    assert Path(context.paths.hmac_key).read_text() == "secret"
+
+
+def test_the_list_holds_no_directory_and_no_program() -> None:
+    assert len(ALLOWED_PATHS) == 14
+    assert all(os.path.normpath(path) == path for path in ALLOWED_PATHS)
+
+
+def test_owners_are_looked_up_on_real_nodes_only(context: NodeContext) -> None:
+    details = FileDetails(CONFIG, b"", 0o600, "no-such-user", "no-such-group", 0, 0)
+    assert files._owner(context.paths, details) is None
+    if os.geteuid() == 0:
+        with pytest.raises(GenericError, match="no-such-user"):
+            files._owner(Paths(""), details)
+
+
+def test_the_remote_api_s_users_find_their_directory(context: NodeContext) -> None:
+    send(context, "jack pw write", "/var/lib/ganeti/rapi/users")
+    assert os.stat(context.paths.rapi_dir).st_mode & 0o777 == 0o750
+
+
+def test_a_full_disk_is_an_answer_and_the_old_file_stays(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    send(context, config(1))
+    monkeypatch.setattr(os, "fsync", full)
+    args = [CONFIG, compress(config(2)), 0o640, "root", "root", 1.0, 1.0]
+    answer = dispatch.answer(context, NODE_RPC["upload_file_single"], json.dumps(args).encode())
+    assert answer == b'[false,"No space left on device"]\n'
+    assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 1
+    assert os.listdir(context.paths.data_dir) == ["config.data"]

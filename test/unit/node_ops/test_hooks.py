@@ -1,0 +1,40 @@
+"""Running the hooks of a phase."""
+
+from pathlib import Path
+
+import pytest
+from fakes.shell_scripts import write_script
+
+from ganeti.base.errors import GenericError
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.hooks import hooks_runner
+
+ENV = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin", "GANETI_HOOKS_PHASE": "pre"}
+
+
+def test_each_script_is_answered_with_its_code_and_output(context: NodeContext) -> None:
+    directory = Path(context.paths.hooks_dir, "instance-add-pre.d")
+    write_script(directory / "10-fine", "echo ' phase' $GANETI_HOOKS_PHASE $HOME; pwd")
+    write_script(directory / "20-refuses", "echo no room >&2; exit 4")
+    write_script(directory / "30-silent", "exit 4")
+    write_script(directory / "40-off", "exit 4", 0o644)
+    write_script(directory / "50.disabled", "exit 4")
+    assert hooks_runner(context, "instance-add", "pre", ENV) == [
+        ["instance-add-pre.d/10-fine", 2, "phase pre\n/"],
+        ["instance-add-pre.d/20-refuses", 1, "no room"],
+        ["instance-add-pre.d/30-silent", 1, "failed with exit status 4"],
+        ["instance-add-pre.d/40-off", 0, ""],
+        ["instance-add-pre.d/50.disabled", 0, ""],
+    ]
+
+
+def test_no_hooks_no_results(context: NodeContext) -> None:
+    assert hooks_runner(context, "instance-add", "post", ENV) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "phase"), [("../x", "pre"), ("a/b", "pre"), ("", "pre"), ("x", "during")]
+)
+def test_nothing_else_is_run(context: NodeContext, path: str, phase: str) -> None:
+    with pytest.raises(GenericError):
+        hooks_runner(context, path, phase, ENV)

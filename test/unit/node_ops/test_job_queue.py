@@ -1,0 +1,74 @@
+"""Copies of the job queue."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import GenericError, LockError
+from ganeti.base.paths import Paths
+from ganeti.node_ops import job_queue
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.job_queue import SharedHold, queue_path
+from ganeti.protocol.node_rpc_values import compress
+from ganeti.system.filelock import FileLock
+
+QUEUE = "/var/lib/ganeti/queue"
+
+
+@pytest.mark.parametrize("name", ["serial", "version", "job-1", "archive/0/job-77"])
+def test_queue_files_are_found_below_the_root(name: str) -> None:
+    assert queue_path(Paths("/r"), f"{QUEUE}/{name}") == f"/r{QUEUE}/{name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{QUEUE}/lock",
+        f"{QUEUE}/drain",
+        f"{QUEUE}/job-",
+        f"{QUEUE}/job-1x",
+        f"{QUEUE}/archive/job-1",
+        f"{QUEUE}/archive/1/2/job-1",
+        f"{QUEUE}/job-1/../../config.data",
+        f"{QUEUE}",
+        "/var/lib/ganeti/queuejob-1",
+        "/etc/passwd",
+        "serial",
+        f"{QUEUE}/job-1\n",
+    ],
+)
+def test_nothing_else_is_a_queue_file(path: str) -> None:
+    with pytest.raises(GenericError):
+        queue_path(Paths("/r"), path)
+
+
+def test_a_job_is_written_archived_and_purged(context: NodeContext) -> None:
+    paths = context.paths
+    job_queue.jobqueue_update(context, f"{QUEUE}/job-12", compress("{}"))
+    job_queue.jobqueue_update(context, f"{QUEUE}/serial", compress("12\n"))
+    assert os.stat(paths.job_file(12)).st_mode & 0o777 == 0o640
+    pair = (f"{QUEUE}/job-12", f"{QUEUE}/archive/0/job-12")
+    assert job_queue.jobqueue_rename(context, [pair, pair]) == [None, None]
+    assert os.path.exists(paths.archived_job_file(12))
+    job_queue.jobqueue_purge(context)
+    assert os.listdir(paths.queue_dir) == ["lock"]
+
+
+def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
+    job_queue.jobqueue_purge(context)
+    job_queue.jobqueue_set_drain_flag(context, False)
+
+
+def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    hold = SharedHold()
+    with hold.held(path, 0):
+        with hold.held(path, 0):
+            pass
+        with pytest.raises(LockError):
+            FileLock(path).acquire()
+    with FileLock(path), pytest.raises(LockError, match="in use"), hold.held(path, 0.05):
+        pytest.fail("held twice")
+    with hold.held(path, 0):
+        assert os.path.exists(path)

@@ -1,0 +1,82 @@
+"""The node's side of a change of masters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.jobs.merging import digest
+from ganeti.node_ops import mastership, queue_copies
+from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.mastership import QueueListing, decode_facts, decode_listing
+from ganeti.protocol.node_rpc_values import decompress
+from ganeti.store import ssconf
+from ganeti.store.job_files import JobFiles
+
+
+def over_the_wire(value: object) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_facts_survive_the_wire(context: NodeContext) -> None:
+    ssconf.write_values(context.paths, {"master_node": "n1"})
+    mastership.master_claim(context, 0, 7, "n2")
+    facts = decode_facts(over_the_wire(mastership.master_facts(context)))
+    assert (facts.master_name, facts.claim_serial, facts.claim_name) == ("n1", 7, "n2")
+
+
+def test_a_claim_comes_before_the_change(context: NodeContext) -> None:
+    values = {"master_node": "n2", "node_list": "n1\nn2"}
+    with pytest.raises(OpPrereqError):
+        mastership.master_accept(context, 7, values)
+    mastership.master_claim(context, 0, 7, "n2")
+    mastership.master_accept(context, 7, values)
+    assert ssconf.node_list(context.paths) == ["n1", "n2"]
+
+
+def test_the_configuration_is_given_out_as_it_is(context: NodeContext) -> None:
+    assert mastership.config_read(context) is None
+    content = json.dumps({"serial_no": 1, "pad": "x" * 9000}).encode()
+    Path(context.paths.config_data).write_bytes(content)
+    assert decompress(over_the_wire(mastership.config_read(context))) == content
+
+
+def test_the_queue_is_listed_and_read(context: NodeContext) -> None:
+    queue = JobFiles(context.paths)
+    assert decode_listing(over_the_wire(queue_copies.jobqueue_list(context))) == QueueListing()
+    queue.prepare()
+    for job_id in (1, 2, 3):
+        queue.write_durable(JobId(job_id), b"job %d" % job_id)
+    queue.archive(JobId(1))
+    queue.set_drained(True)
+    listing = decode_listing(over_the_wire(queue_copies.jobqueue_list(context)))
+    assert listing == QueueListing(
+        jobs={2: digest(b"job 2"), 3: digest(b"job 3")}, archived=(1,), is_drained=True
+    )
+    found = over_the_wire(queue_copies.jobqueue_read(context, [1, 3, 99]))
+    assert {key: decompress(value) for key, value in found.items()} == {
+        "1": b"job 1",
+        "3": b"job 3",
+    }
+
+
+def test_an_answer_has_a_limit_and_at_least_one_file(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = JobFiles(context.paths)
+    queue.prepare()
+    for job_id in (1, 2, 3):
+        queue.write_durable(JobId(job_id), b"x" * 40)
+    monkeypatch.setattr(queue_copies, "ANSWER_BYTES_MAX", 90)
+    assert list(queue_copies.jobqueue_read(context, [1, 2, 3])) == ["1", "2"]
+    monkeypatch.setattr(queue_copies, "ANSWER_BYTES_MAX", 10)
+    assert list(queue_copies.jobqueue_read(context, [1, 2, 3])) == ["1"]
+
+
+def test_a_node_where_nothing_runs_is_idle(context: NodeContext) -> None:
+    assert mastership.master_drain(context, 0.0) == {"left": (), "was_drained": False}

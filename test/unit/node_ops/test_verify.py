@@ -1,0 +1,163 @@
+"""Checks of a node."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.shell_scripts import write_script
+
+from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.verify import node_verify, node_verify_light
+from ganeti.node_ops.verify_files import client_certificate
+from ganeti.system import certificates, clock
+
+DAY_S = 86400.0
+
+
+def verify(context: NodeContext, **checks: Any) -> dict[str, Any]:
+    wanted = {name.replace("_", "-"): value for name, value in checks.items()}
+    return node_verify(context, wanted, "cluster.example.com", {})
+
+
+def test_version_and_time(context: NodeContext) -> None:
+    found = verify(context, version=None, time=None)
+    assert found["version"] == [PROTOCOL_VERSION, RELEASE_VERSION]
+    assert abs(found["time"][0] - clock.now()) < 60
+    assert set(node_verify_light(context, {"version": 1}, "c", {})) == {"version"}
+
+
+def test_files(context: NodeContext) -> None:
+    Path(context.paths.hmac_key).write_text("key")
+    script = write_script(Path(context.paths.localize("/opt/run")), "")
+    Path(context.paths.localize("/opt/data")).write_text("")
+    found = verify(
+        context,
+        filelist=["/var/lib/ganeti/hmac.key", "/absent", "relative"],
+        user_scripts=["/opt/run", "/opt/data"],
+        oob_paths=["/opt/run", "/opt/data", "/opt/none"],
+    )
+    assert found["filelist"] == {"/var/lib/ganeti/hmac.key": hashlib.sha1(b"key").hexdigest()}
+    assert found["user-scripts"] == ["/opt/data"]
+    assert found["oob-paths"][0] is None
+    assert "not executable" in found["oob-paths"][1]
+    assert "does not exist" in found["oob-paths"][2]
+    assert os.access(script, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("days", "severity", "words"),
+    [
+        (365.0, None, ":"),
+        (20.0, "WARNING", "expires in about 20 days"),
+        (3.0, "ERROR", "expires in about 3 days"),
+        (-1.0, "ERROR", "has expired"),
+    ],
+)
+def test_the_client_certificate_is_judged_by_the_days_it_has_left(
+    context: NodeContext, days: float, severity: str | None, words: str
+) -> None:
+    path = Path(context.paths.client_pem)
+    path.write_bytes(certificates.make_self_signed("node1", now=clock.now(), days=400))
+    path.chmod(0o440)
+    found = client_certificate(context.paths, clock.now() + (400 - days) * DAY_S)
+    assert found[0] == severity
+    assert words in found[1]
+
+
+def test_a_missing_or_open_client_certificate(context: NodeContext) -> None:
+    found = verify(context, client_cert=None)["client-cert"]
+    assert found[0] == "ERROR"
+    assert "does not exist" in found[1]
+    path = Path(context.paths.client_pem)
+    path.write_text("nonsense")
+    assert verify(context, client_cert=None)["client-cert"][0] == "ERROR"
+    path.write_bytes(certificates.make_self_signed("node1", now=clock.now()))
+    path.chmod(0o644)
+    assert verify(context, client_cert=None)["client-cert"][0] == "WARNING"
+
+
+def test_storage_directories(context: NodeContext) -> None:
+    found = verify(
+        context,
+        file_storage_path="/srv/ganeti/file-storage",
+        shared_file_storage_path="/srv/ganeti/shared-file-storage",
+    )
+    assert "not an existing directory" in found["file-storage-path"]
+    os.makedirs(context.paths.file_storage_dir)
+    assert "file-storage-path" not in verify(context, file_storage_path="/srv/ganeti/file-storage")
+    Path(context.paths.file_storage_paths_file).write_text("/srv/x\n/etc/y\n# /bin\n/\n")
+    found = verify(context, allowed_file_storage_paths="node1.example.com")
+    assert found["allowed-file-storage-paths"] == ["/", "/etc/y"]
+    assert verify(context, allowed_file_storage_paths="node2.example.com") == {}
+
+
+def test_hypervisors(context: NodeContext) -> None:
+    found = verify(
+        context,
+        hypervisor=["fake", "xen-pvm", "odd"],
+        instancelist=["fake"],
+        hvinfo="fake",
+        hvparms=[
+            ["cluster", "fake", {"migration_mode": "live"}],
+            ["instance inst1", "fake", {"migration_mode": "odd"}],
+        ],
+    )
+    assert found["hypervisor"]["fake"] is None
+    assert "not supported" in found["hypervisor"]["xen-pvm"]
+    assert "unknown" in found["hypervisor"]["odd"]
+    assert found["instancelist"] == []
+    assert found["hvinfo"]["memory_total"] > 0
+    ((source, name, message),) = found["hvparms"]
+    assert (source, name) == ("instance inst1", "fake")
+    assert "migration_mode" in message
+
+
+def test_a_node_without_instances_is_not_asked_about_them(context: NodeContext) -> None:
+    found = verify(context, nonvmnodes=["node1.example.com"], hypervisor=["fake"], version=1)
+    assert set(found) == {"version"}
+    found = verify(context, nonvmnodes=["node2.example.com"], hypervisor=["fake"])
+    assert set(found) == {"hypervisor"}
+
+
+def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> None:
+    nodes = [
+        ["node1.example.com", "127.0.0.1", "127.0.0.1"],
+        ["node2.example.com", "127.0.0.211", "127.0.0.212"],
+    ]
+    candidates = ["node1.example.com"]
+    found = verify(context, node_net_test=[nodes, candidates])["node-net-test"]
+    assert "primary interface (127.0.0.211)" in found["node2.example.com"]
+    assert "secondary interface (127.0.0.212)" in found["node2.example.com"]
+    assert verify(context, node_net_test=[nodes, []])["node-net-test"] == {}
+    missing = verify(context, node_net_test=[nodes[1:], candidates])["node-net-test"]
+    assert "not in the list" in missing["node1.example.com"]
+    found = verify(context, master_ip=["node2", "127.0.0.211", candidates])
+    assert found["master-ip"] is False
+    assert verify(context, master_ip=["node2", "127.0.0.211", []])["master-ip"] is None
+
+
+@pytest.mark.parametrize(
+    ("check", "form"),
+    [("drbd-list", str), ("lvlist", str), ("drbd-helper", list), ("ssh-setup", list)],
+)
+def test_what_is_not_built_says_so_in_the_form_of_its_check(
+    context: NodeContext, check: str, form: type
+) -> None:
+    found = node_verify(context, {check: None}, "c", {})[check]
+    assert isinstance(found, form)
+    assert "not supported yet" in str(found)
+
+
+def test_unknown_checks_and_wrong_inputs_are_answered(context: NodeContext) -> None:
+    found = node_verify(context, {"colour": 1, "filelist": 7, "version": 1}, "c", {})
+    assert "unknown check" in str(found["colour"])
+    assert "Expected `array`" in str(found["filelist"])
+    assert found["version"][0] == PROTOCOL_VERSION
+
+
+def test_small_checks(context: NodeContext) -> None:
+    found = verify(context, nodesetup=None, nodelist=[[], {}, []], bridges=["br0"], oslist=None)
+    assert found == {"nodesetup": [], "nodelist": {}, "bridges": [], "oslist": []}
