@@ -1,0 +1,392 @@
+"""The first configuration of a cluster, from what was asked for.  Checks and builds; no I/O.
+
+Source: config.json, "example_minimal_config"; constants.json for every default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TypeEnforcementError
+from ganeti.base.versions import CONFIG_VERSION
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.hypervisors import SUPPORTED_HYPERVISORS, Hypervisor
+from ganeti.objects.nodegroup import INITIAL_GROUP_NAME
+from ganeti.objects.parameters import (
+    BEPARAMS,
+    DISKPARAMS,
+    HVPARAMS,
+    IPOLICY_DEFAULTS,
+    IPOLICY_RATIOS,
+    ISPEC_PARAMS,
+    ISPEC_TABLE,
+    NDPARAMS,
+    NICPARAMS,
+    ParamTable,
+    defaults_of,
+    enforce_types,
+)
+
+SUPPORTED_DISK_TEMPLATES: Final = (
+    DiskTemplate.FILE,
+    DiskTemplate.SHAREDFILE,
+    DiskTemplate.DISKLESS,
+)
+DEFAULT_MAC_PREFIX: Final = "aa:00:00"
+DEFAULT_NETMASK: Final = {4: 32, 6: 128}
+MAX_RUNNING_JOBS: Final = 20
+MAX_TRACKED_JOBS: Final = 25
+CANDIDATE_POOL_SIZE: Final = 10
+HIGHEST_USED_PORT: Final = 10999  # below constants.json, FIRST_DRBD_PORT
+COMPRESSION_TOOLS: Final = ("gzip", "gzip-fast", "gzip-slow")
+DATA_COLLECTORS: Final = (
+    "cpu-avg-load",
+    "diskstats",
+    "drbd",
+    "inst-status-xen",
+    "lv",
+    "xen-cpu-avg-load",
+)
+DATA_COLLECTOR_INTERVAL_US: Final = 5_000_000
+_MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}")
+_IP_FAMILY: Final = {4: 2, 6: 10}
+
+Parameters = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRequest:
+    """What ``gnt-cluster init`` was asked to make; paths stand without a root."""
+
+    cluster_name: str
+    enabled_hypervisors: Sequence[str] = ()
+    enabled_disk_templates: Sequence[str] = ()
+    hvparams: Mapping[str, Parameters] = field(default_factory=dict)
+    beparams: Parameters = field(default_factory=dict)
+    nicparams: Parameters = field(default_factory=dict)
+    ndparams: Parameters = field(default_factory=dict)
+    diskparams: Mapping[str, Parameters] = field(default_factory=dict)
+    ipolicy: Parameters = field(default_factory=dict)
+    mac_prefix: str = DEFAULT_MAC_PREFIX
+    master_netdev: str = "lo"
+    master_netmask: int | None = None
+    secondary_ip: str | None = None
+    primary_ip_version: int = 4
+    candidate_pool_size: int = CANDIDATE_POOL_SIZE
+    file_storage_dir: str = "/srv/ganeti/file-storage"
+    shared_file_storage_dir: str = "/srv/ganeti/shared-file-storage"
+    gluster_storage_dir: str = "/var/run/ganeti/gluster"
+    default_iallocator: str = "hail"
+    default_iallocator_params: Parameters = field(default_factory=dict)
+    compression_tools: Sequence[str] = COMPRESSION_TOOLS
+    maintain_node_health: bool = False
+    prealloc_wipe_disks: bool = False
+    use_external_mip_script: bool = False
+    enabled_user_shutdown: bool = False
+    modify_etc_hosts: bool = True
+    modify_ssh_setup: bool = True
+    ssh_key_type: str = "rsa"
+    ssh_key_bits: int = 2048
+    install_image: str = ""
+    zeroing_image: str = ""
+    uid_pool: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstNode:
+    """The machine that becomes master, and what was found out or made for it."""
+
+    name: str
+    uuid: str
+    primary_ip: str
+    secondary_ip: str
+    certificate_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """What makes this cluster this one: time, identifiers, address, host key."""
+
+    now: float
+    cluster_uuid: str
+    group_uuid: str
+    master_ip: str
+    host_key: str
+
+
+def check_request(request: ClusterRequest) -> None:
+    """Refuse what cannot be made.
+
+    Raises:
+        OpPrereqError: names the wrong value and what would be right.
+    """
+    _check_names(
+        "hypervisor", request.enabled_hypervisors, tuple(Hypervisor), SUPPORTED_HYPERVISORS
+    )
+    _check_names(
+        "disk template",
+        request.enabled_disk_templates,
+        tuple(DiskTemplate),
+        SUPPORTED_DISK_TEMPLATES,
+    )
+    if not _MAC_PREFIX.fullmatch(request.mac_prefix.lower()):
+        raise OpPrereqError(
+            f"{request.mac_prefix!r} is not the first half of a MAC address, such as aa:00:00"
+        )
+    if request.primary_ip_version not in _IP_FAMILY:
+        raise OpPrereqError(f"IP version {request.primary_ip_version} is neither 4 nor 6")
+    for name in ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir"):
+        path = getattr(request, name)
+        if path and not path.startswith("/"):
+            raise OpPrereqError(f"{name.replace('_', ' ')} {path!r} is not an absolute path")
+    if request.candidate_pool_size < 1:
+        raise OpPrereqError("the candidate pool needs room for one node at least")
+    for hypervisor in request.hvparams:
+        if hypervisor not in request.enabled_hypervisors:
+            raise OpPrereqError(
+                f"parameters given for hypervisor {hypervisor!r}, which is not enabled"
+            )
+
+
+def _check_names(
+    what: str, names: Sequence[str], known: Sequence[str], supported: Sequence[str]
+) -> None:
+    if not names:
+        raise OpPrereqError(f"at least one {what} must be enabled")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise OpPrereqError(f"{what} {duplicates[0]!r} is given twice")
+    for name in names:
+        if name not in known:
+            raise OpPrereqError(
+                f"unknown {what} {name!r}; known are: {', '.join(sorted(known))}",
+                ErrorCode.INVAL,
+            )
+        if name not in supported:
+            raise NotSupportedError(
+                f"{what} {name!r} is not supported yet; supported are: {', '.join(supported)}"
+            )
+
+
+def build_config(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str, object]:
+    """Return the content of the first ``config.data``, serial number 1.
+
+    Raises:
+        OpPrereqError: a parameter is unknown or of the wrong type.
+    """
+    return {
+        "version": CONFIG_VERSION,
+        "cluster": _cluster(request, node, birth),
+        "nodes": {node.uuid: _node(node, birth)},
+        "nodegroups": {birth.group_uuid: _group(birth)},
+        "instances": {},
+        "networks": {},
+        "disks": {},
+        "filters": {},
+        "ctime": birth.now,
+        "mtime": birth.now,
+        "serial_no": 1,
+    }
+
+
+def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str, object]:
+    version = request.primary_ip_version
+    netmask = request.master_netmask
+    return {
+        "rsahostkeypub": birth.host_key,
+        "highest_used_port": HIGHEST_USED_PORT,
+        "tcpudp_port_pool": [],
+        "mac_prefix": request.mac_prefix.lower(),
+        "reserved_lvs": [],
+        "master_node": node.uuid,
+        "master_ip": birth.master_ip,
+        "master_netdev": request.master_netdev,
+        "master_netmask": DEFAULT_NETMASK[version] if netmask is None else netmask,
+        "use_external_mip_script": request.use_external_mip_script,
+        "cluster_name": request.cluster_name,
+        "file_storage_dir": request.file_storage_dir,
+        "shared_file_storage_dir": request.shared_file_storage_dir,
+        "gluster_storage_dir": request.gluster_storage_dir,
+        "enabled_hypervisors": list(request.enabled_hypervisors),
+        "os_hvp": {},
+        "osparams": {},
+        "osparams_private_cluster": {},
+        **_parameter_groups(request),
+        "candidate_pool_size": request.candidate_pool_size,
+        "modify_etc_hosts": request.modify_etc_hosts,
+        "modify_ssh_setup": request.modify_ssh_setup,
+        "maintain_node_health": request.maintain_node_health,
+        "uid_pool": [list(bounds) for bounds in request.uid_pool],
+        "default_iallocator": request.default_iallocator,
+        "default_iallocator_params": dict(request.default_iallocator_params),
+        "hidden_os": [],
+        "blacklisted_os": [],
+        "primary_ip_family": _IP_FAMILY[version],
+        "prealloc_wipe_disks": request.prealloc_wipe_disks,
+        "ipolicy": build_ipolicy(request.ipolicy, request.enabled_disk_templates),
+        "enabled_disk_templates": list(request.enabled_disk_templates),
+        "candidate_certs": {node.uuid: node.certificate_digest},
+        "max_running_jobs": MAX_RUNNING_JOBS,
+        "max_tracked_jobs": MAX_TRACKED_JOBS,
+        "install_image": request.install_image,
+        "instance_communication_network": "",
+        "zeroing_image": request.zeroing_image,
+        "compression_tools": list(request.compression_tools),
+        "enabled_user_shutdown": request.enabled_user_shutdown,
+        "data_collectors": {
+            name: {"active": True, "interval": DATA_COLLECTOR_INTERVAL_US}
+            for name in DATA_COLLECTORS
+        },
+        "ssh_key_type": request.ssh_key_type,
+        "ssh_key_bits": request.ssh_key_bits,
+        "ctime": birth.now,
+        "mtime": birth.now,
+        "uuid": birth.cluster_uuid,
+        "serial_no": 1,
+        "tags": [],
+    }
+
+
+def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
+    return {
+        "hvparams": {
+            name: _filled(request.hvparams.get(name, {}), HVPARAMS[name], f"{name} parameter")
+            for name in request.enabled_hypervisors
+        },
+        "beparams": {
+            "default": _filled(_with_memory(request.beparams), BEPARAMS, "backend parameter")
+        },
+        "nicparams": {
+            "default": _filled(request.nicparams, NICPARAMS, "network interface parameter")
+        },
+        "ndparams": _filled(request.ndparams, NDPARAMS, "node parameter"),
+        "diskparams": {
+            name: _filled(request.diskparams.get(name, {}), table, f"{name} disk parameter")
+            for name, table in DISKPARAMS.items()
+        },
+    }
+
+
+def _with_memory(beparams: Parameters) -> Parameters:
+    """Spell the old ``memory`` as the two parameters that replaced it."""
+    if "memory" not in beparams:
+        return beparams
+    memory = beparams["memory"]
+    rest = {name: value for name, value in beparams.items() if name != "memory"}
+    if "minmem" in rest or "maxmem" in rest:
+        raise OpPrereqError("give either memory, or minmem and maxmem")
+    return {**rest, "minmem": memory, "maxmem": memory}
+
+
+def _filled(own: Parameters, table: ParamTable, what: str) -> dict[str, object]:
+    try:
+        enforced = enforce_types(own, table, what=what)
+    except TypeEnforcementError as err:
+        raise OpPrereqError(err.message) from err
+    defaults = defaults_of(table)
+    return defaults | {name: value for name, value in enforced.items() if value != "default"}
+
+
+def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dict[str, object]:
+    """Return the full instance policy of the cluster.
+
+    Raises:
+        OpPrereqError: a value is missing or wrong, or the bounds contradict each other.
+    """
+    policy = dict(IPOLICY_DEFAULTS)
+    policy["disk-templates"] = list(enabled_disk_templates)
+    policy.update({name: value for name, value in own.items() if name != "std"})
+    defaults_std = IPOLICY_DEFAULTS["std"]
+    own_std = own.get("std", {})
+    assert isinstance(defaults_std, Mapping)
+    assert isinstance(own_std, Mapping)
+    policy["std"] = {**defaults_std, **_specs(own_std, "std", complete=False)}
+    policy["minmax"] = _bounds(policy["minmax"])
+    for ratio in IPOLICY_RATIOS:
+        if not isinstance(policy[ratio], int | float):
+            raise OpPrereqError(f"the {ratio} of the instance policy is not a number")
+    _check_std(policy["std"], policy["minmax"])
+    return policy
+
+
+def _bounds(value: object) -> list[dict[str, dict[str, int]]]:
+    assert isinstance(value, Sequence)
+    bounds = []
+    for pair in value:
+        if set(pair) != {"min", "max"}:
+            raise OpPrereqError("instance bounds are given as min:.../max:...")
+        smallest = _specs(pair["min"], "min", complete=True)
+        largest = _specs(pair["max"], "max", complete=True)
+        for name in ISPEC_PARAMS:
+            if smallest[name] > largest[name]:
+                raise OpPrereqError(
+                    f"the smallest {name} {smallest[name]} is above the largest {largest[name]}"
+                )
+        bounds.append({"min": smallest, "max": largest})
+    return bounds
+
+
+def _specs(values: Mapping[str, object], what: str, *, complete: bool) -> dict[str, int]:
+    unknown = sorted(set(values) - set(ISPEC_PARAMS))
+    if unknown:
+        raise OpPrereqError(
+            f"unknown instance specification {unknown[0]!r}; known are: {', '.join(ISPEC_PARAMS)}"
+        )
+    missing = [name for name in ISPEC_PARAMS if name not in values]
+    if complete and missing:
+        raise OpPrereqError(f"the {what} specification lacks {', '.join(missing)}")
+    try:
+        enforced = enforce_types(values, ISPEC_TABLE, what=f"{what} specification")
+    except TypeEnforcementError as err:
+        raise OpPrereqError(err.message) from err
+    return {name: value for name, value in enforced.items() if isinstance(value, int)}
+
+
+def _check_std(std: object, bounds: object) -> None:
+    assert isinstance(std, Mapping)
+    assert isinstance(bounds, list)
+    for pair in bounds:
+        if all(pair["min"][name] <= std[name] <= pair["max"][name] for name in ISPEC_PARAMS):
+            return
+    raise OpPrereqError("the usual instance (std) does not lie within the bounds of the policy")
+
+
+def _node(node: FirstNode, birth: Birth) -> dict[str, object]:
+    return {
+        "name": node.name,
+        "primary_ip": node.primary_ip,
+        "secondary_ip": node.secondary_ip,
+        "master_candidate": True,
+        "offline": False,
+        "drained": False,
+        "group": birth.group_uuid,
+        "master_capable": True,
+        "vm_capable": True,
+        "ndparams": {},
+        "powered": True,
+        "ctime": birth.now,
+        "mtime": birth.now,
+        "uuid": node.uuid,
+        "serial_no": 1,
+        "tags": [],
+    }
+
+
+def _group(birth: Birth) -> dict[str, object]:
+    return {
+        "name": INITIAL_GROUP_NAME,
+        "members": [],
+        "ndparams": {},
+        "alloc_policy": "preferred",
+        "ipolicy": {},
+        "diskparams": {},
+        "networks": {},
+        "ctime": birth.now,
+        "mtime": birth.now,
+        "uuid": birth.group_uuid,
+        "serial_no": 1,
+        "tags": [],
+    }

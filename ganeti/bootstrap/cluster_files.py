@@ -1,0 +1,107 @@
+"""The directories and files that make a machine a node of a cluster.
+
+Source: config.json, "paths_ensured_by_installation".  Owners are left to the installation: this
+build runs all daemons as root, or as the user of a virtual cluster.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import Final
+
+from ganeti.base.paths import Paths
+from ganeti.system import files
+
+# well-known path -> mode
+DIRECTORIES: Final = {
+    "data_dir": 0o755,
+    "queue_dir": 0o750,
+    "queue_archive_dir": 0o750,
+    "rapi_dir": 0o750,
+    "run_dir": 0o775,
+    "socket_dir": 0o770,
+    "bdev_cache_dir": 0o755,
+    "uid_pool_dir": 0o750,
+    "disk_links_dir": 0o755,
+    "crypto_keys_dir": 0o700,
+    "import_export_dir": 0o755,
+    "instance_reason_dir": 0o755,
+    "livelock_dir": 0o750,
+    "luxid_message_dir": 0o750,
+    "log_dir": 0o770,
+    "log_os_dir": 0o750,
+    "log_kvm_dir": 0o750,
+    "lock_dir": 0o755,
+    "conf_dir": 0o755,
+}
+
+SECRET_MODE: Final = 0o440
+CONFIG_MODE: Final = 0o640
+READABLE_MODE: Final = 0o644
+
+# What a cluster leaves on a node, as well-known paths; ssconf and the queue are handled apart.
+_FILES: Final = (
+    "config_data",
+    "locks_data",
+    "tempres_data",
+    "server_pem",
+    "client_pem",
+    "rapi_pem",
+    "spice_pem",
+    "spice_ca_pem",
+    "hmac_key",
+    "cluster_domain_secret",
+    "known_hosts",
+    "ssh_pub_keys",
+    "watcher_pause",
+    "queue_serial",
+    "queue_version",
+    "queue_lock",
+    "queue_drain",
+)
+_PATTERNS: Final = (
+    "{data_dir}/ssconf_*",
+    "{data_dir}/master_claim",
+    "{queue_dir}/job-*",
+    "{livelock_dir}/*",
+    "{luxid_message_dir}/*",
+)
+
+
+def ensure_directories(paths: Paths) -> None:
+    """Make the directories that are missing; those that exist keep their modes.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    for name, mode in DIRECTORIES.items():
+        files.ensure_directory(getattr(paths, name), mode)
+
+
+def cluster_files(paths: Paths) -> list[str]:
+    """Return the files of a cluster that exist on this node."""
+    found = [getattr(paths, name) for name in _FILES]
+    values = {
+        name: glob.escape(getattr(paths, name))
+        for name in ("data_dir", "queue_dir", "livelock_dir", "luxid_message_dir")
+    }
+    for pattern in _PATTERNS:
+        found += sorted(glob.glob(pattern.format(**values)))
+    return [path for path in found if os.path.lexists(path)]
+
+
+def remove_cluster_files(paths: Paths) -> list[str]:
+    """Remove what a cluster left on this node, the archive of jobs included; returns the files.
+
+    Disks of instances, exports, logs and what administrators wrote below /etc stay.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    removed = cluster_files(paths)
+    for path in removed:
+        files.remove_if_exists(path)
+    shutil.rmtree(paths.queue_archive_dir, ignore_errors=True)
+    return removed

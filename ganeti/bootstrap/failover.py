@@ -1,0 +1,410 @@
+"""Making this node the master, with the old master alive or dead.
+
+A straight recipe, decided in `ganeti.jobs.mastership`.  Nothing is changed until the answers allow
+it; then the old master, if it answers, becomes idle and stops; the other nodes take note of who
+comes next; this node takes the newest configuration and queue, and writes them; the others follow;
+the daemons start here, and vote once more themselves.  A take-over that is cut off at any point is
+resumed by doing it again, on the same node or another one.
+
+Source: ARCHITECTURE, invariant 9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import (
+    ConfigurationError,
+    ErrorCode,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+)
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.init import NODED
+from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
+from ganeti.clients import mastership as clients
+from ganeti.clients.luxi import LuxiClient
+from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
+from ganeti.config.master_change import with_master
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.jobs.mastership import (
+    JOB_ID_LEAP,
+    OVERRIDE,
+    Answer,
+    Poll,
+    Takeover,
+    highest_job_id,
+    plan_takeover,
+    votes_needed,
+)
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.daemons import node_start_master_daemons
+from ganeti.objects.cluster import Cluster, master_network_parameters
+from ganeti.objects.overlay import decode_record
+from ganeti.objects.split import split_config
+from ganeti.protocol.mastership import decode_drain_result
+from ganeti.protocol.node_rpc_values import decompress
+from ganeti.store import config_file, mastership
+from ganeti.store.job_files import JobFiles
+from ganeti.store.mastership import Claim
+from ganeti.system import clock, daemon_control
+
+logger = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S: Final = 120.0  # how long the old master has to finish its jobs
+QUEUE_LOCK_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 30.0
+_MARKED_OFFLINE: Final = "marked offline, not asked"
+_LOOKS_MAX: Final = 3  # each look at newer lists of nodes may lead to still newer ones
+
+Feedback = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverOptions:
+    """How to fail over.
+
+    Attributes:
+        no_voting: whatever the other nodes say, or do not say; this node's configuration is used.
+        asks_offline: nodes marked offline are asked as well.
+    """
+
+    no_voting: bool = False
+    asks_offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known before each step."""
+
+    poll: Poll
+    plan: Takeover
+    config: bytes
+    targets: Mapping[str, Target]
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, as the newest configuration has it."""
+        return decode_record(split_config(self.config).cluster, Cluster)
+
+
+class Failover:
+    """One attempt to make this node the master."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        own_name: str,
+        rpc: NodeRpcClient,
+        options: FailoverOptions,
+        feedback: Feedback,
+    ) -> None:
+        self._paths = paths
+        self._own_name = own_name
+        self._rpc = rpc
+        self._options = options
+        self._feedback = feedback
+        self._gone: dict[str, str] = {}  # nodes that were not reached, and why
+
+    def run(self) -> None:
+        """Do it.
+
+        Raises:
+            OpPrereqError: this node must not become master as things stand; nothing was changed.
+            GenericError: a step failed; the text says what to do.
+        """
+        daemon_control.start_daemon(self._paths, NODED, hostname=self._own_name)
+        outlook = self._look()
+        for warning in outlook.plan.warnings:
+            self._feedback(f"Warning: {warning}")
+        was_idle = not outlook.plan.hand_over
+        for name in outlook.plan.hand_over:
+            self._stop_old_master(outlook, name)
+        if not was_idle:
+            outlook = self._look()
+        self._claim(outlook)
+        outlook = self._look_again(outlook)
+        config = self._write_files(outlook, prefers_own=was_idle)
+        self._announce(outlook, config)
+        self._start()
+
+    # Looking.
+
+    def _look(self) -> Outlook:
+        """Ask the nodes, those of the newest configuration, and plan.
+
+        Raises:
+            OpPrereqError: this node must not become master.
+        """
+        targets = clients.other_nodes(self._paths, self._own_name)
+        for _ in range(_LOOKS_MAX):
+            poll = self._ask(targets)
+            plan = plan_takeover(poll, no_voting=self._options.no_voting)
+            config = self._read_config(plan.config_from, targets)
+            newest = clients.nodes_of(config, self._own_name)
+            if set(newest) == set(targets):
+                break
+            targets = newest
+        return Outlook(poll, plan, config, {target.name: target for target in targets})
+
+    def _ask(self, targets: list[Target]) -> Poll:
+        facts = mastership.own_facts(self._paths)
+        answers = {self._own_name: Answer(facts.master_name, facts)}
+        if not self._options.asks_offline:
+            self._gone.update((t.name, _MARKED_OFFLINE) for t in targets if t.offline)
+        asked = [target for target in targets if target.name not in self._gone]
+        if asked:
+            found, errors = clients.ask_all(self._rpc, asked)
+            answers.update(found)
+            self._gone.update(errors)
+        silent = {name: why for name, why in self._gone.items() if name not in answers}
+        names = [self._own_name, *(target.name for target in targets)]
+        return Poll(self._own_name, names, answers, silent)
+
+    def _read_config(self, name: str, targets: list[Target]) -> bytes:
+        if name == self._own_name:
+            return config_file.read_config(self._paths)
+        target = next(target for target in targets if target.name == name)
+        what = f"cannot take the configuration, of which node {name} has the newest copy"
+        payload = self._rpc.single("config_read", target).check(what)
+        if payload is None:
+            raise OpExecError(f"{what}: it is gone; try again")
+        return decompress(payload)
+
+    def _look_again(self, before: Outlook) -> Outlook:
+        """Look whether anything changed since the claim.
+
+        Raises:
+            OpExecError: somebody started the master's daemons meanwhile.
+        """
+        outlook = self._look()
+        started = [
+            name
+            for name, facts in outlook.poll.known().items()
+            if facts.daemons and name != self._own_name
+        ]
+        if started:
+            self._withdraw_claim(before, outlook.targets)
+            raise OpExecError(
+                f"the master's daemons were started on {', '.join(started)} meanwhile; try again"
+            )
+        return Outlook(outlook.poll, before.plan, outlook.config, outlook.targets)
+
+    # The old master.
+
+    def _stop_old_master(self, outlook: Outlook, name: str) -> None:
+        """Let a master finish its jobs, then stop it.
+
+        Raises:
+            OpPrereqError: jobs still run there.
+            OpExecError: it cannot be stopped.
+        """
+        target = _reachable(outlook.targets[name])
+        was_drained = self._drain_and_stop(target)
+        if self._still_runs_jobs(target):  # one slipped in just before the stop
+            self._drain_and_stop(target)
+        if not was_drained:  # so that whoever comes next takes jobs again
+            self._warn(self._rpc.single("jobqueue_set_drain_flag", target, False))
+            JobFiles(self._paths).set_drained(False)
+        cluster = outlook.cluster
+        self._warn(
+            self._rpc.single(
+                "node_deactivate_master_ip",
+                target,
+                master_network_parameters(cluster).to_wire(),
+                cluster.use_external_mip_script,
+            )
+        )
+
+    def _drain_and_stop(self, target: Target) -> bool:
+        """Return whether the queue took no jobs before this already."""
+        self._feedback(f"Waiting for {target.name} to finish its jobs")
+        was_drained = self._drain(target)
+        self._feedback(f"Stopping the master's daemons on {target.name}")
+        self._rpc.single("node_stop_master", target).check(
+            "cannot stop the master's daemons; its queue is drained ('gnt-cluster queue undrain'"
+            f" on {target.name} lets it go on)"
+        )
+        return was_drained
+
+    def _still_runs_jobs(self, target: Target) -> bool:
+        answer = clients.ask_all(self._rpc, [target])[0].get(target.name)
+        return answer is not None and answer.facts is not None and bool(answer.facts.running_jobs)
+
+    def _drain(self, target: Target) -> bool:
+        """Return whether the queue took no jobs already, once the master is idle."""
+        result = self._rpc.single("master_drain", target, DRAIN_TIMEOUT_S)
+        drained = decode_drain_result(
+            result.check(f"the master on {target.name} cannot be asked to become idle")
+        )
+        if not drained.left:
+            return drained.was_drained
+        jobs = " ".join(map(str, drained.left))
+        text = f"these jobs still run on {target.name}: {jobs}"
+        if self._options.no_voting:
+            self._feedback(f"Warning: {text}; they are cut off, and will be marked as failed")
+            return drained.was_drained
+        raise OpPrereqError(
+            f"{text}; wait for them, or cancel them there ('gnt-job cancel {jobs}', with --kill if"
+            " they are running), and try again",
+            ErrorCode.STATE,
+        )
+
+    def _warn(self, result: RpcResult) -> None:
+        if result.error is not None:
+            self._feedback(f"Warning: {result.failure_text}; going on")
+
+    # Announcing.
+
+    def _claim(self, outlook: Outlook) -> None:
+        """Let the nodes take note that this one comes next.
+
+        Raises:
+            OpPrereqError: another node announced itself first.
+        """
+        serial_no = outlook.plan.serial_no
+        known = outlook.poll.known()
+        mastership.take_claim(
+            self._paths,
+            known_serial=known[self._own_name].claim_serial,
+            claim=Claim(serial_no, self._own_name),
+        )
+        args = {
+            _reachable(outlook.targets[name]): [facts.claim_serial, serial_no, self._own_name]
+            for name, facts in known.items()
+            if name in outlook.targets
+        }
+        results = self._rpc.call("master_claim", args) if args else {}
+        refused = [result for result in results.values() if result.error is not None]
+        promised = len(outlook.poll.answers) - len(refused)
+        if promised >= votes_needed(len(outlook.poll.nodes)) or self._options.no_voting:
+            return
+        self._withdraw_claim(outlook, outlook.targets)
+        reasons = "; ".join(result.failure_text for result in refused)
+        raise OpPrereqError(
+            f"too few nodes agree that this one becomes master: {reasons}. Try again, on one node"
+            " at a time",
+            ErrorCode.STATE,
+        )
+
+    def _withdraw_claim(self, outlook: Outlook, targets: Mapping[str, Target]) -> None:
+        """Take the claim back where it was taken note of; who forgets it is of no importance."""
+        serial_no = outlook.plan.serial_no
+        known = outlook.poll.known()
+        before = Claim(known[self._own_name].claim_serial, known[self._own_name].claim_name)
+        mastership.take_claim(self._paths, known_serial=serial_no, claim=before)
+        args = {
+            _reachable(targets[name]): [serial_no, facts.claim_serial, facts.claim_name]
+            for name, facts in known.items()
+            if name in targets
+        }
+        if args:
+            self._rpc.call("master_claim", args)
+
+    def _announce(self, outlook: Outlook, config: bytes) -> None:
+        """Let all nodes follow this one.
+
+        Raises:
+            OpExecError: too few do.
+        """
+        values = ssconf_values(ConfigState(config).durable)
+        self._feedback("Telling all nodes")
+        others = [
+            _reachable(target)
+            for target in outlook.targets.values()
+            if target.name in outlook.poll.answers  # the rest hears of it later, from WConfD
+        ]
+        old = [t for t in others if outlook.poll.answers[t.name].facts is None]
+        args = {t: [outlook.plan.serial_no, values] for t in others if t not in old}
+        results = self._rpc.call("master_accept", args) if args else {}
+        if old:
+            results.update(self._rpc.call("write_ssconf_files", {t: [values] for t in old}))
+        for result in results.values():
+            self._warn(result)
+        following = 1 + sum(result.error is None for result in results.values())
+        if following < votes_needed(len(outlook.poll.nodes)) and not self._options.no_voting:
+            raise OpExecError(
+                f"only {following} of {len(outlook.poll.nodes)} nodes follow this one; run the"
+                f" command again when more of them answer, or use {OVERRIDE}"
+            )
+        mastership.accept_master(self._paths, serial_no=outlook.plan.serial_no, values=values)
+
+    # Taking over.
+
+    def _write_files(self, outlook: Outlook, *, prefers_own: bool) -> bytes:
+        """Write configuration and queue of the new master; returns the configuration.
+
+        Raises:
+            GenericError: they cannot be had or written; nobody follows this node yet.
+        """
+        plan = outlook.plan
+        self._feedback(
+            f"Taking the configuration of {plan.config_from} and the job queue of"
+            f" {', '.join(plan.queue_from)}"
+        )
+        config = with_master(
+            outlook.config,
+            master_name=self._own_name,
+            serial_no=plan.serial_no,
+            now=clock.now(),
+        )
+        first = [name for name in plan.queue_from if name in plan.hand_over]
+        names = [*first, *(name for name in plan.queue_from if name not in first)]
+        sources = [_reachable(outlook.targets[name]) for name in names if name in outlook.targets]
+        lock = JobFiles(self._paths).lock()
+        JobFiles(self._paths).prepare()
+        lock.acquire(timeout_s=QUEUE_LOCK_TIMEOUT_S)
+        try:
+            with lock:
+                merged = merge_queue(self._paths, self._rpc, sources, own_first=prefers_own)
+                raise_serial(self._paths, self._last_job_id(outlook))
+                config_file.write_config(self._paths, config)
+        except OSError as err:
+            raise GenericError(
+                f"cannot write {err.filename}: {err.strerror}; put that right and run the command"
+                " again"
+            ) from err
+        self._feedback(f"Taken from other nodes: {describe(merged)}")
+        return config
+
+    def _last_job_id(self, outlook: Outlook) -> int:
+        """Return the last job id that may have been given out."""
+        unknown = not outlook.plan.is_complete and self._options.no_voting
+        return highest_job_id(outlook.poll) + (JOB_ID_LEAP if unknown else 0)
+
+    def _start(self) -> None:
+        """Start the master's daemons here, and see whether they answer.
+
+        Raises:
+            OpExecError: they do not.
+        """
+        self._feedback(f"Starting the master's daemons on {self._own_name}")
+        try:
+            node_start_master_daemons(
+                NodeContext(self._paths, self._own_name), self._options.no_voting
+            )
+            with LuxiClient(self._paths, connect_timeout_s=ANSWER_TIMEOUT_S) as client:
+                client.query_cluster_info()
+        except GenericError as err:
+            raise OpExecError(
+                f"this node is the master now, but its daemons do not run: {err.message}. Put that"
+                " right and run the command again"
+            ) from err
+
+
+def _reachable(target: Target) -> Target:
+    """Return a target that is asked even if it is marked offline."""
+    return Target(target.name, target.address, target.port)
+
+
+def fail_over(paths: Paths, own_name: str, options: FailoverOptions, feedback: Feedback) -> None:
+    """Make this node the master; errors as of `Failover.run`."""
+    if mastership.own_facts(paths).master_name == "":
+        raise ConfigurationError("this node is not part of a cluster")
+    with NodeRpcClient(paths) as rpc:
+        Failover(paths, own_name, rpc, options, feedback).run()

@@ -1,0 +1,237 @@
+"""Making a cluster out of one machine.
+
+A straight recipe: look at everything first, then write the files, then start the daemons.  Each
+step pushes its undo, so a failure leaves the machine as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from ganeti.base import json
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import cluster_files, ssh_setup
+from ganeti.bootstrap.cluster_config import (
+    Birth,
+    ClusterRequest,
+    FirstNode,
+    build_config,
+    check_request,
+)
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.store import config_file, ssconf
+from ganeti.store.job_files import JobFiles
+from ganeti.system import certificates, clock, daemon_control, environment, files
+
+logger = logging.getLogger(__name__)
+
+MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")  # in the order they start
+NODED: Final = "ganeti-noded"
+NODED_PORT: Final = 1811  # constants.json, DEFAULT_NODED_PORT
+SECRET_BYTES: Final = 20  # of the HMAC key and the domain secret, as 40 hexadecimal digits
+CLIENT_SERIAL_BITS: Final = 63
+PING_TIMEOUT_S: Final = 2.0
+
+Feedback = Callable[[str], None]
+
+
+def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> None:
+    """Make a cluster with this machine as its master and only node; its daemons run then.
+
+    Raises:
+        OpPrereqError, ResolverError: it cannot be made; nothing was changed.
+        GenericError: a step failed; what the others had done was undone.
+    """
+    check_request(request)
+    node, cluster_name, master_ip = _look_around(paths, request)
+    request = replace(request, cluster_name=cluster_name)
+    with ExitStack() as undo:
+        feedback("Making directories, keys and certificates")
+        _make_directories(paths, request, undo)
+        undo.callback(cluster_files.remove_cluster_files, paths)
+        node = replace(node, certificate_digest=_make_keys(paths, node.name))
+        host_key = ssh_setup.host_key(paths, request.ssh_key_type)
+        birth = Birth(
+            now=clock.now(),
+            cluster_uuid=clock.new_uuid(),
+            group_uuid=clock.new_uuid(),
+            master_ip=master_ip,
+            host_key=host_key.key,
+        )
+        known_hosts = ssh_setup.known_hosts(request.cluster_name, host_key)
+        files.write_durable(paths.known_hosts, known_hosts, cluster_files.READABLE_MODE)
+        _write_configuration(paths, request, node, birth)
+        if request.modify_ssh_setup:
+            ssh_setup.set_up_user_key(request.ssh_key_type, request.ssh_key_bits)
+        if request.modify_etc_hosts:
+            _add_to_etc_hosts(paths, node.name, node.primary_ip)
+        for name in (NODED, *MASTER_DAEMONS):
+            feedback(f"Starting {name}")
+            undo.callback(_stop, paths, name)
+            daemon_control.start_daemon(paths, name)
+        undo.pop_all()
+
+
+def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str, str]:
+    """Check the machine and its names; returns the first node and the cluster's name, address."""
+    if config_file.has_config(paths) or ssconf.read_key_or_none(paths, "master_node") is not None:
+        name = ssconf.read_key_or_none(paths, "cluster_name") or "?"
+        raise OpPrereqError(
+            f"this node already belongs to a cluster ({name}); 'gnt-cluster destroy' removes it",
+            ErrorCode.STATE,
+        )
+    hostname = environment.own_hostname()
+    node_name, primary_ip = environment.resolve(hostname, paths)
+    _check_own_address(paths, f"the name of this node, {hostname},", primary_ip)
+    secondary_ip = request.secondary_ip or primary_ip
+    if secondary_ip != primary_ip:
+        _check_own_address(paths, "the secondary address", secondary_ip)
+    try:
+        cluster_name, master_ip = environment.resolve(request.cluster_name, paths)
+    except ResolverError as err:
+        raise OpPrereqError(
+            f"the cluster's name must resolve: {err.message}", ErrorCode.RESOLVER
+        ) from err
+    if cluster_name == node_name:
+        raise OpPrereqError("the cluster needs a name of its own, not that of its first node")
+    if _answers(master_ip):
+        raise OpPrereqError(
+            f"the cluster's address {master_ip} is in use: a node daemon answers there",
+            ErrorCode.NOTUNIQUE,
+        )
+    _check_device(paths, request.master_netdev)
+    node = FirstNode(
+        name=node_name,
+        uuid=clock.new_uuid(),
+        primary_ip=primary_ip,
+        secondary_ip=secondary_ip,
+        certificate_digest="",
+    )
+    return node, cluster_name, master_ip
+
+
+def _answers(address: str) -> bool:
+    """Tell whether a node daemon answers at an address."""
+    try:
+        socket.create_connection((address, NODED_PORT), PING_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _check_own_address(paths: Paths, what: str, address: str) -> None:
+    if not environment.is_own_address(address):
+        raise OpPrereqError(
+            f"{what} stands for {address}, which is not an address of this machine",
+            ErrorCode.ENVIRON,
+        )
+    if not paths.root and address.startswith("127."):
+        raise OpPrereqError(
+            f"{what} stands for the loopback address {address}; other nodes could not reach it",
+            ErrorCode.ENVIRON,
+        )
+
+
+def _check_device(paths: Paths, device: str) -> None:
+    if paths.root:  # a virtual node takes no addresses
+        return
+    if "/" in device or not os.path.exists(f"/sys/class/net/{device}"):
+        raise OpPrereqError(
+            f"there is no network interface {device!r} for the master address;"
+            " name one with --master-netdev",
+            ErrorCode.ENVIRON,
+        )
+
+
+def _make_directories(paths: Paths, request: ClusterRequest, undo: ExitStack) -> None:
+    try:
+        cluster_files.ensure_directories(paths)
+        for path in (request.file_storage_dir, request.shared_file_storage_dir):
+            if path and not os.path.isdir(local := paths.localize(path)):
+                files.ensure_directory(local, 0o750)
+                undo.callback(os.rmdir, local)
+    except OSError as err:
+        raise GenericError(f"cannot make directory {err.filename}: {err.strerror}") from err
+
+
+def _make_keys(paths: Paths, node_name: str) -> str:
+    """Write every key and certificate; returns the digest of the node's client certificate."""
+    now = clock.now()
+    server = certificates.make_self_signed(now=now)
+    serial = int.from_bytes(clock.random_bytes(8), "big") >> (64 - CLIENT_SERIAL_BITS)
+    client = certificates.issue(node_name, server, now=now, serial=max(serial, 2))
+    spice_ca = certificates.make_self_signed("Ganeti SPICE CA", now=now)
+    spice = certificates.issue(
+        certificates.COMMON_NAME, spice_ca, now=now, serial=2, filename=paths.spice_ca_pem
+    )
+    contents = {
+        paths.server_pem: server,
+        paths.client_pem: client,
+        paths.rapi_pem: certificates.make_self_signed(now=now),
+        paths.spice_ca_pem: certificates.certificate_only(spice_ca, paths.spice_ca_pem),
+        paths.spice_pem: spice,
+        paths.hmac_key: _secret(),
+        paths.cluster_domain_secret: _secret(),
+    }
+    for path, content in contents.items():
+        mode = cluster_files.SECRET_MODE
+        if path == paths.cluster_domain_secret:
+            mode = cluster_files.CONFIG_MODE
+        files.write_durable(path, content, mode)
+    return certificates.facts(client, paths.client_pem).digest
+
+
+def _secret() -> bytes:
+    return clock.random_bytes(SECRET_BYTES).hex().encode() + b"\n"
+
+
+def _write_configuration(
+    paths: Paths, request: ClusterRequest, node: FirstNode, birth: Birth
+) -> None:
+    data = json.dumps(build_config(request, node, birth))
+    queue = JobFiles(paths)
+    queue.prepare()
+    files.write_durable(paths.queue_serial, b"0\n", cluster_files.CONFIG_MODE)
+    ssconf.write_values(paths, ssconf_values(ConfigState(data).durable))
+    config_file.write_config(paths, data)
+
+
+def _add_to_etc_hosts(paths: Paths, name: str, address: str) -> None:
+    """Add the node to the hosts file, unless it stands there already."""
+    text = (files.read_bytes_or_none(paths.etc_hosts) or b"").decode()
+    if environment.parse_hosts(text).get(name.lower()) == address:
+        return
+    short = name.partition(".")[0]
+    line = f"{address}\t{name}" + (f" {short}" if short != name else "") + "\n"
+    separator = "" if not text or text.endswith("\n") else "\n"
+    files.write_durable(paths.etc_hosts, (text + separator + line).encode(), 0o644)
+
+
+def _stop(paths: Paths, name: str) -> None:
+    """Undo the start of a daemon; a failure must not hide the one that led here."""
+    try:
+        daemon_control.stop_daemon(paths, name)
+    except GenericError as err:
+        logger.warning("Cannot stop %s again: %s, ignoring", name, err.message)
+
+
+def finish_destroy(paths: Paths, feedback: Feedback) -> None:
+    """Stop the daemons of a destroyed cluster on its last node, and remove its files.
+
+    Raises:
+        GenericError: a daemon cannot be stopped.
+        OSError: a file cannot be removed.
+    """
+    for name in (*reversed(MASTER_DAEMONS), NODED):
+        if daemon_control.stop_daemon(paths, name):
+            feedback(f"Stopped {name}")
+    removed = cluster_files.remove_cluster_files(paths)
+    feedback(f"Removed {len(removed)} files")

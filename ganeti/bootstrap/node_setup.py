@@ -1,0 +1,206 @@
+"""Making a machine ready for the cluster: certificate, simple configuration, node daemon.
+
+The master composes a `NodeSetup` and sends it as JSON to ``node-daemon-setup`` on the machine. That
+checks it against what is there already, writes the files and starts the node daemon.  After that
+the machine answers node RPC, and the job that adds it to the configuration can begin.
+
+Source: constants.json, "ssh" (NDS_*).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from ganeti.base import json
+from ganeti.base.errors import (
+    CommandError,
+    ErrorCode,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+)
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import cluster_files
+from ganeti.bootstrap.node_transport import NodeTransport
+from ganeti.store import config_file, ssconf
+from ganeti.system import certificates, daemon_control, files
+from ganeti.system.environment import own_hostname
+
+SETUP_PROGRAM: Final = "node-daemon-setup"
+CLEANUP_PROGRAM: Final = "node-cleanup"
+SETUP_TIMEOUT_S: Final = 120.0
+NODED: Final = "ganeti-noded"
+
+
+class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a machine is sent to become a node; keys as of NDS_*."""
+
+    node_name: str
+    cluster_name: str
+    node_daemon_certificate: str
+    ssconf: Mapping[str, str]
+    hmac_key: str | None = None
+    start_node_daemon: bool = True
+    force_join: bool = False
+
+
+def decode_setup(data: bytes) -> NodeSetup:
+    """Understand what came on the standard input.
+
+    Raises:
+        OpPrereqError: not the JSON of a `NodeSetup`; the text says what is wrong.
+    """
+    try:
+        return json.loads_as(NodeSetup, data)
+    except ProtocolError as err:
+        raise OpPrereqError(f"the set-up data cannot be understood: {err.message}") from err
+
+
+def compose_setup(paths: Paths, node_name: str, *, force_join: bool = False) -> NodeSetup:
+    """Collect on the master what a new node needs.
+
+    Raises:
+        ConfigurationError, OSError: this machine is not the master of a cluster.
+    """
+    return NodeSetup(
+        node_name=node_name,
+        cluster_name=ssconf.cluster_name(paths),
+        node_daemon_certificate=certificates_text(paths),
+        ssconf=ssconf.read_all(paths),
+        force_join=force_join,
+    )
+
+
+def certificates_text(paths: Paths) -> str:
+    """Return the cluster certificate with its key.
+
+    Raises:
+        X509CertError: it is broken.
+        OSError: it is missing.
+    """
+    pem = files.read_bytes(paths.server_pem)
+    certificates.check_key_fits(pem, paths.server_pem)
+    return pem.decode()
+
+
+def set_up_remotely(transport: NodeTransport, setup: NodeSetup) -> None:
+    """Run ``node-daemon-setup`` on a machine.
+
+    Raises:
+        OpExecError: it failed there, or the machine was not reached; what it printed is in the
+            text.
+    """
+    argv = daemon_control.command(SETUP_PROGRAM)
+    _run_remotely(transport, argv, msgspec.json.encode(setup), setup.node_name)
+
+
+def clean_up_remotely(transport: NodeTransport, node_name: str) -> None:
+    """Run ``node-cleanup`` on a machine; errors as of `set_up_remotely`."""
+    argv = daemon_control.command(CLEANUP_PROGRAM, ["--yes-do-it", "--no-backup"])
+    _run_remotely(transport, argv, b"", node_name)
+
+
+def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_name: str) -> None:
+    try:
+        result = transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S)
+        result.check()
+    except CommandError as err:
+        said = err.output or err.message
+        raise OpExecError(
+            f"node {node_name!r} could not be set up through {transport.describe()}: {said}"
+        ) from err
+
+
+def set_up_here(paths: Paths, setup: NodeSetup) -> None:
+    """Make this machine a node: write certificate and simple configuration, start the daemon.
+
+    Files written by a step are taken away again when a later one fails.
+
+    Raises:
+        OpPrereqError: wrong machine, or it belongs to a cluster already; nothing was changed.
+        GenericError: the node daemon did not start.
+    """
+    _check(paths, setup)
+    pem = setup.node_daemon_certificate.encode()
+    certificates.check_key_fits(pem, "the cluster certificate that was sent")
+    was_member = ssconf.read_key_or_none(paths, "cluster_name") is not None
+    with ExitStack() as undo:
+        if not was_member:
+            undo.callback(cluster_files.remove_cluster_files, paths)
+        daemon_control.stop_daemon(paths, NODED)
+        cluster_files.ensure_directories(paths)
+        if files.read_bytes_or_none(paths.server_pem) != pem:
+            # Issued by another cluster's certificate, so nobody would trust it.
+            files.remove_if_exists(paths.client_pem)
+        files.write_durable(paths.server_pem, pem, cluster_files.SECRET_MODE)
+        if setup.hmac_key is not None:
+            files.write_durable(paths.hmac_key, setup.hmac_key.encode(), cluster_files.SECRET_MODE)
+        ssconf.write_values(paths, setup.ssconf)
+        if setup.start_node_daemon:
+            daemon_control.start_daemon(paths, NODED, hostname=setup.node_name)
+        undo.pop_all()
+
+
+def _check(paths: Paths, setup: NodeSetup) -> None:
+    own = own_hostname()
+    if setup.node_name not in (own, own.partition(".")[0], socket.gethostname()):
+        raise OpPrereqError(
+            f"set-up data for node {setup.node_name!r} came to {own!r}; check the name service"
+        )
+    unknown = sorted(set(setup.ssconf) - ssconf.KEYS)
+    if unknown:
+        raise OpPrereqError(f"the set-up data has unknown ssconf keys: {', '.join(unknown)}")
+    if setup.force_join:
+        return
+    found = ssconf.read_key_or_none(paths, "cluster_name")
+    if found is not None and found != setup.cluster_name:
+        raise OpPrereqError(
+            f"node {own!r} belongs to cluster {found!r}, not to {setup.cluster_name!r};"
+            " use --force-join to take it over",
+            ErrorCode.STATE,
+        )
+    if found is None and config_file.has_config(paths):
+        raise OpPrereqError(
+            f"node {own!r} has a cluster configuration in {paths.config_data} but is no member of a"
+            " cluster; run node-cleanup there first",
+            ErrorCode.STATE,
+        )
+
+
+def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
+    """Make this machine no node of any cluster; returns the files that were removed.
+
+    Raises:
+        OpPrereqError: instances' daemons of the master run here: destroy the cluster instead.
+        GenericError: a daemon cannot be stopped.
+    """
+    for name in ("ganeti-luxid", "ganeti-wconfd"):
+        if daemon_control.running_pid(paths, name) is not None:
+            raise OpPrereqError(
+                f"{name} runs here, so this is a master; use 'gnt-cluster destroy'", ErrorCode.STATE
+            )
+    if backup:
+        _back_up(paths)
+    daemon_control.stop_daemon(paths, NODED)
+    return cluster_files.remove_cluster_files(paths)
+
+
+def _back_up(paths: Paths) -> None:
+    import shutil
+
+    from ganeti.system import clock
+
+    target = f"{paths.backup_dir}/ganeti-{int(clock.now())}"
+    try:
+        for path in cluster_files.cluster_files(paths):
+            copy = target + path.removeprefix(paths.root)
+            files.ensure_directory(copy.rpartition("/")[0], 0o700)
+            shutil.copy2(path, copy)
+    except OSError as err:
+        raise GenericError(f"cannot back up {err.filename}: {err.strerror}") from err

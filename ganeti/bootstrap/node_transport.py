@@ -1,0 +1,106 @@
+"""Ways to run a program on a machine that is not (yet) a node: SSH, or straight on.
+
+Node RPC needs the cluster's certificate on both sides; before a node has it, its set-up goes
+through one of these.  A virtual node lives on this machine, so the program is simply run in its
+place.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ganeti.base.paths import Paths
+from ganeti.system import process
+from ganeti.system.daemon_control import environment_of
+from ganeti.system.process import CommandResult
+
+SSH_PORT: Final = 22
+SSH_USER: Final = "root"  # constants.json, SSH_LOGIN_USER
+CONNECT_TIMEOUT_S: Final = 10
+
+
+class NodeTransport(Protocol):
+    """Runs programs on one other machine."""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+        """Run a program there with this input; its output may be shown to the user.
+
+        Raises:
+            CommandError: it could not even be started.
+        """
+
+    def describe(self) -> str:
+        """Return how the machine is reached, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshTransport:
+    """A real machine, reached by SSH as root."""
+
+    node_name: str
+    known_hosts: str
+    host_key_alias: str
+    port: int = SSH_PORT
+    check_host_key: bool = True
+    ssh: str = "ssh"
+
+    def command_line(self, argv: Sequence[str]) -> list[str]:
+        """Return the arguments that run a program there.
+
+        All hosts of a cluster share one entry in the cluster's own known_hosts file, found by the
+        alias; the user's files are left out.
+        """
+        strict = "yes" if self.check_host_key else "no"
+        options = {
+            "EscapeChar": "none",
+            "HashKnownHosts": "no",
+            "GlobalKnownHostsFile": self.known_hosts,
+            "UserKnownHostsFile": "/dev/null",
+            "CheckHostIp": "no",
+            "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+            "HostKeyAlias": self.host_key_alias,
+            "Port": str(self.port),
+            "BatchMode": "yes",
+            "StrictHostKeyChecking": strict,
+        }
+        settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return [self.ssh, *settings, f"{SSH_USER}@{self.node_name}", "--", shlex.join(argv)]
+
+    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+        """Run a program on the machine; errors as of `NodeTransport.run`."""
+        return process.run(self.command_line(argv), timeout_s=timeout_s, stdin=stdin)
+
+    def describe(self) -> str:
+        """Return how the machine is reached."""
+        return f"SSH as {SSH_USER} to port {self.port} of {self.node_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTransport:
+    """A virtual node: a directory and a name on this machine."""
+
+    node_name: str
+    paths: Paths
+    extra_environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+        """Run a program in the node's place; errors as of `NodeTransport.run`."""
+        env = environment_of(self.paths, self.node_name)
+        env.update(self.extra_environment)
+        return process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin)
+
+    def describe(self) -> str:
+        """Return where the node lives."""
+        return f"the virtual node in {self.paths.root}"
+
+
+def virtual_sibling(paths: Paths, node_name: str) -> Paths:
+    """Return the paths of another node of the virtual cluster that this process runs in.
+
+    The root directory of a virtual node ends in its name.
+    """
+    return Paths(os.path.join(os.path.dirname(paths.root), node_name))

@@ -1,0 +1,178 @@
+"""Brings this node's copy of the job queue up to date from the copies on other nodes.
+
+Used by a node that becomes master, and by a master that finds others ahead of it.  What is missing
+is decided in `ganeti.jobs.merging`.
+
+Source: ARCHITECTURE, invariant 9.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import GenericError, OpExecError, ProtocolError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.clients.node_rpc import NodeRpcClient, Target
+from ganeti.jobs.merging import QueuePlan, furthest, plan_merge
+from ganeti.protocol.mastership import QueueListing, decode_listing
+from ganeti.protocol.node_rpc_values import decompress
+from ganeti.store.job_files import FILE_MODE, JobFiles
+from ganeti.store.queue_copy import list_queue
+from ganeti.system import files
+
+JOBS_PER_CALL_MAX: Final = 500
+
+Versions = dict[int, list[bytes]]
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """What was taken from other nodes: ids of changed and of archived jobs."""
+
+    changed: tuple[int, ...]
+    archived: tuple[int, ...]
+
+
+def merge_queue(
+    paths: Paths, rpc: NodeRpcClient, targets: Sequence[Target], *, own_first: bool = True
+) -> Merged:
+    """Take from other nodes whatever this one lacks; it is durable then.
+
+    The caller holds the lock of the queue.
+
+    Args:
+        targets: of equally good records the one of the first node counts.
+        own_first: the one of this node does so before all.
+
+    Raises:
+        OpExecError: a copy cannot be read; names the node.
+        OSError: a file cannot be written here.
+    """
+    queue = JobFiles(paths)
+    queue.prepare()
+    by_name = {target.name: target for target in targets}
+    plan = plan_merge(list_queue(paths), list_queues(rpc, targets))
+    reader = _Reader(rpc, by_name)
+    archived = _merge_archive(paths, plan, reader)
+    changed = _merge_jobs(queue, plan, reader, own_first=own_first)
+    return Merged(changed=changed, archived=archived)
+
+
+def list_queues(rpc: NodeRpcClient, targets: Iterable[Target]) -> dict[str, QueueListing]:
+    """Return what each of these nodes has.
+
+    Raises:
+        OpExecError: one does not tell.
+    """
+    results = rpc.call("jobqueue_list", {target: [] for target in targets})
+    found = {}
+    for name, result in results.items():
+        try:
+            found[name] = decode_listing(result.check("cannot list the job queue"))
+        except ProtocolError as err:
+            raise OpExecError(f"cannot list the job queue of node {name!r}: {err.message}") from err
+    return found
+
+
+class _Reader:
+    """Reads job files of other nodes."""
+
+    def __init__(self, rpc: NodeRpcClient, targets: Mapping[str, Target]) -> None:
+        self._rpc = rpc
+        self._targets = targets
+
+    def read(self, wanted: Mapping[str, Sequence[int]]) -> Versions:
+        """Return the versions of jobs; ``wanted`` says which to read from which node."""
+        found: Versions = {}
+        for name, job_ids in wanted.items():
+            for job_id, data in self._read_from(name, job_ids):
+                found.setdefault(job_id, []).append(data)
+        return found
+
+    def _read_from(self, name: str, job_ids: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Read files of one node; those that are gone meanwhile are left out."""
+        found: list[tuple[int, bytes]] = []
+        left = list(job_ids)
+        while left:
+            asked = left[:JOBS_PER_CALL_MAX]
+            result = self._rpc.single("jobqueue_read", self._targets[name], asked)
+            contents = result.check("cannot read jobs")
+            if not isinstance(contents, dict):
+                raise OpExecError(f"node {name!r} does not send job files as it should")
+            found += [(int(job_id), decompress(content)) for job_id, content in contents.items()]
+            got = {job_id for job_id, _ in found}
+            rest = [job_id for job_id in asked if job_id not in got]
+            # A full answer leaves some for later; what an answer without any lacks is gone.
+            left = (rest if contents else []) + left[JOBS_PER_CALL_MAX:]
+        return found
+
+
+def _merge_jobs(
+    queue: JobFiles, plan: QueuePlan, reader: _Reader, *, own_first: bool
+) -> tuple[int, ...]:
+    wanted: dict[str, list[int]] = {}
+    for job_id, names in plan.compare.items():
+        for name in names:
+            wanted.setdefault(name, []).append(job_id)
+    changed = []
+    for job_id, versions in sorted(reader.read(wanted).items()):
+        own = queue.read(JobId(job_id))
+        mine = [] if own is None else [own]
+        best = furthest(job_id, [*mine, *versions] if own_first else [*versions, *mine])
+        if best is not None and best != own:
+            queue.write_durable(JobId(job_id), best)
+            changed.append(job_id)
+    return tuple(changed)
+
+
+def _merge_archive(paths: Paths, plan: QueuePlan, reader: _Reader) -> tuple[int, ...]:
+    """Write the archived records first, so that a job is never in neither place."""
+    wanted: dict[str, list[int]] = {}
+    for job_id, name in (*plan.archive.items(), *plan.fetch_archived.items()):
+        wanted.setdefault(name, []).append(job_id)
+    directories = set()
+    archived = []
+    for job_id, versions in sorted(reader.read(wanted).items()):
+        target = paths.archived_job_file(job_id)
+        files.ensure_directory(os.path.dirname(target), 0o750)
+        files.write_atomic(target, versions[0], FILE_MODE)
+        directories.add(os.path.dirname(target))
+        archived.append(job_id)
+    for directory in sorted(directories):
+        files.fsync_directory(directory)
+    for job_id in archived:
+        files.remove_if_exists(paths.job_file(job_id))
+    return tuple(archived)
+
+
+def describe(merged: Merged) -> str:
+    """Say what was taken, for people."""
+    parts = []
+    if merged.changed:
+        parts.append(f"jobs {_ids(merged.changed)}")
+    if merged.archived:
+        parts.append(f"{len(merged.archived)} archived jobs")
+    return " and ".join(parts) or "nothing"
+
+
+def _ids(job_ids: Sequence[int], shown_max: int = 10) -> str:
+    text = ", ".join(map(str, job_ids[:shown_max]))
+    return text + (f" and {len(job_ids) - shown_max} more" if len(job_ids) > shown_max else "")
+
+
+def raise_serial(paths: Paths, last_id: int) -> None:
+    """Note that ids up to this one have been given out.
+
+    Raises:
+        GenericError: that cannot be written.
+    """
+    queue = JobFiles(paths)
+    try:
+        if queue.last_id() < last_id:
+            queue.write_serial(last_id)
+    except OSError as err:
+        raise GenericError(f"cannot write {paths.queue_serial}: {err.strerror}") from err

@@ -1,0 +1,406 @@
+"""Making, starting, stopping and removing virtual clusters: several nodes on this one machine.
+
+The cluster is made by the very commands that make a real one, run in the place of its first node.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import (
+    CommandError,
+    ConfigurationError,
+    ErrorCode,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+)
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import cluster_files
+from ganeti.bootstrap.virtual import processes
+from ganeti.bootstrap.virtual.layout import (
+    RECORD_NAME,
+    VirtualCluster,
+    candidate_networks,
+    check_base,
+    decode_record,
+    node_names,
+)
+from ganeti.store import ssconf
+from ganeti.system import daemon_control, files, process
+from ganeti.system.environment import node_environment
+
+NODE_DAEMONS: Final = ("ganeti-noded",)
+MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")
+PROBED_PORT: Final = 1811
+NETWORK_TRIES: Final = 32
+COMMAND_TIMEOUT_S: Final = 120.0
+QEMU_NAMES: Final = ("qemu-system-x86_64", "kvm", "qemu-kvm", "qemu-system-aarch64")
+_TO_CHECKOUT: Final = ("..", "..", "..")  # from virtual, by bootstrap and ganeti
+_LOOPBACK_TEXT: Final = "are all addresses of 127.0.0.0/8 on the loopback interface?"
+
+Feedback = Callable[[str], None]
+CommandRunner = Callable[[str, Sequence[str]], None]
+
+
+def find_qemu() -> str | None:
+    """Return the path of a QEMU binary, or None."""
+    return next((path for name in QEMU_NAMES if (path := shutil.which(name))), None)
+
+
+def absolute_base(text: str) -> str:
+    """Return a base directory as an absolute path without symbolic links."""
+    return os.path.realpath(text)
+
+
+def load(base: str) -> VirtualCluster:
+    """Return the virtual cluster in a directory.
+
+    Raises:
+        OpPrereqError: there is none.
+    """
+    data = files.read_bytes_or_none(os.path.join(base, RECORD_NAME))
+    if data is None:
+        raise OpPrereqError(f"there is no virtual cluster in {base}", ErrorCode.NOENT)
+    return decode_record(data, base)
+
+
+# Making one.
+
+
+def plan(base: str, node_count: int, hypervisor: str | None) -> VirtualCluster:
+    """Decide what a new virtual cluster is to be; nothing is made yet.
+
+    Raises:
+        OpPrereqError: the directory is taken or too long, or no addresses are free.
+    """
+    names = node_names(node_count)
+    check_base(base, names)
+    if os.path.lexists(os.path.join(base, RECORD_NAME)):
+        raise OpPrereqError(
+            f"there is a virtual cluster in {base} already; 'destroy' removes it",
+            ErrorCode.EXISTS,
+        )
+    if os.path.isdir(base) and os.listdir(base):
+        raise OpPrereqError(f"{base} is not empty", ErrorCode.EXISTS)
+    chosen = hypervisor or ("kvm" if find_qemu() else "fake")
+    for network in candidate_networks(base, NETWORK_TRIES):
+        cluster = VirtualCluster(base=base, network=network, node_names=names, hypervisor=chosen)
+        if all(_is_free(address) for address in cluster.hosts().values()):
+            return cluster
+    raise OpPrereqError(
+        f"no free loopback addresses found in {NETWORK_TRIES} tries; {_LOOPBACK_TEXT}",
+        ErrorCode.NORES,
+    )
+
+
+def _is_free(address: str) -> bool:
+    """Tell whether nobody on this machine uses the node daemon's port at an address.
+
+    Raises:
+        OpPrereqError: the address cannot be used at all.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, PROBED_PORT))
+        except OSError as err:
+            if err.errno == errno.EADDRINUSE:
+                return False
+            raise OpPrereqError(
+                f"address {address} cannot be used: {err.strerror}; {_LOOPBACK_TEXT}",
+                ErrorCode.ENVIRON,
+            ) from err
+    return True
+
+
+def prepare(cluster: VirtualCluster, os_directories: Sequence[str]) -> None:
+    """Make the directories of all nodes, with names, shared storage and operating systems.
+
+    Raises:
+        GenericError: something cannot be written; nothing is left then.
+    """
+    existed = os.path.isdir(cluster.base)
+    try:
+        with ExitStack() as undo:
+            undo.callback(_remove_tree, cluster.base, keep=existed)
+            files.ensure_directory(cluster.shared_directory, 0o755)
+            for name in cluster.node_names:
+                _prepare_node(cluster, cluster.paths_of(name), os_directories)
+            files.write_durable(cluster.record_path, cluster.encode(), 0o644)
+            undo.pop_all()
+    except OSError as err:
+        raise GenericError(f"cannot make {err.filename}: {err.strerror}") from err
+
+
+def _prepare_node(cluster: VirtualCluster, paths: Paths, os_directories: Sequence[str]) -> None:
+    cluster_files.ensure_directories(paths)
+    files.ensure_directory(os.path.dirname(paths.etc_hosts), 0o755)
+    files.write_atomic(paths.etc_hosts, cluster.hosts_text().encode(), 0o644)
+    files.ensure_directory(paths.file_storage_dir, 0o750)
+    target = os.path.relpath(
+        cluster.shared_directory, os.path.dirname(paths.shared_file_storage_dir)
+    )
+    os.symlink(target, paths.shared_file_storage_dir)
+    allowed = [Paths().file_storage_dir, Paths().shared_file_storage_dir]
+    files.write_atomic(paths.file_storage_paths_file, "".join(f"{p}\n" for p in allowed).encode())
+    os_directory = paths.os_search_path[0]
+    for source in os_directories:
+        shutil.copytree(source, os.path.join(os_directory, os.path.basename(source)))
+
+
+def bundled_os_definitions() -> list[str]:
+    """Return the directories of the operating system definitions that come with the programs."""
+    prefix = daemon_control.installation_prefix()
+    if prefix is None:
+        directory = os.path.abspath(
+            os.path.join(os.path.dirname(__file__), *_TO_CHECKOUT, "examples/os")
+        )
+    else:
+        directory = f"{prefix}/share/ganeti/os"
+    if not os.path.isdir(directory):
+        return []
+    return [entry.path for entry in os.scandir(directory) if entry.is_dir()]
+
+
+def init_arguments(cluster: VirtualCluster) -> list[str]:
+    """Return the arguments of ``gnt-cluster init`` that suit a virtual cluster.
+
+    Guests may be small, and no SSH, address or hosts file of the machine is touched.
+    """
+    hypervisors = "fake" if cluster.hypervisor == "fake" else f"{cluster.hypervisor},fake"
+    arguments = [
+        "init",
+        f"--enabled-hypervisors={hypervisors}",
+        "--enabled-disk-templates=file,sharedfile,diskless",
+        "--master-netdev=lo",
+        "--no-ssh-init",
+        "--no-etc-hosts",
+        (
+            "--ipolicy-bounds-specs="
+            "min:memory-size=4,disk-size=1,disk-count=0,cpu-count=1,nic-count=0,spindle-use=0/"
+            "max:memory-size=32768,disk-size=1048576,disk-count=16,cpu-count=8,nic-count=8,"
+            "spindle-use=12"
+        ),
+    ]
+    if cluster.hypervisor == "kvm":
+        qemu = find_qemu() or "/usr/bin/qemu-system-x86_64"
+        arguments.append(f"-Hkvm:kvm_path={qemu},kernel_path=,initrd_path=,root_path=")
+    return [*arguments, cluster.cluster_name]
+
+
+def create(
+    cluster: VirtualCluster,
+    *,
+    extra_init: Sequence[str] = (),
+    runner: CommandRunner | None = None,
+    feedback: Feedback = lambda _text: None,
+) -> None:
+    """Make the nodes and, by the real commands, the cluster.
+
+    ``runner`` runs one command on the first node; given one, it may show what it does.
+
+    Raises:
+        GenericError: a command failed; nothing is left then, neither process nor file.
+    """
+    prepare(cluster, bundled_os_definitions())
+    run = runner or (lambda node, argv: run_checked(cluster, node, argv))
+    with ExitStack() as undo:
+        undo.callback(destroy, cluster)
+        *options, name = init_arguments(cluster)
+        feedback(f"Making the cluster on {cluster.first_node}")
+        run(cluster.first_node, ["gnt-cluster", *options, *extra_init, name])
+        for node in cluster.node_names[1:]:
+            feedback(f"Adding {node}")
+            run(cluster.first_node, ["gnt-node", "add", node])
+        undo.pop_all()
+
+
+# Running commands.
+
+
+def command_environment(cluster: VirtualCluster, node_name: str) -> dict[str, str]:
+    """Return the environment that makes a command run on a node."""
+    directories = [*daemon_control.program_directories(), os.environ.get("PATH", os.defpath)]
+    environment = dict(os.environ)
+    environment.update(node_environment(cluster.paths_of(node_name), node_name))
+    environment["PATH"] = os.pathsep.join(directories)
+    return environment
+
+
+def find_program(name: str, environment: Mapping[str, str]) -> str:
+    """Return the path of a program.
+
+    Raises:
+        OpExecError: it is not installed.
+    """
+    program = shutil.which(name, path=environment["PATH"])
+    if program is None:
+        raise OpExecError(f"{name} is not installed; is the virtual environment complete?")
+    return program
+
+
+def run_checked(
+    cluster: VirtualCluster,
+    node_name: str,
+    argv: Sequence[str],
+    *,
+    timeout_s: float = COMMAND_TIMEOUT_S,
+) -> str:
+    """Run a command on a node and return what it printed.
+
+    Raises:
+        OpExecError: it failed; the text holds its last words.
+    """
+    environment = command_environment(cluster, node_name)
+    program = find_program(argv[0], environment)
+    try:
+        result = process.run([program, *argv[1:]], timeout_s=timeout_s, env=environment)
+        return result.check().output
+    except CommandError as err:
+        raise OpExecError(f"{' '.join(argv[:2])} failed: {err.output or err.message}") from err
+
+
+# Starting and stopping.
+
+
+def master_of(cluster: VirtualCluster) -> str | None:
+    """Return the name of the master node, as most nodes have recorded it; None without cluster."""
+    votes: Counter[str] = Counter()
+    for name in cluster.node_names:
+        try:
+            master = ssconf.read_key_or_none(cluster.paths_of(name), "master_node")
+        except ConfigurationError:
+            continue
+        if master in cluster.node_names:
+            votes[master] += 1
+    return max(votes, key=lambda name: votes[name], default=None)
+
+
+def start(cluster: VirtualCluster, feedback: Feedback) -> None:
+    """Start the daemons of every node that belongs to the cluster; returns when they answer.
+
+    Raises:
+        GenericError: a daemon does not come up; its own words are in the text.
+    """
+    for name in cluster.node_names:
+        paths = cluster.paths_of(name)
+        if os.path.exists(paths.server_pem):
+            for daemon in NODE_DAEMONS:
+                if daemon_control.start_daemon(paths, daemon, hostname=name):
+                    feedback(f"{name}: started {daemon}")
+    master = master_of(cluster)
+    if master is None:
+        raise OpPrereqError(f"the nodes in {cluster.base} are not part of a cluster")
+    for daemon in MASTER_DAEMONS:
+        if daemon_control.start_daemon(cluster.paths_of(master), daemon, hostname=master):
+            feedback(f"{master}: started {daemon}")
+
+
+def stop(cluster: VirtualCluster, feedback: Feedback, *, keep_guests: bool = False) -> None:
+    """Stop every process of the cluster: daemons, job processes, and guests unless kept.
+
+    Raises:
+        GenericError: a process does not end.
+    """
+    for daemon in (*reversed(MASTER_DAEMONS), *NODE_DAEMONS):
+        for name in cluster.node_names:
+            if daemon_control.stop_daemon(cluster.paths_of(name), daemon):
+                feedback(f"{name}: stopped {daemon}")
+    others = [
+        found
+        for found in processes.find(cluster.base)
+        if not (keep_guests and is_guest(found.command))
+    ]
+    for found in others:
+        feedback(f"{os.path.basename(found.root)}: ending {found.command[:60]}")
+    left = processes.end(others)
+    if left:
+        numbers = ", ".join(str(found.pid) for found in left)
+        raise GenericError(f"these processes do not end: {numbers}")
+
+
+def is_guest(command: str) -> bool:
+    """Tell whether a process is a guest."""
+    program = os.path.basename(command.partition(" ")[0])
+    return program in QEMU_NAMES or program.startswith("qemu-system")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """One daemon of one node; ``pid`` is None when it does not run."""
+
+    node_name: str
+    address: str
+    role: str
+    daemon: str
+    pid: int | None
+
+
+def status(cluster: VirtualCluster) -> list[DaemonStatus]:
+    """Return what runs on each node."""
+    master = master_of(cluster)
+    rows = []
+    for name in cluster.node_names:
+        paths = cluster.paths_of(name)
+        is_member = os.path.exists(paths.server_pem)
+        role = "master" if name == master else ("node" if is_member else "not in the cluster")
+        daemons = NODE_DAEMONS + (MASTER_DAEMONS if name == master else ())
+        rows += [
+            DaemonStatus(
+                name,
+                cluster.address_of(name),
+                role,
+                daemon,
+                daemon_control.running_pid(paths, daemon),
+            )
+            for daemon in daemons
+        ]
+    return rows
+
+
+def destroy(cluster: VirtualCluster, feedback: Feedback = lambda _text: None) -> None:
+    """Stop everything and remove the whole base directory.
+
+    Raises:
+        GenericError: a process does not end, or a file cannot be removed.
+    """
+    stop(cluster, feedback)
+    _remove_tree(cluster.base, keep=False)
+
+
+def _remove_tree(base: str, *, keep: bool) -> None:
+    try:
+        if keep:
+            for entry in os.scandir(base):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        else:
+            shutil.rmtree(base)
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise GenericError(f"cannot remove {err.filename}: {err.strerror}") from err
+
+
+def exec_on_node(cluster: VirtualCluster, node_name: str, argv: Sequence[str]) -> None:
+    """Become a command that runs on a node; returns only by an error.
+
+    Raises:
+        OpPrereqError: there is no such command.
+    """
+    environment: Mapping[str, str] = command_environment(cluster, node_name)
+    try:
+        os.execvpe(argv[0], list(argv), environment)  # noqa: S606 - we become it
+    except OSError as err:
+        raise OpPrereqError(f"cannot run {argv[0]!r}: {err.strerror}", ErrorCode.NOENT) from err

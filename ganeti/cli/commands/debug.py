@@ -1,0 +1,133 @@
+"""``gnt-debug`` delay, locks and submit-job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ganeti.base import json
+from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError
+from ganeti.base.ids import JobId
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.declaration.values import PRIORITIES
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
+from ganeti.cli.run.jobs import execute, follow_all, make_opcode, with_common
+from ganeti.cli.run.listing import print_response, select_fields
+from ganeti.system import clock
+from ganeti.system.files import read_bytes
+
+JOB_FILE_BYTES_MAX = 64 << 20
+LOCK_FIELDS = ("name", "mode", "owner", "pending", "priorities")
+
+
+def delay(context: Context, options: Options, args: list[str]) -> int:
+    """Run a job that only takes time."""
+    try:
+        duration = float(args[0])
+    except ValueError as err:
+        raise OpPrereqError(f"{args[0]!r} is not a number of seconds") from err
+    opcode = make_opcode(
+        "OP_TEST_DELAY",
+        duration=duration,
+        on_master=options.on_master,
+        on_nodes=list(options.on_nodes),
+        repeat=options.repeat,
+        interruptible=options.interruptible,
+        no_locks=options.no_locks,
+    )
+    execute(context, options, opcode)
+    return EXIT_SUCCESS
+
+
+def locks(context: Context, options: Options, _args: list[str]) -> int:
+    """List locks, once or again and again."""
+    fields = select_fields(options.output, LOCK_FIELDS)
+    formats = {"owner": _owners, "pending": _pending, "priorities": _priorities}
+    while True:
+        response = context.client.query("lock", fields)
+        status = print_response(context, options, response, formats)
+        if options.interval is None:
+            return status
+        context.write()
+        clock.pause(max(options.interval, 1))
+
+
+def _owners(value: object) -> str:
+    return ",".join(str(item) for item in value) if isinstance(value, list) else "-"
+
+
+def _pending(value: object) -> str:
+    """Return who waits: ``mode:owner,owner;...``."""
+    if not isinstance(value, list) or not value:
+        return "-"
+    return ";".join(
+        f"{item[0]}:{_owners(item[1])}" if isinstance(item, list) and len(item) == 2 else str(item)
+        for item in value
+    )
+
+
+def _priorities(value: object) -> str:
+    """Return the priority of each who waits, most urgent first: ``owner:high,...``."""
+    if not isinstance(value, list) or not value:
+        return "-"
+    words = {number: word for word, number in PRIORITIES.items()}
+    return ",".join(f"{owner}:{words.get(number, number)}" for owner, number in value)
+
+
+def submit_job(context: Context, options: Options, args: list[str]) -> int:
+    """Submit opcodes from JSON files and follow the jobs."""
+    started = clock.monotonic()
+    names = [path for path in args for _ in range(options.job_repeat)]
+    jobs = [
+        [with_common(context, options, opcode) for opcode in _repeated(path, options.op_repeat)]
+        for path in names
+    ]
+    if options.each:
+        answers: list[tuple[bool, JobId | str]] = [
+            (True, context.client.submit_job(job)) for job in jobs
+        ]
+    else:
+        answers = context.client.submit_many_jobs(jobs)
+    submitted = []
+    for name, (accepted, said) in zip(names, answers, strict=True):
+        if accepted:
+            submitted.append((name, JobId(int(said))))
+        else:
+            context.terminal.error(f"Failed to submit {name}: {said}")
+    accepted_at = clock.monotonic()
+    failures = len(answers) - len(submitted) + follow_all(context, submitted)
+    if options.timing_stats:
+        ended = clock.monotonic()
+        _show_times(context, jobs, accepted_at - started, ended - accepted_at)
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def _show_times(
+    context: Context, jobs: Sequence[Sequence[object]], submit_s: float, run_s: float
+) -> None:
+    opcodes = sum(len(job) for job in jobs)
+    context.write(f"C:op     {opcodes:4d}")
+    context.write(f"C:job    {len(jobs):4d}")
+    context.write(f"T:submit {submit_s:8.4f} s")
+    context.write(f"T:exec   {run_s:8.4f} s")
+    context.write(f"T:total  {submit_s + run_s:8.4f} s")
+
+
+def _repeated(path: str, times: int) -> list[Mapping[str, object]]:
+    """Return the opcodes of a file, so many times.
+
+    Raises:
+        OpPrereqError, GenericError: it cannot be read, or holds something else.
+    """
+    try:
+        found = json.loads(read_bytes(path, JOB_FILE_BYTES_MAX))
+    except OSError as err:
+        raise GenericError(f"cannot read {path}: {err.strerror}") from err
+    except ProtocolError as err:
+        raise OpPrereqError(f"{path}: {err.message}") from err
+    opcodes: list[Mapping[str, object]] = []
+    for opcode in found if isinstance(found, list) else [found]:
+        if not isinstance(opcode, Mapping) or not isinstance(opcode.get("OP_ID"), str):
+            raise OpPrereqError(f'{path}: an opcode is an object with the key "OP_ID"')
+        opcodes.append(opcode)
+    return opcodes * max(times, 1)

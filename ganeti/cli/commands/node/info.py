@@ -1,0 +1,79 @@
+"""``gnt-node info``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.cli.run.report import Facts, format_report
+
+FIELDS: Final = (
+    "name",
+    "pip",
+    "sip",
+    "pinst_list",
+    "sinst_list",
+    "master_candidate",
+    "drained",
+    "offline",
+    "master_capable",
+    "vm_capable",
+    "powered",
+    "ndparams",
+    "custom_ndparams",
+)
+
+
+def info(context: Context, _options: Options, args: list[str]) -> int:
+    """Show nodes."""
+    rows = context.client.query_nodes(args, FIELDS)
+    missing = len(args) - len(rows)
+    if missing > 0:
+        known = {str(row[0]) for row in rows}
+        unknown = [arg for arg in args if not _names_one(arg, known)]
+        raise OpPrereqError(f"no such node: {', '.join(unknown)}", ErrorCode.NOENT)
+    facts = [describe(dict(zip(FIELDS, row, strict=True))) for row in rows]
+    context.terminal.write_lines(format_report(facts))
+    return EXIT_SUCCESS
+
+
+def _names_one(text: str, known: set[str]) -> bool:
+    return any(name == text or name.startswith(text + ".") for name in known)
+
+
+def describe(node: Mapping[str, object]) -> Facts:
+    """Return what is shown of a node."""
+    facts = Facts(
+        [
+            ("Node name", node["name"]),
+            ("primary ip", node["pip"]),
+            ("secondary ip", node["sip"]),
+            ("master candidate", node["master_candidate"]),
+            ("drained", node["drained"]),
+            ("offline", node["offline"]),
+            ("master_capable", node["master_capable"]),
+            ("vm_capable", node["vm_capable"]),
+        ]
+    )
+    if node["powered"] is not None:
+        facts.append(("powered", node["powered"]))
+    if node["vm_capable"]:
+        facts.append(("primary for instances", node["pinst_list"] or []))
+        facts.append(("secondary for instances", node["sinst_list"] or []))
+    filled, own = node["ndparams"], node["custom_ndparams"]
+    if isinstance(filled, Mapping):
+        facts.append(("node parameters", parameters(filled, own)))
+    return facts
+
+
+def parameters(filled: Mapping[str, object], own: object) -> Facts:
+    """Return filled parameters; those that are not an own value are marked as defaults."""
+    own_values = own if isinstance(own, Mapping) else {}
+    return Facts(
+        (str(name), filled[name] if name in own_values else f"default ({filled[name]})")
+        for name in sorted(filled)
+    )

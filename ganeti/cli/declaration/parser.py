@@ -1,0 +1,312 @@
+"""Command lines: from words to a command, its options and its arguments.
+
+Options come before arguments, as in 3.0: the first word that is not an option ends them, so that
+``gnt-cluster command ls -l`` needs no quoting.  A long option may be shortened while it stays the
+only one that fits.  Pure: printing and leaving is the business of `ganeti.cli.run`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import GenericError, ParameterError
+from ganeti.cli.declaration.program import (
+    Action,
+    ArgKind,
+    Argument,
+    Command,
+    Option,
+    Program,
+)
+from ganeti.cli.declaration.values import PARSERS, ValueType, parse_choice
+
+USAGE_EXIT = 1
+OPTION_EXIT = 2  # what the option parser of 3.0 leaves with
+HELP_FLAGS = ("-h", "--help")
+
+
+class UsageError(GenericError):
+    """The command line is wrong; ``exit_code`` is what to leave with."""
+
+    def __init__(self, message: str, exit_code: int = USAGE_EXIT) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class HelpWanted(Exception):
+    """The user asked for help: on the program, or on one command."""
+
+    def __init__(self, command: Command | None = None) -> None:
+        super().__init__()
+        self.command = command
+
+
+class VersionWanted(Exception):
+    """The user asked for the version."""
+
+
+class Options:
+    """The values of a command's options, as attributes."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"this command has no option {name!r}") from None
+
+    def get(self, name: str, default: object = None) -> Any:
+        """Return an option that not every command has."""
+        return self._values.get(name, default)
+
+    def __repr__(self) -> str:
+        return f"Options({self._values!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command line that makes sense."""
+
+    program: Program
+    command: Command
+    options: Options
+    args: list[str]
+
+
+def parse(program: Program, words: Sequence[str], environment: Mapping[str, str]) -> CommandLine:
+    """Understand the words after the program's name.
+
+    Raises:
+        HelpWanted, VersionWanted: these were asked for.
+        UsageError: the words make no sense.
+    """
+    if not words:
+        raise UsageError(f"give a command; '{program.name} --help' lists them")
+    first, rest = words[0], list(words[1:])
+    if first in HELP_FLAGS or first == "help":
+        raise HelpWanted(_find(program, rest[0]) if rest else None)
+    if first == "--version":
+        raise VersionWanted
+    command = _find(program, first)
+    rest = _environment_words(program, command, environment) + rest
+    values, args = _parse_options(program, command, rest)
+    _check_arguments(program, command, args)
+    return CommandLine(program, command, Options(values), args)
+
+
+def _find(program: Program, name: str) -> Command:
+    command = program.find(name)
+    if command is not None:
+        return command
+    names = [candidate.name for candidate in program.commands]
+    close = _close_matches(name, names)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    raise UsageError(
+        f"unknown command {name!r}{hint}\n'{program.name} --help' lists the commands",
+    )
+
+
+def _close_matches(word: str, candidates: Sequence[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(word, candidates, n=3)
+
+
+def _environment_words(
+    program: Program, command: Command, environment: Mapping[str, str]
+) -> list[str]:
+    variable = program.environment_defaults.get(command.name)
+    if not variable or not environment.get(variable):
+        return []
+    try:
+        return shlex.split(environment[variable])
+    except ValueError as err:
+        raise UsageError(f"the environment variable {variable} is not well quoted: {err}") from err
+
+
+def options_of(program: Program, command: Command) -> tuple[Option, ...]:
+    """Return the command's own options and those of every command."""
+    return command.options + program.common_options
+
+
+def _parse_options(
+    program: Program, command: Command, words: list[str]
+) -> tuple[dict[str, object], list[str]]:
+    options = options_of(program, command)
+    values: dict[str, object] = {}
+    for option in options:
+        values.setdefault(option.destination, option.initial)
+    lists: dict[str, list[object]] = {}
+    args: list[str] = []
+    while words:
+        word = words[0]
+        if word == "--":
+            words = words[1:]
+            break
+        if word.startswith("-") and word != "-":
+            option, text, words = _next_option(command, options, words)
+            _store(option, text, values, lists)
+        elif _goes_on(program, command, len(args)):
+            args.append(words.pop(0))
+        else:
+            break
+    values.update(lists)
+    return values, args + words
+
+
+def _goes_on(program: Program, command: Command, position: int) -> bool:
+    """Tell whether options may follow the argument at that position."""
+    if not program.is_interspersed:
+        return False
+    kinds = [argument.kind for argument in command.args]
+    return ArgKind.COMMAND not in kinds or position < kinds.index(ArgKind.COMMAND)
+
+
+def _next_option(
+    command: Command, options: Sequence[Option], words: list[str]
+) -> tuple[Option, str | None, list[str]]:
+    word, rest = words[0], words[1:]
+    if word in HELP_FLAGS:
+        raise HelpWanted(command)
+    if word.startswith("--"):
+        flag, equals, attached = word.partition("=")
+        option = _find_long(options, flag)
+        text: str | None = attached if equals else None
+        if text is not None and not option.takes_value:
+            raise UsageError(f"option {option.long} takes no value", OPTION_EXIT)
+    else:
+        flag, attached = word[:2], word[2:]
+        option = _find_short(options, flag)
+        if not option.takes_value:
+            return option, None, ["-" + attached, *rest] if attached else rest
+        text = attached or None
+    if not option.takes_value or text is not None:
+        return option, text, rest
+    if not rest:
+        raise UsageError(f"option {flag} needs a value", OPTION_EXIT)
+    return option, rest[0], rest[1:]
+
+
+def _find_short(options: Sequence[Option], flag: str) -> Option:
+    for option in options:
+        if flag in option.flags:
+            return option
+    raise UsageError(f"no such option: {flag}", OPTION_EXIT)
+
+
+def _find_long(options: Sequence[Option], flag: str) -> Option:
+    fitting = [
+        option
+        for option in options
+        if any(candidate.startswith(flag) for candidate in option.flags)
+    ]
+    exact = [option for option in fitting if flag in option.flags]
+    if exact:
+        return exact[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(option.long for option in fitting)
+        raise UsageError(f"option {flag} could be any of {names}", OPTION_EXIT)
+    flags = [candidate for option in options for candidate in option.flags if len(candidate) > 2]
+    close = _close_matches(flag, flags)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    raise UsageError(f"no such option: {flag}{hint}", OPTION_EXIT)
+
+
+def _store(
+    option: Option,
+    text: str | None,
+    values: dict[str, object],
+    lists: dict[str, list[object]],
+) -> None:
+    name = option.destination
+    match option.action:
+        case Action.STORE:
+            values[name] = _value(option, text or "")
+        case Action.APPEND:
+            lists.setdefault(name, []).append(_value(option, text or ""))
+        case Action.TRUE:
+            values[name] = True
+        case Action.FALSE:
+            values[name] = False
+        case Action.CONST:
+            values[name] = option.const
+        case Action.COUNT:
+            count = values[name]
+            values[name] = (count if isinstance(count, int) else 0) + 1
+
+
+def _value(option: Option, text: str) -> object:
+    try:
+        if option.type is ValueType.CHOICE:
+            return parse_choice(text, option.choices)
+        return PARSERS[option.type](text)
+    except ParameterError as err:
+        raise UsageError(f"option {option.long}: {err.message}", OPTION_EXIT) from err
+
+
+def _check_arguments(program: Program, command: Command, args: list[str]) -> None:
+    least = sum(argument.min for argument in command.args)
+    most = (
+        None
+        if any(argument.max is None for argument in command.args)
+        else sum(argument.max or 0 for argument in command.args)
+    )
+    usage = f"usage: {usage_line(program, command)}"
+    if len(args) < least:
+        missing = _first_missing(command, len(args))
+        raise UsageError(f"{missing.label} is missing\n{usage}")
+    if most is not None and len(args) > most:
+        extra = args[most:]
+        hint = ""
+        if any(word.startswith("-") for word in extra):
+            hint = "; options come before the arguments"
+        what = "takes no arguments" if most == 0 else "takes fewer arguments"
+        raise UsageError(f"{command.name} {what}, found {' '.join(extra)!r}{hint}\n{usage}")
+    _check_choices(command, args)
+    _check_no_option_is_late(program, command, args)
+
+
+def _check_no_option_is_late(program: Program, command: Command, args: list[str]) -> None:
+    """Refuse what is meant as an option but stands where it would be taken for a name."""
+    if any(argument.kind is ArgKind.COMMAND for argument in command.args):
+        return
+    flags = {flag for option in options_of(program, command) for flag in option.flags}
+    for word in args:
+        if word.partition("=")[0] in flags:
+            raise UsageError(
+                f"option {word} stands after {args[0]!r}; options come before the arguments"
+            )
+
+
+def _first_missing(command: Command, given: int) -> Argument:
+    for argument in command.args:
+        if given < argument.min:
+            return argument
+        given -= argument.min
+    return command.args[-1]
+
+
+def _check_choices(command: Command, args: list[str]) -> None:
+    position = 0
+    for argument in command.args:
+        count = argument.max if argument.max is not None else len(args) - position
+        for word in args[position : position + count]:
+            if argument.kind is ArgKind.CHOICE and word not in argument.choices:
+                raise UsageError(f"{word!r} is not one of {', '.join(argument.choices)}")
+        position += count
+
+
+def usage_line(program: Program, command: Command) -> str:
+    """Return how the command is called, in one line."""
+    words = [program.name, command.name]
+    if command.options:
+        words.append("[options]")
+    words.extend(argument.usage for argument in command.args)
+    return " ".join(words)

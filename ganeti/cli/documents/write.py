@@ -1,0 +1,97 @@
+"""``make-docs``: writes the manual pages and the completion script into the checkout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Final
+
+from ganeti.cli import cfgupgrade, node_tools, query_config, vcluster
+from ganeti.cli.declaration.help import flags_label
+from ganeti.cli.declaration.program import Program
+from ganeti.cli.documents.completion import completion_script
+from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO
+from ganeti.cli.documents.manual import SECTION, daemon_page, manual_page
+from ganeti.daemon.options import COMMON, Option
+
+PROGRAMS: Final = (
+    "backup",
+    "cluster",
+    "debug",
+    "filter",
+    "group",
+    "instance",
+    "job",
+    "network",
+    "node",
+    "os",
+    "storage",
+)
+COMPLETION_PATH: Final = "doc/examples/bash_completion"
+
+
+def programs() -> list[Program]:
+    """Return the tables of all gnt-* programs."""
+    return [import_module(f"ganeti.cli.gnt_{name}").PROGRAM for name in PROGRAMS]
+
+
+def documents() -> dict[str, str]:
+    """Return {path in the checkout: content} of everything that is generated."""
+    found = {}
+    all_programs = programs()
+    names = [program.name for program in all_programs] + [daemon.name for daemon in DAEMONS]
+    for program in (*all_programs, vcluster.PROGRAM, query_config.PROGRAM):
+        found[f"man/{program.name}.{SECTION}"] = manual_page(program, names)
+    for daemon in DAEMONS:
+        spec = import_module(daemon.module).SPEC
+        found[f"man/{daemon.name}.{SECTION}"] = daemon_page(
+            daemon.name,
+            spec.description,
+            daemon.prose,
+            [(_flags(option), option.help) for option in (*COMMON, *spec.options)],
+            daemon.sections,
+            SEE_ALSO[daemon.name],
+        )
+    found[f"man/node-cleanup.{SECTION}"] = daemon_page(
+        "node-cleanup",
+        "make this machine no node of any cluster",
+        node_tools.CLEANUP_PROSE,
+        [(flags_label(option), option.help) for option in node_tools.CLEANUP_OPTIONS],
+    )
+    found[f"man/cfgupgrade.{SECTION}"] = daemon_page(
+        cfgupgrade.NAME,
+        cfgupgrade.SUMMARY,
+        cfgupgrade.PROSE,
+        [(flags_label(option), option.help) for option in cfgupgrade.OPTIONS],
+        see_also=SEE_ALSO[cfgupgrade.NAME],
+    )
+    found[f"man/node-daemon-setup.{SECTION}"] = daemon_page(
+        "node-daemon-setup", "make this machine a node", node_tools.SETUP_PROSE, []
+    )
+    found[COMPLETION_PATH] = completion_script(all_programs)
+    return found
+
+
+def _flags(option: Option) -> str:
+    text = ", ".join(option.flags)
+    return f"{text} {option.metavar}" if option.metavar else text
+
+
+def main() -> int:
+    """Write everything; the argument is the directory of the checkout."""
+    root = sys.argv[1] if len(sys.argv) > 1 else _checkout()
+    for path, content in documents().items():
+        full = os.path.join(root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8") as file:
+            file.write(content)
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def _checkout() -> str:
+    here = os.path.abspath(__file__)
+    for _ in range(4):  # documents, cli, ganeti: up to the checkout
+        here = os.path.dirname(here)
+    return here

@@ -1,0 +1,255 @@
+"""Jobs as seen from a command: submitted, followed, and their end told.
+
+Messages of a job are printed as they come, one `WaitForJobChange` after another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import (
+    GenericError,
+    JobCanceled,
+    JobLost,
+    OpExecError,
+    decode_error,
+)
+from ganeti.base.ids import JobId
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import JobSubmitted, explain
+
+if TYPE_CHECKING:
+    from ganeti.clients.luxi import JobChange, LogEntry
+    from ganeti.opcodes.opcode import OpCode
+
+FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
+NOTICE_AFTER_S: Final = 20.0  # constants.json, CLI_WFJC_FREQUENCY: then say why nothing happens
+_NOTICES: Final = {
+    "queued": "Job {} is waiting in queue",
+    "waiting": "Job {} is trying to acquire all necessary locks",
+}
+
+
+def make_opcode(op_id: str, **params: object) -> OpCode:
+    """Return an opcode, checked here so that mistakes are told before anything is sent.
+
+    Raises:
+        OpPrereqError: a parameter is wrong; the text names it.
+    """
+    from ganeti.opcodes.registry import decode_opcode
+
+    return decode_opcode({"OP_ID": op_id, **params})
+
+
+def encode(context: Context, options: Options, opcode: OpCode) -> dict[str, object]:
+    """Return an opcode as it is submitted, with what the common options say."""
+    from ganeti.opcodes.registry import encode_opcode
+
+    return with_common(context, options, encode_opcode(opcode))
+
+
+def with_common(
+    context: Context, options: Options, wire: Mapping[str, object]
+) -> dict[str, object]:
+    """Add to an encoded opcode what the common options say."""
+    submitted = dict(wire)
+    submitted["reason"] = context.reason_trail()
+    if options.get("dry_run"):
+        submitted["dry_run"] = True
+    if options.get("debug"):
+        submitted["debug_level"] = options.debug
+    if options.get("priority") is not None:
+        submitted["priority"] = options.priority
+    if options.get("depend"):
+        own = submitted.get("depends")
+        submitted["depends"] = [*(own if isinstance(own, list) else []), *options.depend]
+    return submitted
+
+
+def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object]:
+    """Submit one job, follow it and return its results, one for each opcode.
+
+    Raises:
+        JobSubmitted: ``--submit`` was given.
+        OpPrereqError, OpExecError, ...: what the job ended with.
+    """
+    wire = [encode(context, options, opcode) for opcode in opcodes]
+    job_id = context.client.submit_job(wire)
+    if options.get("submit"):
+        raise JobSubmitted(job_id)
+    if options.get("print_jobid"):
+        context.write(f"JobID: {job_id}")
+    return follow(context, job_id)
+
+
+def follow(context: Context, job_id: JobId) -> list[object]:
+    """Print a job's messages until it has ended; returns its results.
+
+    Raises:
+        OpPrereqError, OpExecError, JobCanceled, JobLost, ...: what the job ended with.
+    """
+    context.waiting_for.append(job_id)
+    for change in changes(context, job_id):
+        for entry in change.log_entries:
+            context.terminal.write_lines(format_entry(entry))
+    context.waiting_for.remove(job_id)
+    return results_of(context, job_id)
+
+
+def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
+    """Yield what changes of a job until it has ended, saying now and then why nothing does."""
+    previous: list[object] | None = None
+    serial: int | None = None
+    noticed: set[str] = set()
+    while True:
+        change = context.client.wait_for_job_change(
+            job_id, ["status"], previous, serial, NOTICE_AFTER_S
+        )
+        if change is None:
+            status = str(previous[0]) if previous else ""
+            if status in _NOTICES and status not in noticed:
+                noticed.add(status)
+                context.terminal.error(_NOTICES[status].format(job_id))
+            continue
+        previous = change.fields
+        if change.log_entries:
+            serial = max(entry.serial for entry in change.log_entries)
+        yield change
+        if previous and previous[0] in FINAL_STATUSES:
+            return
+
+
+def format_entry(entry: LogEntry) -> list[str]:
+    """Return the lines of a log entry, each with its time."""
+    moment = time.ctime(entry.time[0])
+    payload = entry.payload
+    texts = payload if isinstance(payload, list) else [payload]
+    return [f"{moment} {text}" for text in texts]
+
+
+def results_of(context: Context, job_id: JobId) -> list[object]:
+    """Return the results of a job that has ended; errors as of `follow`."""
+    [row] = context.client.query_jobs([job_id], ["status", "opstatus", "opresult"])
+    status, op_statuses, op_results = row
+    if not isinstance(op_results, list) or not isinstance(op_statuses, list):
+        raise JobLost(f"job {job_id} is no longer in the queue")
+    if status == "success":
+        return op_results
+    if status == "canceled":
+        raise JobCanceled(f"job {job_id} was canceled")
+    raise _failure(job_id, op_statuses, op_results)
+
+
+def _failure(
+    job_id: JobId, op_statuses: Sequence[object], op_results: Sequence[object]
+) -> GenericError:
+    for position, (status, result) in enumerate(zip(op_statuses, op_results, strict=False)):
+        if status == "error":
+            error = decode_error(result)
+            if position and isinstance(error, OpExecError):
+                return OpExecError(
+                    f"partial failure (opcode {position} of {len(op_statuses)}): {error.message}"
+                )
+            return error
+    return OpExecError(f"job {job_id} failed: {list(op_results)}")
+
+
+class JobGroup:
+    """Several jobs of one command, submitted together and told about one by one."""
+
+    def __init__(self, context: Context, options: Options) -> None:
+        self._context = context
+        self._options = options
+        self._jobs: list[tuple[str, list[dict[str, object]]]] = []
+
+    def add(self, name: str, *opcodes: OpCode) -> None:
+        """Add a job for the object of that name."""
+        wire = [encode(self._context, self._options, opcode) for opcode in opcodes]
+        self._jobs.append((name, wire))
+
+    def run(self) -> int:
+        """Submit all jobs and follow each; returns the exit status.
+
+        A single job is told about like any other command, without more words.
+        """
+        context, options = self._context, self._options
+        if len(self._jobs) == 1:
+            [(_, wire)] = self._jobs
+            return self._run_one(wire)
+        answers = context.client.submit_many_jobs([wire for _, wire in self._jobs])
+        failures = 0
+        submitted: list[tuple[str, JobId]] = []
+        for (name, _), (accepted, said) in zip(self._jobs, answers, strict=True):
+            if accepted and isinstance(said, int):
+                submitted.append((name, said))
+            else:
+                failures += 1
+                context.terminal.error(f"Failed to submit the job for {name}: {said}")
+        if options.get("submit"):
+            for _, job_id in submitted:
+                context.write(f"JobID: {job_id}")
+            return int(failures > 0)
+        if submitted:
+            numbers = ", ".join(str(job_id) for _, job_id in submitted)
+            context.write(f"Submitted jobs {numbers}")
+        failures += follow_all(context, submitted)
+        return int(failures > 0)
+
+    def _run_one(self, wire: list[dict[str, object]]) -> int:
+        job_id = self._context.client.submit_job(wire)
+        if self._options.get("submit"):
+            raise JobSubmitted(job_id)
+        if self._options.get("print_jobid"):
+            self._context.write(f"JobID: {job_id}")
+        follow(self._context, job_id)
+        return 0
+
+
+def follow_all(context: Context, jobs: Sequence[tuple[str, JobId]]) -> int:
+    """Follow jobs one after the other; returns how many failed."""
+    failures = 0
+    for name, job_id in jobs:
+        context.write(f"Waiting for job {job_id} for {name} ...")
+        try:
+            follow(context, job_id)
+        except GenericError as err:
+            failures += 1
+            text, _ = explain(err)
+            context.terminal.error(f"Job {job_id} for {name} has failed: {text}")
+    return failures
+
+
+def submitted_jobs(result: object) -> list[tuple[str, JobId]]:
+    """Return the jobs that a job says it submitted, each with words for messages.
+
+    Raises:
+        OpExecError: one was not accepted.
+    """
+    answers = result.get("jobs") if isinstance(result, Mapping) else None
+    jobs: list[tuple[str, JobId]] = []
+    for answer in answers if isinstance(answers, list) else []:
+        match answer:
+            case [True, int(job_id)]:
+                jobs.append((f"part {len(jobs) + 1}", JobId(job_id)))
+            case [_, said]:
+                raise OpExecError(f"a job was not accepted: {said}")
+    return jobs
+
+
+def results_of_all(
+    context: Context, jobs: Sequence[tuple[str, JobId]]
+) -> tuple[int, list[list[object]]]:
+    """Follow jobs one after the other; returns how many failed, and the results of the others."""
+    failures = 0
+    results = []
+    for name, job_id in jobs:
+        try:
+            results.append(follow(context, job_id))
+        except GenericError as err:
+            failures += 1
+            text, _ = explain(err)
+            context.terminal.error(f"Job {job_id} ({name}) has failed: {text}")
+    return failures, results

@@ -1,0 +1,194 @@
+"""The list and list-fields commands of every kind of object.
+
+Source: query_fields.json, "default_fields" and "command_line_detection".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ganeti.base.errors import ParameterError
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import EXIT_SUCCESS, EXIT_UNKNOWN_FIELD
+from ganeti.cli.run.table import Cell, Column, Formatter, TableStyle, format_table
+
+if TYPE_CHECKING:
+    from ganeti.clients.luxi import QueryField, QueryResponse
+
+_FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
+_GLOB_CHARACTERS = frozenset("*?")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How objects of one kind are listed."""
+
+    resource: str
+    default_fields: tuple[str, ...]
+    name_field: str = "name"
+    names_are_numbers: bool = False
+    formats: Mapping[str, Formatter] = field(default_factory=dict)
+
+
+def select_fields(text: str | None, default: Sequence[str]) -> list[str]:
+    """Return the fields to ask for; a leading + adds to the default ones."""
+    if not text:
+        return list(default)
+    if text.startswith("+"):
+        return [*default, *_split(text[1:])]
+    return _split(text)
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def looks_like_filter(text: str) -> bool:
+    """Tell whether an argument is a filter rather than a name."""
+    return any(character in _FILTER_CHARACTERS for character in text)
+
+
+def looks_like_glob(text: str) -> bool:
+    """Tell whether an argument is a pattern of names."""
+    return any(character in _GLOB_CHARACTERS for character in text)
+
+
+def make_filter(
+    args: Sequence[str],
+    *,
+    force_filter: bool = False,
+    name_field: str = "name",
+    names_are_numbers: bool = False,
+) -> object:
+    """Return the filter, in prefix form, that the arguments of a list command mean.
+
+    Raises:
+        ParameterError: not one filter, or not a number where numbers are names.
+        QueryFilterParseError: the filter cannot be understood.
+    """
+    if not args:
+        return None
+    if force_filter or (len(args) == 1 and looks_like_filter(args[0])):
+        if len(args) != 1:
+            raise ParameterError("give one filter, in quotes")
+        from ganeti.query.filter_text import parse_filter
+
+        return parse_filter(args[0])
+    return _names_filter(args, name_field, names_are_numbers)
+
+
+def _names_filter(args: Sequence[str], name_field: str, names_are_numbers: bool) -> object:
+    conditions: list[object] = []
+    for arg in args:
+        if names_are_numbers:
+            if not arg.isdigit():
+                raise ParameterError(f"{arg!r} is not a number")
+            conditions.append(["==", name_field, int(arg)])
+        elif looks_like_glob(arg):
+            from ganeti.query.filter_text import glob_to_regex
+
+            conditions.append(["=~", name_field, glob_to_regex(arg)])
+        else:
+            conditions.append(["==", name_field, arg])
+    return conditions[0] if len(conditions) == 1 else ["|", *conditions]
+
+
+def both_filters(first: object, second: object) -> object:
+    """Return the filter that asks for both."""
+    if first is None or second is None:
+        return second if first is None else first
+    return ["&", first, second]
+
+
+def show_list(
+    context: Context,
+    options: Options,
+    args: Sequence[str],
+    listing: Listing,
+    extra_filter: object = None,
+) -> int:
+    """Ask for objects and print them as a table; returns the exit status."""
+    fields = select_fields(options.get("output"), listing.default_fields)
+    wanted = make_filter(
+        args,
+        force_filter=bool(options.get("filter")),
+        name_field=listing.name_field,
+        names_are_numbers=listing.names_are_numbers,
+    )
+    qfilter = both_filters(wanted, extra_filter)
+    response = context.client.query(listing.resource, fields, qfilter)
+    return print_response(context, options, response, listing.formats)
+
+
+def style_of(context: Context, options: Options) -> TableStyle:
+    """Return how the options want tables to look."""
+    separator = options.get("separator")
+    on_screen = context.terminal.is_screen and separator is None
+    unit = options.get("units") or ("h" if separator is None else "m")
+    return TableStyle(
+        separator=separator,
+        headers=not options.get("no_headers"),
+        unit=unit,
+        verbose=bool(options.get("verbose")),
+        width=context.terminal.width if on_screen else None,
+    )
+
+
+def print_response(
+    context: Context,
+    options: Options,
+    response: QueryResponse,
+    formats: Mapping[str, Formatter],
+) -> int:
+    """Print the answer to a query; unknown fields are named and change the exit status."""
+    columns = [
+        Column(known.title, known.kind, formats.get(known.name)) for known in response.fields
+    ]
+    rows: Sequence[Sequence[Cell]] = response.data
+    context.terminal.write_lines(format_table(columns, rows, style_of(context, options)))
+    return warn_of_unknown(context, response.fields)
+
+
+def warn_of_unknown(context: Context, fields: Sequence[QueryField]) -> int:
+    """Name the fields that nobody knows; returns the exit status."""
+    unknown = [known.name for known in fields if known.kind == "unknown"]
+    if not unknown:
+        return EXIT_SUCCESS
+    context.terminal.error(
+        f"Warning: unknown fields: {', '.join(unknown)}; "
+        f"'{context.program} list-fields' names them all"
+    )
+    return EXIT_UNKNOWN_FIELD
+
+
+_KIND_NAMES = {
+    "text": "Text",
+    "bool": "Boolean",
+    "number": "Number",
+    "float": "Floating-point number",
+    "unit": "Storage size",
+    "timestamp": "Timestamp",
+    "other": "Other",
+    "unknown": "Unknown",
+}
+
+
+def show_fields(context: Context, options: Options, args: Sequence[str], resource: str) -> int:
+    """Print the fields of a kind of objects; returns the exit status."""
+    names = [name for arg in args for name in _split(arg)]
+    response = context.client.query_fields(resource, names or None)
+    columns = [Column("Name"), Column("Type"), Column("Title"), Column("Description")]
+    rows = [
+        [
+            (0, known.name),
+            (0, _KIND_NAMES.get(known.kind, known.kind)),
+            (0, known.title),
+            (0, known.doc),
+        ]
+        for known in response.fields
+    ]
+    context.terminal.write_lines(format_table(columns, rows, style_of(context, options)))
+    return warn_of_unknown(context, response.fields)

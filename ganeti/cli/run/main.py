@@ -1,0 +1,109 @@
+"""Running one command: from the words on the command line to the exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from ganeti.base.errors import GenericError
+from ganeti.cli.declaration.parser import (
+    CommandLine,
+    HelpWanted,
+    Options,
+    UsageError,
+    VersionWanted,
+    parse,
+)
+from ganeti.cli.declaration.program import Command, Program
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS, JobSubmitted, explain
+from ganeti.cli.run.terminal import Terminal
+
+Handler = Callable[[Context, Options, list[str]], int]
+
+_HANDLERS = "ganeti.cli.commands."
+_INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+
+
+def run(program: Program, words: Sequence[str] | None = None) -> int:
+    """Run a program with these words, those of the command line if none are given."""
+    terminal = Terminal.of_process()
+    try:
+        return _run(program, sys.argv[1:] if words is None else list(words), terminal)
+    except BrokenPipeError:
+        # Whoever read our output has left, and has what it wanted.  The standard output is
+        # pointed elsewhere so that the interpreter's last flush does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
+    try:
+        _check_text(words)
+        line = parse(program, words, os.environ)
+    except HelpWanted as wanted:
+        terminal.write(help_text(program, wanted.command, terminal.width))
+        return EXIT_SUCCESS
+    except VersionWanted:
+        from ganeti.cli.declaration.help import version_text
+
+        terminal.write(version_text(program))
+        return EXIT_SUCCESS
+    except UsageError as err:
+        terminal.error(f"{program.name}: {err.message}")
+        return err.exit_code
+    return _run_command(line, terminal)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Refuse words that are no text: nothing of what we talk to could read them.
+
+    Raises:
+        UsageError: naming the word.
+    """
+    for word in words:
+        if any("\udc80" <= letter <= "\udcff" for letter in word):  # as the system stands for bytes
+            raise UsageError(f"argument {os.fsencode(word)!r} is not valid UTF-8")
+
+
+def help_text(program: Program, command: Command | None, width: int) -> str:
+    """Return the help on a program, or on one of its commands."""
+    from ganeti.cli.declaration.help import command_help, program_help
+
+    if command is None:
+        return program_help(program, width)
+    return command_help(program, command, width)
+
+
+def _run_command(line: CommandLine, terminal: Terminal) -> int:
+    if not line.command.handler:
+        terminal.error(f"{line.program.name} {line.command.name} is not supported yet")
+        return EXIT_FAILURE
+    context = Context(line.program.name, line.command.name, line.options, terminal)
+    try:
+        with context:
+            return load_handler(line.command)(context, line.options, line.args)
+    except JobSubmitted as submitted:
+        terminal.write(f"JobID: {submitted.job_id}")
+        return EXIT_SUCCESS
+    except UsageError as err:
+        terminal.error(f"{line.program.name}: {err.message}")
+        return err.exit_code
+    except KeyboardInterrupt:
+        terminal.error(context.interruption_text())
+        return _INTERRUPTED
+    except GenericError as err:
+        if line.options.debug:
+            raise
+        text, status = explain(err)
+        terminal.error(text)
+        return status
+
+
+def load_handler(command: Command) -> Handler:
+    """Import the function that carries a command out."""
+    module, _, function = command.handler.partition(":")
+    handler: Handler = getattr(import_module(_HANDLERS + module), function)
+    return handler

@@ -1,0 +1,75 @@
+"""Leaving the terminal: the program that was called waits until the daemon answers.
+
+The caller forks twice and reads one report from a pipe: the exit status, and the text for standard
+error.  So ``ganeti-luxid && gnt-job list`` works, and a daemon that cannot start says why where it
+was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Final
+
+_REPORT_BYTES_MAX: Final = 65536
+_STANDARD_DESCRIPTORS: Final = (0, 1, 2)
+
+
+class Report:
+    """The daemon's end of the pipe to the program that was called; may be used once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        # A helper forked later must not keep the caller waiting.
+        os.register_at_fork(after_in_child=self.forget)
+
+    def send(self, status: int, text: str = "") -> None:
+        """Let the program that was called exit with this status, and print this text."""
+        if self._descriptor < 0:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it did not wait
+            os.write(self._descriptor, f"{status}\n{text}".encode()[:_REPORT_BYTES_MAX])
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the pipe."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def detach(name: str) -> Report:
+    """Go on as a daemon; the program that was called ends inside, with what is reported.
+
+    Must be called before there are threads.
+    """
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        _exit_as_reported(name, pid, read_end)
+    os.close(read_end)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in _STANDARD_DESCRIPTORS:
+        os.dup2(null, descriptor)
+    os.close(null)
+    return Report(write_end)
+
+
+def _exit_as_reported(name: str, pid: int, read_end: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    with open(read_end, "rb") as pipe:
+        status, _, text = pipe.read().decode("utf-8", "replace").partition("\n")
+    if not status:
+        status, text = "1", "it ended before it was ready; its log may say why"
+    if text:
+        sys.stderr.write(f"{name}: {text}\n")
+        sys.stderr.flush()
+    os._exit(int(status))

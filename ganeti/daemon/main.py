@@ -1,0 +1,262 @@
+"""The skeleton of every daemon: options, pid file, log, detaching, signals, stopping.
+
+A daemon is a service function plus a table of settings:
+
+    SPEC = DaemonSpec(name="ganeti-luxid", description="...", serve=serve, options=VOTING)
+
+    def main() -> int:
+        return run_daemon(SPEC)
+
+Theory of operation.  STARTING: options are parsed, the process detaches, takes its pid file, opens
+its log, calls ``pre_loop`` (no event loop and no thread exists yet) and runs ``serve`` in an event
+loop.  ``serve`` calls `DaemonContext.ready` once it answers: the program that was called exits with
+status 0, or systemd is told.  RUNNING lasts until SIGTERM or SIGINT set `DaemonContext.stopping`.
+STOPPING: ``serve`` finishes what it has begun and returns; if it has not within ``stop_timeout_s``
+it is cancelled, and if even that takes too long the kernel ends the process.
+
+What ends a daemon by itself: ``serve`` or a task of it raises.  The error is logged, and told to
+whoever still waits for the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.daemon import log, notify
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.detach import Report, detach
+from ganeti.daemon.options import COMMON, Option, network, parse
+from ganeti.system import environment, files, title
+from ganeti.system.filelock import PidFile
+
+logger = logging.getLogger(__name__)
+
+EXIT_SUCCESS: Final = 0
+EXIT_FAILURE: Final = 1
+EXIT_CONFIGURATION: Final = 2
+EXIT_NOTMASTER: Final = 11
+
+_OPEN_FILES_MAX: Final = 65536  # 16,384 clients, three descriptors each, and room
+_UMASK: Final = 0o022
+
+# Made at start where missing: /var/run and /var/lock are empty after a boot.
+_DIRECTORIES: Final = (
+    ("run_dir", 0o775),
+    ("socket_dir", 0o770),
+    ("lock_dir", 0o755),
+    ("log_dir", 0o770),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSpec:
+    """What makes one daemon different from the others.
+
+    ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
+    threads exist; what it returns is `DaemonContext.prepared`.  ``port`` gives the daemon the
+    options of one that listens on the network.  ``stop_timeout_s`` passes from SIGTERM to being
+    cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others run as the owner
+    of the data directory.
+    """
+
+    name: str
+    description: str
+    serve: Callable[[DaemonContext], Awaitable[None]]
+    options: tuple[Option, ...] = ()
+    port: int | None = None
+    pre_loop: Callable[[DaemonContext], object] | None = None
+    stop_timeout_s: float = 10.0
+    kill_after_s: float = 5.0
+    runs_as_root: bool = False
+
+
+def run_daemon(spec: DaemonSpec, argv: Sequence[str] | None = None) -> int:
+    """Run a daemon; returns its exit status."""
+    own_options = network(spec.port) if spec.port is not None else ()
+    options = parse(
+        spec.name,
+        spec.description,
+        (*COMMON, *own_options, *spec.options),
+        sys.argv[1:] if argv is None else argv,
+    )
+    try:
+        paths = _check_surroundings(spec, options)
+    except GenericError as err:
+        return _fail(spec, None, err)
+    report = None if options.foreground else detach(spec.name)
+    context = DaemonContext(paths, environment.own_hostname(), options, report)
+    try:
+        return _run(spec, context)
+    except GenericError as err:
+        return _fail(spec, report, err)
+    except Exception as err:
+        logger.exception("Internal error")
+        return _fail(spec, report, GenericError(f"internal error: {type(err).__name__}: {err}"))
+
+
+def exit_status_of(error: GenericError) -> int:
+    """Return the exit status of a daemon that cannot go on because of this error."""
+    if isinstance(error, NotMasterError):
+        return EXIT_NOTMASTER
+    return EXIT_CONFIGURATION if isinstance(error, ConfigurationError) else EXIT_FAILURE
+
+
+def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
+    status = exit_status_of(error)
+    has_log = bool(logging.getLogger().handlers)
+    if has_log:
+        logger.error("Cannot go on: %s", error.message)
+    if report is not None:
+        report.send(status, error.message)
+    elif not has_log:
+        sys.stderr.write(f"{spec.name}: {error.message}\n")
+    return status
+
+
+def _check_surroundings(spec: DaemonSpec, options: argparse.Namespace) -> Paths:
+    paths = environment.current_paths()
+    if not paths.root and not options.no_user_checks:
+        _check_user(spec, paths)
+    return paths
+
+
+def _check_user(spec: DaemonSpec, paths: Paths) -> None:
+    """Refuse to leave files in the data directory that its owner cannot use."""
+    if not os.path.isdir(paths.data_dir):
+        return
+    wanted = 0 if spec.runs_as_root else os.stat(paths.data_dir).st_uid
+    if os.geteuid() != wanted:
+        raise OpPrereqError(
+            f"must run as user id {wanted}, not {os.geteuid()} (--no-user-checks overrides)"
+        )
+
+
+def _run(spec: DaemonSpec, context: DaemonContext) -> int:
+    os.umask(_UMASK)
+    title.show_name(spec.name)
+    _raise_open_files_limit()
+    with contextlib.ExitStack() as cleanup:
+        _make_directories(context.paths)
+        cleanup.callback(_take_pid_file(spec, context.paths).release)
+        options = context.options
+        handler = log.set_up(
+            spec.name,
+            context.paths.log_file(spec.name),
+            debug=options.debug,
+            console=options.foreground,
+            syslog=options.syslog,
+        )
+        if handler is not None:
+            context.on_reload.append(handler.reopen)
+        logger.info("Starting on %s", context.hostname)
+        if spec.pre_loop is not None:
+            context.prepared = spec.pre_loop(context)
+        asyncio.run(_main(spec, context))
+        logger.info("Stopped")
+        return context.exit_status
+
+
+def _take_pid_file(spec: DaemonSpec, paths: Paths) -> PidFile:
+    pid_file = PidFile(paths.pid_file(spec.name))
+    try:
+        pid_file.acquire()
+    except OSError as err:
+        raise GenericError(f"cannot use pid file {pid_file.path}: {err.strerror}") from err
+    return pid_file
+
+
+def _make_directories(paths: Paths) -> None:
+    try:
+        for name, mode in _DIRECTORIES:
+            files.ensure_directory(getattr(paths, name), mode)
+    except OSError as err:
+        raise GenericError(f"cannot make directory {err.filename}: {err.strerror}") from err
+
+
+def _raise_open_files_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _main(spec: DaemonSpec, context: DaemonContext) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, context.stop)
+    loop.add_signal_handler(signal.SIGHUP, _reload, context)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            context.enter(tasks)
+            serving = tasks.create_task(_serve(spec, context), name="serve")
+            context.spawn(_guard_stop(spec, context, serving), "guard of stopping")
+            await asyncio.wait([serving])
+            context.cancel_background()
+    except BaseExceptionGroup as group:
+        raise _most_telling(group) from None  # its own traceback says where
+    finally:
+        signal.alarm(0)
+
+
+async def _serve(spec: DaemonSpec, context: DaemonContext) -> None:
+    await spec.serve(context)
+
+
+async def _guard_stop(
+    spec: DaemonSpec, context: DaemonContext, serving: asyncio.Task[None]
+) -> None:
+    """Enforce the deadline for stopping."""
+    await context.stopping.wait()
+    logger.info("Stopping")
+    notify.notify(notify.STOPPING)
+    # SIGALRM ends the process even when the event loop or a thread hangs.
+    signal.alarm(math.ceil(spec.stop_timeout_s + spec.kill_after_s))
+    await asyncio.wait([serving], timeout=spec.stop_timeout_s)
+    if not serving.done():
+        logger.warning("Not stopped within %g s, cancelling the rest", spec.stop_timeout_s)
+        serving.cancel()
+
+
+def _reload(context: DaemonContext) -> None:
+    for callback in context.on_reload:
+        callback()
+    logger.info("Reopened the log")
+
+
+def _log_loop_error(_loop: asyncio.AbstractEventLoop, details: dict[str, Any]) -> None:
+    """Log what no task could be told."""
+    error = details.get("exception")
+    logger.error("Event loop: %s", details.get("message"), exc_info=error)
+
+
+def _most_telling(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error of ours, else the first error at all; the others are logged."""
+    leaves = list(_leaves(group))
+    ours = [error for error in leaves if isinstance(error, GenericError)]
+    chosen = (ours or leaves)[0]
+    for error in leaves:
+        if error is not chosen:
+            logger.error("Another error at the same time", exc_info=error)
+    return chosen
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,182 @@
+"""The first configuration: valid, complete, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ganeti.base import json
+from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.bootstrap.cluster_config import (
+    Birth,
+    ClusterRequest,
+    FirstNode,
+    build_config,
+    build_ipolicy,
+    check_request,
+)
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.objects.config_data import ConfigData
+
+NODE = FirstNode(
+    name="node1.example.com",
+    uuid="1cff4dc5-4185-45b7-9db8-c54a78a490ef",
+    primary_ip="192.0.2.10",
+    secondary_ip="192.0.2.10",
+    certificate_digest="84:92",
+)
+BIRTH = Birth(
+    now=1000.5,
+    cluster_uuid="6b8f0c4f-3b74-45a9-857e-15bd47986b35",
+    group_uuid="5a6e89c9-26b7-4042-9bf3-70fa3f2bd0c9",
+    master_ip="192.0.2.1",
+    host_key="AAAA",
+)
+
+
+def request(**changes: Any) -> ClusterRequest:
+    values: dict[str, Any] = {
+        "cluster_name": "cluster.example.com",
+        "enabled_hypervisors": ["kvm", "fake"],
+        "enabled_disk_templates": ["file", "diskless"],
+    }
+    return ClusterRequest(**(values | changes))
+
+
+def test_configuration_is_one_that_the_daemons_read() -> None:
+    wire = build_config(request(), NODE, BIRTH)
+    config = ConfigData.from_wire(wire)
+    assert config.to_wire() == wire
+    assert config.serial_no == 1
+    assert config.cluster.master_node == NODE.uuid
+    assert config.cluster.candidate_certs == {NODE.uuid: "84:92"}
+    assert set(config.cluster.hvparams) == {"kvm", "fake"}
+    assert config.cluster.hvparams["kvm"]["acpi"] is True
+    [group] = config.nodegroups.values()
+    assert group.name == "default"
+
+
+def test_simple_configuration_follows_from_it() -> None:
+    data = json.dumps(build_config(request(), NODE, BIRTH))
+    values = ssconf_values(ConfigState(data).durable)
+    assert values["master_node"] == "node1.example.com"
+    assert values["cluster_name"] == "cluster.example.com"
+    assert values["master_candidates_certs"] == f"{NODE.uuid}=84:92"
+
+
+def test_parameters_are_laid_over_the_defaults() -> None:
+    config = ConfigData.from_wire(
+        build_config(
+            request(
+                beparams={"memory": "1g", "vcpus": "2"},
+                hvparams={"kvm": {"kernel_path": "", "acpi": False}},
+                nicparams={"link": "br7"},
+                diskparams={"plain": {"stripes": "2"}},
+                ndparams={"ssh_port": "2222"},
+            ),
+            NODE,
+            BIRTH,
+        )
+    )
+    cluster = config.cluster
+    assert cluster.beparams["default"]["minmem"] == 1024
+    assert cluster.beparams["default"]["maxmem"] == 1024
+    assert cluster.beparams["default"]["vcpus"] == 2
+    assert cluster.hvparams["kvm"]["kernel_path"] == ""
+    assert cluster.hvparams["kvm"]["acpi"] is False
+    assert cluster.nicparams["default"]["link"] == "br7"
+    assert cluster.diskparams["plain"]["stripes"] == 2
+    assert cluster.ndparams["ssh_port"] == 2222
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"enabled_hypervisors": []}, "at least one hypervisor"),
+        ({"enabled_hypervisors": ["vmware"]}, "unknown hypervisor 'vmware'"),
+        ({"enabled_hypervisors": ["fake", "fake"]}, "twice"),
+        ({"enabled_disk_templates": ["floppy"]}, "unknown disk template 'floppy'"),
+        ({"mac_prefix": "aa:00"}, "'aa:00'"),
+        ({"mac_prefix": "aa:00:0g"}, "'aa:00:0g'"),
+        ({"file_storage_dir": "srv"}, "not an absolute path"),
+        ({"candidate_pool_size": 0}, "one node at least"),
+        ({"primary_ip_version": 5}, "IP version 5"),
+        ({"enabled_hypervisors": ["fake"], "hvparams": {"kvm": {}}}, "not enabled"),
+    ],
+)
+def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        check_request(request(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"enabled_hypervisors": ["xen-pvm"]}, {"enabled_disk_templates": ["drbd"]}]
+)
+def test_what_is_not_built_is_said_to_be_so(changes: dict[str, Any]) -> None:
+    with pytest.raises(NotSupportedError, match="not supported yet"):
+        check_request(request(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"beparams": {"memory": "1g", "minmem": "1g"}}, "either memory"),
+        ({"beparams": {"color": "red"}}, "'color'"),
+        ({"beparams": {"vcpus": "two"}}, "'vcpus'"),
+        ({"hvparams": {"kvm": {"acpi": "perhaps"}}}, "'acpi'"),
+        ({"ndparams": {"ssh_port": "x"}}, "'ssh_port'"),
+    ],
+)
+def test_wrong_parameters_are_named(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        build_config(request(**changes), NODE, BIRTH)
+
+
+BOUNDS = {
+    "memory-size": 4,
+    "disk-size": 0,
+    "disk-count": 0,
+    "cpu-count": 1,
+    "nic-count": 0,
+    "spindle-use": 0,
+}
+
+
+def bounds(**largest: object) -> dict[str, object]:
+    top = dict.fromkeys(BOUNDS, "100000") | {
+        name.replace("_", "-"): value for name, value in largest.items()
+    }
+    return {"minmax": [{"min": {k: str(v) for k, v in BOUNDS.items()}, "max": top}]}
+
+
+def test_instance_policy_takes_sizes_with_units() -> None:
+    policy = build_ipolicy(bounds(memory_size="4g"), ["file"])
+    assert policy["minmax"] == [
+        {"min": BOUNDS, "max": dict.fromkeys(BOUNDS, 100000) | {"memory-size": 4096}}
+    ]
+    assert policy["disk-templates"] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ({"minmax": [{"min": {"memory-size": "1"}, "max": {}}]}, "lacks"),
+        ({"minmax": [{"max": {}}]}, "min:"),
+        ({"std": {"color": "1"}}, "'color'"),
+        ({"std": {"memory-size": "64g"}}, "does not lie within"),
+        ({"vcpu-ratio": "x"}, "not a number"),
+    ],
+)
+def test_wrong_instance_policies_are_refused(own: dict[str, object], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        build_ipolicy(own, ["file"])
+
+
+def test_bounds_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(OpPrereqError, match="above the largest"):
+        build_ipolicy(
+            {"minmax": [{"min": dict.fromkeys(BOUNDS, 5), "max": dict.fromkeys(BOUNDS, 4)}]},
+            ["file"],
+        )

@@ -1,0 +1,44 @@
+"""The systemd units fit the daemons."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVICES = sorted((ROOT / "systemd").glob("*.service"))
+
+
+def read(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names have capitals
+    parser.read(path)
+    return parser
+
+
+def test_every_daemon_has_a_unit() -> None:
+    daemons = {path.name for path in (ROOT / "daemons").iterdir() if path.is_file()}
+    assert daemons == {path.stem for path in SERVICES}
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_unit_runs_its_daemon_in_the_foreground(path: Path) -> None:
+    service = read(path)["Service"]
+    assert service["Type"] == "notify"
+    assert service["ExecStart"] == f"/usr/sbin/{path.stem} --foreground"
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_unit_belongs_to_a_target(path: Path) -> None:
+    unit = read(path)
+    target = unit["Install"]["WantedBy"]
+    assert (ROOT / "systemd" / target).exists()
+    assert unit["Unit"]["PartOf"] == target
+
+
+def test_what_daemons_leave_running_survives_them() -> None:
+    for name in ("ganeti-noded", "ganeti-luxid"):
+        service = read(ROOT / "systemd" / f"{name}.service")["Service"]
+        assert service["KillMode"] == "process"

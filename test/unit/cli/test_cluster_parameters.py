@@ -1,0 +1,165 @@
+"""Parameters of clusters, groups and definitions: from options to opcodes, and back to options."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.cli import gnt_cluster, gnt_os
+from ganeti.cli.commands.cluster import parameters
+from ganeti.cli.commands.cluster.info import describe
+from ganeti.cli.commands.cluster.modify import changes_of
+from ganeti.cli.commands.os import os_changes
+from ganeti.cli.commands.policy import policy_options
+from ganeti.cli.declaration.parser import Options, parse
+from ganeti.cli.run.jobs import make_opcode
+from ganeti.cli.run.report import Facts, format_report, roman, with_roman_numbers
+
+
+def options(text: str) -> Options:
+    return parse(gnt_cluster.PROGRAM, ["modify", *shlex.split(text)], {}).options
+
+
+MIN = {"memory-size": 64, "disk-size": 0, "disk-count": 0, "cpu-count": 1} | {
+    "nic-count": 0,
+    "spindle-use": 0,
+}
+MAX = {"memory-size": 32768, "disk-size": 1048576, "disk-count": 16, "cpu-count": 8} | {
+    "nic-count": 8,
+    "spindle-use": 12,
+}
+BOUNDS = (
+    "min:memory-size=64,disk-size=0,disk-count=0,cpu-count=1,nic-count=0,spindle-use=0"
+    "/max:memory-size=32g,disk-size=1t,disk-count=16,cpu-count=8,nic-count=8,spindle-use=12"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("-B memory=1g,-vcpus", {"beparams": {"minmem": "1g", "maxmem": "1g", "vcpus": "default"}}),
+        ("-H kvm:vga=std,no_acpi", {"hvparams": {"kvm": {"vga": "std", "acpi": False}}}),
+        ("--uid-pool=", {"uid_pool": []}),
+        ("--uid-pool=5-9,7", {"uid_pool": [[5, 9]]}),
+        ("--add-uids=1 --remove-uids=2-3", {"add_uids": [[1, 1]], "remove_uids": [[2, 3]]}),
+        ("--reserved-lvs=", {"reserved_lvs": []}),
+        ("--reserved-lvs=a,b", {"reserved_lvs": ["a", "b"]}),
+        ("--vg-name=", {"vg_name": ""}),
+        ("--master-netmask=24", {"master_netmask": 24}),
+        ("--user-shutdown=yes", {"enabled_user_shutdown": True}),
+        ("--modify-etc-hosts=no", {"modify_etc_hosts": False}),
+        (
+            "--enabled-data-collectors=lv=no,drbd,no_diskstats",
+            {"enabled_data_collectors": {"lv": False, "drbd": True, "diskstats": False}},
+        ),
+        ("--data-collector-interval=lv=0.5", {"data_collector_interval": {"lv": 500000}}),
+        ("--ipolicy-std-specs=memory-size=1g", {"ipolicy": {"std": {"memory-size": 1024}}}),
+        ("--ipolicy-vcpu-ratio=none", {"ipolicy": {"vcpu-ratio": "default"}}),
+        (f"--ipolicy-bounds-specs={BOUNDS}", {"ipolicy": {"minmax": [{"min": MIN, "max": MAX}]}}),
+        ("--hypervisor-state=kvm:cpu_total=4", {"hv_state": {"kvm": {"cpu_total": "4"}}}),
+        ("--disk-state=plain/vg:a=4", {"disk_state": {"plain": {"vg": {"a": "4"}}}}),
+        ("--default-iallocator-params=a=1", {"default_iallocator_params": {"a": "1"}}),
+    ],
+)
+def test_options_become_parameters_of_the_opcode(text: str, expected: dict[str, Any]) -> None:
+    changes = changes_of(options(text))
+    assert changes == expected
+    make_opcode("OP_CLUSTER_SET_PARAMS", **changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("--master-netmask=x", "not the length of a prefix"),
+        ("--master-netmask=0", "not the length of a prefix"),
+        ("--uid-pool=9-1", "upside down"),
+        ("--enabled-data-collectors=lv=perhaps", "lv: 'perhaps' is neither yes nor no"),
+        ("--data-collector-interval=lv=x", "interval 'x' of lv is not a number"),
+        ("--data-collector-interval=lv=0", "above zero"),
+        ("--data-collector-interval=lv=nan", "is not a number"),
+        ("--ipolicy-std-specs=wheels=4", "unknown specification of std 'wheels'"),
+        ("--ipolicy-std-specs=cpu-count=x", "expected an integer"),
+        ("--hypervisor-state=kvm", "{}"),
+        ("-H kvm:a=1 -H kvm:b=2", "given twice"),
+    ],
+)
+def test_options_that_make_no_sense(text: str, problem: str) -> None:
+    if problem == "{}":
+        assert changes_of(options(text)) == {"hv_state": {"kvm": {}}}
+        return
+    with pytest.raises(OpPrereqError, match=problem):
+        changes_of(options(text))
+
+
+def test_netmasks_may_be_left_out() -> None:
+    assert parameters.parse_netmask(None) is None
+
+
+def test_policies_become_the_options_that_they_came_from() -> None:
+    policy = {"minmax": [{"min": MIN, "max": MAX}, {"min": MIN, "max": MIN}], "std": MIN}
+    words = policy_options(policy)
+    assert words[::2] == ["--ipolicy-std-specs", "--ipolicy-bounds-specs"]
+    assert changes_of(options(shlex.join(words)))["ipolicy"] == policy
+    assert policy_options(policy, with_std=False) == words[2:]
+    assert policy_options({}) == policy_options(None) == []
+
+
+def test_definitions_are_settings_of_the_cluster() -> None:
+    def changes(*words: str) -> dict[str, object]:
+        return os_changes("d", parse(gnt_os.PROGRAM, ["modify", *words, "d"], {}).options)
+
+    assert changes() == {}
+    assert changes("--hidden=yes", "--blacklisted=no") == {
+        "hidden_os": [["add", "d"]],
+        "blacklisted_os": [["remove", "d"]],
+    }
+    found = changes("-H", "kvm:acpi=no", "-O", "size=1,-old", "--os-parameters-private=key=x")
+    assert found == {
+        "os_hvp": {"d": {"kvm": {"acpi": "no"}}},
+        "osparams": {"d": {"size": "1", "old": "default"}},
+        "osparams_private_cluster": {"d": {"key": "x"}},
+    }
+    make_opcode("OP_CLUSTER_SET_PARAMS", **found)
+
+
+def test_a_cluster_is_described_with_what_the_commands_take() -> None:
+    found = {
+        "name": "c",
+        "uid_pool": [[5, 5], [7, 9]],
+        "reserved_lvs": ["a", "b"],
+        "enabled_data_collectors": {"lv": True, "drbd": False},
+        "data_collector_interval": {"lv": 2500000, "drbd": 5000000},
+        "beparams": {"default": {"vcpus": 2}},
+        "modify_etc_hosts": True,
+        "hv_state_static": {"kvm": {"cpu_total": 4}},
+    }
+    lines = [line.strip() for line in format_report(describe(found, Paths("")))]
+    for line in (
+        "uid pool: 5,7-9",
+        "lvm reserved volumes: a, b",
+        "lv: every 2.5 s",
+        "drbd: disabled",
+        "vcpus: 2",
+        "modify /etc/hosts: True",
+        "cpu_total: 4",
+    ):
+        assert line in lines
+    assert any(line.startswith("OS search path: /srv/ganeti/os, ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "I"), (4, "IV"), (1994, "MCMXCIV"), (0, "0"), (-3, "-3"), (4000, "4000")],
+)
+def test_roman_numbers(number: int, text: str) -> None:
+    assert roman(number) == text
+
+
+def test_only_whole_numbers_are_roman() -> None:
+    facts = Facts([("a", 5), ("b", True), ("c", {"d": [6, 1.5, "7"]})])
+    assert with_roman_numbers(facts) == [("a", "V"), ("b", True), ("c", {"d": ["VI", 1.5, "7"]})]

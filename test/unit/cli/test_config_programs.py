@@ -1,0 +1,44 @@
+"""The tables of ``cfgupgrade`` and ``query-config``: usable, and with the options of 3.0."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganeti.cli import cfgupgrade, query_config
+from ganeti.cli.commands.query_config import COLUMNS
+from ganeti.cli.declaration.help import command_help, program_help
+from ganeti.cli.declaration.program import Command
+from ganeti.cli.documents.manual import manual_page
+from ganeti.cli.run.main import load_handler
+from ganeti.objects.config_data import TABLES
+
+# cli.json, "tools"
+CFGUPGRADE_FLAGS = {
+    ("--dry-run",),
+    ("-f", "--force"),
+    ("-d", "--debug"),
+    ("-v", "--verbose"),
+    ("--ignore-hostname",),
+    ("--path",),
+    ("--confdir",),
+    ("--no-verify",),
+    ("--downgrade",),
+}
+
+
+def test_cfgupgrade_has_the_options_of_3_0() -> None:
+    assert {option.flags for option in cfgupgrade.OPTIONS} == CFGUPGRADE_FLAGS
+    assert all(option.help for option in cfgupgrade.OPTIONS)
+
+
+def test_every_kind_of_object_can_be_listed() -> None:
+    assert set(query_config.KINDS) == set(TABLES) == set(COLUMNS)
+
+
+@pytest.mark.parametrize("command", query_config.PROGRAM.commands, ids=lambda one: one.name)
+def test_commands_are_built_and_explained(command: Command) -> None:
+    assert callable(load_handler(command))
+    text = command_help(query_config.PROGRAM, command, 100)
+    assert all(option.long in text for option in command.options)
+    assert command.name in program_help(query_config.PROGRAM, 100)
+    assert f".SS {command.name}" in manual_page(query_config.PROGRAM, [])

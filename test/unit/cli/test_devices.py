@@ -1,0 +1,99 @@
+"""Disks and interfaces of instances: from options to what opcodes take."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.commands.instance import devices, parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "template", "os_size", "expected"),
+    [
+        ([], "diskless", None, []),
+        ([], "file", 1024, [{"size": 1024}]),
+        (
+            [("1", {"size": "512"}), ("0", {"size": "1g", "mode": "ro"})],
+            "file",
+            None,
+            [{"size": 1024, "mode": "ro"}, {"size": 512}],
+        ),
+        ([("0", {"adopt": "disk/x"})], "blockdev", None, [{"adopt": "disk/x"}]),
+    ],
+)
+def test_disks(
+    given: list[tuple[str, object]],
+    template: str,
+    os_size: int | None,
+    expected: list[dict[str, object]],
+) -> None:
+    assert devices.disks_for_create(given, template, os_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "template", "os_size", "text"),
+    [
+        ([], "file", None, "no disks given"),
+        ([("0", {"size": "1"})], "diskless", None, "diskless"),
+        ([("0", {"size": "1"})], "file", 5, "not both"),
+        ([("0", {})], "file", None, "disk 0 needs a size"),
+        ([("0", {"size": "x"})], "file", None, "disk 0"),
+        ([("1", {"size": "1"})], "file", None, "disk 0 is missing"),
+        ([("0", {"size": "1"}), ("0", {"size": "2"})], "file", None, "twice"),
+        ([("zero", {"size": "1"})], "file", None, "'zero'"),
+        ([("0", {"size": True})], "file", None, "size needs a value"),
+        ([("0", False)], "file", None, "cannot be removed"),
+    ],
+)
+def test_wrong_disks(
+    given: list[tuple[str, object]], template: str, os_size: int | None, text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        devices.disks_for_create(given, template, os_size)
+
+
+def test_interfaces() -> None:
+    assert devices.nics_for_create([], no_nics=False) == [{}]
+    assert devices.nics_for_create([], no_nics=True) == []
+    given: list[tuple[str, object]] = [("0", {"mac": "auto", "ip": None})]
+    assert devices.nics_for_create(given, no_nics=False) == [{"mac": "auto", "ip": None}]
+    with pytest.raises(OpPrereqError):
+        devices.nics_for_create(given, no_nics=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("add", {"size": "1g"}), ["add", -1, {"size": 1024}]),
+        (("-1", {"add": True, "size": "4"}), ["add", -1, {"size": 4}]),
+        (("2", {"remove": True}), ["remove", 2, {}]),
+        (("swap", {"mode": "ro"}), ["modify", "swap", {"mode": "ro"}]),
+    ],
+)
+def test_changes(given: tuple[str, object], expected: list[object]) -> None:
+    assert devices.changes([given], devices.disk_settings) == [expected]
+
+
+def test_contradicting_changes_are_refused() -> None:
+    with pytest.raises(OpPrereqError, match="one of"):
+        devices.changes([("0", {"add": True, "remove": True})], devices.disk_settings)
+
+
+def test_memory_stands_for_both_bounds() -> None:
+    assert parameters.backend_parameters({"memory": "1g", "vcpus": "2"}) == {
+        "minmem": "1g",
+        "maxmem": "1g",
+        "vcpus": "2",
+    }
+    assert parameters.backend_parameters({"vcpus": None}) == {"vcpus": "default"}
+    with pytest.raises(OpPrereqError):
+        parameters.backend_parameters({"memory": "1", "maxmem": "2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [(None, (None, None)), ("a", ("a", None)), ("a:b", ("a", "b")), (":b", (None, "b"))],
+)
+def test_pairs_of_nodes(text: str | None, nodes: tuple[str | None, str | None]) -> None:
+    assert parameters.split_nodes(text) == nodes

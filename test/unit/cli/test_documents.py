@@ -1,0 +1,80 @@
+"""Manual pages and shell completion: generated for everything, in a usable form."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ganeti.cli import vcluster
+from ganeti.cli.documents.completion import completion_script
+from ganeti.cli.documents.manual import escape, manual_page
+from ganeti.cli.documents.write import documents, programs
+from ganeti.protocol.wconfd import WCONFD_METHODS
+
+
+@pytest.mark.parametrize("program", [*programs(), vcluster.PROGRAM], ids=lambda p: p.name)
+def test_manual_page_names_every_command_and_option(program) -> None:  # type: ignore[no-untyped-def]
+    page = manual_page(program, ["gnt-cluster", "gnt-node"])
+    assert page.startswith(f".TH {program.name} 8")
+    for command in program.commands:
+        assert f".SS {escape(command.name)}" in page
+        for option in command.options:
+            assert escape(option.long) in page
+
+
+@pytest.mark.parametrize("program", programs(), ids=lambda p: p.name)
+def test_no_line_is_taken_for_an_unknown_request(program) -> None:  # type: ignore[no-untyped-def]
+    for line in manual_page(program, []).splitlines():
+        if line.startswith((".", "'")):
+            assert re.match(r"\.(TH|SH|SS|TP|PP|B|nh|ad)\b", line), line
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [("a-b", r"a\-b"), (r"a\b", r"a\eb"), (".x", r"\&.x"), ("'x", r"\&'x")],
+)
+def test_text_is_protected(text: str, escaped: str) -> None:
+    assert escape(text) == escaped
+
+
+def test_long_words_may_be_broken_after_separators() -> None:
+    word = "N:[mac=...][,ip=...][,mode=...][,link=...]"
+    assert r"\:" in escape(word)
+    assert escape(word).replace(r"\:", "") == word
+    assert escape("a/b,c=d") == "a/b,c=d"
+
+
+def test_the_page_of_the_configuration_daemon_names_its_methods_and_files() -> None:
+    page = documents()["man/ganeti-wconfd.8"]
+    for method in WCONFD_METHODS:
+        assert f"\\fB{method}\\fR" in page
+    for title in ("LOCKS", "CONSISTENCY", "FILES", "SIGNALS", "EXIT STATUS", "SEE ALSO"):
+        assert f".SH {title}\n" in page
+
+
+@pytest.mark.parametrize("path", [path for path in documents() if path.endswith(".8")])
+def test_every_page_says_in_a_phrase_what_it_is_about(path: str) -> None:
+    name = Path(path).stem
+    line = documents()[path].splitlines()[4]
+    assert line.startswith(f"{escape(name)} \\- ")
+    assert not line.endswith(".")
+
+
+def test_completion_knows_every_program_and_choice() -> None:
+    script = completion_script(programs())
+    for program in programs():
+        assert f"complete -F _{program.name.replace('-', '_')} {program.name}" in script
+    assert "_gnt_complete drain info undrain" in script
+    assert '-n|--target-node) _gnt_complete "$(_gnt_nodes)"' in script
+
+
+def test_documents_in_the_tree_are_those_of_the_tables() -> None:
+    root = Path(__file__).resolve().parents[3]
+    stale = [
+        path
+        for path, content in documents().items()
+        if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != content
+    ]
+    assert stale == [], "run 'make docs'"

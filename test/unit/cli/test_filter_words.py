@@ -1,0 +1,47 @@
+"""Job filters as people read and type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganeti.base.errors import QueryFilterParseError
+from ganeti.cli.commands.filter import read_predicate
+from ganeti.cli.commands.filter_words import format_action, format_json, format_trail
+from ganeti.cli.declaration.values import parse_filter_action
+
+
+@pytest.mark.parametrize("text", ["ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT 5"])
+def test_actions_are_shown_as_they_are_typed(text: str) -> None:
+    assert format_action(parse_filter_action(text)) == text
+
+
+def test_predicates_are_shown_as_they_are_typed() -> None:
+    text = '[["opcode",["=","OP_ID","OP_NODE_ADD"]]]'
+    assert format_json([["opcode", ["=", "OP_ID", "OP_NODE_ADD"]]]) == text
+
+
+def test_a_predicate_may_be_text() -> None:
+    assert read_predicate(["opcode", "OP_ID = 'OP_NODE_ADD' and not dry_run"]) == [
+        "opcode",
+        ["&", ["==", "OP_ID", "OP_NODE_ADD"], ["!", ["?", "dry_run"]]],
+    ]
+    assert read_predicate(["jobid", "id > 'watermark'"]) == ["jobid", [">", "id", "watermark"]]
+
+
+@pytest.mark.parametrize("predicate", [["jobid", [">", "id", 5]], ["jobid"], "x", None, 5])
+def test_what_is_no_text_is_left_to_the_daemon(predicate: object) -> None:
+    assert read_predicate(predicate) is predicate
+
+
+def test_a_wrong_text_is_refused() -> None:
+    with pytest.raises(QueryFilterParseError, match="cannot understand"):
+        read_predicate(["jobid", "id >"])
+
+
+def test_a_trail_reads_like_a_log() -> None:
+    steps = [["gnt:user", "why", 1_700_000_000_000_000_000], ["luxid", "", 0], ["odd"]]
+    shown = format_trail(steps)
+    assert shown[0].endswith(" gnt:user: why")
+    assert shown[1].endswith(" luxid")
+    assert shown[2] == '["odd"]'
+    assert format_trail(None) == []

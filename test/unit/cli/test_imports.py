@@ -1,0 +1,38 @@
+"""A list command loads little: that is most of what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from ganeti.cli.gnt_instance import PROGRAM
+from ganeti.cli.run.main import load_handler
+load_handler(PROGRAM.find("list"))
+import ganeti.clients.luxi
+print("\\n".join(sorted(sys.modules)))
+"""
+TOO_MUCH = {
+    "asyncio",
+    "cryptography",
+    "OpenSSL",
+    "pycurl",
+    "pyparsing",
+    "psutil",
+    "httptools",
+    "ssl",
+    "argparse",
+    "hypothesis",
+    "ganeti.opcodes.registry",
+    "ganeti.bootstrap.init",
+}
+
+
+def test_list_command_imports_no_more_than_it_needs() -> None:
+    output = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, check=True, text=True
+    ).stdout
+    loaded = set(output.split())
+    assert "ganeti.clients.luxi" in loaded
+    assert loaded & TOO_MUCH == set()

@@ -1,0 +1,144 @@
+"""Jobs: submitted, followed, and how their end is told."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import pytest
+from fakes.luxi_client import FakeLuxiClient
+
+from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run import jobs
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import JobSubmitted
+from ganeti.cli.run.terminal import Terminal
+
+EPOCH = time.ctime(0)
+
+
+class Run:
+    """A command's surroundings with a fake LuxiD and a terminal to look at."""
+
+    def __init__(self, *scripts: tuple[str, list[object], list[str]], **options: Any) -> None:
+        self.client = FakeLuxiClient(*scripts)
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.options = Options({"reason": None, "debug": 0, **options})
+        terminal = Terminal(self.out, self.err, io.StringIO())
+        self.context = Context("gnt-debug", "delay", self.options, terminal)
+        self.context._client = self.client  # type: ignore[assignment]  # the fake
+
+    def execute(self, *opcodes: Any) -> list[object]:
+        return jobs.execute(self.context, self.options, *(opcodes or (delay(),)))
+
+
+def delay() -> Any:
+    return jobs.make_opcode("OP_TEST_DELAY", duration=1)
+
+
+def test_messages_are_printed_with_their_time_and_results_returned() -> None:
+    run = Run(("success", [7], ["* one", "* two"]))
+    assert run.execute() == [7]
+    assert run.out.getvalue() == f"{EPOCH} * one\n{EPOCH} * two\n"
+
+
+def test_submission_carries_what_the_common_options_say() -> None:
+    run = Run(priority=-10, dry_run=True, reason="ticket 5")
+    run.execute()
+    [[wire]] = run.client.submitted
+    assert (wire["priority"], wire["dry_run"]) == (-10, True)
+    sources = [(source, text) for source, text, _ in wire["reason"]]
+    assert sources == [("gnt:user", "ticket 5"), ("gnt:client:gnt-debug", "delay")]
+
+
+def test_dependencies_are_added_to_those_of_the_opcode() -> None:
+    run = Run(depend=[[5, ["success"]]])
+    run.execute(jobs.make_opcode("OP_TEST_DELAY", duration=1, depends=[[4, ["error"]]]), delay())
+    [[first, second]] = run.client.submitted
+    assert first["depends"] == [[4, ["error"]], [5, ["success"]]]
+    assert second["depends"] == [[5, ["success"]]]
+
+
+def test_submit_does_not_wait() -> None:
+    run = Run(submit=True)
+    with pytest.raises(JobSubmitted) as raised:
+        run.execute()
+    assert raised.value.job_id == 1
+
+
+def test_job_number_is_printed_on_request() -> None:
+    run = Run(print_jobid=True)
+    run.execute()
+    assert run.out.getvalue() == "JobID: 1\n"
+
+
+def test_error_of_a_job_is_raised_as_itself() -> None:
+    run = Run(("error", [["OpPrereqError", ["no such node", "unknown_entity"]]], []))
+    with pytest.raises(OpPrereqError, match="no such node") as raised:
+        run.execute()
+    assert raised.value.ecode == "unknown_entity"
+
+
+def test_later_opcode_that_fails_is_a_partial_failure() -> None:
+    run = Run(("error", [None, ["OpExecError", ["disk is gone"]]], []))
+    run.client.query_jobs = lambda *_: [  # type: ignore[method-assign]
+        ["error", ["success", "error"], [None, ["OpExecError", ["disk is gone"]]]]
+    ]
+    with pytest.raises(OpExecError, match=r"partial failure.*disk is gone"):
+        run.execute()
+
+
+def test_canceled_job() -> None:
+    run = Run(("canceled", [None], []))
+    with pytest.raises(JobCanceled, match="job 1"):
+        run.execute()
+
+
+def test_long_wait_is_explained_once() -> None:
+    run = Run()
+    run.client.idle_rounds = 3
+    run.execute()
+    assert run.err.getvalue() == "Job 1 is trying to acquire all necessary locks\n"
+
+
+def test_wrong_parameters_are_told_before_anything_is_sent() -> None:
+    with pytest.raises(OpPrereqError, match="duration"):
+        jobs.make_opcode("OP_TEST_DELAY", duration="long")
+
+
+def test_jobs_that_run_are_named_when_interrupted() -> None:
+    run = Run()
+    run.context.waiting_for.append(JobId(7))
+    assert "gnt-job watch 7" in run.context.interruption_text()
+
+
+def test_group_of_one_job_is_told_like_a_single_command() -> None:
+    run = Run(("success", [None], ["* hello"]))
+    group = jobs.JobGroup(run.context, run.options)
+    group.add("web1", delay())
+    assert group.run() == 0
+    assert run.out.getvalue() == f"{EPOCH} * hello\n"
+
+
+def test_group_of_jobs_reports_each_failure() -> None:
+    failure: list[object] = [["OpExecError", ["no memory"]]]
+    run = Run(("success", [None], []), ("error", failure, []), ("success", [None], []))
+    run.client.refused = {2: "queue is full"}
+    group = jobs.JobGroup(run.context, run.options)
+    for name in ("web1", "web2", "web3"):
+        group.add(name, delay())
+    assert group.run() == 1
+    assert "Submitted jobs 1, 2" in run.out.getvalue()
+    assert "Failed to submit the job for web3: queue is full" in run.err.getvalue()
+    assert "Job 2 for web2 has failed" in run.err.getvalue()
+    assert "no memory" in run.err.getvalue()
+
+
+def test_submitted_jobs_of_a_job() -> None:
+    assert jobs.submitted_jobs({"jobs": [[True, 3], [True, 4]]}) == [("part 1", 3), ("part 2", 4)]
+    assert jobs.submitted_jobs(None) == []
+    with pytest.raises(OpExecError, match="queue full"):
+        jobs.submitted_jobs({"jobs": [[False, "queue full"]]})

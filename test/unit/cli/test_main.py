@@ -1,0 +1,89 @@
+"""Running programs: help, versions, unbuilt commands, exit statuses, questions."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.cli import gnt_cluster, gnt_instance
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run import main as runner
+from ganeti.cli.run.confirm import confirm
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import NotConfirmed
+from ganeti.cli.run.terminal import Terminal
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = runner.run(gnt_instance.PROGRAM, words)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_help_and_version_go_to_the_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "--help")
+    assert (status, err) == (0, "")
+    assert "usage: gnt-instance" in out
+    assert run(capsys, "--version") == (0, "gnt-instance (ganeti) 3.0.2\n", "")
+    status, out, _ = run(capsys, "add", "--help")
+    assert status == 0
+    assert "Examples:" in out
+
+
+def test_unbuilt_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "grow-disk", "web1", "0", "1g")
+    assert (status, out) == (1, "")
+    assert err == "gnt-instance grow-disk is not supported yet\n"
+
+
+def test_wrong_option_leaves_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "list", "--nonsense")
+    assert (status, out) == (2, "")
+    assert err.startswith("gnt-instance: no such option: --nonsense")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(OpPrereqError("x"), 1), (NotConfirmed("x"), 13), (GenericError("x"), 1)]
+)
+def test_error_of_a_command_becomes_text_and_status(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: GenericError,
+    status: int,
+) -> None:
+    def fail(_context: Context, _options: Options, _args: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(runner, "load_handler", lambda _command: fail)
+    assert runner.run(gnt_cluster.PROGRAM, ["version"]) == status
+    assert "x" in capsys.readouterr().err
+
+
+def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.run(gnt_cluster.PROGRAM, ["add-tags", "a\udcffb"]) == 1
+    assert "argument b'a\\xffb' is not valid UTF-8" in capsys.readouterr().err
+
+
+def ask(answers: str, *, is_interactive: bool = True) -> str:
+    out = io.StringIO()
+    terminal = Terminal(out, out, io.StringIO(answers), is_interactive=is_interactive)
+    confirm(Context("gnt-x", "y", Options({}), terminal), "Really?")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("answers", ["y\n", "Yes\n", "what?\ny\n"])
+def test_yes(answers: str) -> None:
+    assert "Really?" in ask(answers)
+
+
+@pytest.mark.parametrize("answers", ["n\n", "\n", ""])
+def test_everything_else_is_no(answers: str) -> None:
+    with pytest.raises(NotConfirmed):
+        ask(answers)
+
+
+def test_nobody_to_ask_names_the_option() -> None:
+    with pytest.raises(NotConfirmed, match="--force"):
+        ask("y\n", is_interactive=False)

@@ -1,0 +1,124 @@
+"""The tables of all programs: complete, as 3.0 has them, and usable."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from ganeti.cli import vcluster
+from ganeti.cli.declaration.help import command_help, program_help
+from ganeti.cli.declaration.program import Action, Command, Option, Program
+from ganeti.cli.declaration.values import ValueType
+from ganeti.cli.run.main import load_handler
+
+DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "command_lines.json")
+with open(DATA, encoding="utf-8") as file:
+    FACTS: dict[str, Any] = json.load(file)["programs"]
+
+PROGRAMS: dict[str, Program] = {
+    name: import_module("ganeti.cli." + name.replace("-", "_")).PROGRAM for name in FACTS
+}
+COMMANDS = [
+    pytest.param(program, command, id=f"{program.name} {command.name}")
+    for program in (*PROGRAMS.values(), vcluster.PROGRAM)
+    for command in program.commands
+]
+# Commands that 3.0 does not have.
+OUR_OPTIONS = {"--depend"}
+OURS = {"gnt-cluster": {"verify-config"}}
+# Options of one word that 3.0 declares as text although they are numbers.
+_NUMBERS_AS_TEXT = {"0": 0, "1": 1}
+
+
+def shared_commands(name: str) -> list[Command]:
+    """Return the commands of a program that 3.0 has as well."""
+    ours = OURS.get(name, set())
+    return [command for command in PROGRAMS[name].commands if command.name not in ours]
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_program_has_the_same_commands(name: str) -> None:
+    program, facts = PROGRAMS[name], FACTS[name]
+    ours = OURS.get(name, set())
+    assert {command.name for command in program.commands} == set(facts["subcommands"]) | ours
+    assert program.environment_defaults == facts["environment"]
+    for command in shared_commands(name):
+        assert list(command.aliases) == facts["subcommands"][command.name]["aliases"]
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_commands_have_the_same_arguments(name: str) -> None:
+    for command in shared_commands(name):
+        facts = FACTS[name]["subcommands"][command.name]["args"]
+        ours = [(str(arg.kind), arg.min, arg.max, list(arg.choices)) for arg in command.args]
+        theirs = [(arg["kind"], arg["min"], arg["max"], arg.get("choices", [])) for arg in facts]
+        assert ours == theirs, command.name
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_commands_have_the_same_options(name: str) -> None:
+    for command in shared_commands(name):
+        facts = FACTS[name]["subcommands"][command.name]["options"]
+        ours = {" ".join(option.flags): option for option in command.options}
+        for flags in OUR_OPTIONS & set(ours):
+            del ours[flags]
+        assert set(ours) == set(facts), command.name
+        for flags, option in ours.items():
+            _compare(option, facts[flags])
+
+
+def _compare(option: Option, facts: dict[str, Any]) -> None:
+    if option.type is ValueType.PRIORITY:
+        assert facts["choices"] == list(option.choices)
+        return
+    action = None if option.action is Action.STORE else str(option.action)
+    if option.action is Action.APPEND:
+        action = "append to list"
+    assert facts.get("action") == action, option.flags
+    if option.takes_value:
+        assert facts.get("type", "text") == str(option.type), option.flags
+    assert facts.get("choices", []) == list(option.choices), option.flags
+    default = facts.get("default")
+    if default != [] or option.action is not Action.APPEND:
+        assert option.default == _NUMBERS_AS_TEXT.get(str(default), default), option.flags
+    if option.action is Action.CONST:
+        const = list(option.const) if isinstance(option.const, tuple) else option.const
+        assert const == facts["const"]
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_handler_exists(program: Program, command: Command) -> None:
+    if command.handler:
+        assert callable(load_handler(command))
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_help_names_every_option(program: Program, command: Command) -> None:
+    text = command_help(program, command, 80)
+    assert max(len(line) for line in text.splitlines()) <= 160  # examples are not wrapped
+    for option in command.options:
+        assert option.long in text
+        assert option.help
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_no_flag_is_declared_twice(program: Program, command: Command) -> None:
+    flags = [flag for option in command.options for flag in option.flags]
+    flags += [flag for option in program.common_options for flag in option.flags]
+    assert len(flags) == len(set(flags))
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
+def test_program_help_lists_every_command(program: Program) -> None:
+    text = program_help(program, 80)
+    for command in program.commands:
+        assert f"  {command.name} " in text
+
+
+def test_every_program_has_an_entry_point() -> None:
+    for name in FACTS:
+        assert callable(import_module("ganeti.cli." + name.replace("-", "_")).main)

@@ -1,0 +1,156 @@
+"""Option values: every type of value, good and bad."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganeti.base.errors import ParameterError
+from ganeti.cli.declaration import values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a=1", {"a": "1"}),
+        ("a=1,b=2", {"a": "1", "b": "2"}),
+        ("a", {"a": True}),
+        ("no_a", {"a": False}),
+        ("-a", {"a": None}),
+        ("a=", {"a": ""}),
+        (r"a=1\,2,b=x=y", {"a": "1,2", "b": "x=y"}),
+        (r"a=back\\slash", {"a": "back\\slash"}),
+    ],
+)
+def test_keyval(text: str, expected: dict[str, object]) -> None:
+    assert values.parse_keyval(text) == expected
+
+
+@pytest.mark.parametrize("text", ["=1", "a=1,,b=2", "a=1,a=2", "a,no_a", ","])
+def test_keyval_with_empty_or_repeated_keys_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        values.parse_keyval(text)
+
+
+@given(st.dictionaries(st.text("abcxyz", min_size=1), st.text(), max_size=5))
+def test_protected_values_come_back_unchanged(pairs: dict[str, str]) -> None:
+    def protect(text: str) -> str:
+        return text.replace("\\", "\\\\").replace(",", "\\,")
+
+    text = ",".join(f"{key}={protect(value)}" for key, value in pairs.items())
+    assert values.parse_keyval(text) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", ("0", {})),
+        ("0:size=1g", ("0", {"size": "1g"})),
+        ("kvm:vga=std,acpi", ("kvm", {"vga": "std", "acpi": True})),
+        ("no_kvm", ("kvm", False)),
+        ("-kvm", ("kvm", None)),
+        ("-1:add", ("-1", {"add": True})),
+        ("plain/xenvg:disk_total=5", ("plain/xenvg", {"disk_total": "5"})),
+    ],
+)
+def test_ident_keyval(text: str, expected: tuple[str, object]) -> None:
+    assert values.parse_ident_keyval(text) == expected
+
+
+@pytest.mark.parametrize("text", [":a=1", "no_kvm:a=1", "-kvm:a=1"])
+def test_contradicting_ident_keyval_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        values.parse_ident_keyval(text)
+
+
+def test_groups_of_bounds() -> None:
+    text = "min:disk-size=1,cpu-count=1/max:disk-size=9//min:a=1/max:b=2"
+    assert values.parse_multi_list_ident_keyval(text) == [
+        {"min": {"disk-size": "1", "cpu-count": "1"}, "max": {"disk-size": "9"}},
+        {"min": {"a": "1"}, "max": {"b": "2"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ACCEPT", "ACCEPT"),
+        ("pause", "PAUSE"),
+        ("RATE_LIMIT 3", ["RATE_LIMIT", 3]),
+    ],
+)
+def test_filter_action(text: str, expected: object) -> None:
+    assert values.parse_filter_action(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "STOP", "RATE_LIMIT", "RATE_LIMIT 0", "RATE_LIMIT x"])
+def test_wrong_filter_action_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        values.parse_filter_action(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (values.ValueType.INT, "12", 12),
+        (values.ValueType.FLOAT, "1.5", 1.5),
+        (values.ValueType.BOOL, "Yes", True),
+        (values.ValueType.BOOL, "false", False),
+        (values.ValueType.UNIT, "1g", 1024),
+        (values.ValueType.PRIORITY, "high", -10),
+        (values.ValueType.MAYBE_FLOAT, "none", "default"),
+        (values.ValueType.MAYBE_FLOAT, "2", 2.0),
+        (values.ValueType.LIST, "a,b", ["a", "b"]),
+        (values.ValueType.JSON, '[["a", 1]]', [["a", 1]]),
+    ],
+)
+def test_simple_values(kind: values.ValueType, text: str, expected: object) -> None:
+    assert values.PARSERS[kind](text) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (values.ValueType.INT, "1.5"),
+        (values.ValueType.FLOAT, "nan"),
+        (values.ValueType.FLOAT, "inf"),
+        (values.ValueType.FLOAT, "x"),
+        (values.ValueType.BOOL, "maybe"),
+        (values.ValueType.UNIT, "1 parsec"),
+        (values.ValueType.PRIORITY, "highest"),
+        (values.ValueType.JSON, "{"),
+        (values.ValueType.KEYVAL_PRIVATE, "password"),
+    ],
+)
+def test_wrong_values_are_told_with_a_text(kind: values.ValueType, text: str) -> None:
+    with pytest.raises(ParameterError) as raised:
+        values.PARSERS[kind](text)
+    assert raised.value.message
+
+
+@given(st.sampled_from(sorted(values.PARSERS)), st.text())
+def test_any_text_is_a_value_or_a_parameter_error(kind: values.ValueType, text: str) -> None:
+    with contextlib.suppress(ParameterError):
+        values.PARSERS[kind](text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12", [12, ["success"]]),
+        ("12:error", [12, ["error"]]),
+        ("7:success+error+canceled", [7, ["success", "error", "canceled"]]),
+    ],
+)
+def test_dependencies(text: str, expected: object) -> None:
+    assert values.PARSERS[values.ValueType.DEPENDENCY](text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "5:", "5:done", "5:success,error"])
+def test_wrong_dependencies(text: str) -> None:
+    with pytest.raises(ParameterError):
+        values.PARSERS[values.ValueType.DEPENDENCY](text)

@@ -1,0 +1,67 @@
+"""Tests of ganeti/daemon/options.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from ganeti.daemon.options import COMMON, TLS, VOTING, network, parse
+
+ALL = (*COMMON, *network(1811), *TLS, *VOTING)
+
+
+def test_defaults() -> None:
+    found = parse("ganeti-x", "does x", ALL, [])
+    assert not found.foreground
+    assert not found.debug
+    assert found.syslog == "no"
+    assert found.port == 1811
+    assert found.bind is None
+    assert found.max_clients is None
+    assert not found.no_voting
+
+
+def test_short_and_long_options() -> None:
+    argv = ["-f", "-d", "-p", "99", "-b", "127.1.2.3", "--syslog=only", "--no-voting", "-K", "k"]
+    found = parse("ganeti-x", "does x", ALL, argv)
+    assert found.foreground
+    assert found.debug
+    assert (found.port, found.bind, found.syslog, found.ssl_key) == (99, "127.1.2.3", "only", "k")
+    assert found.no_voting
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["--bogus"], "unrecognized arguments: --bogus"),
+        (["--port=x"], "invalid int value: 'x'"),
+        (["--syslog=maybe"], "invalid choice: 'maybe'"),
+        (["--foregr"], "unrecognized arguments"),
+        (["argument"], "unrecognized arguments: argument"),
+    ],
+)
+def test_a_mistake_ends_with_status_2(
+    argv: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("ganeti-x", "does x", ALL, argv)
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("ganeti-x", "does x", ALL, [option])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == "ganeti-x (ganeti) 3.0.2\n"
+
+
+def test_options_for_shell_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("ganeti-x", "does x", ALL, ["--help-completion"])
+    assert caught.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "-f,--foreground none" in lines
+    assert "-p,--port integer" in lines
+    assert "--syslog choices=yes,no,only" in lines
+    assert "-h,--help none" in lines
