@@ -1,0 +1,110 @@
+"""Group commit: changes that come while the disk is busy share the next write.
+
+A change is computed and checked at once, on top of all that were accepted before; it is answered
+once the file that contains it survives a power cut, and only then do readers see it.  A write that
+fails fails everything that was accepted since the last good one, and leaves the old file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from ganeti.base.errors import GenericError
+from ganeti.config.state import ConfigState, Flush
+from ganeti.config.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Committer:
+    """Applies changes and writes them; `run` must be running.
+
+    Args:
+        write: writes the pieces of the file durably; called in a thread; raises OSError.
+        written: called after each good write, once those who wait have been answered.
+    """
+
+    def __init__(
+        self,
+        state: ConfigState,
+        write: Callable[[list[bytes]], None],
+        written: Callable[[Flush], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.state = state
+        self._write = write
+        self._written = written
+        self._now = now
+        self._accepted: asyncio.Future[None] | None = None  # of the changes not yet being written
+        self._flushing: asyncio.Future[None] | None = None
+        self._work = asyncio.Event()
+        self._is_failing = False
+
+    async def apply(self, change: Callable[[Transaction], T]) -> T:
+        """Make a change; returns what it returned once it is durable.
+
+        Raises:
+            GenericError: whatever the change or its check raised, or that it cannot be written.
+        """
+        transaction = self.state.begin(self._now())
+        result = change(transaction)
+        if not transaction.objects:
+            await self.settled()  # the answer may rest on what is not durable yet
+            return result
+        transaction.check()
+        self.state.accept(transaction)
+        if self._accepted is None:
+            self._accepted = asyncio.get_running_loop().create_future()
+        accepted = self._accepted
+        self._work.set()
+        await asyncio.shield(accepted)
+        return result
+
+    async def settled(self) -> None:
+        """Return once everything accepted so far is durable; raises if it cannot be."""
+        future = self._accepted or self._flushing
+        if future is not None:
+            await asyncio.shield(future)
+
+    async def run(self) -> None:
+        """Write whatever is accepted, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self.state.has_changes:
+                await self._flush_once()
+
+    async def _flush_once(self) -> None:
+        self._flushing, self._accepted = self._accepted, None
+        flush = self.state.start_flush(self._now())
+        try:
+            await asyncio.to_thread(self._write, flush.pieces)
+        except OSError as err:
+            self._fail(err)
+            return
+        self.state.flush_done()
+        if self._is_failing:
+            logger.info("The configuration can be written again")
+            self._is_failing = False
+        done, self._flushing = self._flushing, None
+        if done is not None:
+            done.set_result(None)
+        asyncio.get_running_loop().call_soon(self._written, flush)  # after the answers
+
+    def _fail(self, error: OSError) -> None:
+        """Drop everything since the last good write."""
+        self.state.flush_failed()
+        if not self._is_failing:
+            logger.error("Cannot write the configuration: %s; nothing was changed", error)
+            self._is_failing = True
+        text = f"cannot write the configuration: {error.strerror or error}; nothing was changed"
+        for future in (self._flushing, self._accepted):
+            if future is not None:
+                future.set_exception(GenericError(text))
+                future.exception()  # whoever asked may be gone
+        self._flushing = self._accepted = None

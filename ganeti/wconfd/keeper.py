@@ -1,0 +1,160 @@
+"""Everything that WConfD keeps, and the few ways to change it.
+
+Source: ARCHITECTURE, invariants 3, 4, 7 and 8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ganeti.base.errors import LockError
+from ganeti.base.paths import Paths
+from ganeti.config.reservation_file import (
+    decode_reservations,
+    encode_own_reservations,
+    encode_reservations,
+)
+from ganeti.config.state import ConfigState, Flush
+from ganeti.config.transaction import Transaction
+from ganeti.config.usage import free_ports
+from ganeti.config.views import Base
+from ganeti.protocol.wconfd import ClientId
+from ganeti.store.config_file import write_config_pieces
+from ganeti.system import clock
+from ganeti.wconfd.committing import Committer
+from ganeti.wconfd.lock_service import LockService
+from ganeti.wconfd.owners import Owners
+from ganeti.wconfd.volatile import VolatileFile
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def own_reservations_path(paths: Paths) -> str:
+    """Return the file for the kinds of reservations that Ganeti 3.0 does not know."""
+    return f"{paths.data_dir}/tempres-own.data"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """What the files held when the daemon started."""
+
+    config: ConfigState
+    locks: bytes
+    reservations: bytes
+    own_reservations: bytes
+
+
+class Keeper:
+    """Configuration, locks and reservations; `on_flush` hears of every write."""
+
+    def __init__(self, paths: Paths, contents: StateFiles) -> None:
+        self.paths = paths
+        self.owners = Owners(paths)
+        self.state = contents.config
+        self.reservations = decode_reservations(contents.reservations, contents.own_reservations)
+        self.locks = LockService(
+            paths.locks_data, contents.locks, self.owners, self._on_death_of_waiter
+        )
+        self.committer = Committer(self.state, self._write, self._written, clock.now)
+        self.on_flush: Callable[[Flush], None] | None = None
+        self._own_file = VolatileFile(
+            own_reservations_path(paths),
+            contents.own_reservations,
+            lambda: encode_own_reservations(self.reservations),
+            lambda _content: self._restore(),
+        )
+        self._file = VolatileFile(
+            paths.tempres_data,
+            contents.reservations,
+            lambda: encode_reservations(self.reservations),
+            lambda _content: self._restore(),
+        )
+
+    @property
+    def durable(self) -> Base:
+        """The configuration as readers see it."""
+        return self.state.durable
+
+    def close(self) -> None:
+        """Stop using the files."""
+        for file in (self._own_file, self._file, self.locks):
+            file.close()
+
+    # Configuration.
+
+    def _write(self, pieces: list[bytes]) -> None:
+        write_config_pieces(self.paths, pieces)
+
+    def _written(self, flush: Flush) -> None:
+        if self.on_flush is not None:
+            self.on_flush(flush)
+
+    async def change(self, change: Callable[[Transaction], T], owner: ClientId | None = None) -> T:
+        """Change the configuration; waits while somebody else holds the lock on all of it.
+
+        What the owner had reserved and now stands in the configuration is reserved no more.
+
+        Raises:
+            LockError: the owner died while it waited.
+        """
+        if self.locks.config_is_locked_by_others(owner):
+            await self.locks.config_free(owner)
+            if owner is not None:
+                self.owners.check_alive(owner)
+
+        def with_dropped_ports(transaction: Transaction) -> T:
+            result = change(transaction)
+            if transaction.objects and self.reservations.dropped_ports:
+                ports, self.reservations.dropped_ports = self.reservations.dropped_ports, set()
+                free_ports(transaction, ports)
+            return result
+
+        result = await self.committer.apply(with_dropped_ports)
+        if self.reservations.settle(self.durable):
+            await self.save_reservations()
+        return result
+
+    def is_config_busy(self, owner: ClientId | None = None) -> bool:
+        """Tell whether old calls have to be answered with "try again"."""
+        return self.locks.config_is_locked_by_others(owner)
+
+    # Reservations.
+
+    async def save_reservations(self) -> None:
+        """Return once the reservations as they are now are in their files."""
+        await self._own_file.save()
+        await self._file.save()
+
+    @property
+    def reservations_content(self) -> dict[str, bytes]:
+        """What the files of the reservations hold."""
+        return {"tempres": self._file.content, "own": self._own_file.content}
+
+    def _restore(self) -> None:
+        self.reservations = decode_reservations(self._file.content, self._own_file.content)
+
+    # Owners.
+
+    def clients(self) -> set[ClientId]:
+        """Return everybody who owns anything here."""
+        return self.locks.allocation.clients() | self.reservations.owners()
+
+    def _on_death_of_waiter(self, owner: ClientId) -> None:
+        logger.info("Whoever waited for a lock is dead: %s (%s)", owner, owner.livelock)
+        self.reservations.remove_owner(owner)
+
+    async def remove_owner(self, owner: ClientId) -> None:
+        """Free everything of an owner."""
+        self.reservations.remove_owner(owner)
+        await self.save_reservations()
+        await self.locks.remove_owner(owner)
+
+    def check_holder(self, owner: ClientId, lock: str) -> None:
+        """Refuse an owner that does not hold a lock, or its group, exclusively."""
+        if not self.locks.allocation.holds_exclusively(owner, lock):
+            raise LockError(f"{owner} does not hold {lock} exclusively")

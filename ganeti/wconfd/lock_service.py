@@ -1,0 +1,323 @@
+"""The locks as a service: decisions from the pure core, made lasting, told to those who wait.
+
+Every operation has three steps: decide (`LockAllocation`), serve those who can be served now, and
+write the file; only then is anybody answered, the new owners included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ganeti.base.errors import GenericError, LockError
+from ganeti.locking.names import CONFIG_LOCK, Request
+from ganeti.locking.serialisation import decode_locks, encode_locks
+from ganeti.protocol.wconfd import GONE, GRANTED, TIMEOUT, ClientId, LockMode
+from ganeti.wconfd.owners import Owners
+from ganeti.wconfd.volatile import VolatileFile
+
+logger = logging.getLogger(__name__)
+
+CONFIG_LOCK_S_MAX: Final = 45.0  # less than clients wait for an answer; 3.0 holds it for moments
+
+
+@dataclass(eq=False, slots=True)
+class _Union:
+    """Somebody who waits until enough locks of a set can be had."""
+
+    owner: ClientId
+    priority: int
+    request: Request
+    count: int
+    future: asyncio.Future[list[str]]
+
+
+class _ObjectRemovedError(LockError):
+    """What somebody waits for has been removed."""
+
+
+class LockService:
+    """Locks and waiters, with the file behind them."""
+
+    def __init__(
+        self, path: str, content: bytes, owners: Owners, on_death: Callable[[ClientId], None]
+    ) -> None:
+        self.allocation = decode_locks(content)
+        self._owners = owners
+        self._on_death = on_death
+        self._file = VolatileFile(path, content, self._encode, self._restore, self._tell)
+        self._waiting: dict[ClientId, asyncio.Future[None]] = {}
+        self._granted: list[asyncio.Future[None]] = []
+        self._to_signal: list[ClientId] = []
+        self._signalled_style: set[ClientId] = set()
+        self._unions: list[_Union] = []
+        self._config_waiters: list[asyncio.Future[None]] = []
+
+    # The file.
+
+    def _encode(self) -> bytes:
+        return encode_locks(self.allocation)
+
+    def _restore(self, content: bytes) -> None:
+        """Go back to what the file holds: it could not be written."""
+        self.allocation = decode_locks(content)
+        self._to_signal.clear()
+        self._granted.clear()
+        for owner, future in self._waiting.items():
+            if not self.allocation.is_pending(owner):
+                _fail(future, GenericError("the locks cannot be written; ask again"))
+
+    def close(self) -> None:
+        """Stop using the file."""
+        self._file.close()
+
+    @property
+    def content(self) -> bytes:
+        """What the file holds."""
+        return self._file.content
+
+    async def save(self) -> None:
+        """Serve whoever can be served now, write the file, then tell all of them.
+
+        Raises:
+            GenericError: the file could not be written, and nothing was changed.
+        """
+        self.serve()
+        await self._file.save()
+
+    def _tell(self) -> None:
+        """Tell new owners that they are: it is in the file."""
+        granted, self._granted = self._granted, []
+        for future in granted:
+            if not future.done():
+                future.set_result(None)
+        to_signal, self._to_signal = self._to_signal, []
+        for owner in to_signal:
+            self._signal(owner)
+        self._wake_config_waiters()
+
+    def serve(self) -> None:
+        """Grant everything that can be granted to owners that live."""
+        while (owner := self.allocation.grantable()) is not None:
+            if not self._owners.is_alive(owner):
+                self._on_death(owner)
+                self._remove(owner)
+                continue
+            self.allocation.grant(owner)
+            future = self._waiting.get(owner)
+            if future is not None:
+                self._granted.append(future)
+            elif owner in self._signalled_style:
+                self._to_signal.append(owner)
+            self._signalled_style.discard(owner)
+        self._serve_unions()
+
+    def _serve_unions(self) -> None:
+        for union in sorted(self._unions, key=lambda union: union.priority):
+            if union.future.done():
+                continue
+            try:
+                got = self.allocation.opportunistic_union(union.owner, union.request, union.count)
+            except LockError as err:
+                _fail(union.future, err)
+                continue
+            if len(got) >= union.count:
+                union.future.set_result(got)
+
+    def _signal(self, owner: ClientId) -> None:
+        """Tell a client of the old call that its request was granted."""
+        if owner.pid > 1 and self._owners.is_alive(owner):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(owner.pid, signal.SIGHUP)
+
+    # Updates.
+
+    async def try_update(self, owner: ClientId, request: Request) -> set[ClientId]:
+        """Do an update now or not at all; returns the owners in the way."""
+        blockers = self.allocation.try_update(owner, request)
+        if not blockers:
+            await self.save()
+        return blockers
+
+    async def update_waiting(
+        self, owner: ClientId, priority: int, request: Request
+    ) -> set[ClientId]:
+        """Do an update or queue it; the client gets a SIGHUP when it is granted."""
+        blockers = self.allocation.wait_update(owner, priority, request)
+        if blockers:
+            self._signalled_style.add(owner)
+        await self.save()
+        return blockers
+
+    async def wait(
+        self,
+        owner: ClientId,
+        priority: int,
+        request: Request,
+        *,
+        timeout_s: float,
+        gone: Callable[[], Awaitable[None]],
+    ) -> tuple[str, Collection[ClientId]]:
+        """Wait for an update; the request is withdrawn when the time is over.
+
+        It is also withdrawn, with the outcome GONE, when the object of one of the locks was
+        removed: the client must look again at what it wants.
+
+        Args:
+            gone: returns when the client has gone away, which withdraws the request as well.
+
+        Raises:
+            LockError: the request can never be granted.
+        """
+        blockers = self.allocation.wait_update(owner, priority, request)
+        self._signalled_style.discard(owner)
+        if not blockers:
+            await self.save()
+            return GRANTED, ()
+        if owner in self._waiting:
+            _fail(self._waiting[owner], LockError("the same request was made again"))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[owner] = future
+        try:
+            await self.save()
+            await _first(future, gone, timeout_s)
+            if future.done():
+                with contextlib.suppress(_ObjectRemovedError):
+                    await future
+                    return GRANTED, ()
+                return GONE, ()
+            if future in self._granted:  # in the very last moment
+                await self._file.save()
+                return GRANTED, ()
+            blockers = self.allocation.blockers(owner, request)
+            if self._waiting.get(owner) is future and self.allocation.withdraw(owner):
+                await self.save()
+            return TIMEOUT, blockers
+        finally:
+            if self._waiting.get(owner) is future:
+                del self._waiting[owner]
+
+    def change_priority(self, owner: ClientId, priority: int) -> bool:
+        """Give a waiting request another priority; False when there is none."""
+        return self.allocation.change_priority(owner, priority)
+
+    async def union(self, owner: ClientId, request: Request, count: int) -> list[str]:
+        """Take what can be had now."""
+        got = self.allocation.opportunistic_union(owner, request, count)
+        if got:
+            await self.save()
+        return got
+
+    async def wait_union(
+        self,
+        owner: ClientId,
+        priority: int,
+        request: Request,
+        *,
+        count: int,
+        timeout_s: float,
+        gone: Callable[[], Awaitable[None]],
+    ) -> list[str]:
+        """Take what can be had as soon as that is enough; nothing when the time is over."""
+        if count > len(request):
+            raise LockError(f"{count} locks are wanted of a set of {len(request)}")
+        got = self.allocation.opportunistic_union(owner, request, count)
+        if len(got) < count:
+            future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+            union = _Union(owner, priority, request, count, future)
+            self._unions.append(union)
+            try:
+                await _first(future, gone, timeout_s)
+            finally:
+                self._unions.remove(union)
+            if not future.done():
+                return []
+            got = await future
+        await self.save()
+        held = self.allocation.held(owner)
+        if not all(lock in held for lock in got):
+            raise GenericError("the locks cannot be written; ask again")
+        return got
+
+    async def remove_owner(self, owner: ClientId) -> None:
+        """Free all locks of an owner and drop what it waits for."""
+        if self._remove(owner):
+            await self.save()
+
+    def _remove(self, owner: ClientId) -> bool:
+        self._signalled_style.discard(owner)
+        if owner in self._waiting and self.allocation.is_pending(owner):
+            _fail(self._waiting[owner], LockError(f"the locks of {owner} were freed"))
+        return self.allocation.remove_owner(owner)
+
+    def fail_waiters(self, locks: Iterable[str], what: str) -> None:
+        """Fail those who wait on their connection for locks of an object that is gone."""
+        for lock in locks:
+            for owner, future in list(self._waiting.items()):
+                waiting = dict(self.allocation.pending_request(owner) or ())
+                if waiting.get(lock) in (LockMode.SHARED, LockMode.EXCLUSIVE):
+                    self.allocation.withdraw(owner)
+                    _fail(future, _ObjectRemovedError(f"{what} was removed, lock {lock} is gone"))
+
+    # The lock on the whole configuration.
+
+    def config_is_locked_by_others(self, owner: ClientId | None) -> bool:
+        """Tell whether somebody else holds the lock on the whole configuration."""
+        return any(holder != owner for holder in self.allocation.holders(CONFIG_LOCK))
+
+    async def config_free(self, owner: ClientId | None) -> None:
+        """Return once nobody else holds the lock on the whole configuration.
+
+        Raises:
+            LockError: it was held for too long; names the holders.
+        """
+        try:
+            async with asyncio.timeout(CONFIG_LOCK_S_MAX):
+                while self.config_is_locked_by_others(owner):
+                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._config_waiters.append(future)
+                    await future
+        except TimeoutError as err:
+            holders = ", ".join(map(str, self.allocation.holders(CONFIG_LOCK)))
+            raise LockError(f"the configuration is locked by {holders}") from err
+
+    def _wake_config_waiters(self) -> None:
+        if self._config_waiters:
+            waiters, self._config_waiters = self._config_waiters, []
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+
+
+async def _first(
+    future: asyncio.Future[Any], gone: Callable[[], Awaitable[None]], timeout_s: float
+) -> None:
+    """Return when the future is done, the client has gone, or the time is over."""
+    over = asyncio.Event()
+
+    async def watch() -> None:
+        await gone()
+        over.set()
+
+    def on_done(_future: asyncio.Future[Any]) -> None:
+        over.set()
+
+    future.add_done_callback(on_done)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch(), name="watch the client")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await over.wait()
+        watching.cancel()
+
+
+def _fail(future: asyncio.Future[None] | asyncio.Future[list[str]], error: GenericError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # whoever asked may be gone

@@ -1,0 +1,79 @@
+"""Writes ``locks.data`` and ``tempres.data``: atomically, before anybody is answered.
+
+Changes of one turn of the event loop share one write.  Nothing is synced to the disk: after a power
+cut all owners are dead anyway.  A write that fails takes the state back to what was written last.
+
+Source: ARCHITECTURE, invariant 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.system.swap_file import SwapFile
+
+FILE_MODE: Final = 0o600
+
+
+class VolatileFile:
+    """One file.
+
+    Args:
+        content: what the file holds now.
+        encode: returns what it should hold.
+        restore: takes the state back to what the file holds.
+        written: called when the file holds what `encode` returned.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        content: bytes,
+        encode: Callable[[], bytes],
+        restore: Callable[[bytes], None],
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.path = path
+        self._file = SwapFile(path, FILE_MODE)
+        self.content = content  # as last written
+        self._encode = encode
+        self._restore = restore
+        self._on_written = written
+        self._written: asyncio.Future[None] | None = None
+
+    async def save(self) -> None:
+        """Return once the state as it is now is in the file.
+
+        Raises:
+            GenericError: it could not be written; the state was taken back.
+        """
+        if self._written is None:
+            loop = asyncio.get_running_loop()
+            self._written = loop.create_future()
+            loop.call_soon(self._write)
+        await asyncio.shield(self._written)
+
+    def close(self) -> None:
+        """Stop using the file, which stays."""
+        self._file.close()
+
+    def _write(self) -> None:
+        written, self._written = self._written, None
+        assert written is not None
+        data = self._encode()
+        try:
+            if data != self.content:
+                self._file.write(data)
+        except OSError as err:
+            self._restore(self.content)
+            written.set_exception(
+                GenericError(f"cannot write {self.path}: {err.strerror}; nothing was changed")
+            )
+            written.exception()  # whoever asked may be gone
+        else:
+            self.content = data
+            self._on_written()
+            written.set_result(None)

@@ -1,0 +1,141 @@
+"""Group commit with a disk that the test controls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fakes.large_config import large_config_bytes
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.config import changes
+from ganeti.config.state import ConfigState, Flush
+from ganeti.config.transaction import Transaction
+from ganeti.wconfd.committing import Committer
+
+
+class Disk:
+    """Writes when it is let, and fails when it is told."""
+
+    def __init__(self) -> None:
+        self.contents: list[Any] = []
+        self.may_write = threading.Semaphore(0)
+        self.error: OSError | None = None
+
+    def write(self, pieces: list[bytes]) -> None:
+        assert self.may_write.acquire(timeout=20)
+        if self.error is not None:
+            raise self.error
+        self.contents.append(json.loads(b"".join(pieces)))
+
+    @property
+    def tags(self) -> list[list[str]]:
+        return [content["cluster"]["tags"] for content in self.contents]
+
+
+def tag(name: str) -> Callable[[Transaction], object]:
+    return lambda change: changes.add_tags(change, "cluster", "", [name])
+
+
+def play(scene: Callable[[Committer, Disk, list[Flush]], Awaitable[None]]) -> Disk:
+    disk = Disk()
+    flushes: list[Flush] = []
+
+    async def run() -> None:
+        state = ConfigState(large_config_bytes(1))
+        committer = Committer(state, disk.write, flushes.append, lambda: 5.0)
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(committer.run())
+            try:
+                async with asyncio.timeout(30):
+                    await scene(committer, disk, flushes)
+            finally:
+                for _ in range(10):
+                    disk.may_write.release()
+                writer.cancel()
+
+    asyncio.run(run())
+    return disk
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_changes_that_come_while_the_disk_is_busy_share_the_next_write() -> None:
+    async def scene(committer: Committer, disk: Disk, flushes: list[Flush]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(committer.apply(tag("a")))
+            await turn()
+            others = [tasks.create_task(committer.apply(tag(name))) for name in "bcd"]
+            await turn()
+            assert committer.state.durable.cluster.tags == []
+            disk.may_write.release()
+            await first
+            assert committer.state.durable.cluster.tags == ["a"]
+            assert not any(task.done() for task in others)
+            disk.may_write.release()
+        assert [flush.serial_no for flush in flushes] == [20, 21]
+
+    assert play(scene).tags == [["a"], ["a", "b", "c", "d"]]
+
+
+def test_a_failed_write_fails_all_and_keeps_what_was() -> None:
+    async def scene(committer: Committer, disk: Disk, _flushes: list[Flush]) -> None:
+        disk.error = OSError(28, "No space left on device")
+        first = asyncio.ensure_future(committer.apply(tag("a")))
+        await turn()
+        second = asyncio.ensure_future(committer.apply(tag("b")))
+        await turn()
+        disk.may_write.release()
+        for task in (first, second):
+            with pytest.raises(GenericError, match="No space left on device"):
+                await task
+        assert committer.state.head.stored(("cluster", "")) == committer.state.durable.stored(
+            ("cluster", "")
+        )
+        disk.error = None
+        disk.may_write.release()
+        await committer.apply(tag("c"))
+
+    assert play(scene).tags == [["c"]]
+
+
+def test_a_refused_change_waits_for_nothing_and_one_of_nothing_for_what_is_under_way() -> None:
+    async def scene(committer: Committer, disk: Disk, _flushes: list[Flush]) -> None:
+        first = asyncio.ensure_future(committer.apply(tag("a")))
+        await turn()
+
+        def refuse(_change: Transaction) -> None:
+            raise OpPrereqError("no")
+
+        with pytest.raises(OpPrereqError):
+            await committer.apply(refuse)
+        same = asyncio.ensure_future(committer.apply(tag("a")))
+        await turn()
+        assert not same.done(), "it rests on what is not durable yet"
+        disk.may_write.release()
+        await first
+        await same
+        assert await committer.apply(lambda _change: 7) == 7
+
+    assert play(scene).tags == [["a"]]
+
+
+def test_whoever_gives_up_waiting_does_not_take_the_change_back() -> None:
+    async def scene(committer: Committer, disk: Disk, _flushes: list[Flush]) -> None:
+        first = asyncio.ensure_future(committer.apply(tag("a")))
+        await turn()
+        first.cancel()
+        second = asyncio.ensure_future(committer.apply(tag("b")))
+        await turn()
+        disk.may_write.release()
+        disk.may_write.release()
+        await second
+
+    assert play(scene).tags == [["a"], ["a", "b"]]
