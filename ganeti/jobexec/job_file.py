@@ -1,0 +1,134 @@
+"""The job file, once it belongs to the job process: its only writer, replication included.
+
+Running status and log lines are atomic only; the end is durable, on enough candidates first and
+then here, so that whoever reads of the end here reads of something that lasts.  Success waits for
+enough candidates as long as it takes; another end is after some tries written here alone, since
+where it is not known the job is found dead, which is no better.
+
+Source: ARCHITECTURE, invariants 4 and 9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.jobs.copies import copies_needed, describe_shortage
+from ganeti.jobs.record import QueuedJob, encode_job
+from ganeti.store.job_files import JobFiles
+
+logger = logging.getLogger(__name__)
+
+# How long an end without success waits for enough candidates before it is recorded here alone.
+_ATTEMPT_DELAYS_S: Final = (0.0, 0.5, 2.0)
+# How long success waits from one try to the next; LuxiD ends the wait when there is news.
+_RETRY_S_MIN: Final = 0.5
+_RETRY_S_MAX: Final = 5.0
+SHORTAGES_TOLD_MAX: Final = 20  # a log need not tell of every candidate that comes and goes
+
+# How often the end is tried to be written here: a full disk takes an operator, for an hour.
+_WRITE_RETRY_S: Final = 2.0
+_WRITE_TRIES_MAX: Final = 1800
+
+# Sends a file of the queue to the other candidates, after so many seconds or when there is news of
+# them; answers (their names, who has it now).
+Replicate = Callable[[str, bytes, float], tuple[Collection[str], Collection[str]]]
+
+
+class JobFile:
+    """One job's file; `job` is what it says now."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        job: QueuedJob,
+        *,
+        replicate: Replicate,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.job = job
+        self._paths = paths
+        self._files = JobFiles(paths)
+        self._replicate = replicate
+        self._sleep = sleep
+
+    def update(self, job: QueuedJob) -> None:
+        """Write what happened meanwhile; it travels with the next durable write.
+
+        So does what cannot be written now: a full disk must not keep a job from cleaning up.
+        """
+        data = encode_job(job)
+        self.job = job
+        try:
+            self._files.write_atomic(job.id, data)
+        except OSError as err:
+            logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
+
+    def finish_well(
+        self, end: Callable[[QueuedJob], QueuedJob], on_shortage: Callable[[str], None]
+    ) -> None:
+        """Write the success of the job: once it is on enough candidates, here.
+
+        Args:
+            end: makes the last record from the one before.
+            on_shortage: hears why that takes so long, and may `update` the job.
+
+        Raises:
+            OSError: it cannot be written here.
+        """
+        told: set[str] = set()
+        wait_s = 0.0
+        while shortage := self._shortage(encode_job(end(self.job)), wait_s):
+            if shortage not in told and len(told) < SHORTAGES_TOLD_MAX:
+                told.add(shortage)
+                on_shortage(shortage)
+            wait_s = min(max(2 * wait_s, _RETRY_S_MIN), _RETRY_S_MAX)
+        ended = end(self.job)
+        self._write_end(ended, encode_job(ended))
+        self.job = ended
+
+    def finish(self, job: QueuedJob) -> None:
+        """Write the end of the job, here and on as many candidates as can be had by some tries.
+
+        Raises:
+            OSError: it cannot be written here; LuxiD will record that the process died.
+        """
+        data = encode_job(job)
+        self._send(data)
+        self._write_end(job, data)
+        self.job = job
+
+    def _write_end(self, job: QueuedJob, data: bytes) -> None:
+        for tries in range(_WRITE_TRIES_MAX):
+            if tries:
+                self._sleep(_WRITE_RETRY_S)
+            try:
+                return self._files.write_durable(job.id, data)
+            except OSError as err:
+                failure = err
+                if tries == 0:
+                    logger.warning("cannot write the end of job %s: %s", job.id, err.strerror)
+        raise failure
+
+    def _send(self, data: bytes) -> None:
+        for delay_s in _ATTEMPT_DELAYS_S:
+            shortage = self._shortage(data, delay_s)
+            if not shortage:
+                return
+        logger.warning("%s; it is recorded on the master, ignoring", shortage)
+
+    def _shortage(self, data: bytes, wait_s: float) -> str:
+        """Send a version; returns what is wrong if it is not on enough candidates then."""
+        what = f"the end of job {self.job.id}"
+        try:
+            others, reached = self._replicate(self._paths.job_file(self.job.id), data, wait_s)
+        except GenericError as err:
+            return f"{what} cannot be replicated: {err}"
+        counted = set(reached)
+        needed = copies_needed(len(others) + 1)
+        if 1 + len(counted) >= needed:
+            return ""
+        return describe_shortage(what, 1 + len(counted), needed, set(others) - counted)

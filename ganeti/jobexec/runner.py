@@ -1,0 +1,219 @@
+"""Runs the opcodes of a job, one after the other, and writes down what becomes of them.
+
+Between two opcodes the locks are given up and waited for anew, at the priority of the next one, so
+that more urgent jobs get in.  Success is written only when what the job changed in the
+configuration is on enough candidates.
+
+Source: config.json, "queue"; ARCHITECTURE, invariant 4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError
+from ganeti.base.paths import Paths
+from ganeti.clients.lazy_node_rpc import LazyNodeRpcClient
+from ganeti.clients.wconfd import WConfClient
+from ganeti.jobexec.control import CANCELED_TEXT, Control
+from ganeti.jobexec.copies import Copier, MasterRoleLostError
+from ganeti.jobexec.hand import Hand
+from ganeti.jobexec.job_file import SHORTAGES_TOLD_MAX, JobFile
+from ganeti.jobs import changes
+from ganeti.jobs.copies import only_mends
+from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.status import Status
+from ganeti.logical_units.context import LOG_MESSAGE, JobContext
+from ganeti.logical_units.processor import execute_opcode
+from ganeti.opcodes.registry import decode_opcode
+from ganeti.protocol.job_start import Confirm
+from ganeti.protocol.wconfd import ClientId
+from ganeti.system import files
+from ganeti.system.clock import timestamp
+
+if TYPE_CHECKING:
+    from ganeti.opcodes.opcode import OpCode
+
+logger = logging.getLogger(__name__)
+
+# WConfD hurries to the candidates at each try, and tells who is missing after a while.
+FLUSH_RETRY_S_MIN: Final = 0.5
+FLUSH_RETRY_S_MAX: Final = 5.0
+
+
+class JobRunner:
+    """One run of one job."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        job: QueuedJob,
+        owner: ClientId,
+        confirm: Confirm,
+        control: Control,
+        hand: Hand,
+    ) -> None:
+        self._paths = paths
+        self._owner = owner
+        self._secrets = confirm.secrets
+        self._index = 0
+        self._result: object = None
+        self._control = control
+        control.on_priority = self._change_priority
+        self._rpc = LazyNodeRpcClient(paths, job.id)
+        self._file = JobFile(
+            paths,
+            job,
+            replicate=Copier(paths, hand, self._rpc, confirm.lagging, control.pause),
+            sleep=control.pause,  # a job that ends is beyond canceling
+        )
+        self._is_mending = only_mends([op.input for op in job.ops])
+        self._context = self._make_context()
+
+    @property
+    def job(self) -> QueuedJob:
+        """The job as its file has it."""
+        return self._file.job
+
+    def run(self) -> None:
+        """Run every opcode that is not final; ends with a final status on disk.
+
+        Only when another node became master meanwhile, the end is left to that one.
+        """
+        logger.info("Job starts: %s", ", ".join(op.op_id for op in self.job.ops))
+        try:
+            self._run_to_end()
+        except MasterRoleLostError as err:
+            logger.warning("Job stays without an end here: the master is %s now", err)
+        finally:
+            files.remove_if_exists(self._control.priority_path)
+        logger.info("Job ended: %s", self.job.status)
+
+    def _run_to_end(self) -> None:
+        try:
+            for index in range(self.job.current_index or 0, len(self.job.ops)):
+                self._index = index
+                self._run_one()
+            self._flush_configuration()
+            self._finish_well()
+        except MasterRoleLostError:
+            raise
+        except JobCanceled as err:
+            self._file.finish(changes.canceled(self.job, err.message or CANCELED_TEXT, timestamp()))
+        except Exception as err:  # noqa: BLE001 - whatever it is, the job ends and says so
+            self._log_failure(err)
+            self._file.finish(changes.op_failed(self.job, self._index, err, timestamp()))
+
+    # One opcode.
+
+    def _run_one(self) -> None:
+        self._control.check_canceled()
+        self._control.take_priority()
+        if self.job.ops[self._index].status is Status.QUEUED:
+            self._file.update(changes.op_waiting(self.job, self._index, timestamp()))
+        op = self._decode(self._index)
+        self._context.debug_level = op.debug_level or 0
+        result = execute_opcode(self._context, op)
+        self._started()  # an opcode without locks never said that it holds them
+        done = changes.op_succeeded(self.job, self._index, result, timestamp())
+        if not done.is_final:
+            self._file.update(done)
+            return
+        self._result = result
+
+    def _finish_well(self) -> None:
+        now = timestamp()
+
+        def end(job: QueuedJob) -> QueuedJob:
+            return changes.op_succeeded(job, self._index, self._result, now)
+
+        if self._is_mending:
+            self._file.finish(end(self.job))  # the next one of its kind may be what helps
+        else:
+            self._file.finish_well(end, self._say_shortage)
+
+    def _say_shortage(self, text: str) -> None:
+        logger.warning("The work is done, the job waits for candidates: %s", text)
+        self._feedback(f"The work is done, but not safe yet: {text}. The job waits until it is.")
+
+    def _decode(self, index: int) -> OpCode:
+        values = dict(self.job.ops[index].input)
+        if index < len(self._secrets):
+            values.update(self._secrets[index] or {})
+        return decode_opcode(values)
+
+    def _started(self) -> None:
+        if self.job.ops[self._index].status is Status.WAITING:
+            self._file.update(changes.op_running(self.job, self._index, timestamp()))
+
+    def _flush_configuration(self) -> None:
+        if not self._context.config_changed:
+            return None
+        wait_s = FLUSH_RETRY_S_MIN
+        told: set[str] = set()
+        while True:
+            try:
+                return self._context.config.flush_config()
+            except GenericError as err:
+                if self._is_mending or not isinstance(err, OpExecError):
+                    raise OpExecError(
+                        "the work was done, but its changes of the configuration are not safe:"
+                        f" {err}"
+                    ) from err
+                if err.message not in told and len(told) < SHORTAGES_TOLD_MAX:
+                    told.add(err.message)
+                    self._say_shortage(err.message)
+            self._control.pause(wait_s)
+            wait_s = min(2 * wait_s, FLUSH_RETRY_S_MAX)
+
+    @staticmethod
+    def _log_failure(error: Exception) -> None:
+        if isinstance(error, GenericError):
+            logger.info("Job fails: %s: %s", type(error).__name__, error)
+        else:
+            logger.error("Job fails by an internal error", exc_info=error)
+
+    # What the logical unit gets.
+
+    def _make_context(self) -> JobContext:
+        return JobContext(
+            paths=self._paths,
+            job_id=self.job.id,
+            config=WConfClient(self._paths, self._owner, sleep=self._control.wait),
+            rpc=self._rpc,
+            feedback=self._feedback,
+            check_canceled=self._control.check_canceled,
+            wait=self._control.wait,
+            priority=lambda: self.job.ops[self._index].priority,
+            on_locks_held=self._started,
+            submit_jobs=self._submit_jobs,
+            interruptible=self._control.interruptible,
+        )
+
+    def _feedback(self, message: object, kind: str = LOG_MESSAGE) -> None:
+        now = timestamp()
+        self._file.update(changes.with_log_entry(self.job, self._index, kind, message, now))
+
+    def _submit_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[int]:
+        from ganeti.clients.luxi import LuxiClient  # few jobs submit others
+
+        with LuxiClient(self._paths) as client:
+            answers = client.submit_many_jobs(jobs)
+        refused = [str(value) for accepted, value in answers if not accepted]
+        if refused:
+            raise OpExecError(f"jobs were refused: {'; '.join(refused)}")
+        return [int(value) for _, value in answers]
+
+    # What signals and the job file need.
+
+    def _change_priority(self, priority: int) -> None:
+        """Take a new priority; a request for locks that waits is raised as well."""
+        if self.job.ops[self._index].status is Status.WAITING:
+            try:
+                with WConfClient(self._paths, self._owner, restart_timeout_s=0) as client:
+                    client.change_wait_priority(priority)
+            except GenericError as err:
+                logger.warning("cannot tell WConfD of priority %s: %s; ignoring", priority, err)
+        self._file.update(changes.with_priority(self.job, priority))

@@ -1,0 +1,228 @@
+"""Takes jobs in: checked, numbered, durable, and only then known to anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import (
+    GenericError,
+    JobQueueError,
+    JobQueueFull,
+    OpExecError,
+    OpPrereqError,
+)
+from ganeti.base.ids import JobId
+from ganeti.jobs import changes
+from ganeti.jobs.copies import only_mends
+from ganeti.jobs.dependencies import check_known, dependencies_of, resolve_relative
+from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJob
+from ganeti.jobs.status import FINAL, Status
+from ganeti.jobs.submission import (
+    QUEUE_LENGTH_MAX,
+    check_submission,
+    has_lost_secrets,
+    make_job,
+)
+from ganeti.luxid.dispatcher import Dispatcher
+from ganeti.luxid.entries import Entries, Entry, Phase
+from ganeti.luxid.follower import Follower
+from ganeti.luxid.job_filters import JobFilters, rejection_text
+from ganeti.luxid.job_store import JobStore
+from ganeti.luxid.tasks import Tasks
+from ganeti.system.clock import timestamp
+
+logger = logging.getLogger(__name__)
+
+OpCodes = Sequence[Mapping[str, object]]
+
+DRAINED_TEXT: Final = "Queue drained"  # luxi.json, "queue_drained_on_submit"
+SECRETS_LOST_TEXT: Final = (
+    "the job has secret parameters, which are kept in memory only, and LuxiD was restarted before"
+    " the job began; submit it again"
+)
+_LUXID_LIVELOCK_PREFIX: Final = "luxi-daemon"  # 3.0's LuxiD names itself before it has a process
+_YIELD_EVERY: Final = 50  # jobs of one message, so that other clients get their turn
+
+
+class Intake:
+    """The door of the queue."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        store: JobStore,
+        dispatcher: Dispatcher,
+        follower: Follower,
+        tasks: Tasks,
+    ) -> None:
+        self.is_drained = store.files.is_drained()
+        self.filters = JobFilters()
+        self.last_id = 0
+        self._entries = entries
+        self._store = store
+        self._dispatcher = dispatcher
+        self._follower = follower
+        self._tasks = tasks
+        self._unsaved: set[JobId] = set()
+
+    # At start.
+
+    def load(self) -> None:
+        """Read the queue: jobs that wait will run, jobs that run are followed."""
+        jobs = self._store.load()
+        self.last_id = max([self._store.files.last_id(), *jobs])
+        for job in jobs.values():
+            self._entries.add(Entry(job, phase_of(job)))
+        for entry in self._entries.in_phase(Phase.RUNNING):
+            self._dispatcher.tell(Running(entry.job.id, self.filters.judge(entry.job).hold))
+            self._follower.follow(entry)
+            self._follower.check_soon(entry.job.id)
+        for entry in self._entries.in_phase(Phase.QUEUED):
+            self._take_back(entry)
+        logger.info("The queue has %s jobs, the last id is %s", len(jobs), self.last_id)
+
+    def _take_back(self, entry: Entry) -> None:
+        """Put a job that waits back into the scheduler after a restart."""
+        error: GenericError
+        if has_lost_secrets(entry.job):
+            error = OpExecError(SECRETS_LOST_TEXT)
+        else:
+            try:
+                self._dispatcher.tell(self._added(entry.job))
+            except OpPrereqError as err:
+                error = err
+            else:
+                return
+        self._tasks.create_task(self._refuse_late(entry, error), name=f"end job {entry.job.id}")
+
+    async def _refuse_late(self, entry: Entry, error: GenericError) -> None:
+        async with entry.turn:
+            ended = changes.failed(entry.job, error, timestamp())
+            await self._dispatcher.end_somehow(entry, ended)
+
+    def set_filters(self, filters: JobFilters) -> None:
+        """Take other job filters: jobs that wait are held back, let go or refused by them."""
+        if not filters and not self.filters:
+            return
+        self.filters = filters
+        holds = {}
+        for entry in self._entries:
+            if entry.phase is Phase.ENDED:
+                continue
+            verdict = filters.judge(entry.job)
+            if verdict.hold is not None:
+                holds[entry.job.id] = verdict.hold
+            if verdict.rejected_by is not None and entry.phase is Phase.QUEUED:
+                self._tasks.create_task(
+                    self._reject_late(entry, verdict.rejected_by), name=f"end job {entry.job.id}"
+                )
+        self._dispatcher.tell(HoldsChanged(holds))
+
+    async def _reject_late(self, entry: Entry, rule_uuid: str) -> None:
+        async with entry.turn:
+            if entry.phase is Phase.QUEUED:
+                text = f"Job {rejection_text(rule_uuid)}"
+                ended = changes.canceled(entry.job, text, timestamp())
+                await self._dispatcher.end_somehow(entry, ended)
+
+    # Submission.
+
+    async def submit(
+        self, jobs: Sequence[OpCodes], *, even_if_drained: bool = False
+    ) -> list[JobId | GenericError]:
+        """Take jobs in; each is durable now, or refused by the error in its place."""
+        if self.is_drained and not even_if_drained:
+            return [GenericError(DRAINED_TEXT)] * len(jobs)
+        made: list[tuple[Entry, Added] | GenericError] = []
+        earlier: list[JobId | None] = []
+        for position, opcodes in enumerate(jobs):
+            try:
+                entry, event = self._make(opcodes, earlier)
+            except GenericError as err:
+                made.append(err)
+                earlier.append(None)
+            else:
+                made.append((entry, event))
+                earlier.append(entry.job.id)
+            if position % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        if any(earlier):
+            self._store.write_serial(self.last_id)
+        return list(await asyncio.gather(*map(self._save, made)))
+
+    def _make(self, opcodes: OpCodes, earlier: Sequence[JobId | None]) -> tuple[Entry, Added]:
+        """Check one job and give it a number."""
+        if len(self._entries) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
+            raise JobQueueFull(f"the queue has {QUEUE_LENGTH_MAX} jobs; archive some")
+        submission = check_submission(opcodes)
+        job_id = JobId(self.last_id + 1)
+        job = make_job(job_id, resolve_relative(submission.inputs, earlier), timestamp())
+        self.filters.judge(job).check()
+        event = self._added(job)
+        self.last_id = job_id
+        self._unsaved.add(job_id)
+        return Entry(job, Phase.QUEUED, submission.secrets), event
+
+    async def _save(self, made: tuple[Entry, Added] | GenericError) -> JobId | GenericError:
+        if isinstance(made, GenericError):
+            return made
+        entry, event = made
+        job_id = entry.job.id
+        try:
+            await self._store.save(entry.job)
+        except JobQueueError as err:
+            self._store.withdraw(changes.canceled(entry.job, err.message, timestamp()))
+            self._dispatcher.tell(Ended(job_id, Status.ERROR))  # for those that depend on it
+            return err
+        finally:
+            self._unsaved.discard(job_id)
+        self._entries.add(entry)
+        self._dispatcher.tell(event)
+        logger.info("Job %s submitted: %s", job_id, ", ".join(op.op_id for op in entry.job.ops))
+        return job_id
+
+    def _added(self, job: QueuedJob) -> Added:
+        """Make the event by which the scheduler learns of a job.
+
+        Raises:
+            OpPrereqError: it depends on a job that does not exist.
+        """
+        dependencies = dependencies_of(job)
+        known: dict[JobId, Status] = {}
+        for dependency in dependencies:
+            status = self._status_of(dependency.job_id)
+            if status is not None:
+                known[dependency.job_id] = status
+        check_known(job.id, dependencies, known)
+        ended = {job_id: status for job_id, status in known.items() if status in FINAL}
+        hold = self.filters.judge(job).hold
+        mends = only_mends([op.input for op in job.ops])
+        return Added(WaitingJob(job.id, job.priority, dependencies, hold, mends), ended)
+
+    def _status_of(self, job_id: JobId) -> Status | None:
+        """Return the status of a job, archived ones included; None if there is none."""
+        entry = self._entries.get(job_id)
+        if entry is not None:
+            # A final status counts from its event on, unless that is long over.
+            return entry.job.status if entry.phase is Phase.ENDED else Status.QUEUED
+        if job_id in self._unsaved:
+            return Status.QUEUED
+        archived = self._store.read_archived(job_id)
+        return None if archived is None else archived.status
+
+
+def phase_of(job: QueuedJob) -> Phase:
+    """Tell whose a job is by its record alone.
+
+    A job without the lock file of a job process was never given to one.
+    """
+    if job.is_final:
+        return Phase.ENDED
+    livelock = (job.livelock or "").rpartition("/")[2]
+    if not livelock or livelock.startswith(_LUXID_LIVELOCK_PREFIX):
+        return Phase.QUEUED
+    return Phase.RUNNING

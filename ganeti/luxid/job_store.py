@@ -1,0 +1,164 @@
+"""Saves job records: encoded, durable here, on enough candidates.
+
+LuxiD is the only writer of a job's file until the job process has it, and again once that process
+is found dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Sequence
+
+from ganeti.base.errors import JobFileCorrupted, JobQueueError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.jobs.copies import only_mends
+from ganeti.jobs.record import QueuedJob, decode_job, encode_job
+from ganeti.luxid.carrier import Carrier
+from ganeti.luxid.replication import PATIENCE_S, Replicator
+from ganeti.store.job_files import JobFiles
+
+logger = logging.getLogger(__name__)
+
+
+class JobStore:
+    """The job files of this cluster, seen from the master."""
+
+    def __init__(self, paths: Paths, replicator: Replicator) -> None:
+        self.files = JobFiles(paths)
+        self._paths = paths
+        self._replicator = replicator
+        self._serial_task: asyncio.Handle | None = None
+
+    async def save(
+        self, job: QueuedJob, *, wait_for_all: bool = False, alone_is_enough: bool = False
+    ) -> tuple[str, ...]:
+        """Make a record durable; returns the candidates that have not acknowledged it.
+
+        Args:
+            wait_for_all: give every candidate a while, not just enough of them; needed before
+                somebody else writes the file.
+            alone_is_enough: the copy here counts as enough; so it does for a job that only mends
+                a lack of candidates.
+
+        Raises:
+            JobQueueError: not written, or not on enough candidates.
+        """
+        data = encode_job(job)
+        return await self._replicator.write(
+            self._paths.job_file(job.id),
+            data,
+            functools.partial(self.files.write_durable, job.id, data),
+            patience_s=PATIENCE_S if wait_for_all else 0.0,
+            alone_is_enough=alone_is_enough or only_mends([op.input for op in job.ops]),
+        )
+
+    def carrier(self, job_id: JobId) -> Carrier:
+        """Return what carries the versions of a job file that are its process's."""
+        return Carrier(self._replicator, self._paths.job_file(job_id))
+
+    def withdraw(self, job: QueuedJob) -> None:
+        """Take back a job that was not accepted: nobody may ever run it.
+
+        Args:
+            job: the record to leave on candidates that got the job already, canceled.
+        """
+        self.files.remove(job.id)
+        self._replicator.spread(self._paths.job_file(job.id), encode_job(job))
+
+    def put_back(self, job: QueuedJob) -> None:
+        """Let a job be in the queue again, after a start that did not come about."""
+        data = encode_job(job)
+        try:
+            self.files.write_atomic(job.id, data)
+        except OSError as err:
+            logger.warning("Cannot put job %s back: %s", job.id, err)
+        self._replicator.spread(self._paths.job_file(job.id), data)
+
+    def read(self, job_id: JobId) -> QueuedJob | None:
+        """Return a job of the queue as its file has it; None if it is gone.
+
+        Raises:
+            JobFileCorrupted: it cannot be understood.
+        """
+        data = self.files.read(job_id)
+        return None if data is None else decode_job(data, job_id)
+
+    def read_archived(self, job_id: JobId) -> QueuedJob | None:
+        """Return an archived job, or None; one that cannot be understood is logged."""
+        data = self.files.read_archived(job_id)
+        if data is None:
+            return None
+        try:
+            return decode_job(data, job_id)
+        except JobFileCorrupted as err:
+            logger.warning("Archived job %s: %s; ignoring", job_id, err)
+            return None
+
+    def load_archive(self) -> list[QueuedJob]:
+        """Read all archived jobs; files that make no sense are left out."""
+        jobs = map(self.read_archived, self.files.archived_ids())
+        return [job for job in jobs if job is not None]
+
+    def load(self) -> dict[JobId, QueuedJob]:
+        """Read the whole queue; files that make no sense are set aside."""
+        jobs: dict[JobId, QueuedJob] = {}
+        for job_id in self.files.ids():
+            try:
+                job = self.read(job_id)
+            except JobFileCorrupted as err:
+                aside = self.files.set_aside(job_id)
+                logger.error(  # noqa: TRY400 - a traceback would say nothing more
+                    "Job %s is lost: %s; the file is now %s", job_id, err, aside
+                )
+                continue
+            if job is not None:
+                jobs[job_id] = job
+        return jobs
+
+    def write_serial(self, serial: int) -> None:
+        """Note the last id here at once, and on the candidates soon."""
+        try:
+            self.files.write_serial(serial)
+        except OSError as err:  # the next start derives it from the job files
+            logger.warning("Cannot write the last job id: %s; ignoring", err)
+        if self._serial_task is None:
+            loop = asyncio.get_running_loop()
+            self._serial_task = loop.call_later(1.0, self._spread_serial)
+
+    def _spread_serial(self) -> None:
+        self._serial_task = None
+        serial = self.files.read_serial()
+        self._replicator.spread(self._paths.queue_serial, b"%d\n" % serial)
+
+    def archive_here(self, job_id: JobId) -> None:
+        """Move a job to the archive.
+
+        Raises:
+            JobQueueError: the disk does not allow that.
+        """
+        try:
+            self.files.archive(job_id)
+        except OSError as err:
+            raise JobQueueError(f"cannot archive job {job_id}: {err.strerror}") from err
+
+    async def archive_there(self, job_ids: Sequence[JobId]) -> None:
+        """Let the candidates move jobs that are archived here."""
+        paths = self._paths
+        renames = {paths.job_file(each): paths.archived_job_file(each) for each in job_ids}
+        if renames:
+            await self._replicator.rename_all(renames)
+
+    async def set_drained(self, *, drained: bool) -> None:
+        """Set or remove the drained flag, here and on the candidates.
+
+        Raises:
+            JobQueueError: it cannot be written.
+        """
+        try:
+            await asyncio.to_thread(self.files.set_drained, drained)
+        except OSError as err:
+            raise JobQueueError(f"cannot change the drained flag: {err.strerror}") from err
+        await self._replicator.tell_all("jobqueue_set_drain_flag", drained)

@@ -1,0 +1,114 @@
+"""Asks nodes on behalf of somebody who waits for a list.
+
+All nodes are asked at once, under one deadline.  A node that let it pass, or failed only after a
+long time, is *silent*: from then on it is still asked, but waited for only as long as the others
+need and a short grace, so that a dead node costs one list its deadline and not every list.  It
+stops being silent by answering; one question of those that were given up goes on for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from ganeti.base.errors import GenericError
+from ganeti.clients.node_rpc import RpcResult, Target
+from ganeti.luxid.tasks import Tasks
+from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
+
+DEADLINE_S: Final = 10.0  # people wait for lists; 3.0's limit for these calls is 60 s
+GRACE_S: Final = 0.5  # ten times what a healthy node needs
+
+
+class NodeCaller(Protocol):
+    """Calls one node."""
+
+    async def single(self, name: str, target: Target, *args: object) -> RpcResult:
+        """Make one call on one node."""
+
+
+class LiveCalls:
+    """Makes one call on many nodes.
+
+    Args:
+        tasks: carries the questions.
+    """
+
+    def __init__(
+        self,
+        rpc: NodeCaller,
+        tasks: Tasks,
+        *,
+        deadline_s: float = DEADLINE_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._rpc = rpc
+        self._tasks = tasks
+        self._deadline_s = deadline_s
+        self._grace_s = grace_s
+        self._silent: set[str] = set()
+        self._probes: dict[str, asyncio.Task[RpcResult]] = {}
+
+    async def ask(
+        self, call: str, asked: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult]:
+        """Make a call with arguments for each node; returns one result per node name."""
+        started_s = clock.monotonic()
+        tasks = {
+            target: self._tasks.create_task(
+                self._call(call, target, args), name=f"{call} on {target.name}"
+            )
+            for target, args in asked.items()
+        }
+        silent = set(self._silent)
+        try:
+            await _wait_for(
+                (task for target, task in tasks.items() if target.name not in silent),
+                self._deadline_s,
+            )
+            await _wait_for(tasks.values(), started_s + self._grace_s - clock.monotonic())
+        finally:
+            late = [target for target, task in tasks.items() if not task.done()]
+            for target in late:
+                self._give_up(target.name, tasks[target])
+        if late:
+            names = ", ".join(target.name for target in late)
+            logger.warning("%s: no answer in time from %s; going on without", call, names)
+        return {
+            target.name: RpcResult(target.name, error="no answer in time")
+            if target in late
+            else task.result()
+            for target, task in tasks.items()
+        }
+
+    async def _call(self, call: str, target: Target, args: Sequence[object]) -> RpcResult:
+        started_s = clock.monotonic()
+        try:
+            result = await self._rpc.single(call, target, *args)
+        except GenericError as err:  # the call cannot be made at all
+            return RpcResult(target.name, error=str(err))
+        if result.error is not None and clock.monotonic() - started_s > self._grace_s:
+            self._silent.add(target.name)
+        else:
+            self._silent.discard(target.name)
+        return result
+
+    def _give_up(self, name: str, task: asyncio.Task[RpcResult]) -> None:
+        """Wait no longer; a node's first such question goes on, to notice when it is back."""
+        self._silent.add(name)
+        if name in self._probes:
+            task.cancel()
+            return
+        self._probes[name] = task
+        task.add_done_callback(lambda _task: self._probes.pop(name, None))
+
+
+async def _wait_for(tasks: Iterable[asyncio.Task[RpcResult]], timeout_s: float) -> None:
+    """Wait until all are done or the time is over."""
+    pending = [task for task in tasks if not task.done()]
+    if pending and timeout_s > 0:
+        await asyncio.wait(pending, timeout=timeout_s)

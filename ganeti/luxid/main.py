@@ -1,0 +1,288 @@
+"""The master daemon that runs the job queue and answers questions.
+
+Theory of operation.  One loop.  Requests come over the LUXI socket; jobs are taken in, scheduled
+and handed to processes of their own, which are then only watched: their files through inotify,
+their lives through their lock files.  One watcher brings the events of the configuration and of
+the job files, in the order in which they happened.
+
+Stopping: no new jobs are taken or started, hand-overs that have begun are finished, whoever waits
+is answered.  Running jobs go on by themselves; the next LuxiD finds them.
+
+Source: daemons-2.12, "LUXI daemon"; ARCHITECTURE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Final
+
+from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.base.paths import Paths
+from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
+from ganeti.clients.mastership import other_nodes
+from ganeti.clients.node_rpc import NodeRpcClient, Target
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.daemon.mastership import MasterWatch, confirm
+from ganeti.daemon.options import VOTING
+from ganeti.jobs.mastership import Poll, highest_job_id, newer_jobs
+from ganeti.jobs.scheduler import LimitChanged, QuorumChanged
+from ganeti.luxid.candidates import Candidates
+from ganeti.luxid.cluster_methods import ClusterMethods
+from ganeti.luxid.commands import Commands
+from ganeti.luxid.config_view import ConfigView
+from ganeti.luxid.dispatch import Dispatch, method_table
+from ganeti.luxid.dispatcher import Dispatcher
+from ganeti.luxid.entries import Entries, Entry, Phase
+from ganeti.luxid.follower import Follower
+from ganeti.luxid.intake import Intake
+from ganeti.luxid.job_filters import JobFilters
+from ganeti.luxid.job_methods import JobMethods
+from ganeti.luxid.job_store import JobStore
+from ganeti.luxid.live_calls import LiveCalls
+from ganeti.luxid.live_data import LiveData
+from ganeti.luxid.pool import WARM_DEFAULT, Pool
+from ganeti.luxid.query_methods import QueryMethods
+from ganeti.luxid.replication import Replicator
+from ganeti.luxid.tasks import Tasks
+from ganeti.objects.cluster import master_network_parameters
+from ganeti.objects.filter_rule import FilterRule
+from ganeti.objects.node import Node
+from ganeti.protocol.job_start import WARM_LOCK_PREFIX
+from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE
+from ganeti.protocol.wconfd import ClientId
+from ganeti.store.job_files import JobFiles, job_id_of
+from ganeti.system import clock, files
+from ganeti.system.exits import ExitWatcher
+from ganeti.system.filelock import LiveLock, is_alive
+from ganeti.system.inotify import Kind, Watcher
+from ganeti.transport.unix_server import UnixLimits, serve_unix
+
+logger = logging.getLogger(__name__)
+
+QUEUE_LOCK_TIMEOUT_S: Final = 10.0
+SETTLE_TIMEOUT_S: Final = 3.0
+_OUR_LOCKS: Final = (WARM_LOCK_PREFIX, "luxi-daemon_", "job_")
+_LIVELOCK_MODE: Final = 0o750
+_CONFIG_DELAY_S: Final = 0.02  # several changes at once are read once; a question reads at once
+
+
+class LuxiDaemon:
+    """All parts of LuxiD, put together."""
+
+    def __init__(self, context: DaemonContext, livelock: LiveLock, tasks: Tasks) -> None:
+        paths = context.paths
+        self._context = context
+        self._paths = paths
+        self._tasks = tasks
+        self._exits = ExitWatcher()
+        self._watcher = Watcher()
+        self._rpc = AsyncNodeRpcClient(paths)
+        self._view = ConfigView(paths)
+        self._entries = Entries()
+        self._rules: list[FilterRule] = []
+        replicator = Replicator(paths, self._rpc, tasks, self._is_ours)
+        self._store = JobStore(paths, replicator)
+        self._follower = Follower(
+            paths, self._entries, self._store, self._exits, tasks, self._on_ended
+        )
+        self._pool = Pool(paths, WARM_DEFAULT, tasks, self._exits)
+        self._replicator = replicator
+        self._dispatcher = Dispatcher(self._entries, self._store, self._pool, self._follower, tasks)
+        self._intake = Intake(self._entries, self._store, self._dispatcher, self._follower, tasks)
+        self._watch = MasterWatch(context, self._rpc)
+        self._candidates = Candidates(paths, self._rpc, replicator, tasks, self._find_node)
+        replicator.on_refused = self._watch.prompt
+        replicator.quorum.on_back = self._candidates.on_back
+        replicator.quorum.on_changed = self._on_quorum_changed
+        if not context.options.no_voting:
+            replicator.quorum.confirm = self._watch.check
+        self._view.on_changed = self._on_config_changed
+        commands = Commands(paths, self._entries, self._store, self._dispatcher, self._follower)
+        owner = ClientId(f"luxid-{os.getpid()}", livelock.path, os.getpid())
+        self._jobs = JobMethods(self._entries, self._store, self._intake, commands)
+        cluster = ClusterMethods(paths, self._view, self._intake, replicator, owner)
+        live = LiveData(self._view, LiveCalls(self._rpc, tasks))
+        queries = QueryMethods(paths, self._view, live, self._entries, self._store, owner)
+        self.dispatch = Dispatch(method_table(self._jobs, queries, cluster), self._view)
+
+    def start(self, poll: Poll) -> None:
+        """Read configuration and queue, and begin to follow both.
+
+        Args:
+            poll: what the nodes said when they were asked who is master.
+        """
+        self._watcher.watch(self._paths.data_dir, ("moved_to",), self._on_config_event)
+        self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
+        self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
+        self._view.refresh()
+        self._intake.load()
+        self._candidates.start(poll)
+        self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")
+        self._pool.fill()
+        self._tasks.create_task(self._take_master_ip(), name="take the master address")
+        if not self._context.options.no_voting:
+            self._tasks.create_task(self._watch.run(), name="watch over the master role")
+
+    async def stop(self) -> None:
+        """Finish what was begun, within a short time."""
+        self._dispatcher.stop()
+        self._jobs.stop()
+        deadline = clock.monotonic() + SETTLE_TIMEOUT_S
+        for entry in self._entries.in_phase(Phase.STARTING):
+            left_s = deadline - clock.monotonic()
+            if left_s > 0:
+                await wait_for_turn(entry.turn, left_s)
+        self._pool.close()
+
+    def close(self) -> None:
+        """Let everything go."""
+        self._pool.close()
+        self._tasks.cancel()
+        self._watcher.close()
+        self._exits.close()
+
+    def _is_ours(self, path: str) -> bool:
+        """Tell whether LuxiD, and no job process, is the writer of a file."""
+        job_id = job_id_of(os.path.basename(path))
+        entry = None if job_id is None else self._entries.get(job_id)
+        return entry is None or entry.phase is not Phase.RUNNING
+
+    def _on_ended(self, entry: Entry) -> None:
+        self._replicator.owe(entry.lagging, self._paths.job_file(entry.job.id))
+        self._dispatcher.on_ended(entry)
+
+    def _on_config_event(self, name: str, kind: Kind) -> None:
+        if name.startswith("ssconf_") or not name:
+            self._replicator.on_candidates_changed()
+            self._candidates.on_changed()
+            self._replicator.quorum.evaluate()
+        if name.startswith("ssconf_"):
+            return
+        self._view.on_file_event(name, kind)
+        asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)
+
+    def _find_node(self, name: str) -> Node | None:
+        return self._view.nodes.find(name)
+
+    def _on_quorum_changed(self, is_lost: bool) -> None:
+        self._dispatcher.tell(QuorumChanged(is_lost))
+
+    async def _take_master_ip(self) -> None:
+        """Bring the cluster's address up on this node, unless it is."""
+        try:
+            cluster, own = self._view.cluster, self._view.master
+            result = await self._rpc.single(
+                "node_activate_master_ip",
+                Target(own.name, own.primary_ip),
+                master_network_parameters(cluster).to_wire(),
+                cluster.use_external_mip_script,
+            )
+            result.check(f"cannot bring up the cluster's address {cluster.master_ip}")
+        except GenericError as err:
+            logger.warning("%s; going on without", err.message)
+
+    def _on_config_changed(self) -> None:
+        self._dispatcher.tell(LimitChanged(self._view.cluster.max_running_jobs))
+        try:
+            rules = list(self._view.filters.values())
+        except ConfigurationError as err:
+            logger.warning("Cannot read the job filters: %s; the old ones stay", err)
+            return
+        if rules != self._rules:
+            self._rules = rules
+            self._intake.set_filters(JobFilters(rules))
+
+    def _on_queue_event(self, name: str, kind: Kind) -> None:
+        if kind == "overflow":
+            self._follower.on_overflow()
+            return
+        job_id = job_id_of(name)
+        if job_id is not None:
+            self._view.refresh()  # the configuration before the job
+            self._follower.on_file_changed(job_id)
+
+
+async def wait_for_turn(turn: asyncio.Lock, timeout_s: float) -> None:
+    """Wait until nobody has the turn, or the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            async with turn:
+                return
+    except TimeoutError:
+        logger.warning("A job is still being started")
+
+
+def catch_up(paths: Paths, poll: Poll) -> None:
+    """Take over jobs that others know of and this node does not, as after a power cut.
+
+    Raises:
+        NotMasterError: they cannot be had, so this node is not fit to be master.
+    """
+    ahead = newer_jobs(poll)
+    if not ahead:
+        return
+
+    from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial  # rarely needed
+
+    targets = [target for target in other_nodes(paths, poll.own_name) if target.name in ahead]
+    try:
+        with NodeRpcClient(paths) as rpc:
+            merged = merge_queue(paths, rpc, targets)
+        raise_serial(paths, highest_job_id(poll))
+    except GenericError as err:
+        raise NotMasterError(
+            f"{', '.join(ahead)} know of jobs up to {highest_job_id(poll)}, this node only of"
+            f" those up to {poll.own.last_job_id}, and they cannot be taken over: {err.message}"
+        ) from err
+    logger.warning("Others were ahead with job ids; taken from them: %s", describe(merged))
+
+
+def remove_dead_locks(livelock_dir: str) -> None:
+    """Remove lock files that job processes and earlier daemons of ours left behind."""
+    for name in os.listdir(livelock_dir):
+        if name.startswith(_OUR_LOCKS):
+            path = os.path.join(livelock_dir, name)
+            if not is_alive(path):
+                files.remove_if_exists(path)
+
+
+async def serve(context: DaemonContext) -> None:
+    """Run LuxiD until it is to stop."""
+    paths = context.paths
+    poll = await confirm(context)
+    JobFiles(paths).prepare()
+    files.ensure_directory(paths.livelock_dir, _LIVELOCK_MODE)
+    files.ensure_directory(paths.luxid_message_dir, _LIVELOCK_MODE)
+    queue_lock = JobFiles(paths).lock()
+    queue_lock.acquire(timeout_s=QUEUE_LOCK_TIMEOUT_S)
+    await asyncio.to_thread(catch_up, paths, poll)
+    remove_dead_locks(paths.livelock_dir)
+    limits = UnixLimits(message_bytes_max=MESSAGE_BYTES_MAX)
+    name = f"luxi-daemon_{int(clock.now())}"
+    with queue_lock, LiveLock.create(f"{paths.livelock_dir}/{name}") as livelock:
+        async with asyncio.TaskGroup() as group:
+            daemon = LuxiDaemon(context, livelock, Tasks(group))
+            try:
+                daemon.start(poll)
+                async with serve_unix(paths.query_socket, SOCKET_MODE, daemon.dispatch, limits):
+                    context.ready()
+                    await context.stopping.wait()
+                    await daemon.stop()
+            finally:
+                daemon.close()
+
+
+SPEC: Final = DaemonSpec(
+    name="ganeti-luxid",
+    description="Runs the job queue and answers queries, on the master node.",
+    serve=serve,
+    options=VOTING,
+)
+
+
+def main() -> int:
+    """Run the daemon; returns its exit status."""
+    return run_daemon(SPEC)

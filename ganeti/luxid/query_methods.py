@@ -1,0 +1,203 @@
+"""The LUXI methods that ask for fields of things.
+
+A query is planned on its words alone, then what the plan needs is found out, then it is run.
+Nothing here holds up the loop for longer than one run takes.
+
+Source: luxi.json, "methods"; query_fields.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.clients.wconfd import WConfClient
+from ganeti.jobs.values import ARCHIVED_FIELD
+from ganeti.luxid.config_view import ConfigView
+from ganeti.luxid.entries import Entries
+from ganeti.luxid.job_store import JobStore
+from ganeti.luxid.live_data import LiveData, live_context
+from ganeti.luxid.lock_view import lock_states
+from ganeti.objects.query_words import BY_JOB_ONLY
+from ganeti.protocol.wconfd import ClientId
+from ganeti.query.engine import Plan, fields_of, prepare
+from ganeti.query.fields import ASKED_OF_NODES, Source
+from ganeti.query.view import JobItem, LockState, View
+
+_OLD_QUERY_NAMES_MAX: Final = 20000
+
+
+class JobTable(Mapping[JobId, JobItem]):
+    """The jobs of the queue, and of the archive those that are named or all of them."""
+
+    def __init__(
+        self, entries: Entries, store: JobStore, archived: Mapping[JobId, JobItem]
+    ) -> None:
+        self._entries = entries
+        self._store = store
+        self._archived = archived
+
+    def __getitem__(self, job_id: JobId) -> JobItem:
+        entry = self._entries.get(job_id)
+        if entry is not None:
+            return JobItem(entry.job)
+        if job_id in self._archived:
+            return self._archived[job_id]
+        job = self._store.read_archived(job_id) if isinstance(job_id, int) else None
+        if job is None:
+            raise KeyError(job_id)
+        return JobItem(job, archived=True)
+
+    def __iter__(self) -> Iterator[JobId]:
+        yield from (entry.job.id for entry in self._entries)
+        yield from self._archived
+
+    def __len__(self) -> int:
+        return len(self._entries) + len(self._archived)
+
+
+class QueryMethods:
+    """One method per LUXI method, same arguments."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        view: ConfigView,
+        live: LiveData,
+        entries: Entries,
+        store: JobStore,
+        owner: ClientId,
+    ) -> None:
+        self._paths = paths
+        self._view = view
+        self._live = live
+        self._entries = entries
+        self._store = store
+        self._owner = owner
+
+    def query(self, what: str, fields: Sequence[str], qfilter: object) -> object:
+        """Query; answered at once if the configuration alone does."""
+        check_resource(what)
+        plan = prepare(what, fields, qfilter)
+        if not plan.needs:
+            return plan.run_encoded(self._view.snapshot())
+        return self._ask_and_run(plan, with_archive=mentions(qfilter, ARCHIVED_FIELD))
+
+    async def _ask_and_run(self, plan: Plan, *, with_archive: bool) -> dict[str, object]:
+        return plan.run_encoded(await self._filled(plan, with_archive=with_archive))
+
+    async def query_fields(self, what: str, fields: Sequence[str] | None) -> dict[str, object]:
+        """QueryFields."""
+        check_resource(what)
+        return fields_of(what, fields)
+
+    async def query_nodes(self, names: Sequence[str], fields: Sequence[str], lock: bool) -> object:
+        """QueryNodes."""
+        return await self._old_query("node", names, fields, lock=lock)
+
+    async def query_instances(
+        self, names: Sequence[str], fields: Sequence[str], lock: bool
+    ) -> object:
+        """QueryInstances."""
+        return await self._old_query("instance", names, fields, lock=lock)
+
+    async def query_groups(self, names: Sequence[str], fields: Sequence[str], lock: bool) -> object:
+        """QueryGroups."""
+        return await self._old_query("group", names, fields, lock=lock)
+
+    async def query_networks(
+        self, names: Sequence[str], fields: Sequence[str], lock: bool
+    ) -> object:
+        """QueryNetworks."""
+        return await self._old_query("network", names, fields, lock=lock)
+
+    async def query_filters(self, uuids: Sequence[str] | None, fields: Sequence[str]) -> object:
+        """QueryFilters."""
+        return await self._old_query("filter", uuids or [], fields, lock=False)
+
+    async def query_exports(self, nodes: Sequence[str], lock: bool) -> object:
+        """QueryExports."""
+        return await self._old_query("export", nodes, ["node", "export"], lock=lock)
+
+    async def _old_query(
+        self, what: str, names: Sequence[str], fields: Sequence[str], *, lock: bool
+    ) -> list[list[object]]:
+        if lock:
+            raise OpPrereqError("queries cannot take locks", ErrorCode.INVAL)
+        if len(names) > _OLD_QUERY_NAMES_MAX:
+            raise OpPrereqError(
+                f"{len(names)} names are too many, {_OLD_QUERY_NAMES_MAX} are possible",
+                ErrorCode.INVAL,
+            )
+        plan = prepare(what, fields, names=names)
+        if plan.unknown_fields:
+            raise OpPrereqError(
+                f"unknown fields of {what}: {', '.join(plan.unknown_fields)}", ErrorCode.INVAL
+            )
+        return plan.run_plain(await self._filled(plan, with_archive=False))
+
+    # What a plan needs.
+
+    async def _filled(self, plan: Plan, *, with_archive: bool) -> View:
+        """Return the view that a plan runs on."""
+        view = self._view.snapshot()
+        needs = plan.needs
+        if Source.JOBS in needs:
+            archived = await self._archive() if with_archive and plan.names is None else {}
+            view = replace(view, jobs=JobTable(self._entries, self._store, archived))
+        if Source.LOCKS in needs:
+            view = replace(view, locks=await self._locks())
+        if needs & ASKED_OF_NODES:
+            view = await self._with_live(plan, view)
+        return view
+
+    async def _with_live(self, plan: Plan, view: View) -> View:
+        """Ask the nodes that the plan names."""
+        targets = plan.targets(view)
+        node_live, instance_live, exports = await asyncio.gather(
+            self._live.node_info(targets.node_info),
+            self._live.instance_info(targets.instance_info),
+            self._live.exports(targets.exports),
+        )
+        view = replace(view, node_live=node_live, instance_live=instance_live, exports=exports)
+        if Source.CONSOLE in plan.needs:
+            running = plan.targets(view).consoles  # only now it is known which run
+            view = replace(view, consoles=await self._live.consoles(running, live_context(view)))
+        return view
+
+    async def _archive(self) -> dict[JobId, JobItem]:
+        """Read the whole archive, from a thread."""
+        jobs = await asyncio.to_thread(self._store.load_archive)
+        return {job.id: JobItem(job, archived=True) for job in jobs}
+
+    async def _locks(self) -> list[LockState]:
+        def work() -> object:
+            with WConfClient(self._paths, self._owner) as client:
+                return client.list_locks_waiting_status()
+
+        return lock_states(await asyncio.to_thread(work))
+
+
+def check_resource(what: str) -> None:
+    """Refuse what only a job can find out.
+
+    Raises:
+        OpPrereqError: wrong_input.
+    """
+    if what in BY_JOB_ONLY:
+        raise OpPrereqError(f"{what!r} can only be queried by a job (OP_QUERY)", ErrorCode.INVAL)
+
+
+def mentions(qfilter: object, field: str) -> bool:
+    """Tell whether a filter in prefix form looks at a field."""
+    if not isinstance(qfilter, list) or len(qfilter) < 2:
+        return False
+    if qfilter[0] in ("&", "|", "!"):
+        return any(mentions(each, field) for each in qfilter[1:])
+    return bool(qfilter[1] == field)

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+
+import pytest
+
+from ganeti.base.errors import GenericError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.jobexec.job_file import JobFile
+from ganeti.jobs import changes
+from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
+from ganeti.jobs.status import Status
+from ganeti.store.job_files import JobFiles
+
+
+class Candidates:
+    """Two other candidates, of which `reachable` take what they are sent."""
+
+    def __init__(self) -> None:
+        self.reachable = {"n2", "n3"}
+        self.fails = False
+        self.waits: list[float] = []
+        self.back_after = 0
+        self.sent: list[bytes] = []
+        self.on_disk: list[bytes | None] = []
+        self.files: JobFiles | None = None
+
+    def __call__(
+        self, path: str, data: bytes, wait_s: float
+    ) -> tuple[Collection[str], Collection[str]]:
+        assert self.files is not None
+        assert path.endswith("/job-5")
+        self.waits.append(wait_s)
+        if self.back_after and len(self.waits) > self.back_after:
+            self.reachable, self.fails = {"n3"}, False
+        self.sent.append(data)
+        self.on_disk.append(self.files.read(JobId(5)))
+        if self.fails:
+            raise GenericError("no certificate")
+        return ["n2", "n3"], sorted(self.reachable)
+
+
+@pytest.fixture
+def candidates() -> Candidates:
+    return Candidates()
+
+
+@pytest.fixture
+def sleeps() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def file(tmp_path: object, candidates: Candidates, sleeps: list[float]) -> JobFile:
+    paths = Paths(str(tmp_path))
+    candidates.files = JobFiles(paths)
+    candidates.files.prepare()
+    job = QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),))
+    job = changes.handed_over(job, livelock="/l", process_id=1, now=(1, 1))
+    made = JobFile(paths, job, replicate=candidates, sleep=sleeps.append)
+    made.update(job)
+    return made
+
+
+def on_disk(candidates: Candidates) -> QueuedJob:
+    assert candidates.files is not None
+    data = candidates.files.read(JobId(5))
+    assert data is not None
+    return decode_job(data)
+
+
+def test_what_happens_meanwhile_is_written_here_only(file: JobFile, candidates: Candidates) -> None:
+    file.update(changes.op_running(file.job, 0, (2, 2)))
+    assert on_disk(candidates).status is Status.RUNNING
+    assert candidates.sent == []
+
+
+def test_the_end_is_on_candidates_before_it_is_read_here(
+    file: JobFile, candidates: Candidates
+) -> None:
+    before = on_disk(candidates)
+    ended = changes.failed(file.job, GenericError("x"), (3, 3))
+    file.finish(ended)
+    assert [decode_job(data) for data in candidates.sent] == [ended]
+    assert [decode_job(data or b"") for data in candidates.on_disk] == [before]
+    assert on_disk(candidates) == ended
+
+
+def test_one_of_two_others_is_enough(
+    file: JobFile, candidates: Candidates, sleeps: list[float]
+) -> None:
+    candidates.reachable = {"n3"}
+    file.finish(changes.failed(file.job, GenericError("x"), (3, 3)))
+    assert len(candidates.sent) == 1
+    assert sleeps == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_without_candidates_it_tries_again_and_then_records_a_failure_here(
+    file: JobFile,
+    candidates: Candidates,
+    fails: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    candidates.reachable = set()
+    candidates.fails = fails
+    ended = changes.failed(file.job, GenericError("x"), (3, 3))
+    file.finish(ended)
+    assert len(candidates.sent) == 3
+    assert candidates.waits == [0.0, 0.5, 2.0]
+    assert on_disk(candidates) == ended
+    assert ("no certificate" if fails else "n2, n3") in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_success_waits_for_candidates_and_says_for_whom(
+    file: JobFile, candidates: Candidates, fails: bool
+) -> None:
+    candidates.reachable = set()
+    candidates.fails = fails
+    candidates.back_after = 7
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        file.update(changes.with_log_entry(file.job, 0, "message", text, (3, 3)))
+
+    file.update(changes.op_running(file.job, 0, (2, 2)))
+    file.finish_well(lambda job: changes.op_succeeded(job, 0, None, (4, 4)), tell)
+    assert candidates.waits == [0.0, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+    assert len(told) == 1
+    assert ("no certificate" if fails else "--offline=yes n2") in told[0]
+    before = [decode_job(data or b"") for data in candidates.on_disk]
+    assert {job.status for job in before} == {Status.RUNNING}
+    ended = on_disk(candidates)
+    assert ended.status is Status.SUCCESS
+    assert [entry[3] for entry in ended.ops[0].log] == told
+    assert encode_job(ended) == candidates.sent[-1]
+
+
+def test_the_log_does_not_tell_of_every_candidate_that_comes_and_goes(
+    file: JobFile, candidates: Candidates
+) -> None:
+    candidates.reachable = set()
+    candidates.back_after = 200
+    told: list[str] = []
+    number = iter(range(1000))
+    file._shortage = lambda _data, _wait: (  # type: ignore[method-assign]
+        f"try {n}" if (n := next(number)) < 100 else ""
+    )
+    file.update(changes.op_running(file.job, 0, (2, 2)))
+    file.finish_well(lambda job: changes.op_succeeded(job, 0, None, (4, 4)), told.append)
+    assert len(told) == 20
+
+
+def test_a_result_that_is_no_json_changes_nothing(file: JobFile, candidates: Candidates) -> None:
+    running = changes.op_running(file.job, 0, (2, 2))
+    file.update(running)
+    with pytest.raises(TypeError):
+        file.finish(changes.op_succeeded(running, 0, object(), (3, 3)))
+    assert file.job == running
+    assert on_disk(candidates) == running
+
+
+class FullDisk:
+    """Files of the queue on a disk that has no room for the next few writes."""
+
+    def __init__(self, files: JobFiles, failures: int) -> None:
+        self._files = files
+        self._failures = failures
+
+    def write_atomic(self, job_id: JobId, data: bytes) -> None:
+        self._fail()
+        self._files.write_atomic(job_id, data)
+
+    def write_durable(self, job_id: JobId, data: bytes) -> None:
+        self._fail()
+        self._files.write_durable(job_id, data)
+
+    def _fail(self) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_disk(file: JobFile, failures: int) -> None:
+    file._files = FullDisk(file._files, failures)  # type: ignore[assignment]
+
+
+def test_what_cannot_be_written_now_travels_with_the_next_write(
+    file: JobFile, candidates: Candidates, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill_disk(file, failures=1)
+    file.update(changes.with_log_entry(file.job, 0, "message", "one", (2, 2)))
+    assert on_disk(candidates).ops[0].log == ()
+    assert "No space left" in caplog.text
+    file.update(changes.with_log_entry(file.job, 0, "message", "two", (2, 3)))
+    assert [entry[3] for entry in on_disk(candidates).ops[0].log] == ["one", "two"]
+
+
+def test_the_end_waits_for_room(file: JobFile, candidates: Candidates, sleeps: list[float]) -> None:
+    fill_disk(file, failures=2)
+    ended = changes.failed(file.job, GenericError("x"), (3, 3))
+    file.finish(ended)
+    assert on_disk(candidates) == ended
+    assert sleeps == [2.0, 2.0]
+
+
+def test_an_end_that_cannot_be_written_is_not_pretended(
+    file: JobFile, candidates: Candidates
+) -> None:
+    before = on_disk(candidates)
+    fill_disk(file, failures=10**6)
+    with pytest.raises(OSError, match="No space left"):
+        file.finish(changes.failed(file.job, GenericError("x"), (3, 3)))
+    assert on_disk(candidates) == file.job == before

@@ -1,0 +1,161 @@
+"""What is taken over from one version of the configuration to the next is as if made anew."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any
+
+import pytest
+from fakes.large_config import disk, instance, large_config, uuid_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganeti.base.json import dumps
+from ganeti.base.paths import Paths
+from ganeti.base.text import natural_sorted
+from ganeti.luxid.config_tables import LISTS_KEPT_MAX, RowCache
+from ganeti.luxid.config_view import ConfigView
+from ganeti.objects.query_words import QueryResource
+from ganeti.query.engine import prepare
+
+FIELDS = ["name", "pnode", "pnode.group", "disk.sizes", "disk_template", "be/vcpus", "tags"]
+
+
+class Followed:
+    """A configuration file and a view that follows it."""
+
+    def __init__(self, root: str) -> None:
+        self.paths = Paths(root)
+        self.config = copy.deepcopy(large_config(6))
+        os.makedirs(self.paths.data_dir, exist_ok=True)
+        self.view = ConfigView(self.paths)
+        self.write()
+
+    def write(self) -> None:
+        with open(self.paths.config_data, "w") as file:
+            json.dump(self.config, file)
+        self.view.on_file_event("config.data", "moved_to")
+        self.view.refresh()
+
+    def fresh(self) -> ConfigView:
+        """Return a view that has seen nothing before."""
+        view = ConfigView(self.paths)
+        view.refresh()
+        return view
+
+
+def answer(view: ConfigView, qfilter: object = None) -> bytes:
+    return dumps(prepare("instance", FIELDS, qfilter).run_encoded(view.snapshot()))
+
+
+def rename_instance(config: dict[str, Any], number: int) -> None:
+    found = config["instances"].get(uuid_of("instance", number))
+    if found:
+        found["name"] = f"renamed{number}.example.com"
+
+
+def tag_instance(config: dict[str, Any], number: int) -> None:
+    found = config["instances"].get(uuid_of("instance", number))
+    if found:
+        found["tags"].append(f"t{len(found['tags'])}")
+
+
+def remove_instance(config: dict[str, Any], number: int) -> None:
+    config["instances"].pop(uuid_of("instance", number), None)
+    config["disks"].pop(uuid_of("disk", number), None)
+
+
+def add_instance(config: dict[str, Any], number: int) -> None:
+    node = next(iter(config["nodes"]))
+    made = disk(number, node)
+    config["disks"][made["uuid"]] = made
+    config["instances"][uuid_of("instance", number)] = instance(number, node, [made["uuid"]])
+
+
+def grow_disk(config: dict[str, Any], number: int) -> None:
+    found = config["disks"].get(uuid_of("disk", number))
+    if found:
+        found["size"] += 7
+
+
+def rename_node(config: dict[str, Any], number: int) -> None:
+    nodes = list(config["nodes"].values())
+    nodes[number % len(nodes)]["name"] += "x"
+
+
+def rename_group(config: dict[str, Any], number: int) -> None:
+    next(iter(config["nodegroups"].values()))["name"] = f"group{number}"
+
+
+def change_defaults(config: dict[str, Any], number: int) -> None:
+    config["cluster"]["beparams"]["default"]["vcpus"] = number + 1
+
+
+CHANGES = [
+    rename_instance,
+    tag_instance,
+    remove_instance,
+    add_instance,
+    grow_disk,
+    rename_node,
+    rename_group,
+    change_defaults,
+]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 9)), max_size=5))
+def test_whatever_changed_the_answer_is_that_of_a_new_view(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[Any, int]]
+) -> None:
+    followed = Followed(str(tmp_path_factory.mktemp("config")))
+    by_name = ["==", "name", "inst3"]
+    for change, number in changes:
+        answer(followed.view)  # so that there is something to take over
+        answer(followed.view, by_name)
+        change(followed.config, number)
+        followed.write()
+        assert answer(followed.view) == answer(followed.fresh())
+        assert answer(followed.view, by_name) == answer(followed.fresh(), by_name)
+        names = [followed.view.instances[uuid].name for uuid in followed.view.instances.order]
+        assert names == natural_sorted(names)
+        assert len(names) == len(followed.view.instances)
+
+
+def test_rows_of_what_did_not_change_are_kept(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    answer(followed.view)
+    before = dict(followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) or {})
+    tag_instance(followed.config, 1)
+    grow_disk(followed.config, 2)
+    followed.write()
+    after = followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) or {}
+    assert before.keys() - after.keys() == {uuid_of("instance", 1), uuid_of("instance", 2)}
+    assert all(after[uuid] is before[uuid] for uuid in after)
+    change_defaults(followed.config, 5)
+    followed.write()
+    assert followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) == {}
+
+
+def test_an_old_snapshot_stays_as_it_was(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    old = followed.view.snapshot()
+    plan = prepare("instance", FIELDS)
+    before = dumps(plan.run_encoded(old))
+    rename_instance(followed.config, 2)
+    remove_instance(followed.config, 3)
+    followed.write()
+    answer(followed.view)
+    assert dumps(plan.run_encoded(old)) == before
+
+
+def test_only_the_last_lists_are_kept() -> None:
+    cache = RowCache()
+    lists = [(str(number),) for number in range(LISTS_KEPT_MAX + 1)]
+    kept = [cache.of(fields) for fields in lists[:LISTS_KEPT_MAX]]
+    assert cache.of(lists[0]) is kept[0]  # and so it is the last
+    cache.of(lists[-1])
+    assert cache.of(lists[0]) is kept[0]
+    assert cache.of(lists[1]) is not kept[1]
