@@ -1,0 +1,261 @@
+"""The daemon's side of the helper: hand a call over, wait for its answer, enforce its deadline.
+
+For each call the daemon makes a pair of sockets, passes one end to the helper and talks to the
+child over the other.  How a child ended comes from the helper.  When the helper itself dies, the
+children it made go on and still answer; a new helper is started by exec, which is safe in a process
+with threads.  If that happens too often the daemon gives up, loudly.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import GenericError, TransportError
+from ganeti.base.paths import Paths
+from ganeti.noded import child, helper, memory
+from ganeti.protocol.node_rpc import NodeCall, encode_failure
+from ganeti.system import process
+
+logger = logging.getLogger(__name__)
+
+# How long a child may clean up after its deadline: killing a script's process group is quick.
+STOP_GRACE_S: Final = 5.0
+# How long to wait for the helper's report about a child that ended without an answer.
+_END_REPORT_TIMEOUT_S: Final = 2.0
+# More deaths of the helper than this within the window mean that a restart does not help.
+_RESTARTS_MAX: Final = 5
+_RESTART_WINDOW_S: Final = 60.0
+_READ_CHUNK_BYTES: Final = 1 << 18
+_ANSWER_BYTES_MAX: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HelperHandle:
+    """The helper as the daemon knows it."""
+
+    pid: int
+    control: socket.socket
+
+
+def start_helper(paths: Paths, hostname: str, kept: Iterable[int]) -> HelperHandle:
+    """Fork the helper; to be called while this process has no event loop and no threads.
+
+    Args:
+        kept: descriptors that the helper keeps: the log.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        helper.close_all_but({0, 1, 2, theirs.fileno(), *kept})
+        helper.serve(theirs, paths, hostname)
+    theirs.close()
+    return HelperHandle(pid, ours)
+
+
+def _start_new_helper() -> HelperHandle:
+    """Start a helper by exec, which a process with threads may do at any time.
+
+    Raises:
+        CommandError: it cannot be started.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        lock = "lock" if memory.is_enabled() else "nolock"
+        argv = [sys.executable, "-m", helper.__name__, str(theirs.fileno()), lock]
+        started = process.spawn(argv, stderr=2, pass_fds=(theirs.fileno(),))
+    return HelperHandle(started.pid, ours)
+
+
+class _Running:
+    """One call that is with a child."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.received = bytearray()
+        self.pid: int | None = None
+        self.wait_status: int | None = None
+        self.ended = asyncio.Event()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole answer is here."""
+        return self.received.endswith(child.END_OF_REPLY)
+
+    def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
+        """Send a signal to the child, or to it and all of its group, unless it has ended."""
+        if self.pid is None or self.ended.is_set():
+            return
+        if not leader_only:
+            with contextlib.suppress(ProcessLookupError):  # it may not lead a group yet
+                os.killpg(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    async def wait_end(self, timeout_s: float) -> bool:
+        """Wait until the helper says that the child has ended; returns whether it did."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.ended.wait()
+        return self.ended.is_set()
+
+
+class Children:
+    """Runs calls in children of the helper."""
+
+    def __init__(
+        self, helper_handle: HelperHandle, hostname: str, on_give_up: Callable[[str], None]
+    ) -> None:
+        self._hostname = hostname
+        self._on_give_up = on_give_up
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, _Running] = {}
+        self._restarts: deque[float] = deque(maxlen=_RESTARTS_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._helper = helper_handle
+        self._watch_control()
+
+    async def call(
+        self, call: NodeCall, head: child.RequestHead, body: bytes, deadline_s: float
+    ) -> bytes:
+        """Run one call in a child and return the body of its answer.
+
+        Never raises for what the child does: a crash or a deadline is an answer too.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        running = _Running(ours)
+        number = next(self._numbers)
+        self._calls[number] = running
+        try:
+            with theirs:
+                self._hand_over(number, theirs)
+            async with asyncio.timeout(deadline_s):
+                await self._converse(running, child.encode_request(head, body))
+            return await self._answer(call, running)
+        except TimeoutError:
+            return await self._stop(call, running, deadline_s)
+        except (OSError, TransportError) as err:
+            logger.warning("%s was not run: %s", call.name, err)
+            return encode_failure(f"{call.name} was not run on node {self._hostname}: {err}")
+        finally:
+            del self._calls[number]
+            ours.close()
+
+    def close(self) -> None:
+        """Let the helper end; children at work finish by themselves.  May be called again."""
+        if self._helper.control.fileno() >= 0:
+            self._loop.remove_reader(self._helper.control.fileno())
+            self._helper.control.close()
+
+    def _hand_over(self, number: int, channel: socket.socket) -> None:
+        """Give the helper one end of a channel."""
+        try:
+            token = helper.CALL.pack(number)
+            socket.send_fds(self._helper.control, [token], [channel.fileno()])
+        except OSError as err:
+            raise TransportError(f"the helper process takes no calls: {err}") from err
+
+    async def _converse(self, running: _Running, request: bytes) -> None:
+        """Send the request, then read until the reply is complete or the child has ended."""
+        with contextlib.suppress(ConnectionError):  # it died: its reply is cut short
+            await self._loop.sock_sendall(running.channel, request)
+            running.channel.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while not running.is_complete and len(running.received) <= _ANSWER_BYTES_MAX:
+                chunk = await self._loop.sock_recv(running.channel, _READ_CHUNK_BYTES)
+                if not chunk:
+                    return
+                running.received += chunk
+
+    async def _answer(self, call: NodeCall, running: _Running) -> bytes:
+        """Return what the child answered, or that it did not."""
+        if running.is_complete:
+            return bytes(running.received)
+        if len(running.received) > _ANSWER_BYTES_MAX:
+            running.signal_group(signal.SIGKILL)
+        await running.wait_end(_END_REPORT_TIMEOUT_S)
+        how = "in an unknown way"
+        if running.wait_status is not None:
+            how = _describe_status(running.wait_status)
+        logger.error("child %s of %s ended without an answer, %s", running.pid, call.name, how)
+        return encode_failure(
+            f"{call.name} ended without an answer on node {self._hostname}, {how};"
+            " the node daemon's log may say why"
+        )
+
+    async def _stop(self, call: NodeCall, running: _Running, deadline_s: float) -> bytes:
+        """End a child whose time is over and return the answer for it."""
+        logger.error("%s ran into its deadline of %g s, stopping it", call.name, deadline_s)
+        running.signal_group(signal.SIGTERM, leader_only=True)
+        if not await running.wait_end(STOP_GRACE_S):
+            running.signal_group(signal.SIGKILL)
+            await running.wait_end(STOP_GRACE_S)
+        return encode_failure(
+            f"{call.name} did not end within {deadline_s:g} s on node {self._hostname}"
+            " and was stopped"
+        )
+
+    def _watch_control(self) -> None:
+        """Begin to read the helper's reports."""
+        self._helper.control.setblocking(False)
+        self._loop.add_reader(self._helper.control.fileno(), self._on_control)
+
+    def _on_control(self) -> None:
+        """Take one report, or find out that the helper is gone."""
+        try:
+            report = self._helper.control.recv(helper.REPORT.size)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            report = b""
+        if len(report) != helper.REPORT.size:
+            self._restart()
+            return
+        number, pid, status = helper.REPORT.unpack(report)
+        running = self._calls.get(number)
+        if running is None:
+            return  # answered and forgotten
+        running.pid = pid
+        if status != helper.STILL_RUNNING:
+            running.wait_status = status
+            running.ended.set()
+
+    def _restart(self) -> None:
+        """Start a new helper in place of a dead one, or give up."""
+        self.close()
+        now_s = self._loop.time()
+        if len(self._restarts) == _RESTARTS_MAX and now_s - self._restarts[0] < _RESTART_WINDOW_S:
+            self._on_give_up(f"the helper process died {_RESTARTS_MAX + 1} times in a minute")
+            return
+        self._restarts.append(now_s)
+        logger.critical("the helper process %d died; starting a new one", self._helper.pid)
+        _bury(self._helper.pid)
+        try:
+            self._helper = _start_new_helper()
+        except GenericError as err:
+            self._on_give_up(f"no new helper process can be started: {err.message}")
+            return
+        self._watch_control()
+
+
+def _bury(pid: int) -> None:
+    """Make sure that a process of ours is dead and forgotten."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _describe_status(status: int) -> str:
+    """Say in words what a wait status means."""
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"with exit status {os.waitstatus_to_exitcode(status)}"

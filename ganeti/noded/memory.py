@@ -1,0 +1,97 @@
+"""Keeping the node daemon in memory, so that it can act when the machine's disk no longer does.
+
+The daemon locks all it has, and with it the pages of programs and libraries that children share; a
+child locks only what it maps anew, as it touches it, which costs nothing.  Where the system does
+not permit it (no CAP_IPC_LOCK and a limit by RLIMIT_MEMLOCK) this is logged and the daemon goes on:
+below a limit the lock itself may be granted, but then whatever is mapped beyond it fails, and a
+daemon that cannot load a library is worse than one that may be swapped out.
+
+Source: mlockall(2); design of Ganeti 2.1, "Node daemon in RAM".
+"""
+
+import ctypes
+import logging
+import mmap
+import os
+import resource
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_MCL_CURRENT: Final = 1
+_MCL_FUTURE: Final = 2
+_MCL_ONFAULT: Final = 4
+_MLOCK_ONFAULT: Final = 1  # mlock2(2)
+_MAP_NORESERVE: Final = 0x4000  # mmap(2); the module names it from Python 3.13 on
+_M_ARENA_MAX: Final = -8  # mallopt(3)
+
+# With every page locked a thread's stack is memory in use; the default of 8 MB would be too much.
+THREAD_STACK_BYTES: Final = 256 * 1024
+
+_state = {"enabled": False}
+
+
+def enable() -> None:
+    """Let `lock_everything` and `lock_on_fault` do what they say; without this they do nothing."""
+    _state["enabled"] = True
+
+
+def is_enabled() -> bool:
+    """Tell whether this node daemon is to be kept in memory."""
+    return _state["enabled"]
+
+
+def lock_everything() -> bool:
+    """Lock all memory of this process, now and later; returns whether that was permitted.
+
+    To be called before there are threads.
+    """
+    _share_one_heap()
+    return _lock(_MCL_CURRENT | _MCL_FUTURE, logging.WARNING)
+
+
+def lock_on_fault() -> bool:
+    """Lock what this process maps from here on, as it is used; returns whether it may."""
+    return _lock(_MCL_FUTURE | _MCL_ONFAULT, logging.DEBUG)
+
+
+def _lock(flags: int, level: int) -> bool:
+    """Call mlockall(2)."""
+    if not _state["enabled"]:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit != resource.RLIM_INFINITY and not _may_exceed(limit, libc):
+        reason = f"the limit is {limit >> 10} KiB"
+    elif libc.mlockall(flags) == 0:
+        return True
+    else:
+        reason = os.strerror(ctypes.get_errno())
+    logger.log(level, "memory is not locked: %s; going on", reason)
+    return False
+
+
+def _may_exceed(limit: int, libc: ctypes.CDLL) -> bool:
+    """Tell whether this process may lock more than its limit, found by trying to.
+
+    Nothing is touched, so nothing is really locked.  What the process has in /proc/self/status does
+    not tell: a capability counts only when it is one of the whole machine.
+    """
+    size = limit + mmap.PAGESIZE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    try:
+        with mmap.mmap(-1, size, flags=flags) as area:
+            start = ctypes.c_char.from_buffer(area)
+            status = libc.mlock2(ctypes.byref(start), ctypes.c_size_t(size), _MLOCK_ONFAULT)
+            del start  # the area cannot be closed while something points to it
+    except (OSError, AttributeError) as err:  # no room, or a C library without mlock2
+        logger.debug("cannot try to lock %d bytes: %s; ignoring", size, err)
+        return False
+    return bool(status == 0)
+
+
+def _share_one_heap() -> None:
+    """Keep glibc from reserving 64 MB for each thread, which would all count as locked."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # other C libraries do not reserve
+        mallopt(_M_ARENA_MAX, 1)

@@ -1,0 +1,58 @@
+"""Where a call runs, how long it may take, what it shares its slots with."""
+
+import pytest
+from msgspec import structs
+
+from ganeti.noded import server
+from ganeti.noded.child import RequestHead
+from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.transport.http_message import HttpRequest
+from ganeti.transport.tls import PeerCertificate
+
+PEER = PeerCertificate("AA:BB", "node1.example.com", 0.0, 1.0)
+
+
+def request(**headers: str) -> HttpRequest:
+    return HttpRequest("POST", "/version", headers, b"[]", PEER, "127.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("headers", "job_id"),
+    [({}, None), ({"x-ganeti-job": "12"}, 12), ({"x-ganeti-job": "-1"}, None)]
+    + [({"x-ganeti-job": text}, None) for text in ("", "twelve", "1.5")],
+)
+def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: int | None) -> None:
+    head = server._request_head(request(**headers), NODE_RPC["version"])
+    assert head == RequestHead("version", "127.0.0.5 (node1.example.com)", job_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "limit_s"),
+    [
+        ("version", b"[]", 60.0),
+        ("test_delay", b"[10]", 15.0),
+        ("test_delay", b"nonsense", 5.0),
+        ("instance_os_add", b"nonsense", 86400.0),
+    ],
+)
+def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> None:
+    assert server._limit_s(NODE_RPC[name], body) == limit_s
+
+
+@pytest.mark.parametrize(
+    ("name", "speed"),
+    [
+        ("version", "quick"),
+        ("os_diagnose", "quick"),
+        ("instance_start", "normal"),
+        ("instance_os_add", "slow"),
+        ("instance_migrate", "slow"),
+    ],
+)
+def test_slow_calls_never_keep_quick_ones_waiting(name: str, speed: str) -> None:
+    assert server._speed(NODE_RPC[name]) == speed
+
+
+def test_a_deadline_is_handed_on() -> None:
+    head = server._with_deadline(RequestHead("version", "p", 3), 17.0)
+    assert structs.astuple(head) == ("version", "p", 3, 17.0)
