@@ -1,0 +1,92 @@
+"""Master candidates come and go: who has copies of the queue, and what works without them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from fakes.failing_cluster import FailingCluster, failing_cluster
+from fakes.virtual_cluster import wait_until
+
+from ganeti.store.job_files import JobFiles
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[FailingCluster]:
+    with failing_cluster(3) as made:
+        yield made
+
+
+def jobs_on(cluster: FailingCluster, node: str) -> list[int]:
+    return [int(job_id) for job_id in JobFiles(cluster.paths_of(node)).ids()]
+
+
+def test_who_is_no_candidate_any_more_loses_its_copies(three: FailingCluster) -> None:
+    former = three.others[0]
+    assert jobs_on(three, former)
+    three.gnt(f"node modify --master-candidate=no --auto-promote {former}")
+    wait_until(lambda: not jobs_on(three, former), "the copies are gone")
+    assert not os.path.exists(three.paths_of(former).config_data)
+    job_id = three.submit("debug delay 0")
+    three.run(f"gnt-job wait {job_id}")
+    assert not jobs_on(three, former)
+    # And gets them again.
+    three.gnt(f"node modify --master-candidate=yes {former}")
+    wait_until(
+        lambda: jobs_on(three, former) == jobs_on(three, three.master), "the copies are back"
+    )
+    wait_until(
+        lambda: JobFiles(three.paths_of(former)).last_id() == JobFiles(three.paths).last_id(),
+        "with the last id",
+    )
+
+
+def test_copies_left_over_from_before_are_found_at_start(three: FailingCluster) -> None:
+    former = three.others[0]
+    three.gnt(f"node modify --master-candidate=no --auto-promote {former}")
+    wait_until(lambda: not jobs_on(three, former), "the copies are gone")
+    JobFiles(three.paths_of(former)).write_serial(3)
+    luxid = next(e for e in three.processes_of(three.master) if e.command.endswith("ganeti-luxid"))
+    os.kill(luxid.pid, 9)
+    wait_until(lambda: "ganeti-luxid" not in three.running(three.master), "LuxiD is dead")
+    three.start_master_daemons()
+    wait_until(lambda: JobFiles(three.paths_of(former)).read_serial() == 0, "they are gone as well")
+    three.gnt(f"node modify --master-candidate=yes {former}")
+
+
+def test_without_enough_candidates_only_what_mends_that_is_accepted(three: FailingCluster) -> None:
+    gone, other = three.others
+    three.stop_noded(gone, other)
+    three.refused("cluster add-tags lost", "gnt-node modify --offline=yes")
+    three.refused("debug delay 0", f"not reached: {gone}, {other}")
+    three.gnt(f"node modify --offline=yes --auto-promote {gone}")
+    three.gnt("debug delay 0")
+    three.gnt("cluster add-tags kept")
+    three.start_noded(other)
+    job_id = three.submit("debug delay 0")
+    wait_until(
+        lambda: jobs_on(three, other) == jobs_on(three, three.master), "the other one catches up"
+    )
+    three.wait_status(job_id, "success")
+    three.start_noded(gone)
+    three.gnt(f"node modify --offline=no {gone}")
+    wait_until(
+        lambda: jobs_on(three, gone) == jobs_on(three, three.master), "and so does the first"
+    )
+    assert three.gnt("cluster list-tags").lines == ["kept"]
+    three.gnt("cluster remove-tags kept")
+    assert three.gnt("cluster verify").status == 0
+
+
+def test_the_master_starts_with_a_majority_only(three: FailingCluster) -> None:
+    gone, _ = three.others
+    three.stop_noded(gone)
+    for daemon in ("ganeti-luxid", "ganeti-wconfd"):
+        for each in three.processes_of(three.master):
+            if each.command.endswith(daemon):
+                os.kill(each.pid, 9)
+    wait_until(lambda: three.running(three.master) == [], "the daemons are dead")
+    three.start_master_daemons()
+    three.gnt("debug delay 0")
+    three.start_noded(gone)

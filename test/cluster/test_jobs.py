@@ -1,0 +1,187 @@
+"""Jobs: followed, canceled, killed, and what the queue remembers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from fakes.virtual_cluster import TestCluster, wait_until
+
+from ganeti.base.errors import JobLost
+from ganeti.base.ids import JobId
+from ganeti.bootstrap.virtual import lifecycle
+from ganeti.system import daemon_control
+from ganeti.system.files import read_bytes
+
+
+def process_of(cluster: TestCluster, job_id: int) -> int:
+    """Return the process that runs a job, once it does."""
+
+    def find() -> int | None:
+        wire = json.loads(read_bytes(cluster.paths.job_file(job_id)))
+        pid = wire.get("process_id")
+        return pid if wire["ops"][0]["status"] == "running" else None
+
+    wait_until(lambda: find() is not None, f"job {job_id} to run")
+    pid = find()
+    assert pid is not None
+    return pid
+
+
+def test_job_is_followed_to_its_end(cluster: TestCluster) -> None:
+    cluster.gnt("debug delay 0.1")
+    [line] = cluster.gnt("job list --no-headers -o id,status,summary").lines[-1:]
+    assert line.split()[1:] == ["success", "TEST_DELAY(0.1)"]
+
+
+def test_watch_shows_what_a_job_says(cluster: TestCluster) -> None:
+    job_id = cluster.submit(
+        "instance add --no-name-check --no-ip-check -t diskless -H fake"
+        " --no-install -o test -n node1 watched.example.com"
+    )
+    outcome = cluster.gnt(f"job watch {job_id}")
+    assert "adding instance watched.example.com" in outcome.out
+    assert cluster.job_status(job_id) == "success"
+    info = cluster.gnt(f"job info {job_id}").out
+    assert "OP_INSTANCE_CREATE" in info
+    assert "adding instance watched.example.com" in info
+
+
+def test_failed_job_tells_why_and_how_it_ended(cluster: TestCluster) -> None:
+    outcome = cluster.run("gnt-instance startup --submit ghost.example.com")
+    number = int(outcome.out.rpartition(":")[2])
+    watched = cluster.run(f"gnt-job watch {number}")
+    assert watched.status == 1
+    assert "ghost.example.com" in watched.err
+    assert cluster.run(f"gnt-job wait {number}").status == 1
+    assert cluster.job_status(number) == "error"
+
+
+def test_killed_job_ends_in_error_and_frees_its_locks(cluster: TestCluster) -> None:
+    job_id = cluster.submit("debug delay -n node2 60")
+    pid = process_of(cluster, job_id)
+    assert f"job{job_id}" in cluster.gnt("debug locks --no-headers -o name,owner").out
+    os.kill(pid, signal.SIGKILL)
+    waited_s = wait_until(lambda: cluster.job_status(job_id) == "error", "the job's error")
+    assert waited_s < 2
+    wait_until(
+        lambda: cluster.gnt("debug locks --no-headers -o name").lines == [],
+        "locks to be free",
+        timeout_s=2,
+    )
+    assert [
+        name for name in os.listdir(cluster.paths.livelock_dir) if f"job_{job_id:06d}" in name
+    ] == []
+    info = cluster.gnt(f"job list --no-headers -o opresult {job_id}").out
+    assert len(info) > 20
+    cluster.gnt("debug delay -n node2 0")
+
+
+def test_killed_job_is_found_though_luxid_was_away(cluster: TestCluster) -> None:
+    job_id = cluster.submit("debug delay 60")
+    pid = process_of(cluster, job_id)
+    daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
+    os.kill(pid, signal.SIGKILL)
+    lifecycle.start(cluster.layout, lambda _text: None)
+    assert wait_until(lambda: cluster.job_status(job_id) == "error", "the job's error") < 2
+
+
+def test_running_job_survives_a_restart_of_luxid(cluster: TestCluster) -> None:
+    job_id = cluster.submit("debug delay 1")
+    pid = process_of(cluster, job_id)
+    daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
+    os.kill(pid, 0)
+    lifecycle.start(cluster.layout, lambda _text: None)
+    cluster.gnt(f"job wait {job_id}")
+    assert cluster.job_status(job_id) == "success"
+
+
+def test_running_job_survives_a_restart_of_wconfd(cluster: TestCluster) -> None:
+    job_id = cluster.submit("debug delay -n node2 1")
+    process_of(cluster, job_id)
+    daemon_control.stop_daemon(cluster.paths, "ganeti-wconfd")
+    lifecycle.start(cluster.layout, lambda _text: None)
+    cluster.gnt(f"job wait {job_id}")
+    assert cluster.job_status(job_id) == "success"
+    assert cluster.gnt("debug locks --no-headers -o name").lines == []
+
+
+def test_cancel_and_kill(cluster: TestCluster) -> None:
+    first = cluster.submit("debug delay -n node2 60")
+    process_of(cluster, first)
+    second = cluster.submit("debug delay -n node2 60")
+    wait_until(lambda: cluster.job_status(second) == "waiting", "the second job to wait")
+    cluster.gnt(f"job cancel {second}")
+    wait_until(lambda: cluster.job_status(second) == "canceled", "the second job's end")
+    cluster.refused(f"job cancel --kill {first}", "--yes-do-it")
+    assert cluster.run(f"gnt-job cancel {first}").status == 1
+    cluster.gnt(f"job cancel --kill --yes-do-it {first}")
+    wait_until(lambda: cluster.job_status(first) in ("error", "canceled"), "the first job's end")
+
+
+def test_drained_queue_takes_no_jobs(cluster: TestCluster) -> None:
+    cluster.gnt("cluster queue drain")
+    try:
+        assert "set" in cluster.gnt("cluster queue info").out
+        outcome = cluster.run("gnt-debug delay 0")
+        assert outcome.status == 1
+        assert "drain" in outcome.err.lower()
+    finally:
+        cluster.gnt("cluster queue undrain")
+    cluster.gnt("debug delay 0")
+
+
+def test_archived_jobs_leave_the_queue_on_every_candidate(cluster: TestCluster) -> None:
+    job_id = cluster.submit("debug delay 0")
+    cluster.gnt(f"job wait {job_id}")
+    cluster.gnt(f"job archive {job_id}")
+    for node in cluster.nodes:
+        paths = cluster.paths_of(node)
+        wait_until(lambda p=paths: not os.path.exists(p.job_file(job_id)), node)  # type: ignore[misc]
+        assert os.path.exists(paths.archived_job_file(job_id))
+    cluster.refused(f"job archive {job_id}", "Failed to archive")
+    assert "Archived" in cluster.gnt("job autoarchive all").out
+    assert cluster.gnt("job list --no-headers -o id").lines == []
+
+
+def test_pause_of_the_watcher(cluster: TestCluster) -> None:
+    assert "is paused until" in cluster.gnt("cluster watcher pause 1h").out
+    assert "is paused until" in cluster.gnt("cluster watcher info").out
+    cluster.gnt("cluster watcher continue")
+    assert "not paused" in cluster.gnt("cluster watcher info").out
+
+
+def test_filters_hold_jobs(cluster: TestCluster) -> None:
+    predicates = '[["opcode", ["=", "OP_ID", "OP_TEST_DELAY"]]]'
+    uuid = cluster.gnt(
+        ["filter", "add", "--action=REJECT", f"--predicates={predicates}", "--reason=testing"]
+    ).out.strip()
+    try:
+        assert uuid in cluster.gnt("filter list -o uuid").out
+        assert "REJECT" in cluster.gnt(f"filter info {uuid}").out
+    finally:
+        cluster.gnt(f"filter delete {uuid}")
+    assert cluster.gnt("filter list --no-headers -o uuid").lines == []
+
+
+def test_submit_job_from_a_file(
+    cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("jobs") / "ops.json"
+    path.write_text(json.dumps([{"OP_ID": "OP_TEST_DELAY", "duration": 0}] * 2))
+    outcome = cluster.gnt(["debug", "submit-job", "--job-repeat=3", "--timing-stats", str(path)])
+    assert "C:job       3" in outcome.out
+    path.write_text("{")
+    cluster.refused(["debug", "submit-job", str(path)], str(path))
+    cluster.refused(["debug", "submit-job", "/nowhere"], "/nowhere")
+
+
+def test_unknown_job(cluster: TestCluster) -> None:
+    cluster.refused("job info 999999", "not found")
+    cluster.refused("job watch 999999", "999999")
+    cluster.refused("job cancel 999999", "999999")
+    cluster.refused("job info x", "not a job number")
+    with cluster.client() as client, pytest.raises(JobLost):
+        client.wait_for_job_change(JobId(999999), ["status"], None, None, 1)

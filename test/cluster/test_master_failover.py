@@ -1,0 +1,409 @@
+"""The master role goes from node to node, with the old master alive, dead, paused or cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.failing_cluster import FailingCluster, failing_cluster
+from fakes.virtual_cluster import Outcome, wait_until
+
+from ganeti.base import json
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.bootstrap import failover
+from ganeti.bootstrap.failover import FailoverOptions, fail_over
+from ganeti.jobs.record import decode_job
+from ganeti.protocol.mastership import DrainResult, decode_drain_result
+from ganeti.store import mastership
+from ganeti.store.job_files import JobFiles
+from ganeti.system import files
+
+EXIT_NOTMASTER = 11
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FailingCluster]:
+    """Three nodes that are all alive before and after each test; any may be the master."""
+    with failing_cluster(3) as made:
+        yield made
+
+
+@pytest.fixture
+def three() -> Iterator[FailingCluster]:
+    with failing_cluster(3) as made:
+        yield made
+
+
+@pytest.fixture
+def two() -> Iterator[FailingCluster]:
+    with failing_cluster(2) as made:
+        yield made
+
+
+@pytest.fixture
+def five() -> Iterator[FailingCluster]:
+    with failing_cluster(5) as made:
+        yield made
+
+
+def config_serial(cluster: FailingCluster, node: str) -> int:
+    serial = json.loads(files.read_bytes(cluster.paths_of(node).config_data))["serial_no"]
+    assert isinstance(serial, int)
+    return serial
+
+
+def assert_outvoted(cluster: FailingCluster, node: str) -> None:
+    """The daemons of a former master refuse to start there, and say who is master."""
+    for daemon in ("ganeti-wconfd", "ganeti-luxid"):
+        outcome = cluster.start_daemon_by_hand(node, daemon)
+        assert outcome.status == EXIT_NOTMASTER, outcome
+        assert cluster.master in outcome.err, outcome
+    assert cluster.running(node) == []
+
+
+# The old master is alive.
+
+
+def test_a_living_master_hands_over(shared: FailingCluster) -> None:
+    old, new = shared.master, shared.others[0]
+    shared.gnt("cluster add-tags moved")
+    archived = shared.submit("debug delay 0")
+    shared.run(f"gnt-job wait {archived}")
+    shared.gnt(f"job archive {archived}")
+    running = shared.submit("debug delay 1")
+    serial = config_serial(shared, old)
+    outcome = shared.fail_over(new)
+    assert f"Waiting for {old} to finish its jobs" in outcome.out
+    assert f"{new} is the master." in outcome.out
+    assert shared.statuses()[running] == "success", "it was waited for"
+    assert shared.gnt(f"job list --no-headers -o status {archived}").out.strip() == "success"
+    assert shared.gnt("cluster list-tags").lines == ["moved"]
+    shared.gnt("cluster remove-tags moved")
+    assert config_serial(shared, new) > serial
+    assert shared.running(old) == []
+    assert_outvoted(shared, old)
+    assert "unset" in shared.gnt("cluster queue info").out
+    following = shared.submit("debug delay 0")
+    assert following > running
+    shared.run(f"gnt-job wait {following}")
+    shared.wait_all_follow()
+    roles = shared.gnt("node list --no-headers --separator=: -o name,role").lines
+    assert sorted(roles) == sorted(f"{node}:{'M' if node == new else 'C'}" for node in shared.nodes)
+    for command in ("gnt-node list", "gnt-job list"):
+        refused = shared.run(command, node=old)
+        assert refused.status == EXIT_NOTMASTER
+        assert f"'{new}'" in refused.err
+
+
+def test_it_goes_round_and_no_job_id_is_given_twice(shared: FailingCluster) -> None:
+    ids: list[int] = []
+    for node in [*shared.others, shared.master]:
+        ids.append(shared.submit("debug delay 0"))
+        shared.fail_over(node)
+        ids.append(shared.submit("debug delay 0"))
+    assert ids == sorted(set(ids))
+    for job_id in ids:
+        shared.wait_status(job_id, "success")
+
+
+def test_queues_and_configurations_are_equal_afterwards(shared: FailingCluster) -> None:
+    shared.fail_over(shared.others[1])
+    shared.gnt("job autoarchive all")
+    left = shared.submit("debug delay 0")
+    shared.run(f"gnt-job wait {left}")
+    shared.gnt("cluster redist-conf")
+
+    def contents(node: str) -> object:
+        paths = shared.paths_of(node)
+        queue = JobFiles(paths)
+        return (
+            {job_id: queue.read(job_id) for job_id in queue.ids()},
+            queue.archived_ids(),
+            files.read_bytes(paths.config_data),
+        )
+
+    wait_until(
+        lambda: all(contents(node) == contents(shared.master) for node in shared.others),
+        "the candidates have what the master has",
+    )
+
+
+def test_it_is_refused_on_the_master(shared: FailingCluster) -> None:
+    shared.refused_failover(shared.master, "is the master already")
+    assert shared.running(shared.master) == ["ganeti-wconfd", "ganeti-luxid"]
+
+
+def test_jobs_that_do_not_end_are_named_and_nothing_changes(
+    shared: FailingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "DRAIN_TIMEOUT_S", 0.5)
+    node = shared.others[0]
+    job_id = shared.submit("debug delay 60")
+    shared.wait_status(job_id, "running")
+    with pytest.raises(OpPrereqError, match=rf"still run on {shared.master}: {job_id};") as refused:
+        fail_over(shared.paths_of(node), node, FailoverOptions(), print)
+    assert f"gnt-job cancel {job_id}" in refused.value.message
+    assert shared.running(shared.master) == ["ganeti-wconfd", "ganeti-luxid"]
+    assert "unset" in shared.gnt("cluster queue info").out
+    shared.gnt(f"job cancel --kill --yes-do-it {job_id}")
+
+
+def test_jobs_that_wait_are_run_by_the_next_master(
+    shared: FailingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "DRAIN_TIMEOUT_S", 0.5)
+    shared.gnt("filter add --action=PAUSE")
+    waiting = shared.submit("debug delay 0")
+    node = shared.others[0]
+    fail_over(shared.paths_of(node), node, FailoverOptions(), print)
+    shared.master = node
+    assert shared.statuses()[waiting] == "queued"
+    for rule in shared.gnt("filter list --no-headers -o uuid").out.split():
+        shared.gnt(f"filter delete {rule}")
+    shared.wait_status(waiting, "success")
+
+
+def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
+    shared.gnt("cluster queue drain")
+    shared.fail_over(shared.others[0])
+    assert "is set" in shared.gnt("cluster queue info").out
+    shared.gnt("cluster queue undrain")
+    wait_until(
+        lambda: not any(JobFiles(shared.paths_of(node)).is_drained() for node in shared.nodes),
+        "no copy is drained any more",
+    )
+
+
+def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingCluster) -> None:
+    job_id = shared.submit("debug delay 2")
+    shared.wait_status(job_id, "running")
+    for each in shared.processes_of(shared.master):
+        if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
+            os.kill(each.pid, signal.SIGKILL)
+    wait_until(lambda: shared.running(shared.master) == [], "the daemons are dead")
+    shared.fail_over(shared.others[0])
+    assert shared.statuses()[job_id] == "success"
+    assert shared.locks_held() == []
+
+
+def test_of_two_at_once_at_most_one_becomes_master(shared: FailingCluster) -> None:
+    outcomes: dict[str, Outcome] = {}
+
+    def attempt(node: str) -> None:
+        outcomes[node] = shared.run("gnt-cluster master-failover", node=node)
+
+    threads = [threading.Thread(target=attempt, args=(node,)) for node in shared.others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    masters = [node for node in shared.nodes if "ganeti-luxid" in shared.running(node)]
+    assert len(masters) <= 1, outcomes
+    if not masters:
+        masters = [shared.others[0]]
+        shared.fail_over(masters[0])
+    shared.master = masters[0]
+    for node, outcome in outcomes.items():
+        assert outcome.status == (0 if node == masters[0] else 1) or outcome.status == 1, outcome
+        assert "Traceback" not in outcome.err
+    shared.wait_all_follow()
+    job_id = shared.submit("debug delay 0")
+    shared.wait_status(job_id, "success")
+
+
+# The old master is dead.
+
+
+def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: FailingCluster) -> None:
+    """Reported as #116: failover with a dead master."""
+    old, new, third = three.nodes
+    three.gnt("cluster add-tags acknowledged")
+    done = three.submit("debug delay 0")
+    three.run(f"gnt-job wait {done}")
+    running = three.submit("debug delay 100")
+    three.wait_status(running, "running")
+    depends = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "depends": [[running, ["error"]]]}
+    with three.luxi() as client:
+        queued = client.submit_job([depends])
+    three.kill_node(old)
+    outcome = three.fail_over(new)
+    assert f"Warning: {old}, which was the master, does not answer" in outcome.out
+    three.wait_status(running, "error")
+    assert "died" in three.gnt(f"job info {running}").out
+    three.wait_status(queued, "success")
+    assert three.statuses()[done] == "success"
+    assert three.gnt("cluster list-tags").lines == ["acknowledged"]
+    assert three.submit("debug delay 0") > queued
+    # It comes back, first without having heard anything.
+    outcome = three.start_daemon_by_hand(old, "ganeti-luxid")
+    assert outcome.status == EXIT_NOTMASTER
+    assert f"{new}, {third} name {new}" in outcome.err or "newer configuration" in outcome.err
+    three.start_noded(old)
+    three.wait_all_follow()
+    assert_outvoted(three, old)
+    wait_until(
+        lambda: config_serial(three, old) == config_serial(three, new),
+        "the former master has the new configuration",
+    )
+
+
+def test_the_newest_configuration_is_taken_from_another_candidate(three: FailingCluster) -> None:
+    """Reported as #1242: a failover ignored serial numbers, a configuration was lost."""
+    old, behind, third = three.nodes
+    three.stop_noded(behind)
+    three.gnt("cluster add-tags late")
+    job_id = three.submit("debug delay 0")
+    three.run(f"gnt-job wait {job_id}")
+    wait_until(
+        lambda: config_serial(three, third) == config_serial(three, old), "one candidate has it"
+    )
+    assert config_serial(three, behind) < config_serial(three, third)
+    three.kill_node(old)
+    three.start_noded(behind)
+    assert JobFiles(three.paths_of(behind)).read(JobId(job_id)) is None
+    outcome = three.fail_over(behind)
+    assert f"Taking the configuration of {third}" in outcome.out
+    taken = next(line for line in outcome.lines if line.startswith("Taken from other nodes: jobs"))
+    assert str(job_id) in taken
+    assert three.gnt("cluster list-tags").lines == ["late"]
+    assert three.statuses()[job_id] == "success"
+
+
+def test_without_a_majority_it_is_refused_by_name(five: FailingCluster) -> None:
+    old, new, *rest = five.nodes
+    five.kill_node(old)
+    five.stop_noded(*rest[1:])
+    five.refused_failover(
+        new,
+        "2 of 5 nodes answer, 3 are needed",
+        f"{new}, {rest[0]} answered",
+        f"missing: {old} (connection refused), {rest[1]} (connection refused)",
+        "Start the node daemons there; or, if you are sure",
+        "--no-voting --yes-do-it",
+    )
+    assert five.running(new) == []
+    five.start_noded(rest[1])
+    five.fail_over(new)
+    five.wait_all_follow([new, rest[0], rest[1]])
+    assert "gnt-node modify" not in five.gnt("debug delay 0").err
+    five.start_noded(rest[2])
+    five.wait_all_follow([*rest, new])
+
+
+def test_the_second_of_two_nodes_needs_the_override(two: FailingCluster) -> None:
+    """Reported as #1212 and #1216: a cluster of two nodes ended half up."""
+    old, new = two.nodes
+    known = two.submit("debug delay 0")
+    two.run(f"gnt-job wait {known}")
+    two.kill_node(old)
+    two.refused_failover(new, "1 of 2 nodes answer, 2 are needed", old, "--no-voting --yes-do-it")
+    unconfirmed = two.run("gnt-cluster master-failover --no-voting", node=new)
+    assert unconfirmed.status == 13
+    assert "--yes-do-it" in unconfirmed.err
+    two.fail_over(new, "--no-voting", "--yes-do-it")
+    assert two.statuses()[known] == "success"
+    job_id = two.submit("debug delay 0")
+    assert job_id > known + 100, "ids that only the dead master knew are not given again"
+    two.wait_status(job_id, "success")
+    two.gnt("cluster add-tags alone")
+    # The old one returns and hears who is master, by its own question and by the new one's files.
+    outcome = two.start_daemon_by_hand(old, "ganeti-wconfd")
+    assert outcome.status == EXIT_NOTMASTER, outcome
+    two.start_noded(old)
+    two.wait_all_follow()
+    assert_outvoted(two, old)
+    two.fail_over(old)
+    assert two.gnt("cluster list-tags").lines == ["alone"]
+
+
+def test_where_it_cannot_work_it_says_where_it_can(five: FailingCluster) -> None:
+    """Reported as #384: the operator had to find out which candidate to choose."""
+    old, plain, best, *_ = five.nodes
+    five.gnt(f"node modify --master-candidate=no --auto-promote {plain}")
+    five.kill_node(old)
+    five.refused_failover(plain, f"{plain}) ", f"run it on {best}")
+    five.fail_over(best)
+
+
+def test_a_takeover_that_was_cut_off_is_resumed(
+    three: FailingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, first, second = three.nodes
+    job_id = three.submit("debug delay 0")
+    three.run(f"gnt-job wait {job_id}")
+    three.kill_node(old)
+
+    class Cut(Exception):
+        pass
+
+    def cut(*_args: object) -> None:
+        raise Cut
+
+    for step in ("_claim", "_announce", "_start"):
+        with monkeypatch.context() as patch:
+            patch.setattr(failover.Failover, step, cut)
+            with pytest.raises(Cut):
+                fail_over(three.paths_of(first), first, FailoverOptions(), print)
+    # It is known by claim and files, and another node takes over from there.
+    outcome = three.fail_over(second)
+    assert f"Taking the configuration of {first}" in outcome.out
+    assert three.running(first) == []
+    assert three.statuses()[job_id] == "success"
+    three.wait_all_follow([first, second])
+    assert mastership.read_claim(three.paths_of(first)).name == second
+
+
+# The old master lives, but is out of sight.
+
+
+def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
+    """Reported as #1018: two masters among three nodes."""
+    old, new, _ = three.nodes
+    three.signal_node(old, signal.SIGSTOP)
+    three.fail_over(new)
+    job_id = three.submit("debug delay 0")
+    three.wait_status(job_id, "success")
+    three.signal_node(old, signal.SIGCONT)
+    wait_until(lambda: three.running(old) == [], "the former master ends", timeout_s=45)
+    three.wait_all_follow()
+    log = Path(three.paths_of(old).log_file("ganeti-luxid")).read_text()
+    assert "This node is not the master any more" in log
+    assert three.gnt("cluster verify").status == 0
+
+
+def test_a_node_that_missed_the_change_is_brought_in_line(three: FailingCluster) -> None:
+    old, new, late = three.nodes
+    three.stop_noded(late)
+    three.fail_over(new)
+    three.stop_noded(old)  # so that the new master has no majority of those that answer
+    three.start_noded(late)
+    three.wait_all_follow([new, late])
+    three.start_noded(old)
+    assert three.running(new) == ["ganeti-wconfd", "ganeti-luxid"]
+
+
+def test_a_drain_tells_what_is_left_and_takes_itself_back(shared: FailingCluster) -> None:
+    job_id = shared.submit("debug delay 60")
+    shared.wait_status(job_id, "running")
+    with shared.rpc(shared.others[0]) as rpc:
+        target = shared.target(shared.master)
+        answer = rpc.single("master_drain", target, 0.2).check("drain")
+    assert decode_drain_result(answer) == DrainResult(left=(job_id,), was_drained=False)
+    assert "unset" in shared.gnt("cluster queue info").out
+    shared.gnt(f"job cancel --kill --yes-do-it {job_id}")
+    shared.wait_status(job_id, "error")
+
+
+def test_job_files_on_candidates_are_records(shared: FailingCluster) -> None:
+    """What a candidate has can be read, whatever happened before."""
+    for node in shared.nodes:
+        queue = JobFiles(shared.paths_of(node))
+        for job_id in queue.ids():
+            data = queue.read(job_id)
+            assert data is not None
+            decode_job(data, job_id)

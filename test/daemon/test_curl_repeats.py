@@ -1,0 +1,105 @@
+"""A request that a peer may have begun to carry out is never sent a second time unasked."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ganeti.transport.curl_pool import CurlPool, CurlRequest
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+WAIT_S = 20
+
+
+class DyingServer:
+    """Answers the first request of its first connection, reads the second and hangs up.
+
+    What comes over later connections it answers.
+    """
+
+    def __init__(self, *, lives_on: bool = True) -> None:
+        self.requests: list[bytes] = []
+        self._lives_on = lives_on
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(WAIT_S)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            with self._listener.accept()[0] as first:
+                self._receive(first)
+                first.sendall(ANSWER)
+                self._receive(first)
+                if not self._lives_on:
+                    self._listener.close()
+            while True:
+                with self._listener.accept()[0] as later:
+                    self._receive(later)
+                    later.sendall(ANSWER)
+        except OSError:
+            return
+
+    def _receive(self, connection: socket.socket) -> None:
+        data = b""
+        while not data.endswith(b"body"):
+            chunk = connection.recv(65536)
+            if not chunk:
+                raise ConnectionError
+            data += chunk
+        self.requests.append(data)
+
+    def close(self) -> None:
+        if self._lives_on:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        self._thread.join(WAIT_S)
+
+
+@pytest.fixture
+def server() -> Iterator[DyingServer]:
+    dying = DyingServer()
+    yield dying
+    dying.close()
+
+
+def test_a_call_that_changes_something_is_sent_once(server: DyingServer) -> None:
+    pool = CurlPool(None)
+    request = CurlRequest(server.url, b"body", WAIT_S, (), repeatable=False)
+    assert pool.perform([request])[0].body == b"ok"
+    lost = pool.perform([request])[0]
+    pool.close()
+    assert lost.error is not None
+    assert "without an answer" in lost.error
+    assert len(server.requests) == 2
+
+
+def test_a_call_that_may_be_repeated_is_repeated(server: DyingServer) -> None:
+    pool = CurlPool(None)
+    request = CurlRequest(server.url, b"body", WAIT_S)
+    assert pool.perform([request])[0].body == b"ok"
+    assert pool.perform([request])[0].body == b"ok"
+    pool.close()
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "said"),
+    [
+        (True, "closed the connection without an answer"),
+        (False, "closed the connection without an answer; it may have carried out the call"),
+    ],
+)
+def test_a_peer_that_died_with_the_call_is_not_just_refusing(repeatable: bool, said: str) -> None:
+    server = DyingServer(lives_on=False)
+    pool = CurlPool(None)
+    request = CurlRequest(server.url, b"body", WAIT_S, (), repeatable)
+    assert pool.perform([request])[0].body == b"ok"
+    assert pool.perform([request])[0].error == said
+    assert pool.perform([request])[0].error == "connection refused"
+    pool.close()
+    server.close()

@@ -1,0 +1,522 @@
+"""Tests of ganeti/transport/http_server.py over live sockets, with bytes and with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fakes.loop import run, until
+from fakes.tls_node import TlsNode
+
+from ganeti.base.errors import TransportError
+from ganeti.transport.http_message import HttpRequest, HttpResponse
+from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
+from ganeti.transport.tls import CandidatePolicy, node_server_context
+
+ADDRESS = "127.0.0.1"
+QUICK = HttpLimits(
+    head_s_max=0.1,
+    body_s_max=0.1,
+    idle_s_max=0.1,
+    unread_s_max=0.2,
+    linger_s=0.1,
+    drain_s=0.1,
+    handshake_s_max=0.2,
+)
+
+
+async def echo(request: HttpRequest) -> HttpResponse:
+    text = f"{request.method} {request.path} ".encode()
+    return HttpResponse(200, text + request.body)
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class Client:
+    """Speaks HTTP by the byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:-2])
+        body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return int(head[0].split()[1]), headers, body
+
+    async def status(self) -> int:
+        return (await self.answer())[0]
+
+    async def is_closed_by_server(self) -> bool:
+        with contextlib.suppress(ConnectionResetError):
+            return await self.reader.read() == b""
+        return True
+
+
+@contextlib.asynccontextmanager
+async def connect(server: HttpServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(ADDRESS, server.port, ssl=tls)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def test_requests_on_one_connection_are_answered_in_turn() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            for number in range(3):
+                client.send(post(f"/call{number}?x=1", b"[1]"))
+                status, headers, body = await client.answer()
+                assert (status, body) == (200, b"POST /call%d [1]" % number)
+                assert headers["connection"] == "keep-alive"
+                assert headers["server"] == "ganeti 3.0.2"
+
+    run(test())
+
+
+def test_a_request_in_pieces_is_put_together() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            for byte in post("/x", b"[1, 2]"):
+                client.send(bytes([byte]))
+                await asyncio.sleep(0)
+            assert (await client.answer())[2] == b"POST /x [1, 2]"
+
+    run(test())
+
+
+def test_a_chunked_body_is_put_together() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            client.send(b"2\r\n[1\r\n1\r\n]\r\n0\r\n\r\n")
+            assert (await client.answer())[2] == b"POST /x [1]"
+
+    run(test())
+
+
+@pytest.mark.parametrize("ending", ["Connection: close", "HTTP/1.0"])
+def test_who_wants_the_connection_closed_gets_that(ending: str) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            request = post("/x", b"", *([ending] if ":" in ending else []))
+            client.send(request if ":" in ending else request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            _, headers, _ = await client.answer()
+            assert headers["connection"] == "close"
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_client_that_asks_before_sending_a_body_is_told_to_go_on() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            head, _, body = post("/x", b"[1]", "Expect: 100-continue").partition(b"\r\n\r\n")
+            client.send(head + b"\r\n\r\n")
+            assert await client.status() == 100
+            client.send(body)
+            assert (await client.answer())[2] == b"POST /x [1]"
+
+    run(test())
+
+
+def test_requests_sent_ahead_are_not_lost_silently() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(post("/a", b"") + post("/b", b""))
+            assert (await client.answer())[2] == b"POST /a "
+            assert await client.status() == 400
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00rubbish\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /x HTTP/9.9\r\n\r\n",
+        b"\0" * 99,
+    ],
+)
+def test_garbage_is_answered_once_and_the_server_lives(garbage: bytes) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server:
+            async with connect(server) as client:
+                client.send(garbage)
+                assert await client.status() == 400
+                assert await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_any_bytes_are_survived(caplog: pytest.LogCaptureFixture) -> None:
+    chance = random.Random(7)
+    good = post("/x", b"[1, 2]", "Expect: 100-continue") + post("/y", b"")
+
+    def damaged() -> bytes:
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 5)):
+            data[chance.randrange(len(data))] = chance.choice(b"\x00\xff \r\n:/19P")
+        return bytes(data[: chance.randint(1, len(data))])
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=QUICK) as server:
+            for _ in range(300):
+                async with connect(server) as client:
+                    client.send(damaged())
+                    client.writer.write_eof()
+                    await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+    assert "rror" not in caplog.text
+
+
+def test_another_protocol_is_refused() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(b"GET /x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            assert await client.status() in (200, 501)
+
+    run(test())
+
+
+def test_a_refused_client_that_goes_on_sending_reads_why() -> None:
+    limits = HttpLimits(body_bytes_max=1000)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as client,
+        ):
+            client.send(post("/x", b"x" * 20_000_000))
+            assert await client.status() == 413
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_body_too_large_is_refused_before_it_is_sent() -> None:
+    limits = HttpLimits(body_bytes_max=1000)
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server:
+            async with connect(server) as client:
+                client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
+                status, _, body = await client.answer()
+                assert (status, body) == (413, b"the body is larger than 1000 bytes\n")
+                assert await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+                client.send(b"400\r\n" + b"x" * 0x400 + b"\r\n")
+                assert await client.status() == 413
+
+    run(test())
+
+
+@pytest.mark.parametrize("head", [b"POST /" + b"x" * 400_000, b"POST / HTTP/1.1\r\nA: "])
+def test_a_head_without_end_is_refused(head: bytes) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(head)
+            for _ in range(40):
+                client.send(b"x" * 10_000)
+                await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionResetError):
+                assert await client.status() == 431
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /x HTTP/1.1\r\nHost: ", 408),
+        (b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n[1", 408),
+        (b"", None),
+    ],
+)
+def test_who_sends_too_slowly_is_dropped(sent: bytes, status: int | None) -> None:
+    async def drip(client: Client) -> None:
+        while True:
+            client.send(b"x")
+            await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=QUICK) as server:
+            async with connect(server) as client, asyncio.TaskGroup() as tasks:
+                client.send(sent)
+                dripping = tasks.create_task(drip(client)) if sent[-1:] == b" " else None
+                if status is not None:
+                    assert await client.status() == status
+                assert await client.is_closed_by_server()
+                if dripping is not None:
+                    dripping.cancel()
+            await until(lambda: not server.connections)
+
+    run(test())
+
+
+def test_who_never_reads_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def large(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, b"x" * 30_000_000)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, large, tls=None, limits=QUICK) as server,
+            connect(server) as client,
+        ):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined] # asyncio reads ahead
+            client.send(post("/x", b""))
+            await until(lambda: bool(server.connections))
+            await until(lambda: not server.connections)
+
+    run(test())
+    assert "has not read its answer for 0.2 s" in caplog.text
+
+
+def test_a_bug_in_a_handler_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(request: HttpRequest) -> HttpResponse:
+        raise KeyError("oops")
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, broken, tls=None) as server, connect(server) as client:
+            for _ in range(2):
+                client.send(post("/x", b""))
+                status, _, body = await client.answer()
+                assert (status, body) == (500, b"internal error: KeyError: 'oops'\n")
+
+    run(test())
+    assert "Internal error in POST /x" in caplog.text
+
+
+def test_too_many_connections_are_dropped() -> None:
+    limits = HttpLimits(connections_max=2)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server),
+            connect(server),
+        ):
+            await until(lambda: len(server.connections) == 2)
+            async with connect(server) as third:
+                assert await third.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server:
+            with pytest.raises(TransportError, match=f"port {server.port}: Address already in use"):
+                async with serve_http(ADDRESS, server.port, echo, tls=None):
+                    pass
+
+    run(test())
+
+
+def test_stopping_lets_requests_end() -> None:
+    async def slow(request: HttpRequest) -> HttpResponse:
+        await asyncio.sleep(0.02 if request.path == "/quick" else 100)
+        return HttpResponse(200, b"done")
+
+    async def test() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            async with serve_http(ADDRESS, 0, slow, tls=None, limits=QUICK) as server:
+                quick, never = [await stack.enter_async_context(connect(server)) for _ in "ab"]
+                quick.send(post("/quick", b""))
+                never.send(post("/never", b""))
+                await until(lambda: server.requests_running == 2)
+            status, headers, _ = await quick.answer()
+            assert (status, headers["connection"]) == (200, "close")
+            assert await never.is_closed_by_server()
+
+    run(test())
+
+
+# With TLS.
+
+
+def client_context(node: TlsNode, certificate: str | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(node.paths.server_pem)
+    if certificate != "none":
+        context.load_cert_chain(certificate or node.paths.client_pem)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def serve_node(
+    node: TlsNode, policy: CandidatePolicy | None = None, limits: HttpLimits = QUICK
+) -> AsyncIterator[HttpServer]:
+    policy = policy or CandidatePolicy(node.paths)
+
+    def authorize(request: HttpRequest) -> HttpResponse | None:
+        refusal = policy.refusal(request.peer)
+        return None if refusal is None else HttpResponse.text(403, refusal, close=True)
+
+    context = node_server_context(node.paths)
+    async with serve_http(
+        ADDRESS, 0, echo, tls=context, authorize=authorize, limits=limits
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> TlsNode:
+    found = TlsNode(tmp_path)
+    found.trust(found)
+    return found
+
+
+def test_a_candidate_is_served_and_known_by_name(node: TlsNode) -> None:
+    async def name(request: HttpRequest) -> HttpResponse:
+        assert request.peer is not None
+        assert request.peer.digest == node.digest
+        return HttpResponse(200, request.peer.common_name.encode())
+
+    async def test() -> None:
+        context = node_server_context(node.paths)
+        async with (
+            serve_http(ADDRESS, 0, name, tls=context) as server,
+            connect(server, client_context(node)) as client,
+        ):
+            client.send(post("/x", b""))
+            assert (await client.answer())[2] == b"node1"
+
+    run(test())
+
+
+def test_a_candidate_removed_while_connected_is_refused_at_its_next_request(
+    node: TlsNode, tmp_path: Path
+) -> None:
+    other = TlsNode(tmp_path, "node2", node.server_pem)
+
+    async def test() -> None:
+        async with serve_node(node) as server, connect(server, client_context(node)) as client:
+            client.send(post("/a", b""))
+            assert await client.status() == 200
+            node.trust(other)
+            client.send(post("/b", b"[1]"))
+            status, _, body = await client.answer()
+            assert (status, body) == (
+                403,
+                b"the certificate of 'node1' is not that of a master candidate\n",
+            )
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_certificate_that_expires_while_connected_is_refused(node: TlsNode) -> None:
+    clock = [time.time()]
+
+    async def test() -> None:
+        policy = CandidatePolicy(node.paths, now=lambda: clock[0])
+        async with (
+            serve_node(node, policy) as server,
+            connect(server, client_context(node)) as client,
+        ):
+            client.send(post("/a", b""))
+            assert await client.status() == 200
+            clock[0] += 3650 * 86400.0
+            client.send(post("/b", b""))
+            status, _, body = await client.answer()
+            assert (status, body) == (403, b"the certificate of 'node1' has expired\n")
+
+    run(test())
+
+
+def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
+    stranger = TlsNode(tmp_path, "stranger")
+    expired = TlsNode(tmp_path, "expired", node.server_pem)
+    expired.renew(age_days=100, days=30)
+    node.trust(node, stranger, expired)
+
+    async def attempt(server: HttpServer, context: ssl.SSLContext) -> None:
+        context.load_verify_locations(node.paths.server_pem)
+        with contextlib.suppress(ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
+            async with connect(server, context) as client:
+                client.send(post("/x", b""))
+                await client.answer()
+            pytest.fail("a stranger was answered")
+
+    async def test() -> None:
+        async with serve_node(node) as server:
+            for certificate in (stranger.paths.client_pem, expired.paths.client_pem, "none"):
+                await attempt(server, client_context(node, certificate))
+            assert not server.connections
+            async with connect(server, client_context(node)) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_a_handshake_that_never_ends_is_dropped(node: TlsNode) -> None:
+    async def test() -> None:
+        async with serve_node(node) as server:
+            async with connect(server) as silent:
+                assert await silent.is_closed_by_server()
+            async with connect(server) as rubbish:
+                rubbish.send(post("/x", b""))
+                assert b"200" not in await rubbish.reader.read()
+
+    run(test())
+
+
+def test_the_cluster_certificate_serves_until_there_are_candidates(node: TlsNode) -> None:
+    cluster = client_context(node, node.paths.server_pem)
+
+    async def test() -> None:
+        async with serve_node(node) as server:
+            async with connect(server, cluster) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 403
+            node.trust_cluster_certificate()
+            async with connect(server, cluster) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_large_bodies_pass_both_ways_with_tls(node: TlsNode) -> None:
+    body = os.urandom(3_000_000)
+
+    async def test() -> None:
+        limits = HttpLimits()
+        async with (
+            serve_node(node, limits=limits) as server,
+            connect(server, client_context(node)) as client,
+        ):
+            for _ in range(3):
+                client.send(post("/x", body))
+                assert (await client.answer())[2] == b"POST /x " + body
+
+    run(test())

@@ -1,0 +1,130 @@
+"""What LuxiD does with too much, and with nonsense: one clear error each, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from fakes.luxid_node import LuxidNode, delay, is_final, wait_status
+
+from ganeti.base.errors import GenericError, JobQueueFull, OpPrereqError, ParameterError
+from ganeti.base.ids import JobId
+from ganeti.clients.luxi import LuxiClient
+from ganeti.jobs import changes
+from ganeti.jobs.record import encode_job
+from ganeti.jobs.submission import QUEUE_LENGTH_MAX, make_job
+from ganeti.system import files
+
+ETX = b"\x03"
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[LuxidNode]:
+    """A node with as many ended jobs as the queue can hold, but two."""
+    with LuxidNode() as made:
+        for number in range(1, QUEUE_LENGTH_MAX - 1):
+            ended = changes.canceled(make_job(JobId(number), [delay()], (1, 1)), "x", (2, 2))
+            files.write_atomic(made.paths.job_file(number), encode_job(ended))
+        started = time.monotonic()
+        made.start()
+        assert time.monotonic() - started < 6, "5,000 jobs take too long to load"
+        yield made
+        assert made.stop() == 0, made.log()
+
+
+@pytest.fixture
+def client(node: LuxidNode) -> Iterator[LuxiClient]:
+    with node.client() as connected:
+        yield connected
+
+
+def raw(node: LuxidNode, data: bytes) -> dict[str, object]:
+    """Send bytes, return the one answer."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(30)
+        sock.connect(node.paths.query_socket)
+        sock.sendall(data)
+        answer = b""
+        while not answer.endswith(ETX):
+            chunk = sock.recv(65536)
+            assert chunk, "no answer"
+            answer += chunk
+    decoded: dict[str, object] = json.loads(answer.rstrip(ETX))
+    return decoded
+
+
+def test_a_full_queue_takes_what_fits_and_refuses_the_rest(client: LuxiClient) -> None:
+    started = time.monotonic()
+    answers = client.submit_many_jobs([[delay()]] * 10_000)
+    assert time.monotonic() - started < 20
+    accepted = [int(value) for good, value in answers if good]
+    assert len(accepted) == 2
+    assert [good for good, _ in answers[:3]] == [True, True, False]
+    assert [wait_status(client, job_id, is_final) for job_id in accepted] == ["success"] * 2
+    with pytest.raises(JobQueueFull):
+        client.submit_job([delay()])
+    assert client.auto_archive_jobs(-1, 60)[1] == 0
+    job_id = client.submit_job([delay()])
+    assert wait_status(client, job_id, is_final) == "success"
+    assert len(client.query("job", ["id"]).rows()) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe\xfd",
+        b'{"method": "\xff", "args": []}',
+        b'{"method": 5, "args": []}',
+        b'{"method": "QueryJobs"}',
+        b'{"method": "QueryJobs", "args": {}}',
+        b'{"method": "QueryJobs", "args": [null, ["id"]], "x":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_request_gets_a_plain_text(
+    node: LuxidNode, client: LuxiClient, message: bytes
+) -> None:
+    answer = raw(node, message + ETX)
+    assert answer["success"] is False
+    assert isinstance(answer["result"], str)
+    assert answer["result"]
+    assert client.query_config_values(["drain_flag"]) == [False]
+
+
+def test_a_job_with_too_much_in_it(client: LuxiClient) -> None:
+    with pytest.raises(OpPrereqError, match="too long"):
+        client.submit_job([delay()] * 5001)
+    with pytest.raises(OpPrereqError, match="too large"):
+        client.submit_job([delay(comment="x" * (17 << 20))])
+
+
+def test_a_regular_expression_that_explodes_is_refused(client: LuxiClient) -> None:
+    with pytest.raises(ParameterError):
+        client.query("node", ["name"], ["=~", "name", "(a+)+$"])
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 10**30])
+def test_impossible_ids(client: LuxiClient, number: int) -> None:
+    with pytest.raises(GenericError, match="argument job"):
+        client.archive_job(JobId(number))
+
+
+def test_clients_that_hang_hurt_nobody(node: LuxidNode, client: LuxiClient) -> None:
+    hanging = []
+    try:
+        for _ in range(500):
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(node.paths.query_socket)
+            sock.sendall(b'{"method": "Query')
+            hanging.append(sock)
+        job_id = client.submit_job([delay()])
+        assert wait_status(client, job_id, is_final) == "success"
+    finally:
+        for sock in hanging:
+            sock.close()

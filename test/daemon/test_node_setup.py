@@ -1,0 +1,120 @@
+"""Setting a node up: over a fake SSH, in the place of a virtual node, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import cluster_files, node_setup
+from ganeti.bootstrap.node_setup import NodeSetup
+from ganeti.bootstrap.node_transport import SshTransport, VirtualTransport
+from ganeti.store import ssconf
+from ganeti.system import certificates, clock
+
+NAME = "node2.example.com"
+
+
+@pytest.fixture
+def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[Paths]:
+    with tempfile.TemporaryDirectory(prefix="gnt-") as base:  # short, for the sake of sockets
+        found = Paths(os.path.join(base, NAME))
+        cluster_files.ensure_directories(found)
+        monkeypatch.setenv("GANETI_ROOTDIR", found.root)
+        monkeypatch.setenv("GANETI_HOSTNAME", NAME)
+        yield found
+
+
+def make_setup(**changes: object) -> NodeSetup:
+    setup = NodeSetup(
+        node_name=NAME,
+        cluster_name="cluster.example.com",
+        node_daemon_certificate=certificates.make_self_signed(now=clock.now()).decode(),
+        ssconf={"cluster_name": "cluster.example.com", "master_node": "node1.example.com"},
+        start_node_daemon=False,
+    )
+    return msgspec.structs.replace(setup, **changes)
+
+
+def test_virtual_node_is_set_up_in_its_place(paths: Paths) -> None:
+    setup = make_setup()
+    node_setup.set_up_remotely(VirtualTransport(NAME, paths), setup)
+    assert Path(paths.server_pem).read_text() == setup.node_daemon_certificate
+    assert stat.S_IMODE(os.stat(paths.server_pem).st_mode) == 0o440
+    assert ssconf.master_node(paths) == "node1.example.com"
+
+
+def test_set_up_by_ssh_sends_the_data_to_the_program(paths: Paths, tmp_path: Path) -> None:
+    fake = tmp_path / "ssh"
+    log = tmp_path / "ssh.log"
+    fake.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys\n"
+        f"open({str(log)!r}, 'w').write(repr(sys.argv[1:]))\n"
+        "os.execv('/bin/sh', ['sh', '-c', sys.argv[-1]])\n"
+    )
+    fake.chmod(0o755)
+    transport = SshTransport(NAME, paths.known_hosts, "cluster.example.com", ssh=str(fake))
+    node_setup.set_up_remotely(transport, make_setup())
+    assert ssconf.cluster_name(paths) == "cluster.example.com"
+    assert f"root@{NAME}" in log.read_text()
+
+
+def test_machine_that_is_not_reached_is_named(paths: Paths, tmp_path: Path) -> None:
+    fake = tmp_path / "ssh"
+    fake.write_text("#!/bin/sh\necho 'ssh: connect to host x: No route to host' >&2\nexit 255\n")
+    fake.chmod(0o755)
+    transport = SshTransport(NAME, paths.known_hosts, "cluster", ssh=str(fake))
+    with pytest.raises(OpExecError, match="No route to host") as raised:
+        node_setup.set_up_remotely(transport, make_setup())
+    assert NAME in raised.value.message
+    assert "SSH as root" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"node_name": "node9.example.com"}, "came to 'node2.example.com'"),
+        ({"ssconf": {"nonsense": "1"}}, "nonsense"),
+        ({"node_daemon_certificate": "no certificate"}, "certificate"),
+    ],
+)
+def test_wrong_data_changes_nothing(paths: Paths, changes: dict[str, object], text: str) -> None:
+    with pytest.raises(OpExecError, match=text):
+        node_setup.set_up_remotely(VirtualTransport(NAME, paths), make_setup(**changes))
+    assert cluster_files.cluster_files(paths) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"node_name": 5}', b"\xff\xfe"])
+def test_nonsense_on_the_standard_input_is_refused(data: bytes) -> None:
+    with pytest.raises(OpPrereqError, match="cannot be understood"):
+        node_setup.decode_setup(data)
+
+
+def test_node_of_another_cluster_is_taken_only_by_force(paths: Paths) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    foreign = make_setup(cluster_name="other", ssconf={"cluster_name": "other"})
+    with pytest.raises(OpPrereqError, match=r"belongs to cluster 'cluster\.example\.com'"):
+        node_setup.set_up_here(paths, foreign)
+    assert ssconf.cluster_name(paths) == "cluster.example.com"
+    Path(paths.client_pem).write_text("issued by the old cluster")
+    node_setup.set_up_here(paths, msgspec.structs.replace(foreign, force_join=True))
+    assert ssconf.cluster_name(paths) == "other"
+    assert not os.path.exists(paths.client_pem)
+
+
+def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    removed = node_setup.clean_up_here(paths, backup=True)
+    assert paths.server_pem in removed
+    assert cluster_files.cluster_files(paths) == []
+    [backup] = os.scandir(paths.backup_dir)
+    assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))

@@ -1,0 +1,280 @@
+"""The node daemon over its real TLS socket."""
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes.noded_node import NodedNode, refused_by_handshake, short_directory
+
+from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.protocol.node_rpc_values import compress
+from ganeti.store import ssconf
+from ganeti.system import certificates, clock, process
+from ganeti.system.filelock import FileLock
+
+MEMORY_BYTES_MAX = 50 << 20
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NodedNode]:
+    with short_directory() as base, NodedNode(base) as started:
+        yield started
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with short_directory() as path:
+        yield path
+
+
+def test_it_tells_its_version_on_a_kept_alive_connection(node: NodedNode) -> None:
+    connection = node.connect()
+    for _round in range(3):
+        assert node.call("version", connection=connection) == [True, PROTOCOL_VERSION]
+    connection.close()
+
+
+def test_a_call_in_a_child_is_answered_on_a_kept_alive_connection(node: NodedNode) -> None:
+    connection = node.connect()
+    for _round in range(3):
+        assert node.call("test_delay", 0, connection=connection) == [True, None]
+    connection.close()
+
+
+def test_no_certificate_no_answer(node: NodedNode) -> None:
+    assert refused_by_handshake(node, None)
+
+
+def test_a_certificate_of_another_cluster_gets_no_answer(node: NodedNode, tmp_path: Path) -> None:
+    pem = tmp_path / "foreign.pem"
+    pem.write_bytes(certificates.make_self_signed(now=clock.now()))
+    assert refused_by_handshake(node, str(pem))
+
+
+@pytest.mark.parametrize(
+    ("age_days", "trusted", "words"),
+    [(0, False, "not that of a master candidate"), (400, True, "")],
+)
+def test_a_certificate_that_is_not_right_is_refused(
+    node: NodedNode, tmp_path: Path, age_days: int, trusted: bool, words: str
+) -> None:
+    issued = clock.now() - age_days * 86400
+    pem = node.issue(str(tmp_path / "other.pem"), "node9.example.com", 9, now=issued, days=365)
+    node.trust(node.paths.client_pem, *([pem] if trusted else []))
+    if not words:
+        assert refused_by_handshake(node, pem)
+        return
+    connection = node.connect(pem)
+    connection.request("POST", "/version", "[]")
+    response = connection.getresponse()
+    assert response.status == 403
+    assert words in response.read().decode()
+
+
+def test_the_certificate_is_checked_for_every_request(node: NodedNode, tmp_path: Path) -> None:
+    pem = node.issue(str(tmp_path / "demoted.pem"), "node8.example.com", 8)
+    node.trust(node.paths.client_pem, pem)
+    connection = node.connect(pem)
+    assert node.call("version", connection=connection)[0]
+    node.trust(node.paths.client_pem)
+    connection.request("POST", "/version", "[]")
+    assert connection.getresponse().status == 403
+
+
+def test_an_unknown_call_is_404_and_another_method_400(node: NodedNode) -> None:
+    for method, path, status in (("POST", "/nonsense", 404), ("GET", "/version", 400)):
+        connection = node.connect()
+        connection.request(method, path, "[]")
+        response = connection.getresponse()
+        assert response.status == status
+        response.read()
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "words"),
+    [
+        ("version", b"[", "invalid JSON"),
+        ("version", b"{}", "must be a JSON list"),
+        ("version", b"[1]", "takes 0 arguments (none), got 1"),
+        ("test_delay", b"\xff\xfe", "invalid"),
+        ("test_delay", b'["x"]', "test_delay: wrong argument duration"),
+        ("instance_console_info", b"[]", "must be a JSON object"),
+    ],
+)
+def test_bad_input_is_one_clear_error(node: NodedNode, call: str, body: bytes, words: str) -> None:
+    connection = node.connect()
+    connection.request("POST", f"/{call}", body)
+    success, text = json.loads(connection.getresponse().read())
+    assert not success
+    assert words in text
+    assert node.payload("version") == PROTOCOL_VERSION
+
+
+def test_an_oversized_body_is_refused_by_its_announced_size(node: NodedNode) -> None:
+    connection = node.connect()
+    connection.putrequest("POST", "/version")
+    connection.putheader("Content-Length", str(1 << 40))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    assert node.payload("version") == PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize("call", [call for call in NODE_RPC.values() if not call.supported])
+def test_what_is_not_built_says_so(node: NodedNode, call: object) -> None:
+    name = call.name  # type: ignore[attr-defined]
+    count = len(call.arguments)  # type: ignore[attr-defined]
+    assert node.failure(name, *[None] * count) == f"not supported yet: {name}"
+
+
+def test_calls_at_the_same_time_do_not_wait_for_each_other(node: NodedNode) -> None:
+    started = clock.monotonic()
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: node.call("test_delay", 0.5), range(12)))
+    assert answers == [[True, None]] * 12
+    assert clock.monotonic() - started < 4.0
+
+
+def test_a_crashed_child_is_a_clear_error(node: NodedNode) -> None:
+    def kill_the_child() -> None:
+        (helper,) = psutil.Process(node.pid).children()
+        while not (children := helper.children()):
+            os.sched_yield()
+        children[0].send_signal(signal.SIGSEGV)
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill_the_child)
+        text = node.failure("test_delay", 60)
+        killing.result()
+    assert "ended without an answer on node node1.example.com, killed by SIGSEGV" in text
+
+
+def test_queue_files_and_ssconf_are_written(node: NodedNode) -> None:
+    content = '{"id": 7}' + " " * 1000
+    node.payload("jobqueue_update", "/var/lib/ganeti/queue/job-7", compress(content))
+    assert Path(node.paths.job_file(7)).read_text() == content
+    node.payload("write_ssconf_files", {"cluster_name": "c.example.com"})
+    assert Path(node.paths.ssconf_file("cluster_name")).read_text() == "c.example.com\n"
+
+
+def test_files_are_written_as_fast_the_second_time(node: NodedNode) -> None:
+    """A locked process that reads the old value into a buffer of the limit's size takes a second."""
+    started = clock.monotonic()
+    for text in ("a", "b", "c"):
+        values = dict.fromkeys(ssconf.KEYS - {"master_candidates_certs"}, text)
+        node.payload("write_ssconf_files", values)
+    assert clock.monotonic() - started < 10
+
+
+def test_nothing_outside_the_queue_or_the_white_list_is_written(node: NodedNode) -> None:
+    for path in (
+        "/var/lib/ganeti/config.data",
+        "/var/lib/ganeti/queue/../config.data",
+        "/var/lib/ganeti/queue/lock",
+        "/var/lib/ganeti/queue/job-1/../../x",
+        "job-1",
+    ):
+        node.failure("jobqueue_update", path, compress("x"))
+    details = ["/etc/passwd", compress("x"), 0o644, "root", "root", 0.0, 0.0]
+    assert "not one that nodes accept" in node.failure("upload_file", details)
+    assert "not one that nodes accept" in node.failure("upload_file_single", *details)
+    assert not os.path.exists(node.paths.config_data)
+
+
+def test_the_drain_flag_waits_for_a_busy_job_queue(node: NodedNode) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(node.paths.queue_lock):
+            call = pool.submit(node.payload, "jobqueue_set_drain_flag", True)
+            assert not os.path.exists(node.paths.queue_drain)
+        call.result()
+    assert os.path.exists(node.paths.queue_drain)
+    node.payload("jobqueue_set_drain_flag", False)
+    assert not os.path.exists(node.paths.queue_drain)
+
+
+def test_the_log_names_changes_with_job_and_peer(node: NodedNode) -> None:
+    connection = node.connect()
+    headers = {"X-Ganeti-Job": "42"}
+    connection.request("POST", "/set_watcher_pause", "[9999999999]", headers)
+    assert json.loads(connection.getresponse().read()) == [True, None]
+    line = next(line for line in node.log().splitlines() if "set_watcher_pause" in line)
+    assert "job=42" in line
+    assert "(node1.example.com)" in line
+    assert node.payload("get_watcher_pause") == 9999999999.0
+
+
+def test_memory_at_rest(node: NodedNode) -> None:
+    daemon = psutil.Process(node.pid)
+    (helper,) = daemon.children()
+    for used in (daemon, helper):
+        assert used.memory_full_info().uss < MEMORY_BYTES_MAX, used
+    assert daemon.memory_info().rss < MEMORY_BYTES_MAX
+    locked = Path(f"/proc/{node.pid}/status").read_text().partition("VmLck:")[2].split()[0]
+    assert int(locked) * 1024 < MEMORY_BYTES_MAX
+
+
+def test_it_stops_with_its_helper_and_starts_again(base: Path) -> None:
+    node = NodedNode(base)
+    for _round in range(2):
+        with node:
+            (helper,) = psutil.Process(node.pid).children()
+            assert node.payload("version") == PROTOCOL_VERSION
+        assert process.wait_gone(helper.pid, 10)
+
+
+def test_a_new_helper_takes_over_from_a_dead_one(base: Path) -> None:
+    with NodedNode(base) as node:
+        (helper,) = psutil.Process(node.pid).children()
+        helper.kill()
+        assert process.wait_gone(helper.pid, 10)
+        while psutil.Process(node.pid).children() in ([], [helper]):
+            os.sched_yield()
+        assert node.payload("test_delay", 0) is None
+        assert "the helper process" in node.log()
+        assert "died; starting a new one" in node.log()
+
+
+def test_a_running_child_does_not_keep_a_new_daemon_from_starting(base: Path) -> None:
+    def call_in_vain() -> None:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            node.call("test_delay", 60)
+
+    with NodedNode(base) as node, ThreadPoolExecutor(1) as pool:
+        call = pool.submit(call_in_vain)
+        (helper,) = psutil.Process(node.pid).children()
+        while not (children := helper.children()):
+            os.sched_yield()
+        psutil.Process(node.pid).kill()
+        call.result()
+        node.start()
+        assert node.payload("version") == PROTOCOL_VERSION
+        children[0].kill()
+
+
+def test_it_ends_after_leaving_the_cluster(base: Path) -> None:
+    with NodedNode(base) as node:
+        Path(node.paths.config_data).write_text("{}")
+        node.payload("node_leave_cluster", False)
+        assert process.wait_gone(node.pid, 20)
+        node.pid = 0
+        assert os.listdir(node.paths.data_dir) == []
+        assert os.path.exists(node.paths.etc_hosts)
+
+
+def test_a_missing_certificate_is_named_at_start(base: Path) -> None:
+    node = NodedNode(base)
+    os.unlink(node.paths.server_pem)
+    with pytest.raises(AssertionError, match=r"server\.pem: this file does not exist"):
+        node.start()
+
+
+def test_it_listens_where_the_options_say(base: Path) -> None:
+    node = NodedNode(base, options=("-b", "127.0.0.1", "-p", "0"))
+    with node:
+        assert "Listening on 127.0.0.1 port " in node.log()

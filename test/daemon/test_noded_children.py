@@ -1,0 +1,164 @@
+"""The helper and its children, over their real sockets: one helper process for each test."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ganeti.base.paths import Paths
+from ganeti.noded.child import RequestHead
+from ganeti.noded.children import Children, HelperHandle, start_helper
+from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.system.process import wait_gone
+
+DEADLINE_S = 20.0
+DELAY = NODE_RPC["test_delay"]
+HEAD = RequestHead("test_delay", "127.0.0.9", 7)
+
+
+@pytest.fixture
+def handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HelperHandle]:
+    monkeypatch.setenv("GANETI_ROOTDIR", "/proc/nowhere")
+    started = start_helper(Paths(str(tmp_path)), "node1.example.com", ())
+    yield started
+    started.control.close()
+    _gone(started.pid)
+
+
+def _gone(pid: int) -> None:
+    if psutil.pid_exists(pid):
+        assert wait_gone(pid, DEADLINE_S)
+        if psutil.Process(os.getpid()).children() and psutil.pid_exists(pid):
+            os.waitpid(pid, 0)
+
+
+def run(
+    handle: HelperHandle,
+    use: Callable[[Children], Awaitable[None]],
+    given_up: list[str] | None = None,
+) -> list[str]:
+    given_up = [] if given_up is None else given_up
+
+    async def main() -> None:
+        children = Children(handle, "node1.example.com", given_up.append)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await use(children)
+        finally:
+            children.close()
+
+    asyncio.run(main())
+    return given_up
+
+
+async def the_child_of(pid: int) -> psutil.Process:
+    while not (found := psutil.Process(pid).children()):  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+    return found[0]
+
+
+def test_a_call_is_answered_by_a_child(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        assert json.loads(await children.call(DELAY, HEAD, b"[0]", 5.0)) == [True, None]
+
+    run(handle, use)
+
+
+def test_many_calls_run_side_by_side(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        started = asyncio.get_running_loop().time()
+        answers = await asyncio.gather(
+            *(children.call(DELAY, HEAD, b"[0.3]", 5.0) for _ in range(10))
+        )
+        assert all(json.loads(answer) == [True, None] for answer in answers)
+        assert asyncio.get_running_loop().time() - started < 2.0
+
+    run(handle, use)
+
+
+def test_a_failure_is_an_answer(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        success, text = json.loads(await children.call(DELAY, HEAD, b"[-1]", 5.0))
+        assert not success
+        assert "negative" in text
+
+    run(handle, use)
+
+
+def test_a_child_past_its_deadline_is_stopped(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 0.3))
+        child = await the_child_of(handle.pid)
+        success, text = json.loads(await call)
+        assert not success
+        assert text == (
+            "test_delay did not end within 0.3 s on node node1.example.com and was stopped"
+        )
+        assert not child.is_running()
+
+    run(handle, use)
+
+
+def test_a_stopped_child_that_does_not_listen_is_killed(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganeti.noded.children.STOP_GRACE_S", 0.3)
+
+    async def use(children: Children) -> None:
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 0.3))
+        child = await the_child_of(handle.pid)
+        child.send_signal(signal.SIGSTOP)
+        success, _text = json.loads(await call)
+        assert not success
+        assert not child.is_running()
+
+    run(handle, use)
+
+
+def test_a_killed_child_is_named_in_the_answer(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 60.0))
+        (await the_child_of(handle.pid)).kill()
+        success, text = json.loads(await call)
+        assert not success
+        assert "ended without an answer" in text
+        assert "SIGKILL" in text
+
+    run(handle, use)
+
+
+def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[0.5]", 60.0))
+        await the_child_of(handle.pid)
+        os.kill(handle.pid, signal.SIGKILL)
+        assert json.loads(await call) == [True, None]
+        assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
+
+    assert run(handle, use) == []
+
+
+def test_a_helper_that_dies_again_and_again_ends_the_daemon(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        for _round in range(6):  # once more than it is started again
+            pid = children._helper.pid
+            os.kill(pid, signal.SIGKILL)
+            while children._helper.pid == pid and not given_up:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0)
+        success, text = json.loads(await children.call(DELAY, HEAD, b"[0]", 5.0))
+        assert not success
+        assert "the helper process takes no calls" in text
+
+    given_up: list[str] = []
+    run(handle, use, given_up)
+    assert given_up == ["the helper process died 6 times in a minute"]
+
+
+def test_the_helper_ends_when_the_daemon_does(handle: HelperHandle) -> None:
+    handle.control.close()
+    assert wait_gone(handle.pid, DEADLINE_S)

@@ -1,0 +1,279 @@
+"""The life of an instance as two node daemons see it, with the fake hypervisor and file disks."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.noded_node import NodedNode, short_directory
+from fakes.rpc_instances import rpc_instance
+
+NAME = "inst1.example.com"
+REASON = [["gnt:client:gnt-instance", "start", 1795236540085182464]]
+CREATE = """#!/bin/sh
+env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort > "$DISK_0_PATH"
+echo "installing on $DISK_0_PATH"
+test "$OSP_PASSWORD" = geheim
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[NodedNode]]:
+    with short_directory() as base:
+        shared = base / "shared"
+        shared.mkdir()
+        nodes = [NodedNode(base, f"node{number}.example.com") for number in (1, 2)]
+        for node in nodes:
+            target = Path(node.paths.shared_file_storage_dir)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(shared)
+            make_os(Path(node.paths.os_search_path[0]) / "noop")
+        with nodes[0], nodes[1]:
+            yield nodes
+
+
+@pytest.fixture
+def node(nodes: list[NodedNode]) -> NodedNode:
+    return nodes[0]
+
+
+def make_os(path: Path) -> None:
+    path.mkdir(parents=True)
+    (path / "ganeti_api_version").write_text("15\n")
+    (path / "variants.list").write_text("big\n")
+    for name in ("create", "import", "export", "rename"):
+        (path / name).write_text(CREATE if name == "create" else "#!/bin/sh\nexit 7\n")
+        (path / name).chmod(0o755)
+
+
+def with_template(template: str) -> dict[str, Any]:
+    wire = rpc_instance(disk_template=template)
+    for index, disk in enumerate(wire["disks_info"]):
+        directory = "shared-file-storage" if template == "sharedfile" else "file-storage"
+        disk["dev_type"] = template
+        disk["logical_id"] = ["loop", f"/srv/ganeti/{directory}/{template}1/disk{index}"]
+    return wire
+
+
+def create_disks(node: NodedNode, instance: dict[str, Any]) -> None:
+    for disk in instance["disks_info"]:
+        result = node.payload(
+            "blockdev_create", disk, disk["size"], NAME, True, "originstname+inst1", False
+        )
+        assert result is None
+
+
+def remove_disks(node: NodedNode, instance: dict[str, Any]) -> None:
+    for disk in instance["disks_info"]:
+        node.payload("blockdev_remove", disk)
+        assert node.payload("blockdev_find", disk) is None
+
+
+@pytest.fixture
+def instance(node: NodedNode) -> Iterator[dict[str, Any]]:
+    wire = with_template("file")
+    create_disks(node, wire)
+    yield wire
+    node.payload("instance_shutdown", wire, 0, [])
+    remove_disks(node, wire)
+
+
+def link(node: NodedNode, index: int) -> str:
+    return f"{node.paths.disk_links_dir}/{NAME}:{index}"
+
+
+def test_disks(node: NodedNode, instance: dict[str, Any]) -> None:
+    disk, other = instance["disks_info"]
+    path = "/srv/ganeti/file-storage/file1/disk0"
+    assert node.payload("blockdev_find", disk)["dev_path"] == path
+    assert node.payload("blockdev_getdimensions", [disk, other]) == [
+        [4 << 20, None],
+        [8 << 20, None],
+    ]
+    assert node.payload("blockdev_assemble", disk, instance, True, 0) == [
+        path,
+        f"/var/run/ganeti/instance-disks/{NAME}:0",
+        None,
+    ]
+    assert os.readlink(link(node, 0)) == node.paths.root + path
+    assert node.payload("blockdev_assemble", disk, instance, False, 0) == [True, True]
+    node.payload("blockdev_grow", disk, 4, False, True, False)
+    assert node.payload("blockdev_getdimensions", [disk])[0][0] == 8 << 20
+    node.payload("blockdev_close", NAME, [disk, other])
+    assert not os.path.lexists(link(node, 0))
+    assert "exist" in node.failure("blockdev_create", disk, 4, NAME, True, "", False).lower()
+    missing = disk | {"logical_id": ["loop", "/srv/ganeti/file-storage/file1/none"]}
+    answers = node.payload("blockdev_getmirrorstatus_multi", [disk, missing])
+    assert [success for success, _status in answers] == [True, False]
+
+
+def test_a_disk_outside_the_allowed_directories_is_refused(node: NodedNode) -> None:
+    disk = rpc_instance()["disks_info"][0] | {"logical_id": ["loop", "/etc/shadow"]}
+    assert "not below an allowed" in node.failure("blockdev_remove", disk)
+    assert "not below an allowed" in node.failure("file_storage_dir_create", "/etc/x")
+
+
+def test_installing_runs_the_script_with_its_environment(
+    node: NodedNode, instance: dict[str, Any]
+) -> None:
+    node.payload("instance_os_add", instance, True, 0)
+    path = node.paths.localize("/srv/ganeti/file-storage/file1/disk0")
+    env = dict(line.split("=", 1) for line in Path(path).read_text().splitlines())
+    assert env["OS_NAME"] == "noop"
+    assert env["OS_VARIANT"] == "big"
+    assert env["INSTANCE_REINSTALL"] == "1"
+    assert env["DISK_0_PATH"] == path
+    assert env["OSP_ROOT_SIZE"] == "2g"
+    assert "HOME" not in env
+    assert "GANETI_ROOTDIR" not in env
+    (log,) = (name for name in os.listdir(node.paths.log_os_dir) if name.startswith("add-noop-"))
+    text = Path(node.paths.log_os_dir, log).read_text()
+    assert text == f"installing on {path}\n"
+    assert "geheim" not in node.log()
+
+
+def test_a_failing_script_shows_its_last_words(node: NodedNode, instance: dict[str, Any]) -> None:
+    wrong = instance | {"osparams": {"password": "wrong"}}
+    text = node.failure("instance_os_add", wrong, False, 0)
+    assert "create script of OS 'noop+big' for instance 'inst1.example.com'" in text
+    assert "on node node1.example.com: it failed with exit status 1" in text
+    assert "installing on" in text
+    assert "exit status 7" in node.failure("instance_run_rename", instance, "old", 0)
+    absent = instance | {"os": "absent"}
+    assert "OS 'absent' is not in /srv/ganeti/os" in node.failure(
+        "instance_os_add", absent, False, 0
+    )
+
+
+def test_start_look_reboot_stop(node: NodedNode, instance: dict[str, Any]) -> None:
+    assert node.payload("instance_info", NAME, "fake", {}) == {}
+    for _twice in range(2):
+        node.payload("instance_start", instance, False, REASON)
+    assert os.path.islink(link(node, 1))
+    info = node.payload("instance_info", NAME, "fake", {})
+    assert info["memory"] == 256
+    assert info["vcpus"] == 2
+    assert info["state"] == 0
+    assert node.payload("instance_list", ["fake"], {}) == [NAME]
+    assert list(node.payload("all_instances_info", ["fake"], {})) == [NAME]
+    node.payload("instance_balloon_memory", instance, 192)
+    assert node.payload("instance_info", NAME, "fake", {})["memory"] == 192
+    assert "no devices" in node.failure("hotplug_supported", instance)
+    node.payload("instance_reboot", instance, "hard", 10, REASON)
+    assert "full reboot" in node.failure("instance_reboot", instance, "full", 10, REASON)
+    assert "reboot_type" in node.failure("instance_reboot", instance, "odd", 10, REASON)
+    for _twice in range(2):
+        node.payload("instance_shutdown", instance, 10, REASON)
+    assert node.payload("instance_list", ["fake"], {}) == []
+    assert not os.path.lexists(link(node, 1))
+    trail = json.loads(Path(node.paths.instance_reason_dir, NAME).read_text())
+    assert trail[0] == REASON[0]
+    assert trail[1][:2] == ["gnt:daemon:noded:shutdown", ""]
+    assert "does not run" in node.failure("instance_reboot", instance, "hard", 10, [])
+
+
+def test_a_start_that_fails_leaves_no_links(node: NodedNode, instance: dict[str, Any]) -> None:
+    node.payload("blockdev_remove", instance["disks_info"][1])
+    text = node.failure("instance_start", instance, False, [])
+    assert "disk 1 of instance 'inst1.example.com' cannot be used on node node1.example.com" in text
+    assert node.payload("instance_list", ["fake"], {}) == []
+    assert not os.path.lexists(link(node, 0))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a:b"])
+def test_an_instance_name_never_becomes_another_path(node: NodedNode, name: str) -> None:
+    wire = rpc_instance(name=name, disks_info=[], nics=[])
+    for call, args in (("start", (False, [])), ("shutdown", (0, [])), ("reboot", ("hard", 0, []))):
+        assert "not a valid instance name" in node.failure(f"instance_{call}", wire, *args)
+
+
+@pytest.mark.parametrize(("name", "words"), [("xen-pvm", "not supported"), ("what", "unknown")])
+def test_a_hypervisor_that_is_not_there(node: NodedNode, name: str, words: str) -> None:
+    assert words in node.failure("instance_list", [name], {})
+    assert words in node.failure("hypervisor_validate_params", name, {})
+    node.payload("hypervisor_validate_params", "fake", {"migration_mode": "live"})
+
+
+def test_console(node: NodedNode) -> None:
+    stored = rpc_instance(hvparams={}, beparams={})
+    request = {
+        "instance": stored,
+        "node": {"name": node.name, "primary_ip": node.address},
+        "group": {},
+        "hvParams": rpc_instance()["hvparams"],
+        "beParams": rpc_instance()["beparams"],
+    }
+    connection = node.connect()
+    connection.request("POST", "/instance_console_info", json.dumps({NAME: request}))
+    success, consoles = json.loads(connection.getresponse().read())
+    assert success, consoles
+    assert consoles[NAME]["kind"] == "msg"
+
+
+def test_migration(nodes: list[NodedNode]) -> None:
+    source, target = nodes
+    wire = with_template("sharedfile")
+    create_disks(source, wire)
+    source.payload("instance_start", wire, False, [])
+    source.payload("instance_migratable", wire)
+    info = source.payload("migration_info", wire)
+    address = target.payload("accept_instance", wire, info, target.address)
+    source.payload("instance_migrate", "cluster.example.com", wire, address, True)
+    status = source.payload("instance_get_migration_status", wire)
+    assert status["status"] == "completed"
+    target.payload("instance_finalize_migration_dst", wire, info, True)
+    source.payload("instance_finalize_migration_src", wire, True, True)
+    assert source.payload("instance_list", ["fake"], {}) == []
+    assert target.payload("instance_list", ["fake"], {}) == [NAME]
+    assert not os.path.lexists(link(source, 0))
+    assert os.path.islink(link(target, 0))
+    assert "does not run" in source.failure("instance_migratable", wire)
+    target.payload("instance_shutdown", wire, 0, [])
+    remove_disks(target, wire)
+
+
+def test_an_aborted_migration_leaves_one_copy(nodes: list[NodedNode]) -> None:
+    source, target = nodes
+    wire = with_template("sharedfile")
+    create_disks(source, wire)
+    source.payload("instance_start", wire, False, [])
+    info = source.payload("migration_info", wire)
+    target.payload("accept_instance", wire, info, target.address)
+    target.payload("instance_finalize_migration_dst", wire, info, False)
+    source.payload("instance_finalize_migration_src", wire, False, True)
+    assert source.payload("instance_info", NAME, "fake", {})["state"] == 0
+    assert target.payload("instance_list", ["fake"], {}) == []
+    assert not os.path.lexists(link(target, 0))
+    source.payload("instance_shutdown", wire, 0, [])
+    remove_disks(source, wire)
+
+
+def test_node_info(node: NodedNode) -> None:
+    os.makedirs(node.paths.file_storage_dir, exist_ok=True)
+    units = [["file", "/srv/ganeti/file-storage", []], ["lvm-vg", "xenvg", [False]]]
+    boot_id, storage, hypervisors = node.payload("node_info", units, [["fake", {}]])
+    assert len(boot_id) == 36
+    assert storage[0]["storage_free"] <= storage[0]["storage_size"]
+    assert storage[1] == {
+        "type": "lvm-vg",
+        "name": "xenvg",
+        "storage_free": None,
+        "storage_size": None,
+    }
+    assert hypervisors[0]["memory_total"] >= hypervisors[0]["memory_free"] > 0
+    assert node.payload("node_info", None, None)[1:] == [None, None]
+
+
+def test_storage_units(node: NodedNode) -> None:
+    os.makedirs(node.paths.file_storage_dir, exist_ok=True)
+    directories = [["/srv/ganeti/file-storage"]]
+    rows = node.payload("storage_list", "file", directories, None, ["name", "free", "allocatable"])
+    assert rows[0][0] == "/srv/ganeti/file-storage"
+    assert rows[0][2] is True
+    assert "colour" in node.failure("storage_list", "file", directories, None, ["colour"])
+    assert "lvm-pv" in node.failure("storage_list", "lvm-pv", [], None, ["name"])
+    assert "cannot be changed" in node.failure(
+        "storage_modify", "lvm-pv", [], "/dev/sda", {"allocatable": True}
+    )

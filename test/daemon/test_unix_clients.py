@@ -1,0 +1,334 @@
+"""Tests of ganeti/transport/unix_client.py and async_unix_client.py against live servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.in_thread import served
+from fakes.loop import run
+
+from ganeti.base.errors import GenericError, JobLost, ProtocolError
+from ganeti.protocol.envelope import RefusedError, Request, RequestError
+from ganeti.transport.async_unix_client import AsyncUnixClient
+from ganeti.transport.unix_client import (
+    AnswerTimeoutError,
+    ConnectionLostError,
+    NobodyListensError,
+    UnixClient,
+)
+from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
+
+Script = Callable[[socket.socket], None]
+
+
+async def handler(request: Request, connection: Connection) -> object:
+    match request.method:
+        case "fail":
+            raise JobLost("job 7")
+        case "refuse":
+            raise RequestError("unknown method 'refuse'")
+        case "wait":
+            await asyncio.sleep(float(str(request.args[0])))
+        case "large":
+            return "x" * int(str(request.args[0]))
+    return [request.method, request.args, request.version]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "s")
+
+
+@pytest.fixture
+def server(path: str) -> Iterator[str]:
+    with served(
+        lambda: serve_unix(path, 0o660, handler, UnixLimits(message_bytes_max=10_000, drain_s=0.1))
+    ):
+        yield path
+
+
+@contextlib.contextmanager
+def scripted(path: str, *scripts: Script) -> Iterator[None]:
+    """A server that does with one connection after the other what the scripts say."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(5)
+    listener.settimeout(20)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the test is over
+            for script in scripts:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(20)
+                    script(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(20)
+        listener.close()
+        assert not thread.is_alive()
+
+
+def say(answer: bytes) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer)
+        with contextlib.suppress(ConnectionError):
+            connection.recv(65536)
+
+    return script
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(65536)
+
+
+def test_blocking_calls_and_their_errors(server: str) -> None:
+    with UnixClient(server, version=3000000) as client:
+        assert client.call("x", [1]) == ["x", [1], 3000000]
+        with pytest.raises(JobLost, match="job 7"):
+            client.call("fail", [])
+        with pytest.raises(RefusedError, match="unknown method 'refuse'"):
+            client.call("refuse", [])
+        assert client.call("x", []) == ["x", [], 3000000]
+        assert client.call_as(str, "large", [3]) == "xxx"
+        assert len(str(client.call("large", [5_000_000]))) == 5_000_000
+
+
+def test_the_reason_is_read_even_if_the_server_stops_listening(server: str) -> None:
+    with (
+        UnixClient(server) as client,
+        pytest.raises(RefusedError, match="message is larger than 10000 bytes"),
+    ):
+        client.call("x", ["y" * 20_000_000])
+
+
+def test_a_missing_and_a_stale_socket_are_told_apart(path: str) -> None:
+    with pytest.raises(NobodyListensError, match="no such socket"):
+        UnixClient(path).call("x", [])
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(path)
+    sock.close()
+    with pytest.raises(NobodyListensError, match="connection refused"):
+        UnixClient(path).call("x", [])
+
+
+def test_no_answer_in_time(server: str) -> None:
+    with UnixClient(server, timeout_s=0.1) as client:
+        with pytest.raises(AnswerTimeoutError, match="no answer"):
+            client.call("wait", [5])
+        assert client.call("x", []) == ["x", [], None]
+        assert client.call("wait", [0.2], timeout_s=5) == ["wait", [0.2], None]
+
+
+def test_a_full_backlog_is_waited_for(path: str) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(0)
+    fillers = []
+    for _ in range(2):
+        filler = socket.socket(socket.AF_UNIX)
+        filler.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            filler.connect(path)
+        fillers.append(filler)
+    with pytest.raises(NobodyListensError, match="overloaded"):
+        UnixClient(path, connect_timeout_s=0.1).call("x", [])
+
+    async def test() -> None:
+        with pytest.raises(NobodyListensError, match="overloaded"):
+            await AsyncUnixClient(path, connect_timeout_s=0.1).call("x", [])
+
+    run(test())
+    for sock in (*fillers, listener):
+        sock.close()
+
+
+def test_a_connection_that_broke_between_calls_is_opened_again(path: str) -> None:
+    def answer_once(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b'{"success":true,"result":1}\x03')
+
+    with scripted(path, answer_once, answer_once), UnixClient(path) as client:
+        assert client.call("x", []) == 1
+        assert select.select([client._socket], [], [], 20)[0]  # it hangs up
+        assert client.call("x", []) == 1
+
+
+def test_a_connection_that_breaks_within_a_call_is_an_error(path: str) -> None:
+    with (
+        scripted(path, hang_up),
+        UnixClient(path) as client,
+        pytest.raises(ConnectionLostError, match="closed the connection before it answered"),
+    ):
+        client.call("x", [])
+
+
+@pytest.mark.parametrize(
+    "answer", [b"rubbish\x03", b"\x03", b'{"success":true}\x03', b"[1]\x03", b"\xff\x03"]
+)
+def test_an_answer_that_makes_no_sense_is_a_protocol_error(path: str, answer: bytes) -> None:
+    with scripted(path, say(answer)), UnixClient(path) as client, pytest.raises(ProtocolError):
+        client.call("x", [])
+
+
+def test_an_answer_without_end_is_bounded(path: str) -> None:
+    with (
+        scripted(path, say(b"x" * 1001)),
+        UnixClient(path, message_bytes_max=1000) as client,
+        pytest.raises(ProtocolError, match="larger than 1000 bytes"),
+    ):
+        client.call("x", [])
+
+
+def test_an_answer_in_pieces_is_put_together(path: str) -> None:
+    def dribble(connection: socket.socket) -> None:
+        connection.recv(65536)
+        for byte in b'{"success":true,"result":"ab"}\x03':
+            connection.sendall(bytes([byte]))
+
+    with scripted(path, dribble), UnixClient(path) as client:
+        assert client.call("x", []) == "ab"
+
+
+def test_a_signal_handler_that_raises_leaves_no_stale_answer(server: str) -> None:
+    class Canceled(Exception):
+        pass
+
+    def raise_canceled(_number: int, _frame: object) -> None:
+        raise Canceled
+
+    previous = signal.signal(signal.SIGALRM, raise_canceled)
+    try:
+        with UnixClient(server) as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Canceled):
+                client.call("wait", [0.1])
+            assert client.call("x", [2]) == ["x", [2], None]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_the_blocking_client_is_lean() -> None:
+    code = (
+        "import sys; import ganeti.transport.unix_client;"
+        "print(sorted({'asyncio', 'ssl', 'logging', 'subprocess', 'pycurl', 'dataclasses'}"
+        " & set(sys.modules)))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_calls_from_a_loop_and_their_errors(server: str) -> None:
+    async def test() -> None:
+        async with AsyncUnixClient(server, version=5) as client:
+            assert await client.call("x", [1]) == ["x", [1], 5]
+            with pytest.raises(JobLost):
+                await client.call("fail", [])
+            with pytest.raises(RefusedError):
+                await client.call("refuse", [])
+            assert await client.call("x", []) == ["x", [], 5]
+            assert len(str(await client.call("large", [5_000_000]))) == 5_000_000
+
+    run(test())
+
+
+def test_many_calls_on_one_connection_get_their_own_answers(server: str) -> None:
+    async def test() -> None:
+        async with AsyncUnixClient(server) as client:
+            calls = [client.call("x", [number]) for number in range(300)]
+            answers = await asyncio.gather(*calls)
+            assert answers == [["x", [number], None] for number in range(300)]
+
+    run(test())
+
+
+def test_a_canceled_call_does_not_shift_the_answers(server: str) -> None:
+    async def test() -> None:
+        async with AsyncUnixClient(server) as client:
+            given_up = asyncio.ensure_future(client.call("wait", [0.1]))
+            await asyncio.sleep(0.02)
+            given_up.cancel()
+            assert await client.call("x", [9]) == ["x", [9], None]
+
+    run(test())
+
+
+def test_a_call_that_times_out_fails_those_behind_it(server: str) -> None:
+    async def test() -> None:
+        async with AsyncUnixClient(server) as client:
+            behind = asyncio.ensure_future(_after(0.02, client.call("x", [1])))
+            with pytest.raises(AnswerTimeoutError):
+                await client.call("wait", [5], timeout_s=0.1)
+            with pytest.raises(AnswerTimeoutError):
+                await behind
+            assert await client.call("x", [2]) == ["x", [2], None]
+
+    run(test())
+
+
+async def _after(seconds: float, call: object) -> object:
+    await asyncio.sleep(seconds)
+    return await call  # type: ignore[misc] # any awaitable
+
+
+def test_from_a_loop_nobody_listens(path: str) -> None:
+    async def test() -> None:
+        with pytest.raises(NobodyListensError, match="no such socket"):
+            await AsyncUnixClient(path).call("x", [])
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (hang_up, ConnectionLostError),
+        (say(b"rubbish\x03"), ProtocolError),
+        (say(b'{"success":true,"result":1}\x03{"success":true,"result":2}\x03'), None),
+    ],
+)
+def test_from_a_loop_a_peer_that_breaks_the_rules(
+    path: str, script: Script, error: type[GenericError] | None
+) -> None:
+    async def test() -> None:
+        async with AsyncUnixClient(path) as client:
+            if error is None:
+                assert await client.call("x", []) == 1
+            else:
+                with pytest.raises(error):
+                    await client.call("x", [])
+
+    with scripted(path, script):
+        run(test())
+
+
+def test_closing_fails_the_calls_under_way(server: str) -> None:
+    async def test() -> None:
+        client = AsyncUnixClient(server)
+        call = asyncio.ensure_future(client.call("wait", [5]))
+        await asyncio.sleep(0.05)
+        client.close()
+        with pytest.raises(ConnectionLostError):
+            await call
+
+    run(test())

@@ -1,0 +1,182 @@
+"""The configuration reaches other nodes: a real WConfD and real node daemons."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.large_config import uuid_of
+from fakes.noded_node import NodedNode, short_directory
+from fakes.wconfd_node import WconfdNode, wait_for
+
+from ganeti.base.errors import OpExecError
+from ganeti.store import ssconf
+from ganeti.system import certificates, files
+
+
+@dataclass
+class Cluster:
+    """A master with WConfD, and two other nodes of which the first is a candidate."""
+
+    master: WconfdNode
+    candidate: NodedNode
+    other: NodedNode
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with short_directory() as base, WconfdNode(candidates=2) as master:
+        others = [NodedNode(base, f"node{number}.example.com") for number in (2, 3)]
+        make_one_cluster(master, others)
+        for node in others:
+            node.start()
+        try:
+            yield Cluster(master, *others)
+        finally:
+            for node in others:
+                node.stop()
+
+
+def make_one_cluster(master: WconfdNode, others: list[NodedNode]) -> None:
+    """Give all nodes the certificates and the configuration of one cluster."""
+    server = master.paths.server_pem
+    shutil.copy(others[0].paths.server_pem, server)
+    others[0].issue(master.paths.client_pem, master.name, 3)
+    shutil.copy(server, others[1].paths.server_pem)
+    for node in others:
+        node.trust(master.paths.client_pem)
+    config = master.config()
+    pem = Path(master.paths.client_pem).read_bytes()
+    digest = certificates.facts(pem, master.paths.client_pem).digest
+    config["cluster"]["candidate_certs"] = {uuid_of("node", 1): digest}
+    for number, node in enumerate(others, 2):
+        wire = config["nodes"][uuid_of("node", number)]
+        wire["primary_ip"] = wire["secondary_ip"] = node.address
+    files.write_durable(master.paths.config_data, json.dumps(config).encode())
+
+
+def config_of(node: NodedNode) -> Any:
+    data = files.read_bytes_or_none(node.paths.config_data)
+    return None if data is None else json.loads(data)
+
+
+def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.add_tags("cluster", "", ["one"])
+    client.flush_config()
+    on_master = files.read_bytes(cluster.master.paths.config_data)
+    assert files.read_bytes(cluster.candidate.paths.config_data) == on_master
+    assert os.stat(cluster.candidate.paths.config_data).st_mode & 0o777 == 0o640
+    assert not os.path.exists(cluster.other.paths.config_data)
+    for node in (cluster.candidate, cluster.other):
+        assert ssconf.read_key(node.paths, "cluster_tags") == "one"
+        assert ssconf.read_all(node.paths) == ssconf.read_all(cluster.master.paths)
+    status = client.get_replication_status()
+    assert [entry["error"] for entry in status] == [None, None]
+
+
+def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.modify_cluster({"candidate_pool_size": 3})
+    assert client.maintain_candidate_pool([])["promoted"] == [uuid_of("node", 3)]
+    client.flush_config()
+    assert config_of(cluster.other) == cluster.master.config()
+
+
+def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.flush_config()
+    cluster.candidate.stop()
+    for number in range(5):
+        client.add_tags("cluster", "", [f"t{number}"])
+    client.flush_config()  # two candidates need one copy: the master goes on alone
+    wait_for(
+        lambda: "Cannot bring the configuration to node node2" in cluster.master.log(),
+        "the failure to be logged",
+    )
+    cluster.candidate.start()
+    wait_for(
+        lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
+    )
+    wait_for(lambda: "node2.example.com has the configuration again" in cluster.master.log(), "log")
+    assert cluster.master.log().count("Cannot bring the configuration to node node2") == 1
+
+
+def test_too_few_candidates_are_named(cluster: Cluster) -> None:
+    config = cluster.master.config()
+    config["cluster"]["candidate_pool_size"] = 3
+    config["nodes"][uuid_of("node", 3)]["master_candidate"] = True
+    files.write_durable(cluster.master.paths.config_data, json.dumps(config).encode())
+    client = cluster.master.start().owner().client
+    cluster.candidate.stop()
+    client.add_tags("cluster", "", ["x"])
+    client.flush_config()  # two of three have it
+    cluster.other.stop()
+    client.add_tags("cluster", "", ["y"])
+    with pytest.raises(OpExecError, match=r"node2.*node3.*gnt-node modify --offline"):
+        client.flush_config()
+    client.modify_node("node2", {"master_candidate": False, "offline": True})
+    client.modify_node("node3", {"master_candidate": False, "offline": True})
+    client.flush_config()
+
+
+def test_what_changes_while_a_node_hangs_is_brought_at_once_later(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.flush_config()
+    os.kill(cluster.candidate.pid, signal.SIGSTOP)
+    try:
+        for number in range(20):
+            client.add_tags("cluster", "", [f"t{number}"])
+        client.flush_config_group("default")
+    finally:
+        os.kill(cluster.candidate.pid, signal.SIGCONT)
+    client.flush_config()
+    wait_for(
+        lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
+    )
+    assert len(config_of(cluster.candidate)["cluster"]["tags"]) == 20
+
+
+def test_a_restarted_master_brings_what_is_missing(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.add_tags("cluster", "", ["x"])
+    cluster.master.kill()
+    cluster.master.start()
+    wait_for(
+        lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
+    )
+
+
+def test_a_newer_configuration_on_a_candidate_is_not_replaced(cluster: Cluster) -> None:
+    newer = cluster.master.config()
+    newer["serial_no"] += 1000
+    files.write_durable(cluster.candidate.paths.config_data, json.dumps(newer).encode())
+    client = cluster.master.start().owner().client
+    wait_for(lambda: client.get_replication_status()[0]["error"], "the refusal")
+    assert "older than" in client.get_replication_status()[0]["error"]
+    assert config_of(cluster.candidate)["serial_no"] == newer["serial_no"]
+
+
+def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().client
+    client.flush_config()
+    for node in (cluster.candidate, cluster.other):
+        os.remove(node.paths.ssconf_file("master_node"))
+    os.remove(cluster.candidate.paths.config_data)
+    os.remove(cluster.master.paths.ssconf_file("node_list"))
+    client.flush_config()  # all have been served, as far as anybody knows
+    assert config_of(cluster.candidate) is None
+    client.redistribute_config()
+    client.flush_config()
+    assert config_of(cluster.candidate) == cluster.master.config()
+    assert config_of(cluster.other) is None
+    for node in (cluster.candidate, cluster.other):
+        assert ssconf.master_node(node.paths) == cluster.master.name
+    assert ssconf.read_key(cluster.master.paths, "node_list")

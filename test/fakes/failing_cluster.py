@@ -1,0 +1,162 @@
+"""A virtual cluster whose nodes die, come back, and take the master role from each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from fakes.virtual_cluster import Outcome, TestCluster, wait_until
+
+from ganeti.base.errors import GenericError
+from ganeti.bootstrap.virtual import lifecycle, processes
+from ganeti.clients.luxi import LuxiClient
+from ganeti.clients.mastership import other_nodes
+from ganeti.clients.node_rpc import NodeRpcClient, Target
+from ganeti.protocol.mastership import MASTER_DAEMONS
+from ganeti.store import ssconf
+from ganeti.system import daemon_control, process
+
+DEADLINE_S = 30.0
+
+
+class FailingCluster(TestCluster):
+    """`master` is the node that the commands of `gnt` run on."""
+
+    __test__ = False
+
+    @property
+    def others(self) -> list[str]:
+        """All nodes but the master."""
+        return [name for name in self.nodes if name != self.master]
+
+    def fail_over(self, node: str, *options: str) -> Outcome:
+        """Make a node the master; the command must succeed."""
+        outcome = self.run(["gnt-cluster", "master-failover", *options], node=node)
+        assert outcome.status == 0, outcome
+        self.master = node
+        return outcome
+
+    def refused_failover(self, node: str, *texts: str, options: Sequence[str] = ()) -> Outcome:
+        """Try to make a node the master; the command must fail with these texts."""
+        outcome = self.run(["gnt-cluster", "master-failover", *options], node=node)
+        assert outcome.status == 1, outcome
+        for text in texts:
+            assert text in outcome.err, outcome
+        assert "Traceback" not in outcome.err, outcome
+        return outcome
+
+    # Nodes.
+
+    def processes_of(self, node: str) -> list[processes.NodeProcess]:
+        root = self.paths_of(node).root
+        return [each for each in self.processes() if each.root.rstrip("/") == root]
+
+    def kill_node(self, node: str) -> None:
+        """End all processes of a node at once, as a power cut does."""
+        for each in self.processes_of(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGKILL)
+            process.wait_gone(each.pid, DEADLINE_S)
+
+    def signal_node(self, node: str, number: signal.Signals) -> None:
+        for each in self.processes_of(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each.pid, number)
+
+    def start_noded(self, *nodes: str) -> None:
+        for node in nodes:
+            daemon_control.start_daemon(self.paths_of(node), "ganeti-noded", hostname=node)
+
+    def stop_noded(self, *nodes: str) -> None:
+        for node in nodes:
+            daemon_control.stop_daemon(self.paths_of(node), "ganeti-noded")
+
+    def start_master_daemons(self) -> None:
+        for name in MASTER_DAEMONS:
+            daemon_control.start_daemon(self.paths, name, hostname=self.master)
+
+    def running(self, node: str) -> list[str]:
+        """Return the master's daemons that run on a node."""
+        paths = self.paths_of(node)
+        return [d for d in MASTER_DAEMONS if daemon_control.running_pid(paths, d) is not None]
+
+    def start_daemon_by_hand(self, node: str, daemon: str) -> Outcome:
+        """Run a daemon as an operator would; it may refuse."""
+        return self.run([daemon], node=node)
+
+    def masters_known(self) -> dict[str, str]:
+        """Return whom each node takes for the master."""
+        return {node: ssconf.master_node(self.paths_of(node)) for node in self.nodes}
+
+    def wait_all_follow(self, nodes: Sequence[str] | None = None) -> None:
+        """Wait until these nodes, by default all, know the master."""
+        wanted = set(nodes or self.nodes)
+        wait_until(
+            lambda: all(
+                master == self.master
+                for node, master in self.masters_known().items()
+                if node in wanted
+            ),
+            f"{sorted(wanted)} follow {self.master}: {self.masters_known()}",
+            timeout_s=DEADLINE_S,
+        )
+
+    @contextlib.contextmanager
+    def rpc(self, node: str) -> Iterator[NodeRpcClient]:
+        """Return a client for calls from a node."""
+        with NodeRpcClient(self.paths_of(node)) as client:
+            yield client
+
+    def target(self, node: str) -> Target:
+        return Target(node, self.layout.address_of(node))
+
+    def targets_from(self, node: str) -> list[Target]:
+        return other_nodes(self.paths_of(node), node)
+
+    # Jobs.
+
+    def luxi(self) -> LuxiClient:
+        """Return a connection to LuxiD on the master; the caller closes it."""
+        os.environ["GANETI_HOSTNAME"] = self.master
+        return LuxiClient(self.paths, connect_timeout_s=DEADLINE_S)
+
+    def statuses(self) -> dict[int, str]:
+        """Return the status of every job in the queue."""
+        with self.luxi() as client:
+            rows = client.query_jobs(None, ["id", "status"])
+        return {int(str(job_id)): str(status) for job_id, status in rows}
+
+    def locks_held(self) -> list[str]:
+        """Return the names of all locks that anybody holds."""
+        with self.luxi() as client:
+            rows = client.query("lock", ["name", "owner"]).rows()
+        return [str(name) for name, owner in rows if owner]
+
+    def wait_status(self, job_id: int, status: str) -> None:
+        def has_it() -> bool:
+            try:
+                return self.statuses().get(job_id) == status
+            except GenericError:
+                return False
+
+        wait_until(has_it, f"job {job_id} {status}", timeout_s=DEADLINE_S)
+
+
+@contextlib.contextmanager
+def failing_cluster(
+    nodes: int, *init_options: str, hypervisor: str = "fake"
+) -> Iterator[FailingCluster]:
+    """Make a cluster, and leave nothing of it behind."""
+    with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
+        layout = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor)
+        lifecycle.create(layout, extra_init=init_options)
+        cluster = FailingCluster(layout)
+        try:
+            yield cluster
+        finally:
+            for node in cluster.nodes:
+                cluster.signal_node(node, signal.SIGCONT)  # it may be paused
+            lifecycle.destroy(layout)

@@ -1,0 +1,309 @@
+"""Invariant 1, cut at each step: a job either never starts or is found dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from fakes.luxid_node import (
+    DEADLINE_S,
+    LuxidNode,
+    delay,
+    is_final,
+    kill_and_wait,
+    wait_status,
+)
+
+from ganeti.base.ids import JobId
+from ganeti.jobs.record import QueuedJob, encode_job
+from ganeti.jobs.status import Status
+from ganeti.jobs.submission import make_job
+from ganeti.luxid.pool import launch_argv
+from ganeti.protocol.framing import ETX
+from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
+from ganeti.system.filelock import is_alive
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CUT = f"{HERE}/../fakes/cut_job_process.py"
+RUN_LUXID = f"{HERE}/../fakes/run_luxid.py"
+
+
+@pytest.fixture
+def node() -> Iterator[LuxidNode]:
+    with LuxidNode() as made:
+        yield made
+
+
+class PlayedLuxid:
+    """The test in the place of LuxiD, with one real job process."""
+
+    def __init__(self, node: LuxidNode) -> None:
+        self.stream, theirs = socket.socketpair()
+        self.stream.settimeout(DEADLINE_S)
+        self.dialog = Dialog("luxid")
+        with theirs:
+            self.process = subprocess.Popen(
+                launch_argv(), stdin=theirs, stdout=theirs, env=node.environment()
+            )
+        self._received = b""
+
+    def hear(self) -> object:
+        while ETX not in self._received:
+            chunk = self.stream.recv(65536)
+            assert chunk, "the job process hung up"
+            self._received += chunk
+        message, _, self._received = self._received.partition(ETX)
+        return self.dialog.receive(message)
+
+    def say(self, message: Assign | Confirm) -> None:
+        self.stream.sendall(self.dialog.send(message) + ETX)
+
+    def leave(self) -> int:
+        """Hang up; returns the exit status of the process."""
+        self.stream.close()
+        return self.process.wait(DEADLINE_S)
+
+
+def queued_job(node: LuxidNode, number: int) -> QueuedJob:
+    job = make_job(JobId(number), [delay()], (1, 1))
+    node.files.write_durable(job.id, encode_job(job))
+    return job
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2])
+def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: int) -> None:
+    job = queued_job(node, 1)
+    luxid = PlayedLuxid(node)
+    ready = luxid.hear()
+    assert isinstance(ready, Ready)
+    assert ready.process_id == luxid.process.pid
+    assert is_alive(ready.livelock)
+    if heard >= 1:
+        luxid.say(Assign(1))
+    if heard >= 2:
+        named = luxid.hear()
+        assert isinstance(named, Named)
+        assert is_alive(named.livelock)
+        assert not os.path.exists(ready.livelock)
+    assert luxid.leave() == 1
+    assert node.job(1) == job
+    assert os.listdir(node.paths.livelock_dir) == []
+    assert node.wconfd.calls == []
+
+
+def test_a_confirmed_process_goes_on_without_luxid(node: LuxidNode) -> None:
+    queued_job(node, 1)
+    luxid = PlayedLuxid(node)
+    luxid.hear()
+    luxid.say(Assign(1))
+    luxid.hear()
+    luxid.say(Confirm((None,)))
+    assert luxid.leave() == 0
+    assert node.job(1).status is Status.SUCCESS
+    assert os.listdir(node.paths.livelock_dir) == []
+
+
+def test_a_process_that_hears_nonsense_does_not_start(node: LuxidNode) -> None:
+    job = queued_job(node, 1)
+    luxid = PlayedLuxid(node)
+    luxid.hear()
+    luxid.say(Assign(1))
+    luxid.hear()
+    luxid.stream.sendall(b'{"type":"assign","job_id":2}' + ETX)
+    assert luxid.leave() == 1
+    assert node.job(1) == job
+
+
+# LuxiD with processes that end, or hang, at each step.
+
+
+class CutNode(LuxidNode):
+    """A node whose job processes are cut at one step, one for each flag that is set."""
+
+    step = ""
+
+    def flag(self, suffix: str = "") -> str:
+        return f"{self.paths.run_dir}/cut{suffix}"
+
+    def set_flag(self, suffix: str = "") -> None:
+        with open(self.flag(suffix), "x", encoding="ascii"):
+            pass
+
+    def __exit__(self, *exc: object) -> None:
+        if os.path.exists(self.flag(".pid")):
+            with open(self.flag(".pid"), encoding="ascii") as file:
+                kill_and_wait(int(file.read()))
+        super().__exit__(*exc)
+
+    def luxid_argv(self) -> list[str]:
+        return [RUN_LUXID, "-f", "--", CUT, self.step, self.flag()]
+
+
+@pytest.fixture
+def cut_node() -> Iterator[CutNode]:
+    with CutNode() as made:
+        yield made
+
+
+def wait_gone(path: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while os.path.exists(path):
+        assert time.monotonic() < deadline, f"{path} is still there"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("step", ["begin", "ready", "assign"])
+def test_a_process_that_ends_before_it_is_named_is_replaced(cut_node: CutNode, step: str) -> None:
+    cut_node.step = step
+    cut_node.set_flag()
+    client = cut_node.start()
+    job_id = client.submit_job([delay()])
+    assert wait_status(client, job_id, is_final) == "success"
+    assert not os.path.exists(cut_node.flag())
+    assert cut_node.stop() == 0
+    deadline = time.monotonic() + DEADLINE_S
+    while os.listdir(cut_node.paths.livelock_dir):  # the warm ones end by themselves
+        assert time.monotonic() < deadline, os.listdir(cut_node.paths.livelock_dir)
+        time.sleep(0.01)
+
+
+def test_a_process_that_ends_after_it_was_named_is_found_dead(cut_node: CutNode) -> None:
+    cut_node.step = "named"
+    cut_node.set_flag()
+    client = cut_node.start()
+    job_id = client.submit_job([delay()])
+    started = time.monotonic()
+    assert wait_status(client, job_id, is_final) == "error"
+    assert time.monotonic() - started < 3
+    assert cut_node.job(job_id).ops[0].result == ["OpExecError", ["Job process died"]]
+    assert not [call for call in cut_node.wconfd.calls if call[0] == "waitLocks"]
+
+
+def test_luxid_killed_before_the_start_record_leaves_the_job_in_the_queue(
+    cut_node: CutNode,
+) -> None:
+    cut_node.step = "assign"
+    cut_node.set_flag(".hang")
+    client = cut_node.start()
+    job_id = client.submit_job([delay()])
+    wait_gone(cut_node.flag(".hang"))
+    cut_node.stop(signal.SIGKILL)
+    assert cut_node.job(job_id).status is Status.QUEUED
+    client = cut_node.start()
+    assert wait_status(client, job_id, is_final) == "success"
+    locks = [call for call in cut_node.wconfd.calls if call[0] == "waitLocks"]
+    assert len(locks) == 1, "it ran twice"
+
+
+def test_luxid_killed_after_the_start_record_finds_the_job_dead(cut_node: CutNode) -> None:
+    cut_node.step = "named"
+    cut_node.set_flag(".hang")
+    client = cut_node.start()
+    job_id = client.submit_job([delay()])
+    wait_status(client, job_id, "waiting")
+    cut_node.stop(signal.SIGKILL)
+    job = cut_node.job(job_id)
+    assert job.status is Status.WAITING
+    assert job.process_id is not None
+    client = cut_node.start()
+    assert client.query_jobs([job_id], ["status"]) == [["waiting"]], "its process lives"
+    os.kill(job.process_id, signal.SIGKILL)
+    started = time.monotonic()
+    assert wait_status(client, job_id, is_final) == "error"
+    assert time.monotonic() - started < 2
+
+
+def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(node: LuxidNode) -> None:
+    client = node.start()
+    job_id = client.submit_job([delay(0.1), delay()])
+    wait_status(client, job_id, "running")
+    pid = node.job(job_id).process_id
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # or it might end before the next LuxiD is there to see it run
+    try:
+        node.stop(signal.SIGKILL)
+        client = node.start()
+        assert client.query_jobs([job_id], ["status"]) == [["running"]]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert wait_status(client, job_id, is_final) == "success"
+
+
+def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode) -> None:
+    client = node.start()
+    job_id = client.submit_job([delay(0.3)])
+    wait_status(client, job_id, "running")
+    queued = client.submit_job([delay(depends=[[job_id, []]])])
+    node.stop(signal.SIGKILL)
+    deadline = time.monotonic() + DEADLINE_S
+    while not node.job(job_id).is_final or node.livelocks():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    client = node.start()
+    assert wait_status(client, queued, is_final) == "success"
+    assert node.job(job_id).status is Status.SUCCESS
+
+
+def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> None:
+    client = node.start()
+    job_id = client.submit_job([delay(60)])
+    wait_status(client, job_id, "running")
+    node.stop(signal.SIGKILL)
+    pid = node.job(job_id).process_id
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    client = node.start()
+    assert wait_status(client, job_id, is_final, 2) == "error"
+
+
+def test_a_stopped_luxid_exits_within_a_second_and_loses_nothing(node: LuxidNode) -> None:
+    client = node.start()
+    ids = [client.submit_job([delay(0.5)]) for _ in range(3)]
+    wait_status(client, ids[0], "running")
+    started = time.monotonic()
+    assert node.stop() == 0
+    assert time.monotonic() - started < 1.5
+    client = node.start()
+    assert [wait_status(client, job_id, is_final) for job_id in ids] == ["success"] * 3
+
+
+def test_corrupt_job_files_are_set_aside_and_reported(node: LuxidNode) -> None:
+    node.files.write_durable(JobId(4), b"{broken")
+    queued_job(node, 5)
+    client = node.start()
+    assert wait_status(client, 5, is_final) == "success"
+    assert os.path.exists(f"{node.paths.queue_dir}/job-4.corrupt")
+    assert "Job 4 is lost" in node.log()
+    assert client.submit_job([delay()]) == 6
+
+
+def test_a_queued_job_with_lost_secrets_fails_and_says_so(node: LuxidNode) -> None:
+    opcode = {"OP_ID": "OP_TEST_OS_PARAMS", "osparams_secret": {"pw": "<redacted>"}, "reason": []}
+    job = make_job(JobId(1), [opcode], (1, 1))
+    node.files.write_durable(job.id, encode_job(job))
+    client = node.start()
+    assert wait_status(client, 1, is_final) == "error"
+    assert "secret parameters" in str(node.job(1).ops[0].result)
+
+
+def test_a_queue_left_by_3_0_is_taken_over(node: LuxidNode) -> None:
+    queued = make_job(JobId(1), [delay()], (1, 1))
+    by_luxid = encode_job(queued).replace(
+        b'"livelock":null', b'"livelock":"/var/run/ganeti/livelocks/luxi-daemon_1700000000"'
+    )
+    node.files.write_durable(JobId(1), by_luxid)
+    running = make_job(JobId(2), [delay()], (1, 1))
+    elsewhere = (
+        encode_job(running)
+        .replace(b'"livelock":null', b'"livelock":"/var/run/ganeti/livelocks/job_000002_17"')
+        .replace(b'"queued"', b'"running"')
+    )
+    node.files.write_durable(JobId(2), elsewhere)
+    client = node.start()
+    assert wait_status(client, 1, is_final) == "success"
+    assert wait_status(client, 2, is_final, 3) == "error"

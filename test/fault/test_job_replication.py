@@ -1,0 +1,261 @@
+"""Invariants 4 and 9: what is acknowledged is on enough candidates, with nodes coming and going."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from fakes.luxid_cluster import LuxidCluster, read_text
+from fakes.luxid_node import DEADLINE_S, delay, is_final, messages, wait_status
+
+from ganeti.base.errors import JobQueueError
+from ganeti.base.ids import JobId
+from ganeti.clients.luxi import LuxiClient
+from ganeti.jobs.status import Status
+from ganeti.store import ssconf
+
+
+@pytest.fixture
+def cluster() -> Iterator[LuxidCluster]:
+    with LuxidCluster() as made:
+        yield made
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = client.submit_job([messages("hello")])
+    assert wait_status(client, job_id, is_final) == "success"
+    own = cluster.master.job(job_id)
+    for node in cluster.others:
+        assert cluster.copy_of(node, job_id) == own
+    for node in cluster.others:
+        wait_until(
+            lambda node=node: read_text(node.paths.queue_serial) == f"{job_id}\n",
+            "the serial did not come",
+        )
+
+
+def test_candidates_archive_and_drain_too(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = client.submit_job([delay()])
+    wait_status(client, job_id, "success")
+    assert client.archive_job(job_id)
+    client.set_drain_flag(True)
+    for node in cluster.others:
+        assert cluster.copy_of(node, job_id) is None
+        assert os.path.exists(node.paths.archived_job_file(job_id))
+        assert os.path.exists(node.paths.queue_drain)
+    client.set_drain_flag(False)
+    assert not any(os.path.exists(node.paths.queue_drain) for node in cluster.others)
+
+
+def test_one_of_two_others_is_enough(cluster: LuxidCluster) -> None:
+    dead, alive = cluster.others
+    dead.stop()
+    client = cluster.master.start()
+    started = time.monotonic()
+    job_id = client.submit_job([delay()])
+    assert wait_status(client, job_id, is_final) == "success"
+    assert time.monotonic() - started < 5
+    copy = cluster.copy_of(alive, job_id)
+    assert copy is not None
+    assert copy.status is Status.SUCCESS
+
+
+def test_a_paused_candidate_delays_a_start_only_by_the_patience(cluster: LuxidCluster) -> None:
+    paused, alive = cluster.others
+    client = cluster.master.start()
+    wait_status(client, client.submit_job([delay()]), "success")
+    os.kill(paused.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    job_id = client.submit_job([delay()])
+    assert time.monotonic() - started < 1, "the submission waited for a candidate too many"
+    wait_status(client, job_id, lambda status: status != "queued")
+    assert time.monotonic() - started < 4
+    os.kill(paused.pid, signal.SIGCONT)
+    assert wait_status(client, job_id, is_final) == "success"
+    wait_until(
+        lambda: cluster.copy_of(alive, job_id) == cluster.master.job(job_id),
+        "the end of the job is not on the candidate that lives",
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_a_job_sees_to_its_copies_without_luxid(
+    cluster: LuxidCluster, number: signal.Signals
+) -> None:
+    client = cluster.master.start()
+    job_id = client.submit_job([delay(1.0)])
+    wait_status(client, job_id, "running")
+    luxid = cluster.master.process
+    assert luxid is not None
+    luxid.send_signal(number)
+    wait_until(lambda: cluster.master.job(job_id).is_final, "the job does not end")
+    own = cluster.master.job(job_id)
+    assert own.status is Status.SUCCESS
+    for node in cluster.others:
+        assert cluster.copy_of(node, job_id) == own
+    wait_until(lambda: not cluster.master.livelocks(), "the lock file is left behind")
+    luxid.send_signal(signal.SIGCONT)
+
+
+def log_of(cluster: LuxidCluster, job_id: int) -> str:
+    return " ".join(str(entry[3]) for op in cluster.master.job(job_id).ops for entry in op.log)
+
+
+def pending_job(cluster: LuxidCluster, client: LuxiClient) -> JobId:
+    """Return a job that has done its work while no other candidate answers."""
+    job_id = client.submit_job([delay(0.5)])
+    wait_status(client, job_id, "running")
+    for node in cluster.others:
+        node.stop()
+    wait_until(lambda: "not safe yet" in log_of(cluster, job_id), "it does not say what it lacks")
+    text = log_of(cluster, job_id)
+    assert all(node.name in text for node in cluster.others)
+    assert "gnt-node modify --offline=yes" in text
+    assert client.query_jobs([job_id], ["status"]) == [["running"]]
+    return job_id
+
+
+def test_success_waits_until_a_candidate_is_back(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = pending_job(cluster, client)
+    done, text = client.cancel_job(job_id)
+    assert not done
+    assert "running" in text
+    back = cluster.others[1]
+    back.start()
+    assert wait_status(client, job_id, is_final) == "success"
+    assert cluster.copy_of(back, job_id) == cluster.master.job(job_id)
+
+
+def test_success_waits_without_luxid_too(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = pending_job(cluster, client)
+    cluster.master.stop(signal.SIGKILL)
+    back = cluster.others[0]
+    back.start()
+    wait_until(lambda: cluster.master.job(job_id).is_final, "the job does not end")
+    assert cluster.master.job(job_id).status is Status.SUCCESS
+    assert cluster.copy_of(back, job_id) == cluster.master.job(job_id)
+
+
+def test_success_waits_until_fewer_copies_are_enough(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = pending_job(cluster, client)
+    left = cluster.others[0]
+    cluster.master.set_candidates({cluster.master.name: "127.0.0.1", left.name: left.address})
+    assert wait_status(client, job_id, is_final) == "success"
+
+
+def test_success_waits_for_a_paused_candidate(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = client.submit_job([delay(0.5)])
+    wait_status(client, job_id, "running")
+    for node in cluster.others:
+        os.kill(node.pid, signal.SIGSTOP)
+    wait_until(lambda: "not safe yet" in log_of(cluster, job_id), "it does not say what it lacks")
+    assert client.query_jobs([job_id], ["status"]) == [["running"]]
+    os.kill(cluster.others[1].pid, signal.SIGCONT)
+    assert wait_status(client, job_id, is_final) == "success"
+    own = cluster.master.job(job_id)
+    assert cluster.copy_of(cluster.others[1], job_id) == own
+
+
+def test_a_job_that_waits_for_candidates_can_be_killed(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = pending_job(cluster, client)
+    assert client.cancel_job(job_id, kill=True)[0]
+    assert cluster.master.job(job_id).status is Status.ERROR
+    wait_until(lambda: not cluster.master.livelocks(), "the lock file is left behind")
+
+
+def test_a_job_leaves_its_end_to_another_master(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    job_id = pending_job(cluster, client)
+    cluster.master.stop(signal.SIGKILL)
+    os.unlink(cluster.master.paths.ssconf_file("master_node"))
+    ssconf.write_values(cluster.master.paths, {"master_node": cluster.others[0].name})
+    wait_until(lambda: not cluster.master.livelocks(), "the process goes on")
+    assert cluster.master.job(job_id).status is Status.RUNNING
+
+
+def test_without_enough_candidates_jobs_are_refused_with_names(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    first = client.submit_job([delay()])
+    wait_status(client, first, "success")
+    for node in cluster.others:
+        node.stop()
+    with pytest.raises(JobQueueError) as refused:
+        client.submit_job([delay()])
+    for node in cluster.others:
+        assert node.name in refused.value.message
+    assert "gnt-node modify --offline=yes" in refused.value.message
+    assert client.query_jobs(None, ["id"]) == [[first]], "nothing half-made is left"
+    assert cluster.master.files.ids() == [first]
+
+
+def test_what_a_candidate_missed_is_sent_when_it_answers(cluster: LuxidCluster) -> None:
+    late, _ = cluster.others
+    client = cluster.master.start()
+    late.stop()
+    missed = client.submit_job([delay()])
+    wait_status(client, missed, "success")
+    assert cluster.copy_of(late, missed) is None
+    late.start()
+    job_id = client.submit_job([delay()])
+    wait_status(client, job_id, "success")
+    wait_until(
+        lambda: cluster.copy_of(late, missed) == cluster.master.job(missed),
+        "the missed job did not come",
+    )
+
+
+def test_a_new_candidate_gets_the_queue(cluster: LuxidCluster) -> None:
+    new, old = cluster.others
+    cluster.master.set_candidates({cluster.master.name: "127.0.0.1", old.name: old.address})
+    client = cluster.master.start()
+    job_id = client.submit_job([delay()])
+    wait_status(client, job_id, "success")
+    assert cluster.copy_of(new, job_id) is None
+    cluster.master.set_candidates(
+        {cluster.master.name: "127.0.0.1", old.name: old.address, new.name: new.address}
+    )
+    wait_until(
+        lambda: cluster.copy_of(new, job_id) == cluster.master.job(job_id),
+        "the queue did not come",
+    )
+    wait_until(lambda: read_text(new.paths.queue_serial) == f"{job_id}\n", "nor the serial")
+
+
+def test_a_full_disk_fails_the_submission_and_leaves_nothing(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    first = client.submit_job([delay()])
+    wait_status(client, first, "success")
+    queue_dir = cluster.master.paths.queue_dir
+    os.rename(queue_dir, f"{queue_dir}.away")  # as root no mode would keep LuxiD out
+    try:
+        with pytest.raises(JobQueueError):
+            client.submit_job([delay()])
+    finally:
+        os.rename(f"{queue_dir}.away", queue_dir)
+    assert client.query_jobs(None, ["id"]) == [[first]]
+    assert cluster.master.files.ids() == [first]
+    for node in cluster.others:
+        wait_until(
+            lambda node=node: (
+                (copy := cluster.copy_of(node, first + 1)) is None or copy.status is Status.CANCELED
+            ),
+            "a candidate could run a job that was refused",
+        )
+    assert wait_status(client, client.submit_job([delay()]), is_final) == "success"

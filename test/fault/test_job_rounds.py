@@ -1,0 +1,112 @@
+"""LuxiD and job processes killed at random moments under load: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+from fakes.luxid_node import DEADLINE_S, LuxidNode, delay
+
+from ganeti.base.errors import GenericError
+from ganeti.jobs.status import FINAL, Status
+
+ROUNDS = 8
+SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+
+
+class Load(threading.Thread):
+    """A client that submits jobs all the time, and keeps the ids that it was told."""
+
+    def __init__(self, node: LuxidNode, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.ids: list[int] = []
+        self._node = node
+        self._random = random.Random(seed)
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        with self._node.client() as client:
+            while not self._stopping.wait(self._random.uniform(0, 0.05)):
+                try:
+                    if self._random.random() < 0.3:
+                        answers = client.submit_many_jobs([[self.job()] for _ in range(3)])
+                        self.ids += [int(value) for accepted, value in answers if accepted]
+                    else:
+                        self.ids.append(client.submit_job([self.job() for _ in range(2)]))
+                except GenericError:
+                    continue  # LuxiD was killed before it answered: nothing was promised
+
+    def job(self) -> dict[str, object]:
+        return delay(self._random.choice([0.0, 0.0, 0.02, 0.1]))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(DEADLINE_S)
+        assert not self.is_alive()
+
+
+def kill_a_job(node: LuxidNode, chance: random.Random) -> int | None:
+    """Kill the process of a running job; returns its id."""
+    running = [job for job in node.jobs_on_disk() if job.process_id and not job.is_final]
+    if not running:
+        return None
+    victim = chance.choice(running)
+    try:
+        os.kill(victim.process_id or 0, signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    return victim.id
+
+
+def wait_all_final(node: LuxidNode) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not all(job.is_final for job in node.jobs_on_disk()) or node.livelocks():
+        assert time.monotonic() < deadline, [
+            (job.id, job.status) for job in node.jobs_on_disk() if not job.is_final
+        ]
+        time.sleep(0.05)
+
+
+def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:
+    chance = random.Random(SEED)
+    killed: set[int] = set()
+    with LuxidNode() as node:
+        loads = [Load(node, chance.randrange(1 << 30)) for _ in range(3)]
+        node.start()
+        for load in loads:
+            load.start()
+        for _ in range(ROUNDS):
+            time.sleep(chance.uniform(0.05, 0.4))
+            if chance.random() < 0.5:
+                victim = kill_a_job(node, chance)
+                killed |= {victim} - {None}  # type: ignore[arg-type]
+            node.stop(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            time.sleep(chance.uniform(0, 0.1))
+            node.start()
+        for load in loads:
+            load.stop()
+        wait_all_final(node)
+        jobs = {job.id: job for job in node.jobs_on_disk()}
+        promised = {job_id for load in loads for job_id in load.ids}
+        seed = f"GANETI_TEST_SEED={SEED}"
+        assert promised <= jobs.keys(), f"jobs are missing; {seed}"
+        assert len(promised) > ROUNDS, f"hardly any jobs; {seed}"
+        assert all(job.status in FINAL for job in jobs.values())
+        died = {job.id for job in jobs.values() if job.status is not Status.SUCCESS}
+        # Apart from those killed, a job dies only when LuxiD does between start record and
+        # confirmation, and then it has not begun.
+        begun = Counter(args[0][0] for method, args in node.wconfd.calls if method == "waitLocks")
+        for job_id in died - killed:
+            assert not begun[job_id], f"job {job_id} failed though it ran; {seed}"
+        for job_id, job in jobs.items():
+            assert begun[job_id] <= len(job.ops), f"job {job_id} ran twice; {seed}"
+        assert not node.wconfd.holders().keys() - {
+            lock for lock, owners in node.wconfd.holders().items() if set(owners) & killed
+        }, f"locks are left; {seed}"
+        leftover = [n for n in os.listdir(node.paths.livelock_dir) if n.startswith("job_")]
+        assert leftover == []
