@@ -151,8 +151,10 @@ def node() -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="gnt") as base:
         found = Node(Path(base))
         yield found
-        if found.pid is not None:
-            process.terminate(found.pid, 0.0)
+        # Read once: a daemon that is just ending gives up its file between two looks.
+        pid = found.pid
+        if pid is not None:
+            process.terminate(pid, 0.0)
 
 
 def wait_for(condition: object) -> None:
