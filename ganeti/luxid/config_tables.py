@@ -21,10 +21,12 @@ from ganeti.query.names import NameIndex
 
 K = TypeVar("K", bound=str)
 R = TypeVar("R", bound=Record)
+D = TypeVar("D")
 
 # Different lists whose rows are kept: those of the commands, of RAPI and of a few programs.
 LISTS_KEPT_MAX: Final = 4
 _INSERTED_MAX: Final = 100  # above that, sorting all is no slower
+_STEP: Final = 250  # objects: 1 to 2 ms
 
 RowsByFields = dict[tuple[str, ...], dict[str, Raw]]
 
@@ -93,6 +95,41 @@ class Table(Mapping[K, R], Generic[K, R]):
             found = decode_record(self._raw[uuid], self._kind)
             self._decoded[uuid] = found
         return found
+
+    def get(self, uuid: str, default: D = None) -> R | D:  # type: ignore[assignment]
+        """Return the object, or the default; a fraction of what the inherited one costs."""
+        found = self._decoded.get(uuid)
+        if found is not None:
+            return found
+        return self[uuid] if uuid in self._raw else default
+
+    def decoded(self) -> Iterator[None]:
+        """Decode what is not decoded yet, in steps of some milliseconds.
+
+        Raises:
+            ConfigurationError: an object is not what it should be.
+        """
+        if len(self._decoded) < len(self._raw):
+            for number, uuid in enumerate(self._raw):
+                self[uuid]
+                if number % _STEP == _STEP - 1:
+                    yield
+
+    def prepared(self) -> Iterator[None]:
+        """Find out in such steps what questions for some or all objects need."""
+        yield from self.decoded()
+        if self._names is None:
+            names = NameIndex()
+            for number, uuid in enumerate(self._raw):
+                name = self._name_of(uuid)
+                names.add(uuid, name)
+                name_key(name)  # is remembered
+                if number % _STEP == _STEP - 1:
+                    yield
+            self._names = names
+        if self._order is None:
+            yield
+            assert len(self.order) == len(self)
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._raw)  # type: ignore[arg-type]  # UUIDs of this kind of object

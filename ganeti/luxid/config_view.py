@@ -11,10 +11,8 @@ Source: ARCHITECTURE, "Rules that keep it fast".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-from msgspec import Raw
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
@@ -40,7 +38,13 @@ K = TypeVar("K", bound=str)
 R = TypeVar("R", bound=Record)
 
 
-_NO_TEXT = Raw(b"")
+SHOWN_OF_OTHERS: Final[Mapping[type[Record], tuple[str, ...]]] = {
+    Cluster: ("beparams", "hvparams", "nicparams", "os_hvp", "osparams"),
+    Node: ("group", "name"),
+    NodeGroup: ("name",),
+    Network: ("name",),
+}
+"""What fields of instances show of other objects than instances and disks."""
 
 
 class ConfigView:
@@ -51,7 +55,6 @@ class ConfigView:
         self._is_stale = True
         self._error = ""
         self._cluster: Cluster | None = None
-        self._cluster_text = _NO_TEXT
         self.on_changed: Callable[[], None] | None = None
         self.nodes: Table[NodeUuid, Node] = Table(Node, {})
         self.groups: Table[GroupUuid, NodeGroup] = Table(NodeGroup, {})
@@ -93,43 +96,38 @@ class ConfigView:
         self._is_stale = False
         try:
             split = split_config(config_file.read_config(self._paths))
-            cluster = decode_record(split.cluster, Cluster)
+            self._take(split, decode_record(split.cluster, Cluster))
         except ConfigurationError as err:
             self._error = err.message
             logger.warning("Cannot read the configuration: %s; going on with the old one", err)
             return False
-        self._take(split, cluster)
         if self.on_changed is not None:
             self.on_changed()
         return True
 
     def _take(self, split: SplitConfig, cluster: Cluster) -> None:
-        tables = split.tables
-        same_cluster = split.cluster == self._cluster_text
-        self._cluster, self._cluster_text = cluster, split.cluster
-        self.nodes = Table(Node, tables["nodes"], self.nodes)
-        self.groups = Table(NodeGroup, tables["nodegroups"], self.groups)
-        self.instances = Table(Instance, tables["instances"], self.instances)
-        self.disks = Table(Disk, tables["disks"], self.disks)
-        self.networks = Table(Network, tables["networks"], self.networks)
-        self.filters = Table(FilterRule, tables["filters"], self.filters)
-        # What is said about an instance follows from it, its disks, and all of these.
-        others = (self.nodes, self.groups, self.networks)
+        """Take over a new configuration, as a whole or not at all."""
+        raw = split.tables
+        nodes = Table(Node, raw["nodes"], self.nodes)
+        groups = Table(NodeGroup, raw["nodegroups"], self.groups)
+        instances = Table(Instance, raw["instances"], self.instances)
+        disks = Table(Disk, raw["disks"], self.disks)
+        networks = Table(Network, raw["networks"], self.networks)
         rows = self.index.row_cache
-        if not same_cluster or any(table.changed for table in others):
-            rows = RowCache()
         if rows:
-            rows = rows.without(self._touched_instances())
+            look_same = (
+                _looks_same(self._cluster, cluster)
+                and _tables_look_same(self.nodes, nodes)
+                and _tables_look_same(self.groups, groups)
+                and _tables_look_same(self.networks, networks)
+            )
+            touched = _touched_instances(instances, disks) if look_same else ()
+            rows = rows.without(touched) if look_same else RowCache()
+        self._cluster = cluster
+        self.nodes, self.groups, self.networks = nodes, groups, networks
+        self.instances, self.disks = instances, disks
+        self.filters = Table(FilterRule, raw["filters"], self.filters)
         self.index = self._make_index(rows)
-
-    def _touched_instances(self) -> set[str]:
-        """Return the UUIDs of instances that changed, or whose disks did."""
-        touched = set(self.instances.changed)
-        disks = self.disks.changed
-        if disks:
-            unsure = self.instances.keys() - touched
-            touched |= {uuid for uuid in unsure if not disks.isdisjoint(self.instances[uuid].disks)}
-        return touched
 
     def _make_index(self, rows: RowCache) -> ConfigIndex:
         tables: dict[QueryResource, Table[Any, Any]] = {
@@ -140,6 +138,16 @@ class ConfigView:
             QueryResource.FILTER: self.filters,
         }
         return ConfigIndex(tables, rows)
+
+    def prepared(self) -> Iterator[None]:
+        """Find out in small steps what questions about instances would have to wait for.
+
+        Raises:
+            ConfigurationError: an object is not what it should be.
+        """
+        yield from self.disks.decoded()
+        for table in (self.nodes, self.groups, self.networks, self.instances):
+            yield from table.prepared()
 
     def snapshot(self) -> View:
         """Return what queries look at, as it is now."""
@@ -164,3 +172,27 @@ class ConfigView:
         if found is None:
             raise OpPrereqError(f"{what} {key!r} not found", ErrorCode.NOENT)
         return found
+
+
+def _looks_same(before: Record | None, after: Record | None) -> bool:
+    """Tell whether fields of instances show the same of an object as before."""
+    if before is None or after is None:
+        return False
+    shown = SHOWN_OF_OTHERS[type(after)]
+    return all(getattr(before, name) == getattr(after, name) for name in shown)
+
+
+def _tables_look_same(before: Table[Any, Any], after: Table[Any, Any]) -> bool:
+    return all(_looks_same(before.get(uuid), after.get(uuid)) for uuid in after.changed)
+
+
+def _touched_instances(
+    instances: Table[InstanceUuid, Instance], disks: Table[DiskUuid, Disk]
+) -> set[str]:
+    """Return the UUIDs of instances that changed, or whose disks did."""
+    touched = set(instances.changed)
+    if disks.changed:
+        unsure = instances.keys() - touched
+        changed = disks.changed
+        touched |= {uuid for uuid in unsure if not changed.isdisjoint(instances[uuid].disks)}
+    return touched

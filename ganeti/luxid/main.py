@@ -82,6 +82,7 @@ class LuxiDaemon:
         self._rpc = AsyncNodeRpcClient(paths)
         self._view = ConfigView(paths)
         self._entries = Entries()
+        self._config_changed = asyncio.Event()
         self._rules: list[FilterRule] = []
         replicator = Replicator(paths, self._rpc, tasks, self._is_ours)
         self._store = JobStore(paths, replicator)
@@ -120,6 +121,7 @@ class LuxiDaemon:
         self._view.refresh()
         self._intake.load()
         self._candidates.start(poll)
+        self._tasks.create_task(self._prepare_answers(), name="prepare answers")
         self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")
         self._pool.fill()
         self._tasks.create_task(self._take_master_ip(), name="take the master address")
@@ -184,7 +186,21 @@ class LuxiDaemon:
         except GenericError as err:
             logger.warning("%s; going on without", err.message)
 
+    async def _prepare_answers(self) -> None:
+        """Look at what is new in the configuration before anybody asks, whenever there is time."""
+        while True:
+            self._config_changed.clear()
+            try:
+                for _step in self._view.prepared():
+                    await asyncio.sleep(0)  # others first
+                    if self._config_changed.is_set():
+                        break
+            except ConfigurationError as err:
+                logger.warning("%s; questions about it will fail", err.message)
+            await self._config_changed.wait()
+
     def _on_config_changed(self) -> None:
+        self._config_changed.set()
         self._dispatcher.tell(LimitChanged(self._view.cluster.max_running_jobs))
         try:
             rules = list(self._view.filters.values())

@@ -70,8 +70,11 @@ def plain(value: object) -> object:
     return value
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that has a JSON form; subclasses only declare fields."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A value that has a JSON form; subclasses only declare fields.
+
+    No record can be part of itself, so the collector of cycles need not look at any.
+    """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {}
     """Fields whose key is not written while they have this value."""

@@ -84,9 +84,12 @@ class RpcInstance(Instance, frozen=True, kw_only=True):
 
 def secondary_nodes(instance: Instance, disks: Sequence[Disk]) -> list[NodeUuid]:
     """Return the UUIDs of the nodes that hold disks of the instance, without its primary node."""
-    found = dict.fromkeys(NodeUuid(uuid) for disk in disks for uuid in disk.nodes)
-    found.pop(instance.primary_node, None)
-    return list(found)
+    found: list[NodeUuid] = []
+    for disk in disks:
+        for uuid in disk.nodes:
+            if uuid != instance.primary_node and uuid not in found:
+                found.append(NodeUuid(uuid))
+    return found
 
 
 def _device_params(template: str, params: Mapping[str, object]) -> dict[str, object]:

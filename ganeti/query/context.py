@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from ganeti.base.ids import GroupUuid, InstanceUuid, NodeUuid
+from ganeti.base.ids import GroupUuid, NodeUuid
 from ganeti.base.text import natural_sort_key
 from ganeti.objects.disk import Disk
 from ganeti.objects.fill import (
@@ -48,8 +48,24 @@ def _grouped(items: Iterable[T], keys: Callable[[T], Iterable[K]]) -> dict[K, li
     return groups
 
 
-def _over(defaults: Mapping[str, object], own: Mapping[str, object]) -> Mapping[str, object]:
-    return {**defaults, **own} if own else defaults
+class _Filled:
+    """Own parameters over defaults; the last ones are remembered, as several fields ask."""
+
+    __slots__ = ("_filled", "_own")
+
+    def __init__(self) -> None:
+        self._own: Mapping[str, object] | None = None
+        self._filled: Mapping[str, object] = {}
+
+    def over(
+        self, defaults: Mapping[str, object], own: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        """Lay own parameters over the defaults, which are always the same for the same own."""
+        if not own:
+            return defaults
+        if own is not self._own:
+            self._own, self._filled = own, {**defaults, **own}
+        return self._filled
 
 
 class RunContext:
@@ -66,8 +82,11 @@ class RunContext:
         self._be_defaults: Mapping[str, object] | None = None
         self._nic_defaults: Mapping[str, object] | None = None
         # Several fields of one item in a row ask for the same things.
+        self._hv_filled, self._be_filled, self._nic_filled = _Filled(), _Filled(), _Filled()
         self._ndparams: tuple[NodeUuid, NdParams] | None = None
-        self._disks: tuple[InstanceUuid, list[Disk]] | None = None
+        self._instance: Instance | None = None
+        self._disks: list[Disk] = []
+        self._secondaries: list[NodeUuid] | None = None
 
     def primary_instances(self, node_uuid: NodeUuid) -> Sequence[Instance]:
         """Return the instances that have this primary node."""
@@ -118,18 +137,25 @@ class RunContext:
             }
         return self._live_by_name
 
-    def disks(self, instance: Instance) -> list[Disk]:
+    def disks(self, instance: Instance) -> Sequence[Disk]:
         """Return the disks of an instance, in order."""
-        known = self._disks
-        if known is None or known[0] != instance.uuid:
-            table = self.view.disks
-            known = (instance.uuid, [table[uuid] for uuid in instance.disks if uuid in table])
-            self._disks = known
-        return known[1]
+        if instance is not self._instance:
+            self._instance, self._secondaries = instance, None
+            get = self.view.disks.get
+            disks: list[Disk] = []
+            for uuid in instance.disks:
+                disk = get(uuid)
+                if disk is not None:
+                    disks.append(disk)
+            self._disks = disks
+        return self._disks
 
-    def secondaries(self, instance: Instance) -> list[NodeUuid]:
+    def secondaries(self, instance: Instance) -> Sequence[NodeUuid]:
         """Return the UUIDs of an instance's secondary nodes."""
-        return secondary_nodes(instance, self.disks(instance))
+        disks = self.disks(instance)
+        if self._secondaries is None:
+            self._secondaries = secondary_nodes(instance, disks)
+        return self._secondaries
 
     def node_name(self, node_uuid: NodeUuid) -> str:
         """Return the name of a node; a node that is not there shows as its UUID."""
@@ -148,19 +174,19 @@ class RunContext:
         if defaults is None:
             defaults = fill_hvparams_for(self.view.cluster, *key)
             self._hv_defaults[key] = defaults
-        return _over(defaults, instance.hvparams)
+        return self._hv_filled.over(defaults, instance.hvparams)
 
     def beparams(self, instance: Instance) -> Mapping[str, object]:
         """Return the filled backend parameters."""
         if self._be_defaults is None:
             self._be_defaults = fill_beparams(self.view.cluster)
-        return _over(self._be_defaults, instance.beparams)
+        return self._be_filled.over(self._be_defaults, instance.beparams)
 
     def nicparams(self, nic: NIC) -> Mapping[str, object]:
         """Return the filled parameters of a network interface."""
         if self._nic_defaults is None:
             self._nic_defaults = fill_nicparams(self.view.cluster, {})
-        return _over(self._nic_defaults, nic.nicparams)
+        return self._nic_filled.over(self._nic_defaults, nic.nicparams)
 
     def ndparams(self, node: Node) -> NdParams | None:
         """Return the filled node parameters, None if the group is not there."""

@@ -105,23 +105,21 @@ def _field(fields: Mapping[str, AnyField], name: str) -> AnyField:
 class Columns(msgspec.Struct, frozen=True):
     """The fields that a query asks for.
 
-    ``heading`` are their descriptions, encoded; ``is_static`` if rows of them are worth keeping:
-    the configuration alone makes them.
+    ``getters`` find their values; ``heading`` are their descriptions, encoded; ``is_static`` if
+    rows of them are worth keeping: the configuration alone makes them.
     """
 
     names: tuple[str, ...]
     fields: tuple[AnyField, ...]
+    getters: tuple[Callable[[Any, RunContext], Any], ...]
     sources: frozenset[Source]
     heading: Raw
     is_static: bool
 
     def row(self, item: object, context: RunContext) -> list[list[object]]:
         """Return [status, value] for each field of an item."""
-        values = [field.get(item, context) for field in self.fields]
-        return [
-            [int(value.status), None] if isinstance(value, Absent) else [0, value]
-            for value in values
-        ]
+        values = [get(item, context) for get in self.getters]
+        return [value.cell if value.__class__ is Absent else [0, value] for value in values]
 
 
 def _columns(resource: str, names: tuple[str, ...]) -> Columns:
@@ -131,6 +129,7 @@ def _columns(resource: str, names: tuple[str, ...]) -> Columns:
     return Columns(
         names=names,
         fields=fields,
+        getters=tuple(field.get for field in fields),
         sources=sources,
         heading=Raw(dumps([field.definition() for field in fields])),
         is_static=sources == {Source.CONFIG} and table.fields.keys() >= set(names),

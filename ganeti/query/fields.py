@@ -22,6 +22,11 @@ class Absent(msgspec.Struct, frozen=True):
 
     status: ResultStatus
 
+    @property
+    def cell(self) -> list[object]:
+        """What stands in a row of an answer."""
+        return [int(self.status), None]
+
 
 NODATA: Final = Absent(ResultStatus.NODATA)
 UNAVAIL: Final = Absent(ResultStatus.UNAVAIL)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from fakes.large_config import disk, instance, large_config, uuid_of
 from hypothesis import given, settings
@@ -15,10 +17,16 @@ from hypothesis import strategies as st
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
+from ganeti.luxid import config_tables
 from ganeti.luxid.config_tables import LISTS_KEPT_MAX, RowCache
-from ganeti.luxid.config_view import ConfigView
+from ganeti.luxid.config_view import SHOWN_OF_OTHERS, ConfigView
+from ganeti.objects.cluster import Cluster
+from ganeti.objects.network import Network
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
 from ganeti.objects.query_words import QueryResource
-from ganeti.query.engine import prepare
+from ganeti.query.engine import prepare, resource_of
+from ganeti.query.fields import Source
 
 FIELDS = ["name", "pnode", "pnode.group", "disk.sizes", "disk_template", "be/vcpus", "tags"]
 
@@ -89,6 +97,17 @@ def rename_group(config: dict[str, Any], number: int) -> None:
     next(iter(config["nodegroups"].values()))["name"] = f"group{number}"
 
 
+def tag_node(config: dict[str, Any], number: int) -> None:
+    nodes = list(config["nodes"].values())
+    nodes[number % len(nodes)]["serial_no"] += 1
+    nodes[number % len(nodes)]["tags"] = [f"t{number}"]
+
+
+def take_port(config: dict[str, Any], number: int) -> None:
+    config["cluster"]["highest_used_port"] += number
+    config["cluster"]["serial_no"] += 1
+
+
 def change_defaults(config: dict[str, Any], number: int) -> None:
     config["cluster"]["beparams"]["default"]["vcpus"] = number + 1
 
@@ -101,6 +120,8 @@ CHANGES = [
     grow_disk,
     rename_node,
     rename_group,
+    tag_node,
+    take_port,
     change_defaults,
 ]
 
@@ -137,6 +158,77 @@ def test_rows_of_what_did_not_change_are_kept(tmp_path: object) -> None:
     change_defaults(followed.config, 5)
     followed.write()
     assert followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) == {}
+
+
+def test_rows_are_kept_when_nothing_that_they_show_changed(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    answer(followed.view)
+    for change in (tag_node, take_port):
+        change(followed.config, 1)
+        followed.write()
+        rows = followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) or {}
+        assert len(rows) == len(followed.view.instances)
+
+
+class Watched:
+    """Stands in for an object, and takes note of what is looked at."""
+
+    def __init__(self, real: object, seen: set[str]) -> None:
+        self._real, self._seen = real, seen
+
+    def __getattr__(self, name: str) -> Any:
+        self._seen.add(name)
+        return getattr(self._real, name)
+
+
+def test_fields_of_instances_show_nothing_else_of_other_objects(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    view = followed.view.snapshot()
+    seen: dict[type, set[str]] = {kind: set() for kind in SHOWN_OF_OTHERS}
+
+    def watched(kind: type, objects: Mapping[Any, object]) -> Any:
+        return {uuid: Watched(real, seen[kind]) for uuid, real in objects.items()}
+
+    view = msgspec.structs.replace(
+        view,
+        cluster=Watched(view.cluster, seen[Cluster]),
+        nodes=watched(Node, view.nodes),
+        groups=watched(NodeGroup, view.groups),
+        networks=watched(Network, view.networks),
+        index=None,
+    )
+    fields = resource_of("instance").fields
+    static = [name for name, field in fields.items() if field.source is Source.CONFIG]
+    prepare("instance", static).run(view)
+    assert seen[Cluster]
+    for kind, shown in SHOWN_OF_OTHERS.items():
+        assert seen[kind] - {"uuid"} <= set(shown), kind
+
+
+def test_what_is_prepared_needs_no_decoding_any_more(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = Followed(str(tmp_path))
+    wanted = answer(followed.fresh())
+    assert list(followed.view.prepared())
+    monkeypatch.delattr(config_tables, "decode_record")
+    assert answer(followed.view) == wanted
+    assert answer(followed.view, ["==", "name", "inst3"])
+    assert not list(followed.view.prepared()), "nothing is left to do"
+
+
+def test_a_wrong_object_leaves_the_view_as_it_was(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    before = answer(followed.view)
+    answer(followed.view, ["==", "name", "inst3"])
+    for table in ("instances", "nodes"):
+        wrong = next(iter(followed.config[table].values()))
+        wrong["name"] = 7
+        followed.write()
+        assert answer(followed.view) == before
+        wrong["name"] = "right.example.com"
+    followed.write()
+    assert answer(followed.view) == answer(followed.fresh())
 
 
 def test_an_old_snapshot_stays_as_it_was(tmp_path: object) -> None:
