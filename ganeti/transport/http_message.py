@@ -32,6 +32,9 @@ REASONS: Final[Mapping[int, str]] = {
     406: "Not Acceptable",
     408: "Request Timeout",
     409: "Conflict",
+    410: "Gone",
+    411: "Length Required",
+    412: "Precondition Failed",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     417: "Expectation Failed",
@@ -42,7 +45,9 @@ REASONS: Final[Mapping[int, str]] = {
     502: "Bad Gateway",
     503: "Service Unavailable",
     504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
 }
+BODILESS: Final = frozenset({204, 304})  # such an answer has no body
 
 
 @dataclass(slots=True)
@@ -55,6 +60,7 @@ class HttpRequest:
     body: bytes
     peer: PeerCertificate | None
     client_address: str
+    version: str = "1.1"
 
     @property
     def path(self) -> str:
@@ -80,6 +86,8 @@ class HttpResponse:
 
 def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> bytes:
     """Return status line and headers of an answer, with the empty line after them."""
+    has_body = response.status not in BODILESS
+    length = f"Content-Length: {len(response.body)}\r\n" if has_body else ""
     reason = REASONS.get(response.status, "Unknown")
     extra = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
     head = (
@@ -87,7 +95,7 @@ def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> byte
         f"Server: Ganeti {RELEASE_VERSION}\r\n"
         f"Date: {_date(int(now))}\r\n"
         f"Content-Type: {response.content_type}\r\n"
-        f"Content-Length: {len(response.body)}\r\n"
+        f"{length}"
         f"{extra}"
         f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
     )

@@ -4,7 +4,9 @@ Theory of operation.  A connection is IDLE until the first byte of a request, th
 in its BODY; each of these has its own time limit, so a client that sends a byte now and then is
 dropped.  While a request is ANSWERING nothing is read; what was sent ahead is taken up afterwards.
 ``authorize`` is asked when the head is complete, before a byte of the body is kept, for every
-request anew.  Whatever breaks the rules is answered once and the connection closed.
+request anew.  Whatever breaks the rules is answered once and the connection closed.  A new
+certificate is for new connections: the listening socket passes to a listener with the new TLS
+context, no client is turned away meanwhile.
 
 Source: node_rpc.json, "transport"; RFC 9112.
 """
@@ -16,11 +18,12 @@ import asyncio.sslproto
 import contextlib
 import logging
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 import httptools
 
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PIECE_BYTES: Final = (
+    1 << 18
+)  # of a large answer that is encrypted at once, and kept for the client
 
 # asyncio gives each TLS connection a read buffer of 256 KiB for its life; a TLS record has 16 KiB.
 # With this, a hundred open connections cost the node daemon 5 MB instead of 29.
@@ -41,6 +47,9 @@ asyncio.sslproto.SSLProtocol.max_size = 16 * 1024
 
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 Authorizer = Callable[[HttpRequest], HttpResponse | None]
+Refuser = Callable[[int, str], HttpResponse]
+AnswerLog = Callable[[HttpRequest | None, str, HttpResponse], None]
+"""Gets the request if it could be read at all, the client's address, and what it was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,8 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._phase is _Phase.ANSWERING:
-            raise _Rejected(HttpResponse.text(400, "one request at a time, please"))
+            raise _Rejected(self._server.refuse(400, "one request at a time, please"))
+        self._request = None
         self._unfinished_head_bytes = 0
         self._target = b""
         self._headers = {}
@@ -168,7 +178,9 @@ class _Connection(asyncio.Protocol):
             b"",
             self._peer,
             self._address,
+            self._parser.get_http_version(),
         )
+        self._request = request
         refusal = self._server.authorize(request)
         if refusal is not None:
             raise _Rejected(refusal)
@@ -177,7 +189,6 @@ class _Connection(asyncio.Protocol):
             raise _Rejected(self._body_too_large())
         if self._headers.get("expect", "").lower() == "100-continue":
             self._io.write(_CONTINUE)
-        self._request = request
         self._wait_for(_Phase.BODY, self._limits.body_s_max)
 
     def on_body(self, body: bytes) -> None:
@@ -202,25 +213,25 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._reject(HttpResponse.text(501, "no other protocol is spoken here"))
+            self._reject(self._server.refuse(501, "no other protocol is spoken here"))
         except httptools.HttpParserCallbackError as err:
             rejected = err.__context__
             if not isinstance(rejected, _Rejected):
                 raise
             self._reject(rejected.response)
         except httptools.HttpParserError as err:
-            self._reject(HttpResponse.text(400, f"not an HTTP request: {err}"))
+            self._reject(self._server.refuse(400, f"not an HTTP request: {err}"))
 
     def _count_head(self, size_bytes: int) -> None:
         """Bound what the parser keeps: a head that is complete within one read may be larger."""
         self._unfinished_head_bytes += size_bytes
         if self._unfinished_head_bytes > self._limits.head_bytes_max:
             limit = self._limits.head_bytes_max
-            self._reject(HttpResponse.text(431, f"the head is larger than {limit} bytes"))
+            self._reject(self._server.refuse(431, f"the head is larger than {limit} bytes"))
 
     def _body_too_large(self) -> HttpResponse:
         limit = self._limits.body_bytes_max
-        return HttpResponse.text(413, f"the body is larger than {limit} bytes")
+        return self._server.refuse(413, f"the body is larger than {limit} bytes")
 
     def _wait_for(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
@@ -231,7 +242,7 @@ class _Connection(asyncio.Protocol):
             self._close()
             return
         part = self._phase.name.lower()
-        self._reject(HttpResponse.text(408, f"the {part} of the request did not come in time"))
+        self._reject(self._server.refuse(408, f"the {part} of the request did not come in time"))
 
     # Answering.
 
@@ -241,14 +252,14 @@ class _Connection(asyncio.Protocol):
         except Exception as err:
             logger.exception("Internal error in %s %s of %s", request.method, request.path, self)
             text = f"internal error: {type(err).__name__}: {err}"
-            response = HttpResponse.text(500, text)
-        del request  # its body may be large, the client slow
+            response = self._server.refuse(500, text)
+        request.body = b""  # it may be large, the client slow
         if self._is_closed:
             return
         if response.close or self._server.is_closing:
             self._keep_alive = False
-        self._send(response)
-        await self._reading_watch.drain()
+        self._server.on_answered(request, self._address, response)
+        await self._send(response, response.body if request.method != "HEAD" else b"")
         if not self._is_closed:
             self._next_request()
 
@@ -266,10 +277,20 @@ class _Connection(asyncio.Protocol):
             if data:
                 self.data_received(data)
 
-    def _send(self, response: HttpResponse) -> None:
+    async def _send(self, response: HttpResponse, body: bytes) -> None:
+        """Send an answer as fast as the client reads it."""
+        self._begin_answer(response, body[:_PIECE_BYTES])
+        for start in range(_PIECE_BYTES, len(body), _PIECE_BYTES):
+            await self._reading_watch.drain()
+            if self._is_closed:
+                return
+            self._io.write(memoryview(body)[start : start + _PIECE_BYTES])
+        await self._reading_watch.drain()
+
+    def _begin_answer(self, response: HttpResponse, piece: bytes) -> None:
         head = encode_head(response, keep_alive=self._keep_alive, now=clock.now())
         if not self._io.is_closing():
-            self._io.write(head + response.body)
+            self._io.write(head + piece)
 
     def _reject(self, response: HttpResponse) -> None:
         """Answer and close; what is being answered goes first."""
@@ -281,7 +302,8 @@ class _Connection(asyncio.Protocol):
         text = response.body[:200].decode("utf-8", "replace").strip()
         logger.warning("Refusing %s: status %d, %s", self, response.status, text)
         self._keep_alive = False
-        self._send(response)
+        self._server.on_answered(self._request, self._address, response)
+        self._begin_answer(response, response.body)
         # Closing with unread input would reset the connection before the answer is read.
         self._phase = _Phase.CLOSED
         if self._io.can_write_eof():
@@ -325,15 +347,20 @@ class HttpServer:
         authorize: Authorizer,
         limits: HttpLimits,
         *,
+        refuse: Refuser,
+        on_answered: AnswerLog,
         has_half_close: bool,
     ) -> None:
         self.handler = handler
         self.authorize = authorize
         self.limits = limits
+        self.refuse = refuse
+        self.on_answered = on_answered
         self.has_half_close = has_half_close
         self.port = 0
         self.is_closing = False
         self.connections: set[_Connection] = set()
+        self._listener: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -342,9 +369,39 @@ class HttpServer:
         """How many requests are being answered."""
         return len(self._running)
 
-    def enter(self, tasks: asyncio.TaskGroup) -> None:
-        """Take the group that all tasks of this server belong to."""
+    async def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Take the address; nothing is accepted yet.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        self._listener = await self._make_listener(tls, host=address, port=port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def enter(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to serve; all tasks of this server belong to this group."""
+        assert self._listener is not None, "listen() comes first"
         self._tasks = tasks
+        await self._listener.start_serving()
+
+    async def renew_tls(self, tls: ssl.SSLContext) -> None:
+        """Serve connections from now on with another context, as after a change of certificate."""
+        old = self._listener
+        assert old is not None, "listen() comes first"
+        sock = socket.fromfd(old.sockets[0].fileno(), old.sockets[0].family, socket.SOCK_STREAM)
+        self._listener = await self._make_listener(tls, sock=sock)
+        await self._listener.start_serving()
+        old.close()
+
+    async def _make_listener(self, tls: ssl.SSLContext | None, **where: Any) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self),
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=self.limits.handshake_s_max if tls is not None else None,
+            start_serving=False,
+            **where,
+        )
 
     def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Start the task that answers one request."""
@@ -357,6 +414,8 @@ class HttpServer:
     async def finish(self) -> None:
         """Let running requests end within the drain time, then cancel them; close everything."""
         self.is_closing = True
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self.connections):
             connection.close_if_idle()
         if self._running:
@@ -371,6 +430,10 @@ def _allow_all(_request: HttpRequest) -> HttpResponse | None:
     return None
 
 
+def _log_nothing(_request: HttpRequest | None, _address: str, _response: HttpResponse) -> None:
+    return None
+
+
 @contextlib.asynccontextmanager
 async def serve_http(
     address: str,
@@ -379,6 +442,8 @@ async def serve_http(
     *,
     tls: ssl.SSLContext | None,
     authorize: Authorizer = _allow_all,
+    refuse: Refuser = HttpResponse.text,
+    on_answered: AnswerLog = _log_nothing,
     limits: HttpLimits = HttpLimits(),
 ) -> AsyncIterator[HttpServer]:
     """Serve requests on a TCP port while the context is entered; port 0 takes a free one.
@@ -387,34 +452,32 @@ async def serve_http(
         tls: the server's context, or None to serve without TLS.
         authorize: asked for each request before its body is read (which is empty then); returns
             the refusal, or None.
+        refuse: makes the answer to what breaks the rules, from status and reason.
+        on_answered: told of every answer before it is sent.
 
     Raises:
         TransportError: the address cannot be listened on; the text names it.
     """
-    server = HttpServer(handler, authorize, limits, has_half_close=tls is None)
+    server = HttpServer(
+        handler,
+        authorize,
+        limits,
+        refuse=refuse,
+        on_answered=on_answered,
+        has_half_close=tls is None,
+    )
     try:
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(server),
-            address,
-            port,
-            ssl=tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=limits.handshake_s_max if tls is not None else None,
-            start_serving=False,
-        )
+        await server.listen(address, port, tls)
     except OSError as err:
         raise TransportError(f"cannot listen on {address} port {port}: {_reason(err)}") from err
-    server.port = listener.sockets[0].getsockname()[1]
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
-        server.enter(tasks)
-        await listener.start_serving()
+        await server.enter(tasks)
         try:
             yield server
         except Exception as err:  # noqa: BLE001 - raised below, not wrapped into a group
             failure = err
         finally:
-            listener.close()
             await server.finish()
     if failure is not None:
         raise failure

@@ -18,7 +18,12 @@ from fakes.tls_node import TlsNode
 from ganeti.base.errors import TransportError
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
-from ganeti.transport.tls import CandidatePolicy, node_server_context
+from ganeti.transport.tls import (
+    CandidatePolicy,
+    digest_of,
+    node_server_context,
+    server_context,
+)
 
 ADDRESS = "127.0.0.1"
 QUICK = HttpLimits(
@@ -520,3 +525,48 @@ def test_large_bodies_pass_both_ways_with_tls(node: TlsNode) -> None:
                 assert (await client.answer())[2] == b"POST /x " + body
 
     run(test())
+
+
+def test_a_renewed_certificate_is_for_new_connections_and_old_ones_stay(node: TlsNode) -> None:
+    def shown(client: Client) -> str:
+        found = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return digest_of(found)
+
+    async def test() -> None:
+        renewed = TlsNode(Path(node.paths.root), "renewed")
+        async with (
+            serve_node(node, limits=HttpLimits()) as server,
+            connect(server, client_context(node)) as old,
+        ):
+            await server.renew_tls(server_context(renewed.paths.server_pem))
+            async with connect(server, client_context(renewed, "none")) as new:
+                assert shown(new) != shown(old)
+                new.send(post("/a", b""))
+                assert await new.status() == 403  # this context asks for no certificate
+            old.send(post("/b", b""))
+            assert await old.status() == 200
+
+    run(test())
+
+
+def test_the_answer_to_head_has_no_body_and_all_answers_are_told_of() -> None:
+    told: list[tuple[str, int]] = []
+
+    def note(request: HttpRequest | None, address: str, response: HttpResponse) -> None:
+        told.append((request.method if request else "-", response.status))
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, on_answered=note) as server,
+            connect(server) as client,
+        ):
+            client.send(b"HEAD /x HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            assert b"Content-Length: 8\r\n" in head
+            client.send(post("/x", b"[1]"))
+            assert (await client.answer())[2] == b"POST /x [1]"
+            client.send(b"rubbish\r\n\r\n")
+            assert await client.status() == 400
+
+    run(test())
+    assert told == [("HEAD", 200), ("POST", 200), ("-", 400)]
