@@ -27,6 +27,7 @@ from typing import Any
 
 from jobs import CHECKOUT, MASTER, quantile, row, virtual_cluster
 
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.virtual import lifecycle
@@ -157,13 +158,13 @@ def fill_queue(paths: Paths, queued: int, archived: int) -> None:
 
 
 def stop_masters(paths: Paths) -> None:
-    for daemon in reversed(lifecycle.MASTER_DAEMONS):
+    for daemon in reversed(MASTER_DAEMONS):
         daemon_control.stop_daemon(paths, daemon)
 
 
 def start_masters(paths: Paths) -> float:
     """Start WConfD and LuxiD; returns the seconds from LuxiD's start to its first answer."""
-    for daemon in lifecycle.MASTER_DAEMONS:
+    for daemon in MASTER_DAEMONS:
         started = time.perf_counter()
         daemon_control.start_daemon(paths, daemon, hostname=MASTER)
     with LuxiClient(paths) as client:

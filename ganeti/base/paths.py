@@ -13,10 +13,12 @@ from __future__ import annotations
 import os.path
 from typing import Final
 
+from ganeti.base.daemons import DAEMONS
 from ganeti.base.errors import OpPrereqError
 
 VIRTUAL_PATH_PREFIX: Final = "/###-VIRTUAL-PATH-###,"
 UNIX_SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of Linux, less the final zero byte
+VIRTUAL_CLUSTER_RECORD: Final = "vcluster.json"  # beside the roots of its nodes
 
 _OS_SEARCH_PATH = (
     "/srv/ganeti/os",
@@ -32,15 +34,7 @@ _ES_SEARCH_PATH = (
 )
 _IALLOCATOR_SEARCH_PATH = ("/usr/local/lib/ganeti/iallocators", "/usr/lib/ganeti/iallocators")
 
-_LOG_NAMES: Final = {
-    "ganeti-noded": "node-daemon",
-    "ganeti-wconfd": "wconf-daemon",
-    "ganeti-luxid": "luxi-daemon",
-    "ganeti-confd": "conf-daemon",
-    "ganeti-mond": "monitoring-daemon",
-    "ganeti-rapi": "rapi-daemon",
-    "ganeti-maintd": "maint-daemon",
-}
+_LOG_NAMES: Final = {daemon.name: daemon.log_name for daemon in DAEMONS}
 
 # name -> path below the root
 _WELL_KNOWN: Final = {
@@ -135,6 +129,11 @@ class Paths:
     def iallocator_search_path(self) -> list[str]:
         """Directories with allocators, first match wins."""
         return [self.root + path for path in _IALLOCATOR_SEARCH_PATH]
+
+    @property
+    def virtual_cluster_record(self) -> str | None:
+        """The file that describes the virtual cluster of this node; None on a real one."""
+        return f"{os.path.dirname(self.root)}/{VIRTUAL_CLUSTER_RECORD}" if self.root else None
 
     def pid_file(self, daemon: str) -> str:
         """Return the pid file of a daemon, e.g. of ``ganeti-noded``."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.base.daemons import NODED
 from ganeti.base.errors import (
     ConfigurationError,
     ErrorCode,
@@ -24,7 +25,6 @@ from ganeti.base.errors import (
     OpPrereqError,
 )
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.init import NODED
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients import mastership as clients
 from ganeti.clients.luxi import LuxiClient

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from ganeti.base import json
+from ganeti.base.daemons import Place
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, ssh_setup
@@ -25,6 +26,7 @@ from ganeti.bootstrap.cluster_config import (
     build_config,
     check_request,
 )
+from ganeti.bootstrap.starting import start_daemons
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
@@ -33,8 +35,7 @@ from ganeti.system import certificates, clock, daemon_control, environment, file
 
 logger = logging.getLogger(__name__)
 
-MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")  # in the order they start
-NODED: Final = "ganeti-noded"
+EVERYWHERE: Final = frozenset(Place)
 NODED_PORT: Final = 1811  # constants.json, DEFAULT_NODED_PORT
 SECRET_BYTES: Final = 20  # of the HMAC key and the domain secret, as 40 hexadecimal digits
 CLIENT_SERIAL_BITS: Final = 63
@@ -73,10 +74,8 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
             ssh_setup.set_up_user_key(request.ssh_key_type, request.ssh_key_bits)
         if request.modify_etc_hosts:
             _add_to_etc_hosts(paths, node.name, node.primary_ip)
-        for name in (NODED, *MASTER_DAEMONS):
-            feedback(f"Starting {name}")
-            undo.callback(_stop, paths, name)
-            daemon_control.start_daemon(paths, name)
+        feedback("Starting the daemons")
+        start_daemons(paths, EVERYWHERE, undo, lambda text: feedback(f"  {text}"))
         undo.pop_all()
 
 
@@ -215,14 +214,6 @@ def _add_to_etc_hosts(paths: Paths, name: str, address: str) -> None:
     files.write_durable(paths.etc_hosts, (text + separator + line).encode(), 0o644)
 
 
-def _stop(paths: Paths, name: str) -> None:
-    """Undo the start of a daemon; a failure must not hide the one that led here."""
-    try:
-        daemon_control.stop_daemon(paths, name)
-    except GenericError as err:
-        logger.warning("Cannot stop %s again: %s, ignoring", name, err.message)
-
-
 def finish_destroy(paths: Paths, feedback: Feedback) -> None:
     """Stop the daemons of a destroyed cluster on its last node, and remove its files.
 
@@ -230,8 +221,7 @@ def finish_destroy(paths: Paths, feedback: Feedback) -> None:
         GenericError: a daemon cannot be stopped.
         OSError: a file cannot be removed.
     """
-    for name in (*reversed(MASTER_DAEMONS), NODED):
-        if daemon_control.stop_daemon(paths, name):
-            feedback(f"Stopped {name}")
+    feedback("Stopping the daemons")
+    daemon_control.stop_all(paths, EVERYWHERE, lambda text: feedback(f"  {text}"))
     removed = cluster_files.remove_cluster_files(paths)
     feedback(f"Removed {len(removed)} files")

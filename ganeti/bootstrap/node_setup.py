@@ -9,6 +9,7 @@ Source: constants.json, "ssh" (NDS_*).
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base import json
+from ganeti.base.daemons import MASTER_DAEMONS, Place
 from ganeti.base.errors import (
     CommandError,
     ErrorCode,
@@ -28,14 +30,17 @@ from ganeti.base.errors import (
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files
 from ganeti.bootstrap.node_transport import NodeTransport
+from ganeti.bootstrap.starting import start_daemons
 from ganeti.store import config_file, ssconf
 from ganeti.system import certificates, daemon_control, files
 from ganeti.system.environment import own_hostname
 
+logger = logging.getLogger(__name__)
+
 SETUP_PROGRAM: Final = "node-daemon-setup"
 CLEANUP_PROGRAM: Final = "node-cleanup"
 SETUP_TIMEOUT_S: Final = 120.0
-NODED: Final = "ganeti-noded"
+EVERY_NODE: Final = frozenset({Place.NODE})
 
 
 class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,7 +138,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> None:
     with ExitStack() as undo:
         if not was_member:
             undo.callback(cluster_files.remove_cluster_files, paths)
-        daemon_control.stop_daemon(paths, NODED)
+        daemon_control.stop_all(paths, EVERY_NODE, logger.info)
         cluster_files.ensure_directories(paths)
         if files.read_bytes_or_none(paths.server_pem) != pem:
             # Issued by another cluster's certificate, so nobody would trust it.
@@ -143,7 +148,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> None:
             files.write_durable(paths.hmac_key, setup.hmac_key.encode(), cluster_files.SECRET_MODE)
         ssconf.write_values(paths, setup.ssconf)
         if setup.start_node_daemon:
-            daemon_control.start_daemon(paths, NODED, hostname=setup.node_name)
+            start_daemons(paths, EVERY_NODE, undo, hostname=setup.node_name)
         undo.pop_all()
 
 
@@ -180,14 +185,14 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
         OpPrereqError: instances' daemons of the master run here: destroy the cluster instead.
         GenericError: a daemon cannot be stopped.
     """
-    for name in ("ganeti-luxid", "ganeti-wconfd"):
+    for name in reversed(MASTER_DAEMONS):
         if daemon_control.running_pid(paths, name) is not None:
             raise OpPrereqError(
                 f"{name} runs here, so this is a master; use 'gnt-cluster destroy'", ErrorCode.STATE
             )
     if backup:
         _back_up(paths)
-    daemon_control.stop_daemon(paths, NODED)
+    daemon_control.stop_all(paths, frozenset(Place), logger.info)
     return cluster_files.remove_cluster_files(paths)
 
 

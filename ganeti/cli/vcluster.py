@@ -42,6 +42,13 @@ BASE is changed, and several clusters can run side by side.""",
                     choices=("kvm", "fake"),
                 ),
                 Option(
+                    ("--without",),
+                    "daemons that the cluster is not to run, of those that face the outside",
+                    type=ValueType.LIST,
+                    metavar="DAEMON[,DAEMON...]",
+                    default=[],
+                ),
+                Option(
                     ("--init-option",),
                     "one more option for 'gnt-cluster init'",
                     action=Action.APPEND,
@@ -52,6 +59,10 @@ BASE is changed, and several clusters can run side by side.""",
             examples=(
                 ("tools/vcluster create /tmp/vc", "three nodes"),
                 ("tools/vcluster create /tmp/vc --nodes 5 --hypervisor fake", "five, no guests"),
+                (
+                    "tools/vcluster create /tmp/vc --without ganeti-mond,ganeti-rapi",
+                    "a lighter one",
+                ),
                 (
                     "tools/vcluster create /tmp/vc --init-option=--candidate-pool-size=2",
                     "with an option of 'gnt-cluster init'",

@@ -9,6 +9,7 @@ import os
 import shutil
 from typing import Final
 
+from ganeti.base.daemons import DAEMONS, NODED, Place
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
@@ -17,10 +18,10 @@ from ganeti.system import daemon_control, files
 
 logger = logging.getLogger(__name__)
 
-# In the order in which they are started; stopped the other way round.
-MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid", "ganeti-rapi", "ganeti-maintd")
-NODE_DAEMONS: Final = ("ganeti-confd", "ganeti-mond", "ganeti-kvmd", "ganeti-metad")
-_MUST_START: Final = frozenset({"ganeti-wconfd", "ganeti-luxid"})
+# Of 3.0, whose masters order them on and off; here they can only be off.
+_NEVER_HERE: Final = ("ganeti-kvmd", "ganeti-metad")
+_ON_DEMAND: Final = frozenset(daemon.name for daemon in DAEMONS) - {NODED} | {*_NEVER_HERE}
+_MASTER: Final = frozenset({Place.MASTER})
 _NO_VOTING: Final = ("--no-voting", "--yes-do-it")
 
 
@@ -28,14 +29,15 @@ def node_start_master_daemons(context: NodeContext, no_voting: bool) -> None:
     """Start the daemons of a master; those that are not installed are passed over.
 
     Raises:
-        CommandError: one did not start; its own words are in the text.
+        CommandError: one that makes a master did not start; its own words are in the text.
     """
-    for name in MASTER_DAEMONS:
-        if name not in _MUST_START and not _is_installed(name):
-            continue
-        asks_others = name in _MUST_START
-        args = _NO_VOTING if no_voting and asks_others else ()
-        daemon_control.start_daemon(context.paths, name, args, hostname=context.hostname)
+    daemon_control.start_wanted(
+        context.paths,
+        _MASTER,
+        logger.info,
+        hostname=context.hostname,
+        master_args=_NO_VOTING if no_voting else (),
+    )
 
 
 def node_stop_master(context: NodeContext) -> None:
@@ -44,7 +46,7 @@ def node_stop_master(context: NodeContext) -> None:
     Raises:
         GenericError: one could not be stopped; the others were tried.
     """
-    _stop_all(context.paths, tuple(reversed(MASTER_DAEMONS)))
+    daemon_control.stop_all(context.paths, _MASTER, logger.info)
     for name in mastership.remove_dead_locks(context.paths):
         logger.info("removed the lock file %s, which nobody held", name)
 
@@ -55,7 +57,7 @@ def node_ensure_daemon(context: NodeContext, daemon: str, run: bool) -> bool:
     Raises:
         GenericError: no such daemon, or it could not be started or stopped.
     """
-    if daemon not in MASTER_DAEMONS + NODE_DAEMONS:
+    if daemon not in _ON_DEMAND:
         raise GenericError(f"{daemon!r} is not a daemon that runs on demand")
     if run:
         daemon_control.start_daemon(context.paths, daemon, hostname=context.hostname)
@@ -85,7 +87,7 @@ def node_leave_cluster(context: NodeContext, modify_ssh_setup: bool) -> None:
     The node daemon itself ends once it has answered.
     """
     paths = context.paths
-    _stop_all(paths, (*reversed(MASTER_DAEMONS), *NODE_DAEMONS))
+    daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
     if modify_ssh_setup:
         logger.info("keys of other nodes in this node's SSH set-up are left as they are")
     shutil.rmtree(paths.queue_dir, ignore_errors=True)
@@ -103,24 +105,3 @@ def _cluster_files(paths: Paths) -> list[str]:
         if os.path.isfile(path) and path not in (paths.server_pem, paths.client_pem)
     ]
     return [*sorted(data_files), paths.client_pem, paths.server_pem]
-
-
-def _stop_all(paths: Paths, names: tuple[str, ...]) -> None:
-    """Stop daemons, each of them, and tell which could not be."""
-    failed = []
-    for name in names:
-        try:
-            daemon_control.stop_daemon(paths, name)
-        except GenericError as err:
-            failed.append(err.message)
-    if failed:
-        raise GenericError("; ".join(failed))
-
-
-def _is_installed(name: str) -> bool:
-    """Tell whether a daemon is there at all."""
-    try:
-        daemon_control.executable(name)
-    except GenericError:
-        return False
-    return True

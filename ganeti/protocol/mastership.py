@@ -7,15 +7,13 @@ Source: ARCHITECTURE, invariant 9.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError
 
 T = TypeVar("T")
-
-MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")  # in the order they start
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

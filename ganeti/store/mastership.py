@@ -12,10 +12,11 @@ from typing import Final
 
 import msgspec
 
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError, ProtocolError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.protocol.mastership import MASTER_DAEMONS, NodeFacts
+from ganeti.protocol.mastership import NodeFacts
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import filelock, files

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
+from ganeti.base import json
+from ganeti.base.daemons import DAEMONS, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
-from ganeti.system import filelock, process
+from ganeti.system import filelock, files, process
 from ganeti.system.environment import HOSTNAME_VARIABLE, node_environment
 
 START_TIMEOUT_S: Final = 90.0  # a daemon may ask for 60 s whether its node is the master
 STOP_TIMEOUT_S: Final = 15.0
 
 _CHECKOUT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_EVERYWHERE: Final = frozenset(Place)
 _PACKAGES: Final = ("site-packages", "dist-packages")  # below PREFIX/lib/python3.N
 
 
@@ -45,12 +50,19 @@ def executable(name: str) -> str:
     Raises:
         GenericError: it is nowhere.
     """
-    directories = program_directories()
-    for directory in directories:
+    path = _find_executable(name)
+    if path is None:
+        directories = ", ".join(program_directories())
+        raise GenericError(f"the program {name} is not installed (looked in {directories})")
+    return path
+
+
+def _find_executable(name: str) -> str | None:
+    for directory in program_directories():
         path = os.path.join(directory, name)
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return path
-    raise GenericError(f"the program {name} is not installed (looked in {', '.join(directories)})")
+    return None
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:
@@ -104,6 +116,92 @@ def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -
     if not process.terminate(pid, timeout_s):
         raise GenericError(f"{name} (process {pid}) cannot be stopped")
     return True
+
+
+class _Record(msgspec.Struct):
+    """What the record of a virtual cluster says about daemons."""
+
+    without: tuple[str, ...] = ()
+
+
+def wanted(paths: Paths, places: frozenset[Place] = _EVERYWHERE) -> list[Daemon]:
+    """Return the daemons that a node is to run in such places, in the order in which they start.
+
+    Faces that are not installed, or that the virtual cluster goes without, are not wanted.
+
+    Raises:
+        GenericError: the record of the virtual cluster cannot be understood.
+    """
+    left_out = _left_out(paths)
+    return [
+        daemon
+        for daemon in DAEMONS
+        if daemon.place in places
+        and (
+            daemon.is_essential
+            or (daemon.name not in left_out and _find_executable(daemon.name) is not None)
+        )
+    ]
+
+
+def _left_out(paths: Paths) -> tuple[str, ...]:
+    record = paths.virtual_cluster_record
+    data = None if record is None else files.read_bytes_or_none(record)
+    return () if data is None else json.loads_as(_Record, data).without
+
+
+def start_wanted(
+    paths: Paths,
+    places: frozenset[Place],
+    report: Callable[[str], None],
+    *,
+    hostname: str | None = None,
+    master_args: Sequence[str] = (),
+) -> None:
+    """Start the daemons of some places that do not run yet; returns when they answer.
+
+    A face that does not come up is reported, and the others are started all the same.
+
+    Args:
+        master_args: for the daemons that make a node the master.
+
+    Raises:
+        CommandError: an essential one did not come up; its own words are in the text.
+    """
+    for daemon in wanted(paths, places):
+        args = master_args if daemon.is_essential and daemon.place is Place.MASTER else ()
+        try:
+            if start_daemon(paths, daemon.name, args, hostname=hostname):
+                report(f"started {daemon.name}")
+        except CommandError as err:
+            if daemon.is_essential:
+                raise
+            report(f"{err.message}; going on without")
+
+
+def stop_all(
+    paths: Paths,
+    places: frozenset[Place],
+    report: Callable[[str], None],
+    *,
+    but: Sequence[str] = (),
+) -> None:
+    """Stop the daemons of some places, the last started first, all but some.
+
+    Raises:
+        GenericError: some could not be stopped; the others were.
+    """
+    failed = []
+    for daemon in reversed(DAEMONS):
+        if daemon.place not in places or daemon.name in but:
+            continue
+        try:
+            if stop_daemon(paths, daemon.name):
+                report(f"stopped {daemon.name}")
+        except GenericError as err:
+            failed.append(err.message)
+    if failed:
+        raise GenericError("; ".join(failed))
 
 
 def running_pid(paths: Paths, name: str) -> int | None:

@@ -9,13 +9,16 @@ from collections.abc import Iterator
 import pytest
 from fakes.virtual_cluster import TestCluster
 
+from ganeti.base.daemons import FACES
 from ganeti.bootstrap.virtual import lifecycle
 
 
-def make_cluster(nodes: int, hypervisor: str | None = None) -> Iterator[TestCluster]:
-    """Make a cluster, and leave nothing of it behind."""
+def make_cluster(
+    nodes: int, hypervisor: str | None = None, without: tuple[str, ...] = FACES
+) -> Iterator[TestCluster]:
+    """Make a cluster, by default without faces, and leave nothing of it behind."""
     with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
-        cluster = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor)
+        cluster = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor, without=without)
         lifecycle.create(cluster)
         try:
             yield TestCluster(cluster)

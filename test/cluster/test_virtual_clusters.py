@@ -12,13 +12,16 @@ from collections.abc import Iterator
 import pytest
 from fakes.virtual_cluster import TestCluster, wait_until
 
+from ganeti.base.daemons import FACES, Place
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files
 from ganeti.bootstrap.virtual import lifecycle, processes
-from ganeti.system import process
+from ganeti.system import daemon_control, process
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+NODE = frozenset({Place.NODE})
+OTHER_FACES = [name for name in FACES if name != "ganeti-confd"]  # one shows what holds for all
 VCLUSTER = os.path.join(ROOT, "tools", "vcluster")
 
 
@@ -49,7 +52,8 @@ def listeners(network: str) -> list[str]:
 
 
 def test_life_of_a_virtual_cluster(base: str) -> None:
-    created = vcluster("create", base, "--nodes", "2", "--hypervisor=fake")
+    left_out = ",".join(OTHER_FACES)
+    created = vcluster("create", base, "--nodes", "2", "--hypervisor=fake", f"--without={left_out}")
     assert created.status == 0, created.output
     assert "Enter it:" in created.output
     again = vcluster("create", base)
@@ -63,7 +67,9 @@ def test_life_of_a_virtual_cluster(base: str) -> None:
     )
     status = vcluster("status", base)
     assert status.status == 0
-    assert status.output.count("running") == 4
+    assert status.output.count("running") == status.output.count("ganeti-")
+    expected = daemon_control.wanted(cluster.paths), daemon_control.wanted(cluster.paths, NODE)
+    assert status.output.count("running") == sum(map(len, expected))
 
     outcome = vcluster("run", base, "node2", "--", "sh", "-c", "echo $GANETI_HOSTNAME; exit 7")
     assert (outcome.status, outcome.stdout) == (7, b"node2.example.com\n")
@@ -75,6 +81,7 @@ def test_life_of_a_virtual_cluster(base: str) -> None:
     assert vcluster("status", base).status == 1
 
     assert vcluster("start", base).status == 0
+    assert vcluster("status", base).output.count("running") == sum(map(len, expected))
     assert cluster.instance_names() == ["here.example.com"]
     assert vcluster("start", base).status == 0  # nothing to do
 
@@ -89,7 +96,7 @@ def test_two_clusters_live_side_by_side(base: str) -> None:
     second = base + "2"
     made = []
     for directory in (base, second):
-        layout = lifecycle.plan(directory, 1, "fake")
+        layout = lifecycle.plan(directory, 1, "fake", without=FACES)
         lifecycle.create(layout)
         made.append(TestCluster(layout))
     try:
@@ -120,7 +127,9 @@ def test_base_that_is_too_long_is_refused_at_once(base: str) -> None:
     assert not os.path.exists(base)
 
 
-@pytest.mark.parametrize("words", [["--nodes=0"], ["--nodes=x"], ["--hypervisor=xen"]])
+@pytest.mark.parametrize(
+    "words", [["--nodes=0"], ["--without=ganeti-noded"], ["--nodes=x"], ["--hypervisor=xen"]]
+)
 def test_wrong_wishes_are_refused(base: str, words: list[str]) -> None:
     outcome = vcluster("create", base, *words)
     assert outcome.status in (1, 2)
@@ -188,7 +197,7 @@ def test_wrong_init_is_refused_before_anything_is_made(base: str, words: str, te
 
 
 def test_nodes_leave_come_back_and_the_cluster_is_destroyed(base: str) -> None:
-    layout = lifecycle.plan(base, 2, "fake")
+    layout = lifecycle.plan(base, 2, "fake", without=OTHER_FACES)
     lifecycle.create(layout)
     cluster = TestCluster(layout)
     node2 = layout.paths_of("node2.example.com")

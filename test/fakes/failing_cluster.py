@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from fakes.virtual_cluster import Outcome, TestCluster, wait_until
 
+from ganeti.base.daemons import FACES, MASTER_DAEMONS
 from ganeti.base.errors import GenericError
 from ganeti.bootstrap.virtual import lifecycle, processes
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.mastership import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
-from ganeti.protocol.mastership import MASTER_DAEMONS
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, process
 
@@ -151,7 +151,7 @@ def failing_cluster(
 ) -> Iterator[FailingCluster]:
     """Make a cluster, and leave nothing of it behind."""
     with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
-        layout = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor)
+        layout = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor, without=FACES)
         lifecycle.create(layout, extra_init=init_options)
         cluster = FailingCluster(layout)
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ganeti.base.daemons import FACES
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.virtual import lifecycle, processes
 from ganeti.bootstrap.virtual.layout import VirtualCluster
@@ -136,10 +137,10 @@ class TestCluster:
 
 
 @contextmanager
-def own_cluster(nodes: int = 3) -> Iterator[TestCluster]:
+def own_cluster(nodes: int = 3, without: tuple[str, ...] = FACES) -> Iterator[TestCluster]:
     """A cluster with the fake hypervisor for one module that does to it what it likes."""
     base = os.path.join(tempfile.mkdtemp(prefix="gnt-"), "vc")
-    layout = lifecycle.plan(base, nodes, "fake")
+    layout = lifecycle.plan(base, nodes, "fake", without=without)
     lifecycle.create(layout)
     try:
         yield TestCluster(layout)

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from ganeti.base import json
+from ganeti.base.daemons import FACES
 from ganeti.base.errors import ErrorCode, OpPrereqError, ProtocolError
-from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
+from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, VIRTUAL_CLUSTER_RECORD, Paths
 
-RECORD_NAME: Final = "vcluster.json"
 DOMAIN: Final = "example.com"
 CLUSTER_HOST_NUMBER: Final = 254
 NODES_MAX: Final = 200
@@ -32,12 +32,16 @@ LONGEST_SOCKET: Final = "/var/run/ganeti/socket/ganeti-wconfd"
 
 
 class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A virtual cluster as its record describes it."""
+    """A virtual cluster as its record describes it.
+
+    ``without`` names the daemons that it does not run; all nodes obey it.
+    """
 
     base: str
     network: str  # the first three numbers of all addresses, as 127.83.7
     node_names: tuple[str, ...]
     hypervisor: str
+    without: tuple[str, ...] = ()
     version: int = 1
 
     @property
@@ -58,7 +62,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def record_path(self) -> str:
         """Path of the file that describes the cluster."""
-        return os.path.join(self.base, RECORD_NAME)
+        return os.path.join(self.base, VIRTUAL_CLUSTER_RECORD)
 
     @property
     def shared_directory(self) -> str:
@@ -117,6 +121,19 @@ def node_names(count: int) -> tuple[str, ...]:
     return tuple(f"node{number}.{DOMAIN}" for number in range(1, count + 1))
 
 
+def check_without(names: Iterable[str]) -> None:
+    """Refuse to leave out what is no daemon, or one that a cluster needs.
+
+    Raises:
+        OpPrereqError: so; the text says which can be left out.
+    """
+    for name in names:
+        if name not in FACES:
+            raise OpPrereqError(
+                f"a cluster cannot go without {name!r}, only without {', '.join(FACES)}"
+            )
+
+
 def decode_record(data: bytes, base: str) -> VirtualCluster:
     """Read the record of the cluster in a directory, which may have been moved.
 
@@ -127,7 +144,7 @@ def decode_record(data: bytes, base: str) -> VirtualCluster:
         found = json.loads_as(VirtualCluster, data)
     except ProtocolError as err:
         raise OpPrereqError(
-            f"{os.path.join(base, RECORD_NAME)} cannot be understood: {err.message}"
+            f"{os.path.join(base, VIRTUAL_CLUSTER_RECORD)} cannot be understood: {err.message}"
         ) from err
     return msgspec.structs.replace(found, base=base)
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.base.daemons import Place
 from ganeti.base.errors import (
     CommandError,
     ConfigurationError,
@@ -23,14 +24,14 @@ from ganeti.base.errors import (
     OpExecError,
     OpPrereqError,
 )
-from ganeti.base.paths import Paths
+from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
 from ganeti.bootstrap.virtual import processes
 from ganeti.bootstrap.virtual.layout import (
-    RECORD_NAME,
     VirtualCluster,
     candidate_networks,
     check_base,
+    check_without,
     decode_record,
     node_names,
 )
@@ -38,8 +39,8 @@ from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process
 from ganeti.system.environment import node_environment
 
-NODE_DAEMONS: Final = ("ganeti-noded",)
-MASTER_DAEMONS: Final = ("ganeti-wconfd", "ganeti-luxid")
+_NODE: Final = frozenset({Place.NODE})
+_MASTER: Final = frozenset({Place.MASTER})
 PROBED_PORT: Final = 1811
 NETWORK_TRIES: Final = 32
 COMMAND_TIMEOUT_S: Final = 120.0
@@ -67,7 +68,7 @@ def load(base: str) -> VirtualCluster:
     Raises:
         OpPrereqError: there is none.
     """
-    data = files.read_bytes_or_none(os.path.join(base, RECORD_NAME))
+    data = files.read_bytes_or_none(os.path.join(base, VIRTUAL_CLUSTER_RECORD))
     if data is None:
         raise OpPrereqError(f"there is no virtual cluster in {base}", ErrorCode.NOENT)
     return decode_record(data, base)
@@ -76,15 +77,21 @@ def load(base: str) -> VirtualCluster:
 # Making one.
 
 
-def plan(base: str, node_count: int, hypervisor: str | None) -> VirtualCluster:
+def plan(
+    base: str, node_count: int, hypervisor: str | None, *, without: Sequence[str] = ()
+) -> VirtualCluster:
     """Decide what a new virtual cluster is to be; nothing is made yet.
 
+    ``without`` names daemons that it is not to run.
+
     Raises:
-        OpPrereqError: the directory is taken or too long, or no addresses are free.
+        OpPrereqError: the directory is taken or too long, no addresses are free, or it cannot go
+            without such a daemon.
     """
     names = node_names(node_count)
     check_base(base, names)
-    if os.path.lexists(os.path.join(base, RECORD_NAME)):
+    check_without(without)
+    if os.path.lexists(os.path.join(base, VIRTUAL_CLUSTER_RECORD)):
         raise OpPrereqError(
             f"there is a virtual cluster in {base} already; 'destroy' removes it",
             ErrorCode.EXISTS,
@@ -93,7 +100,13 @@ def plan(base: str, node_count: int, hypervisor: str | None) -> VirtualCluster:
         raise OpPrereqError(f"{base} is not empty", ErrorCode.EXISTS)
     chosen = hypervisor or ("kvm" if find_qemu() else "fake")
     for network in candidate_networks(base, NETWORK_TRIES):
-        cluster = VirtualCluster(base=base, network=network, node_names=names, hypervisor=chosen)
+        cluster = VirtualCluster(
+            base=base,
+            network=network,
+            node_names=names,
+            hypervisor=chosen,
+            without=tuple(without),
+        )
         if all(_is_free(address) for address in cluster.hosts().values()):
             return cluster
     raise OpPrereqError(
@@ -294,15 +307,17 @@ def start(cluster: VirtualCluster, feedback: Feedback) -> None:
     for name in cluster.node_names:
         paths = cluster.paths_of(name)
         if os.path.exists(paths.server_pem):
-            for daemon in NODE_DAEMONS:
-                if daemon_control.start_daemon(paths, daemon, hostname=name):
-                    feedback(f"{name}: started {daemon}")
+            daemon_control.start_wanted(paths, _NODE, _speaking_of(name, feedback), hostname=name)
     master = master_of(cluster)
     if master is None:
         raise OpPrereqError(f"the nodes in {cluster.base} are not part of a cluster")
-    for daemon in MASTER_DAEMONS:
-        if daemon_control.start_daemon(cluster.paths_of(master), daemon, hostname=master):
-            feedback(f"{master}: started {daemon}")
+    daemon_control.start_wanted(
+        cluster.paths_of(master), _MASTER, _speaking_of(master, feedback), hostname=master
+    )
+
+
+def _speaking_of(node_name: str, feedback: Feedback) -> Feedback:
+    return lambda text: feedback(f"{node_name}: {text}")
 
 
 def stop(cluster: VirtualCluster, feedback: Feedback, *, keep_guests: bool = False) -> None:
@@ -311,10 +326,9 @@ def stop(cluster: VirtualCluster, feedback: Feedback, *, keep_guests: bool = Fal
     Raises:
         GenericError: a process does not end.
     """
-    for daemon in (*reversed(MASTER_DAEMONS), *NODE_DAEMONS):
+    for place in (_MASTER, _NODE):
         for name in cluster.node_names:
-            if daemon_control.stop_daemon(cluster.paths_of(name), daemon):
-                feedback(f"{name}: stopped {daemon}")
+            daemon_control.stop_all(cluster.paths_of(name), place, _speaking_of(name, feedback))
     others = [
         found
         for found in processes.find(cluster.base)
@@ -353,16 +367,16 @@ def status(cluster: VirtualCluster) -> list[DaemonStatus]:
         paths = cluster.paths_of(name)
         is_member = os.path.exists(paths.server_pem)
         role = "master" if name == master else ("node" if is_member else "not in the cluster")
-        daemons = NODE_DAEMONS + (MASTER_DAEMONS if name == master else ())
+        places = _NODE | _MASTER if name == master else _NODE
         rows += [
             DaemonStatus(
                 name,
                 cluster.address_of(name),
                 role,
-                daemon,
-                daemon_control.running_pid(paths, daemon),
+                daemon.name,
+                daemon_control.running_pid(paths, daemon.name),
             )
-            for daemon in daemons
+            for daemon in daemon_control.wanted(paths, places)
         ]
     return rows
 

@@ -18,7 +18,8 @@ def create(context: Context, options: Options, args: list[str]) -> int:
     [base] = args
     if options.hypervisor == "kvm" and lifecycle.find_qemu() is None:
         raise OpPrereqError("no QEMU is installed; use --hypervisor=fake")
-    cluster = lifecycle.plan(lifecycle.absolute_base(base), options.nodes, options.hypervisor)
+    absolute = lifecycle.absolute_base(base)
+    cluster = lifecycle.plan(absolute, options.nodes, options.hypervisor, without=options.without)
     lifecycle.create(cluster, extra_init=options.init_options, feedback=context.write)
     context.write(f"The cluster in {cluster.base} runs ({cluster.hypervisor} hypervisor).")
     context.write(how_to_enter(base, cluster))

@@ -27,6 +27,12 @@ def test_every_name_resolves_to_its_own_address() -> None:
     assert len(set(CLUSTER.hosts().values())) == 4
 
 
+def test_only_faces_can_be_left_out() -> None:
+    layout.check_without(["ganeti-confd", "ganeti-rapi"])
+    with pytest.raises(OpPrereqError, match="cannot go without 'ganeti-noded', only without gan"):
+        layout.check_without(["ganeti-confd", "ganeti-noded"])
+
+
 def test_root_of_a_node_ends_in_its_name() -> None:
     assert CLUSTER.paths_of("node2.example.com").root == "/tmp/vc/node2.example.com"
 

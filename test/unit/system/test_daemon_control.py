@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import GenericError
+from ganeti.base.daemons import DAEMONS, Place
+from ganeti.base.errors import CommandError, GenericError
+from ganeti.base.paths import Paths
 from ganeti.system import daemon_control
 
 
@@ -50,3 +53,82 @@ def test_installed_programs_are_looked_for_below_the_prefix(
 def test_a_program_that_is_nowhere_is_named() -> None:
     with pytest.raises(GenericError, match="the program ganeti-nosuch is not installed"):
         daemon_control.executable("ganeti-nosuch")
+
+
+NODE, MASTER = frozenset({Place.NODE}), frozenset({Place.MASTER})
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    """A virtual node with programs that are all installed."""
+    monkeypatch.setattr(daemon_control, "_find_executable", lambda name: f"/sbin/{name}")
+    return Paths(str(tmp_path / "node1.example.com"))
+
+
+def names(paths: Paths, places: frozenset[Place] = NODE | MASTER) -> list[str]:
+    return [daemon.name for daemon in daemon_control.wanted(paths, places)]
+
+
+def test_a_node_runs_what_its_places_ask_for(paths: Paths) -> None:
+    assert names(paths) == [daemon.name for daemon in DAEMONS]
+    assert names(paths, MASTER)[:2] == ["ganeti-wconfd", "ganeti-luxid"]
+    assert names(paths, NODE)[0] == "ganeti-noded"
+    assert not set(names(paths, NODE)) & set(names(paths, MASTER))
+
+
+def test_a_virtual_cluster_goes_without_what_its_record_says(paths: Paths, tmp_path: Path) -> None:
+    (tmp_path / "vcluster.json").write_bytes(b'{"base": "x", "without": ["ganeti-confd"]}')
+    assert "ganeti-confd" not in names(paths)
+    (tmp_path / "vcluster.json").write_bytes(b'{"base": "x"}')
+    assert "ganeti-confd" in names(paths)
+
+
+def test_faces_that_are_not_installed_are_not_wanted(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_control, "_find_executable", lambda _name: None)
+    assert names(paths) == ["ganeti-noded", "ganeti-wconfd", "ganeti-luxid"]
+
+
+def test_a_face_that_does_not_come_up_keeps_nobody_else(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, tuple[str, ...]]] = []
+
+    def start(_paths: Paths, name: str, args: tuple[str, ...] = (), **_rest: object) -> bool:
+        if name in broken:
+            raise CommandError(f"{name} did not start: no", [name], 1, "no")
+        started.append((name, args))
+        return True
+
+    monkeypatch.setattr(daemon_control, "start_daemon", start)
+    said: list[str] = []
+    broken = {"ganeti-confd"}
+    daemon_control.start_wanted(paths, NODE | MASTER, said.append, master_args=("--no-voting",))
+    assert "ganeti-confd did not start: no; going on without" in said
+    assert ("ganeti-luxid", ("--no-voting",)) in started
+    assert ("ganeti-noded", ()) in started
+    assert {name for name, _ in started} == {d.name for d in DAEMONS} - broken
+
+    broken = {"ganeti-luxid"}
+    with pytest.raises(CommandError, match="ganeti-luxid did not start"):
+        daemon_control.start_wanted(paths, MASTER, said.append)
+
+
+def test_all_are_stopped_the_last_first_and_failures_named(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def stop(_paths: Paths, name: str) -> bool:
+        asked.append(name)
+        if name == "ganeti-luxid":
+            raise GenericError("ganeti-luxid (process 7) cannot be stopped")
+        return True
+
+    monkeypatch.setattr(daemon_control, "stop_daemon", stop)
+    said: list[str] = []
+    with pytest.raises(GenericError, match="process 7"):
+        daemon_control.stop_all(paths, NODE | MASTER, said.append, but=("ganeti-noded",))
+    assert asked == [d.name for d in reversed(DAEMONS) if d.name != "ganeti-noded"]
+    assert "stopped ganeti-wconfd" in said

@@ -1,0 +1,52 @@
+"""The daemons of a cluster: a table of what they are called and which nodes run them.
+
+Whatever starts, stops or lists daemons goes through this table, a new daemon is one row more.
+
+Source: constants.json, "daemons_and_ports"; ARCHITECTURE, "Who does what".
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Place(StrEnum):
+    """Which nodes run a daemon."""
+
+    NODE = "every node"
+    MASTER = "the master node"
+
+
+class Daemon(NamedTuple):
+    """One daemon.
+
+    Attributes:
+        name: of the program, the pid file and the unit.
+        log_name: of the log file, as operators know it, without its ending.
+        is_essential: a node or a master without it is none; the others are faces to the outside,
+            which must not keep a cluster from working, and which may be left out.
+    """
+
+    name: str
+    place: Place
+    log_name: str
+    is_essential: bool = False
+
+
+NODED: Final = "ganeti-noded"
+
+# In the order in which they start; they are stopped the other way round.
+DAEMONS: Final = (
+    Daemon(NODED, Place.NODE, "node-daemon", is_essential=True),
+    Daemon("ganeti-wconfd", Place.MASTER, "wconf-daemon", is_essential=True),
+    Daemon("ganeti-luxid", Place.MASTER, "luxi-daemon", is_essential=True),
+    Daemon("ganeti-confd", Place.NODE, "conf-daemon"),  # silent unless a master candidate
+    Daemon("ganeti-mond", Place.NODE, "monitoring-daemon"),
+    Daemon("ganeti-rapi", Place.MASTER, "rapi-daemon"),
+)
+FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
+# Those that make a node the master, in the order in which they start.
+MASTER_DAEMONS: Final = tuple(
+    daemon.name for daemon in DAEMONS if daemon.is_essential and daemon.place is Place.MASTER
+)

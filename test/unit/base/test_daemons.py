@@ -1,0 +1,48 @@
+"""The table of daemons and the places that follow from it."""
+
+from __future__ import annotations
+
+import configparser
+import runpy
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place
+from ganeti.base.paths import Paths
+from ganeti.cli.documents.daemons import DAEMONS as DOCUMENTED
+
+ROOT = Path(__file__).resolve().parents[3]
+PRESENT = [daemon for daemon in DAEMONS if (ROOT / "daemons" / daemon.name).exists()]
+TARGETS = {Place.NODE: "ganeti-node.target", Place.MASTER: "ganeti-master.target"}
+
+
+def test_every_program_of_a_daemon_is_in_the_table() -> None:
+    programs = {path.name for path in (ROOT / "daemons").iterdir() if path.is_file()}
+    assert programs == {daemon.name for daemon in PRESENT}
+
+
+def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared: dict[str, object] = {}
+    monkeypatch.setattr("setuptools.setup", declared.update)
+    monkeypatch.chdir(ROOT)
+    modules = runpy.run_path(str(ROOT / "setup.py"))["DAEMONS"]
+    assert modules == {text.name: text.module for text in DOCUMENTED}
+    assert set(modules) == {daemon.name for daemon in PRESENT}
+
+
+@pytest.mark.parametrize("daemon", PRESENT, ids=lambda daemon: daemon.name)
+def test_unit_belongs_to_the_target_of_its_place(daemon: Daemon) -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.read(ROOT / "systemd" / f"{daemon.name}.service")
+    assert unit["Install"]["WantedBy"] == TARGETS[daemon.place]
+
+
+def test_what_makes_a_master_is_no_face() -> None:
+    assert MASTER_DAEMONS == ("ganeti-wconfd", "ganeti-luxid")
+    assert not {"ganeti-noded", *MASTER_DAEMONS} & set(FACES)
+
+
+def test_logs_have_the_names_that_operators_know() -> None:
+    assert Paths("").log_file("ganeti-confd") == "/var/log/ganeti/conf-daemon.log"
+    assert Paths("").log_file("ganeti-luxid") == "/var/log/ganeti/luxi-daemon.log"
