@@ -249,6 +249,17 @@ class FakeHypervisor:
         """Refuse: there are no devices."""
         raise HotplugError("hypervisor fake has no devices to change while an instance runs")
 
+    def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> Never:
+        """Refuse: there are no devices."""
+        self.hotplug_supported(instance)
+
+    def unplug_disk(self, instance: RpcInstance, uuid: str) -> Never:
+        """Refuse: there are no devices."""
+        self.hotplug_supported(instance)
+
+    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
+        """Do nothing: this guest does not look at its disks."""
+
     def powercycle(self) -> None:
         """Restart the node."""
         powercycle(self._env)

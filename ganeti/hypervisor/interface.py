@@ -250,5 +250,24 @@ class Hypervisor(Protocol):
     def hotplug_supported(self, instance: RpcInstance) -> None:
         """Check that devices of a running instance can change; raises HotplugError if not."""
 
+    def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
+        """Add a disk to a running instance; returns where it is on its bus.
+
+        Raises:
+            HotplugError: it was not added.
+        """
+
+    def unplug_disk(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a disk away from a running instance, once its guest lets it go.
+
+        Does nothing when the instance does not have it.
+
+        Raises:
+            HotplugError: the guest keeps it.
+        """
+
+    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
+        """Tell a running instance that a disk has grown to its size."""
+
     def powercycle(self) -> None:
         """Restart the node at once, without stopping anything."""

@@ -60,6 +60,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     ),
     "files": ("upload_file", "upload_file_single", "write_ssconf_files"),
     "hooks": ("hooks_runner",),
+    "hotplug": ("hotplug_device",),
     "instance_os": ("instance_os_add", "instance_run_rename"),
     "instances": (
         "all_instances_info",

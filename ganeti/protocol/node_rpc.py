@@ -305,7 +305,6 @@ _INSTANCE_CALLS = (
         "hotplug_device",
         NORMAL_S,
         "instance:ED_INST_DICT action dev_type device:ED_DEVICE_DICT extra seq",
-        supported=False,
     ),
     _reads("hotplug_supported", NORMAL_S, "instance:ED_INST_DICT"),
 )

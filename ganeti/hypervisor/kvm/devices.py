@@ -88,6 +88,13 @@ def disk_options(
     return options
 
 
+def disk_place(disk: DiskDevice, machine: Machine) -> str:
+    """Return where a disk is, for people: its bus and its place on it."""
+    if disk.slot is not None:
+        return f"{machine.pci_bus}/{disk.slot:#x}"
+    return "" if disk.unit is None else f"scsi.0/{disk.unit}"
+
+
 def cdrom_image(name: str, path: str) -> dict[str, object]:
     """Return the description of an image in a CD drive; a path or a URL."""
     scheme, separator, _rest = path.partition("://")

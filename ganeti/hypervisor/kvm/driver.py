@@ -20,9 +20,10 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
     NodeEnv,
 )
-from ganeti.hypervisor.kvm import migration, shutdown, state
+from ganeti.hypervisor.kvm import disk_hotplug, migration, shutdown, state
 from ganeti.hypervisor.kvm.accelerator import KVM, choose_accelerator
 from ganeti.hypervisor.kvm.consoles import consoles
+from ganeti.hypervisor.kvm.devices import disk_place
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import bring_up, clean_up
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
@@ -57,7 +58,7 @@ class KvmHypervisor:
         name="kvm",
         can_migrate=True,
         can_migrate_live=True,
-        can_hotplug=False,
+        can_hotplug=True,
         needs_network_port=True,
     )
 
@@ -310,9 +311,45 @@ class KvmHypervisor:
         elif state.is_incoming(files) and state.look(files) is None:
             shutdown.kill_now(files)
 
+    # Changing devices
+
     def hotplug_supported(self, instance: RpcInstance) -> None:
-        """Refuse: devices of a running machine cannot be changed yet."""
-        raise HotplugError("changing devices of a running instance is not supported yet")
+        """Check that the machine runs, was started by us, and nothing moves it."""
+        try:
+            self._running_machine(instance.name)
+            self.migratable(instance)
+        except HypervisorError as err:
+            raise HotplugError(err.message) from err
+
+    def _running_machine(self, name: str) -> Runtime:
+        files = self._files(name)
+        runtime = load_runtime(files)
+        if runtime is None:
+            raise HotplugError(f"instance {name}: the file {files.runtime} is missing")
+        return runtime
+
+    def _save_machine(self, runtime: Runtime, machine: Machine) -> None:
+        save_runtime(self._files(machine.name), msgspec.structs.replace(runtime, machine=machine))
+
+    def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
+        """Add a disk to the running machine; returns its place on the bus."""
+        runtime = self._running_machine(instance.name)
+        with self._control(instance.name) as monitor:
+            machine, device = disk_hotplug.plug(monitor, runtime.machine, disk)
+        self._save_machine(runtime, machine)
+        return disk_place(device, machine)
+
+    def unplug_disk(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a disk away from the running machine."""
+        runtime = self._running_machine(instance.name)
+        with self._control(instance.name) as monitor:
+            machine = disk_hotplug.unplug(monitor, runtime.machine, uuid)
+        self._save_machine(runtime, machine)
+
+    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
+        """Let the running machine see that a disk has grown."""
+        with self._control(instance.name) as monitor:
+            disk_hotplug.resize(monitor, self._running_machine(instance.name).machine, disk)
 
     def powercycle(self) -> None:
         """Restart the node."""

@@ -7,7 +7,7 @@ at the same places on the bus.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -153,9 +153,69 @@ def _disk_devices(
             uuid=disk.uuid,
             driver=driver,
             read_only=disk.mode is DiskMode.RO,
-            slot=None if kind == "ide" or kind in SCSI_DISK_TYPES else next(slots),
+            slot=next(slots) if _is_on_pci(kind) else None,
             unit=disk.index if kind in SCSI_DISK_TYPES else None,
         )
+
+
+def _is_on_pci(disk_type: str) -> bool:
+    return disk_type != "ide" and disk_type not in SCSI_DISK_TYPES
+
+
+def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]) -> DiskDevice:
+    """Decide where a disk goes that is added to a machine that runs.
+
+    Args:
+        slots_taken: the places on the PCI bus that QEMU's devices have.
+
+    Raises:
+        OpPrereqError: this kind of disk cannot be added, or there is no room for it.
+    """
+    params = machine.params
+    kind = params.text("disk_type")
+    driver = DISK_TYPES[kind]
+    if driver is None or kind == "ide":
+        raise OpPrereqError(
+            f"instance {machine.name}: disks of type {kind} cannot be changed while it runs",
+            ErrorCode.STATE,
+        )
+    slot = unit = None
+    if _is_on_pci(kind):
+        slot = free_slot(machine, slots_taken)
+    else:
+        units_max = _units_max(params) or 0
+        taken = {other.unit for other in machine.disks}
+        unit = next((number for number in range(units_max) if number not in taken), None)
+        if unit is None:
+            raise OpPrereqError(
+                f"instance {machine.name}: all {units_max} places for disks of type {kind} are"
+                " taken",
+                ErrorCode.NORES,
+            )
+    return DiskDevice(
+        uuid=disk.uuid,
+        driver=driver,
+        read_only=disk.mode is DiskMode.RO,
+        slot=slot,
+        unit=unit,
+    )
+
+
+def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
+    """Return a place on the PCI bus for a device that is added to a machine that runs.
+
+    Raises:
+        OpPrereqError: the bus is full, or takes no devices while the machine runs.
+    """
+    if machine.pci_bus == "pcie.0":
+        raise OpPrereqError(
+            f"instance {machine.name}: the bus of machine {machine.machine_type} takes no devices"
+            " while it runs",
+            ErrorCode.STATE,
+        )
+    own = {disk.slot for disk in machine.disks} | {nic.slot for nic in machine.nics}
+    free = _free_slots(machine.name, machine.params)
+    return next(slot for slot in free if slot not in own and slot not in slots_taken)
 
 
 def _units_max(params: KvmParams) -> int | None:

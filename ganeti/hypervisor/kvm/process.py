@@ -15,14 +15,13 @@ from typing import Final, Protocol
 
 from ganeti.base.errors import CommandError, HypervisorError
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.system import process
+from ganeti.system import process, process_facts
 from ganeti.system.files import read_bytes_or_none
 
 _PID_BYTES_MAX: Final = 64
 _COMMAND_BYTES_MAX: Final = 1 << 20
 _LOG_TAIL_BYTES: Final = 4096
 _TERM_TIMEOUT_S: Final = 5.0
-_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Child(Protocol):
@@ -47,12 +46,8 @@ class QemuProcess:
 
     def cpu_time_s(self) -> float:
         """Return the processor time that it has used."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        facts = process_facts.read(self.pid)
+        return 0.0 if facts is None else facts.cpu_s
 
 
 def _reap() -> None:

@@ -12,6 +12,9 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.memory import free_memory_mib
+from ganeti.logical_units.instance.modify_disks import DiskPart
+from ganeti.logical_units.instance.modify_nics import NicPart
+from ganeti.logical_units.instance.modify_parts import Hotplug, ModifyPart, Results
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -21,6 +24,7 @@ from ganeti.logical_units.instance.policy import check_policy, spec_of, violatio
 from ganeti.logical_units.instance.power import is_running, own_hvparams, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit
 from ganeti.logical_units.node_calls import ask
+from ganeti.logical_units.undo import Undo
 from ganeti.objects.admin_state import AdminState
 from ganeti.objects.fill import (
     fill_beparams,
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
     from ganeti.objects.instance import Instance
 
 _NOT_YET: Final = (
-    "nics",
-    "disks",
     "disk_template",
     "runtime_mem",
     "instance_communication",
@@ -60,10 +62,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
                 raise NotSupportedError(
                     f"instance {name!r}: changing {parameter!r} is not supported yet"
                 )
-        self.result: list[tuple[str, object]] = []
+        self.result: Results = []
         self.new = self._with_parameters(self.instance)
         self.new = self._with_os(self.new)
         self.new = self._with_offline(self.new)
+        self._check_parts()
         before, after = self.instance.to_wire(), self.new.to_wire()
         self.changes = {key: value for key, value in after.items() if before.get(key) != value}
         if not self._asks_for_anything():
@@ -71,10 +74,22 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         if self.changes:
             self._check_new()
 
+    def _check_parts(self) -> None:
+        """Let each kind of devices check its own changes."""
+        hotplug = Hotplug(self.context, self.subject, self.op)
+        given = (self.context, self.subject, self.op, hotplug)
+        self.parts: list[ModifyPart] = [
+            part for part in (DiskPart(*given), NicPart(*given)) if part.is_asked
+        ]
+        if self.parts:
+            hotplug.decide()
+        for part in self.parts:
+            self.new = part.check(self.new)
+
     def _asks_for_anything(self) -> bool:
         op = self.op
         given = (op.hvparams, op.beparams, op.osparams, op.osparams_private, op.os_name)
-        return any(given) or op.offline is not None
+        return any(given) or op.offline is not None or bool(self.parts)
 
     def _with_parameters(self, instance: Instance) -> Instance:
         hvparams = check_hvparams(instance.hypervisor, self.op.hvparams)
@@ -201,7 +216,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         return {"NEW_DISK_TEMPLATE": "", "RUNTIME_MEMORY": ""}
 
     def exec(self) -> list[tuple[str, object]]:
-        """Store the changes; returns what was changed."""
-        if self.changes:
-            self.config.modify_instance(self.instance.uuid, self.changes)
-        return self.result
+        """Store the changes, and carry out those of devices; returns what was changed."""
+        with Undo(self.context) as undo:
+            for part in self.parts:
+                part.before_store(undo)
+            if self.changes:
+                self.config.modify_instance(self.instance.uuid, self.changes)
+            for part in self.parts:
+                part.after_store(undo)
+            undo.forget()
+        return self.result + [row for part in self.parts for row in part.results]

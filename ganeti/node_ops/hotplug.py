@@ -1,0 +1,91 @@
+"""Devices that come to and go from an instance while it runs.
+
+Source: node_rpc.json, hotplug_device; constants.json, HOTPLUG_ALL_ACTIONS, HOTPLUG_ALL_TARGETS.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.node_ops import drivers
+from ganeti.node_ops.context import NodeContext
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+
+_Device = dict[str, object]
+_Change = Callable[[NodeContext, RpcInstance, _Device, int], str | None]
+
+
+def hotplug_device(
+    context: NodeContext,
+    instance: RpcInstance,
+    action: str,
+    dev_type: str,
+    device: _Device,
+    _extra: object,
+    seq: int,
+) -> str | None:
+    """Add a device to a running instance, take it away or change it; ``seq`` is its index.
+
+    Of a disk only the size can change; it has grown before this is called.
+
+    Returns:
+        Where an added device is on its bus, as the hypervisor calls it.
+
+    Raises:
+        HotplugError: the guest keeps its devices as they were.
+        GenericError: no such action or kind of device.
+    """
+    change = _CHANGES.get((action, dev_type))
+    if change is None:
+        raise GenericError(f"hotplug of {dev_type!r} by {action!r} is not known")
+    return change(context, instance, device, seq)
+
+
+def _add_disk(
+    context: NodeContext, instance: RpcInstance, device: _Device, index: int
+) -> str | None:
+    disk = _assembled(context, instance, device, index)
+    return drivers.hypervisor(context, instance.hypervisor).plug_disk(instance, disk)
+
+
+def _resize_disk(
+    context: NodeContext, instance: RpcInstance, device: _Device, index: int
+) -> str | None:
+    disk = _assembled(context, instance, device, index)
+    drivers.hypervisor(context, instance.hypervisor).resize_disk(instance, disk)
+    return None
+
+
+def _assembled(
+    context: NodeContext, instance: RpcInstance, device: _Device, index: int
+) -> AssembledDisk:
+    disk = drivers.assemble_disk(context, instance.name, index, RpcDisk.from_wire(device))
+    [linked] = drivers.with_links(context, instance.name, [disk])
+    return linked
+
+
+def _remove_disk(
+    context: NodeContext, instance: RpcInstance, device: _Device, _index: int
+) -> str | None:
+    disk = RpcDisk.from_wire(device)
+    drivers.hypervisor(context, instance.hypervisor).unplug_disk(instance, str(disk.uuid))
+    return None
+
+
+def _not_yet(
+    _context: NodeContext, instance: RpcInstance, _device: _Device, _index: int
+) -> str | None:
+    raise NotSupportedError(
+        f"instance {instance.name!r}: this change of a running instance is not supported; restart"
+        " the instance instead"
+    )
+
+
+_CHANGES: Mapping[tuple[str, str], _Change] = {
+    ("hotadd", "disk"): _add_disk,
+    ("hotadd", "nic"): _not_yet,
+    ("hotmod", "disk"): _resize_disk,
+    ("hotmod", "nic"): _not_yet,
+    ("hotremove", "disk"): _remove_disk,
+    ("hotremove", "nic"): _not_yet,
+}
