@@ -3,8 +3,6 @@
 Source: iallocator.json, "calling"; hooks_os_ext.json, "restricted_commands" and "oob_helper".
 """
 
-import os
-import stat
 import tempfile
 from typing import Final
 
@@ -12,13 +10,12 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
-from ganeti.system import process
+from ganeti.system import process, programs
 from ganeti.system.filelock import FileLock
 
 OOB_COMMANDS: Final = frozenset({"health", "power-cycle", "power-off", "power-on", "power-status"})
 _OOB_WITH_ANSWER: Final = frozenset({"health", "power-status"})
 _RESTRICTED_LOCK_TIMEOUT_S: Final = 30.0
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def iallocator_runner(
@@ -45,13 +42,7 @@ def restricted_command(context: NodeContext, cmd: str) -> str:
         GenericError: no such command, or it could have been put there by somebody else.
         CommandError: it failed; its output is in the text.
     """
-    scripts.check_plugin_name(cmd, "restricted command")
-    directory = context.paths.restricted_commands_dir
-    path = os.path.join(directory, cmd)
-    for checked in (directory, path):
-        _check_trustworthy(checked)
-    if not scripts.is_runnable(path):
-        raise GenericError(f"restricted command {cmd!r} is not an executable file")
+    path = programs.find_allowed(context.paths.restricted_commands_dir, cmd, "restricted command")
     lock = FileLock(context.paths.restricted_commands_lock)
     lock.acquire(timeout_s=_RESTRICTED_LOCK_TIMEOUT_S)
     with lock:
@@ -71,7 +62,7 @@ def run_oob(
     if command not in OOB_COMMANDS:
         raise GenericError(f"unknown out-of-band command {command!r}")
     program = context.paths.localize(oob_program)
-    if not scripts.is_runnable(program):
+    if not programs.is_runnable(program):
         raise GenericError(f"out-of-band program {oob_program!r} is not an executable file")
     limit_s = min(timeout, context.script_timeout_s())
     result = process.run([program, command, remote_node], timeout_s=limit_s).check()
@@ -86,19 +77,3 @@ def run_oob(
 def _allocator_options(params: dict[str, object]) -> list[str]:
     """Return default parameters as command line options."""
     return [f"--{name}" if value is None else f"--{name}={value}" for name, value in params.items()]
-
-
-def _check_trustworthy(path: str) -> None:
-    """Refuse a file that others than this daemon's user or root may have written.
-
-    Raises:
-        GenericError: it is missing, or owned or writable by somebody else.
-    """
-    try:
-        status = os.lstat(path)
-    except OSError as err:
-        raise GenericError(f"{path}: {err.strerror}") from err
-    if stat.S_ISLNK(status.st_mode):
-        raise GenericError(f"{path} is a symbolic link, so it is not run")
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _WRITABLE_BY_OTHERS:
-        raise GenericError(f"{path} can be changed by others than root, so it is not run")

@@ -10,6 +10,7 @@ from ganeti.base.errors import GenericError
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc_values import HookResult
+from ganeti.system import programs
 from ganeti.system.process import CommandResult, describe_end
 
 PHASES: Final = frozenset({"pre", "post"})
@@ -25,7 +26,7 @@ def hooks_runner(
     """
     if phase not in PHASES:
         raise GenericError(f"unknown hooks phase {phase!r}")
-    scripts.check_plugin_name(hpath, "hooks path")
+    programs.check_plugin_name(hpath, "hooks path")
     directory = f"{hpath}-{phase}.d"
     results = scripts.run_parts(
         os.path.join(context.paths.hooks_dir, directory),

@@ -16,7 +16,7 @@ from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.protocol.node_rpc_values import MasterNetworkParameters
-from ganeti.system import environment, process
+from ganeti.system import environment, process, programs
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _run_external(context: NodeContext, params: MasterNetworkParameters, verb: s
         CommandError: it failed.
     """
     path = os.path.join(context.paths.user_scripts_dir, _SCRIPT_NAME)
-    if not scripts.is_runnable(path):
+    if not programs.is_runnable(path):
         raise GenericError(f"the script {path} is missing or not executable")
     env = {
         "PATH": scripts.PATH,

@@ -16,7 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import OS_API_VERSIONS
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
-from ganeti.system import files, process
+from ganeti.system import files, process, programs
 
 API_FILE: Final = "ganeti_api_version"
 VARIANTS_FILE: Final = "variants.list"
@@ -107,7 +107,7 @@ def variant_of(full_name: str) -> str:
 
 def find(paths: Paths, name: str) -> str | None:
     """Return the directory of an OS definition, or None if there is none of that name."""
-    scripts.check_plugin_name(name, "OS name")
+    programs.check_plugin_name(name, "OS name")
     for directory in paths.os_search_path:
         path = os.path.join(directory, name)
         if os.path.isdir(path):
@@ -252,7 +252,7 @@ def _all_directories(paths: Paths) -> Iterator[tuple[str, str]]:
 def _diagnose(paths: Paths, name: str, path: str) -> list[object]:
     """Return one row of `os_diagnose`."""
     try:
-        scripts.check_plugin_name(name, "OS name")
+        programs.check_plugin_name(name, "OS name")
         found = read(name, path)
     except (GenericError, OSError) as err:
         text = err.message if isinstance(err, GenericError) else str(err)
@@ -301,7 +301,7 @@ def _find_scripts(path: str) -> dict[str, str]:
     """Return the executable scripts of a definition."""
     kinds = (CREATE, CREATE_UNTRUSTED, *_ALWAYS_REQUIRED, VERIFY)
     paths = {kind: os.path.join(path, kind) for kind in kinds}
-    return {kind: script for kind, script in paths.items() if scripts.is_runnable(script)}
+    return {kind: script for kind, script in paths.items() if programs.is_runnable(script)}
 
 
 def _read_variants(path: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ what a script prints goes to the answer in part and to a log file as a whole.
 import contextlib
 import fcntl
 import os
-import re
 import select
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +15,10 @@ from typing import Final, Protocol
 
 from ganeti.base.errors import GenericError
 from ganeti.system import clock, process
+from ganeti.system.programs import check_plugin_name, is_plugin_name, is_runnable
 
 PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 
-_PLUGIN_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _OUTPUT_TAIL_LINES: Final = 20
 _OUTPUT_TAIL_BYTES: Final = 16 << 10
 # A script that prints without end must not fill the disk: from here on its output is dropped.
@@ -46,21 +45,6 @@ class LoggedRun:
         )
         said = f"; its last output:\n{self.tail}" if self.tail else "; it printed nothing"
         return f"{what} {how} (log file {self.log_path}){said}"
-
-
-def check_plugin_name(name: str, what: str) -> None:
-    """Refuse a name that could lead out of the directory it is looked for in.
-
-    Raises:
-        GenericError: characters other than letters, digits, ``_`` and ``-``.
-    """
-    if not _PLUGIN_NAME.fullmatch(name):
-        raise GenericError(f"{what} {name!r} is not a valid name")
-
-
-def is_runnable(path: str) -> bool:
-    """Tell whether a path is a file that may be executed."""
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def find_executable(name: str, directories: Iterable[str], what: str) -> str:
@@ -94,7 +78,7 @@ def run_parts(
     deadline_s = clock.monotonic() + timeout_s
     for name in names:
         path = os.path.join(directory, name)
-        if not _PLUGIN_NAME.fullmatch(name) or not is_runnable(path):
+        if not is_plugin_name(name) or not is_runnable(path):
             yield name, None
             continue
         left_s = max(0.0, deadline_s - clock.monotonic())

@@ -7,9 +7,8 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import scripts
 from ganeti.storage.allowed_paths import load_allowed_paths, refused_directories
-from ganeti.system import files
+from ganeti.system import files, programs
 
 # Source: constants.json, "verify": SSL_CERT_EXPIRATION_ERROR and SSL_CERT_EXPIRATION_WARN.
 _EXPIRATION_ERROR_DAYS: Final = 7
@@ -53,7 +52,7 @@ def client_certificate(paths: Paths, now: float) -> tuple[str | None, str]:
 
 def not_executable(paths: Paths, wire_paths: list[str]) -> list[str]:
     """Return those of some programs that cannot be run here."""
-    return [path for path in wire_paths if not scripts.is_runnable(paths.localize(path))]
+    return [path for path in wire_paths if not programs.is_runnable(paths.localize(path))]
 
 
 def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
@@ -63,7 +62,7 @@ def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
         local = paths.localize(path)
         if not os.path.exists(local):
             answers.append(f"out-of-band program {path} does not exist")
-        elif not scripts.is_runnable(local):
+        elif not programs.is_runnable(local):
             answers.append(f"out-of-band program {path} is not executable")
         else:
             answers.append(None)

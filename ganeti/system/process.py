@@ -85,8 +85,11 @@ class _Collector:
     a short while only.
     """
 
-    def __init__(self, pid: int, pipes: Sequence[IO[bytes]], limit_bytes: int) -> None:
+    def __init__(
+        self, pid: int, pipes: Sequence[IO[bytes]], limit_bytes: int, stop_fd: int | None
+    ) -> None:
         self._pid = pid
+        self._stop_fd = stop_fd
         self._pipes = {pipe.fileno(): pipe for pipe in pipes}
         self._left_bytes = limit_bytes
         self.chunks: dict[IO[bytes], bytearray] = {pipe: bytearray() for pipe in pipes}
@@ -104,11 +107,15 @@ class _Collector:
         waited_for = {pidfd, *self._pipes}
         for descriptor in waited_for:
             poller.register(descriptor, select.POLLIN | select.POLLHUP)
+        if self._stop_fd is not None:
+            poller.register(self._stop_fd, select.POLLIN)
         while waited_for:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return pidfd in waited_for, False
             for descriptor, _event in poller.poll(left_s * 1000):
+                if descriptor == self._stop_fd:
+                    return True, False
                 if descriptor != pidfd and self._read(descriptor):
                     continue
                 poller.unregister(descriptor)
@@ -135,12 +142,14 @@ def run(
     cwd: str | None = None,
     stdin: bytes | None = None,
     output_bytes_max: int = OUTPUT_BYTES_MAX,
+    stop_fd: int | None = None,
 ) -> CommandResult:
     """Run a command to its end and return what it printed.
 
     Args:
         env: the whole environment; None hands on ours.
         stdin: small input, held in memory; without it the command reads an empty input.
+        stop_fd: once this descriptor can be read, the command's time is over.
 
     Raises:
         CommandError: the program could not be started at all.
@@ -165,7 +174,7 @@ def run(
         stack.enter_context(child)
         assert child.stdout is not None
         assert child.stderr is not None
-        collector = _Collector(child.pid, (child.stdout, child.stderr), output_bytes_max)
+        collector = _Collector(child.pid, (child.stdout, child.stderr), output_bytes_max, stop_fd)
         try:
             timed_out, truncated = collector.run(deadline)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -56,3 +57,15 @@ def test_a_stubborn_process_is_killed() -> None:
     os.close(read_end)
     assert process.terminate(child.pid, 0.1)
     assert child.wait() == -9
+
+
+def test_a_command_is_stopped_from_outside() -> None:
+    stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
+    try:
+        os.eventfd_write(stop_fd, 1)
+        for _ in range(2):  # whoever comes later is stopped as well
+            result = process.run(["sleep", "60"], timeout_s=50, stop_fd=stop_fd)
+            assert result.timed_out
+            assert result.status == -signal.SIGKILL
+    finally:
+        os.close(stop_fd)

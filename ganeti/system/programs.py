@@ -1,0 +1,66 @@
+"""Programs that administrators put up: which names may be theirs, and which of them to trust."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Final
+
+from ganeti.base.errors import GenericError
+
+_PLUGIN_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_plugin_name(name: str) -> bool:
+    """Tell whether a name is of letters, digits, ``_`` and ``-`` alone: it leads nowhere else."""
+    return _PLUGIN_NAME.fullmatch(name) is not None
+
+
+def check_plugin_name(name: str, what: str) -> None:
+    """Refuse a name that could lead out of the directory it is looked for in.
+
+    Raises:
+        GenericError: characters other than letters, digits, ``_`` and ``-``.
+    """
+    if not is_plugin_name(name):
+        raise GenericError(f"{what} {name!r} is not a valid name")
+
+
+def is_runnable(path: str) -> bool:
+    """Tell whether a path is a file that may be executed."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def find_allowed(directory: str, name: str, what: str) -> str:
+    """Return the path of a program that this node's administrator allows to be run by its name.
+
+    Source: hooks_os_ext.json, "restricted_commands".
+
+    Raises:
+        GenericError: no such program, or it could have been put there by somebody else.
+    """
+    check_plugin_name(name, what)
+    path = os.path.join(directory, name)
+    for checked in (directory, path):
+        _check_trustworthy(checked)
+    if not is_runnable(path):
+        raise GenericError(f"{what} {name!r} is not an executable file")
+    return path
+
+
+def _check_trustworthy(path: str) -> None:
+    """Refuse a file that others than this process's user or root may have written.
+
+    Raises:
+        GenericError: it is missing, or owned or writable by somebody else.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError as err:
+        raise GenericError(f"{path}: {err.strerror}") from err
+    if stat.S_ISLNK(status.st_mode):
+        raise GenericError(f"{path} is a symbolic link, so it is not run")
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _WRITABLE_BY_OTHERS:
+        raise GenericError(f"{path} can be changed by others than root, so it is not run")

@@ -1,0 +1,39 @@
+"""Tests of ganeti/system/process_facts.py."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from ganeti.system import process, process_facts
+
+
+def test_facts_of_this_process() -> None:
+    facts = process_facts.read(os.getpid())
+    assert facts is not None
+    assert facts.pid == os.getpid()
+    assert facts.threads == len(os.listdir("/proc/self/task")) >= threading.active_count()
+    assert facts.resident_bytes > 1 << 20
+    assert 0 <= facts.cpu_s <= time.process_time() + 1
+    assert facts.started_s < time.time()
+    assert not facts.is_stopped
+    assert process_facts.open_files(os.getpid()) > 2  # type: ignore[operator]
+
+
+def test_a_stopped_process_is_seen_as_such_and_a_dead_one_is_none() -> None:
+    child = process.spawn(["sleep", "60"])
+    try:
+        os.kill(child.pid, 19)
+        os.waitpid(child.pid, os.WUNTRACED)
+        facts = process_facts.read(child.pid)
+        assert facts is not None
+        assert facts.is_stopped
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_facts.read(child.pid) is None  # a zombie
+    finally:
+        child.kill()
+        child.wait()
+    assert process_facts.read(child.pid) is None
+    assert process_facts.open_files(child.pid) is None
