@@ -90,6 +90,7 @@ _WELL_KNOWN: Final = {
     "hooks_dir": "/etc/ganeti/hooks",
     "user_scripts_dir": "/etc/ganeti/scripts",
     "restricted_commands_dir": "/etc/ganeti/restricted-commands",
+    "diagnose_commands_dir": "/etc/ganeti/node-diagnose-commands",
     "file_storage_paths_file": "/etc/ganeti/file-storage-paths",
     "vnc_password_file": "/etc/ganeti/vnc-cluster-password",
     "file_storage_dir": "/srv/ganeti/file-storage",
