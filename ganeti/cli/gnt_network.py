@@ -24,7 +24,7 @@ PROGRAM = Program(
         Command(
             "add",
             "make a network",
-            "",
+            "network:add",
             opt.ONE_NETWORK,
             (
                 _RESERVED,
@@ -48,14 +48,14 @@ PROGRAM = Program(
         Command(
             "connect",
             "connect a network to node groups",
-            "",
+            "network:connect",
             _NETWORK_AND_GROUPS,
             (opt.NIC_PARAMETERS, opt.NO_CONFLICTS_CHECK, opt.PRIORITY),
         ),
         Command(
             "disconnect",
             "disconnect a network from node groups",
-            "",
+            "network:disconnect",
             _NETWORK_AND_GROUPS,
             (opt.PRIORITY,),
         ),
@@ -72,7 +72,7 @@ PROGRAM = Program(
         Command(
             "modify",
             "change a network",
-            "",
+            "network:modify",
             opt.ONE_NETWORK,
             (
                 _RESERVED,
@@ -88,7 +88,13 @@ PROGRAM = Program(
                 *opt.CHANGE,
             ),
         ),
-        Command("remove", "remove a network", "", opt.ONE_NETWORK, (opt.FORCE, *opt.CHANGE)),
+        Command(
+            "remove",
+            "remove a network",
+            "network:remove",
+            opt.ONE_NETWORK,
+            (opt.FORCE, *opt.CHANGE),
+        ),
         Command(
             "remove-tags",
             "take tags from a network",

@@ -14,13 +14,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ganeti.base.errors import ErrorCode, GenericError, JobCanceled, OpPrereqError, ReservationError
+from ganeti.base.errors import (
+    AddressPoolError,
+    ErrorCode,
+    GenericError,
+    JobCanceled,
+    OpPrereqError,
+    ReservationError,
+)
 from ganeti.base.paths import Paths
 from ganeti.base.text import match_name_component
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.clients.node_rpc import RpcResult, Target, encode_values
 from ganeti.clients.wconfd_stub import WConfStub
 from ganeti.clients.wconfd_values import InstanceContext
+from ganeti.config.address_pool import AddressPool
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.processor import execute_opcode
 from ganeti.objects.cluster import Cluster
@@ -181,6 +189,8 @@ class FakeConfig(WConfStub):
         self.held: dict[str, str] = {}
         self.lock_history: list[list[tuple[str, str]]] = []
         self.macs: set[str] = set()
+        self.ips: set[tuple[str, str]] = set()  # network, address
+        self.released: set[tuple[str, str]] = set()
         self.resources: list[object] = []
         self.calls: list[str] = []
         self.failing: dict[str, GenericError] = {}
@@ -353,6 +363,15 @@ class FakeConfig(WConfStub):
     def do_delete_node_group(self, uuid: str) -> None:
         del self.nodegroups[uuid]
 
+    def do_create_network(self, network: dict[str, Any]) -> None:
+        self.networks[network["uuid"]] = network
+
+    def do_modify_network(self, uuid: str, changes: Mapping[str, Any]) -> None:
+        self._modify(self.networks, uuid, changes)
+
+    def do_delete_network(self, uuid: str) -> None:
+        del self.networks[uuid]
+
     def do_create_instance(self, instance: dict[str, Any], disks: list[dict[str, Any]]) -> None:
         if any(other["name"] == instance["name"] for other in self.instances.values()):
             raise OpPrereqError(f"instance {instance['name']!r} exists", ErrorCode.EXISTS)
@@ -417,8 +436,40 @@ class FakeConfig(WConfStub):
 
     # Reservations.
 
-    def do_generate_mac(self, _network: str | None) -> str:
-        mac = f"aa:00:00:00:00:{len(self.macs) + 1:02x}"
+    def _ips_in(self, network: str) -> frozenset[str]:
+        """Return the addresses of a network that instances use or jobs hold."""
+        used = {
+            nic["ip"]
+            for instance in self.instances.values()
+            for nic in instance["nics"]
+            if nic.get("network") == network and nic.get("ip")
+        }
+        held = {address for where, address in self.ips if where == network}
+        return frozenset((used | held) - {a for w, a in self.released if w == network})
+
+    def do_generate_ip(self, network: str) -> str:
+        pool = AddressPool(Network.from_wire(self.networks[network]))
+        try:
+            address = pool.first_free(self._ips_in(network))
+        except AddressPoolError as err:
+            raise ReservationError(err.message) from err
+        self.ips.add((network, address))
+        return address
+
+    def do_reserve_ip(self, network: str, address: str, check_external: bool) -> None:
+        pool = AddressPool(Network.from_wire(self.networks[network]))
+        if address in self._ips_in(network):
+            raise ReservationError(f"address {address} is already in use in network {pool.name}")
+        if check_external and pool.is_external(address):
+            raise ReservationError(f"address {address} is externally reserved")
+        self.ips.add((network, address))
+
+    def do_release_ip(self, network: str, address: str) -> None:
+        self.released.add((network, address))
+
+    def do_generate_mac(self, network: str | None) -> str:
+        prefix = self.networks[network].get("mac_prefix") if network else None
+        mac = f"{prefix or 'aa:00:00'}:00:00:{len(self.macs) + 1:02x}"
         self.macs.add(mac)
         return mac
 
@@ -430,6 +481,8 @@ class FakeConfig(WConfStub):
 
     def do_drop_all_reservations(self) -> None:
         self.macs.clear()
+        self.ips.clear()
+        self.released.clear()
         self.resources.clear()
 
     def do_reserve_node_resources(self, wanted: Any, _free: Any) -> None:
