@@ -178,7 +178,7 @@ def _writer(root: str, owner: ClientId, begin: Any, count: int) -> None:
 def writers_per_second(node: SizedNode, writers: int) -> float:
     """Return changes per second of so many clients at once."""
     count = CHANGES if writers == 1 else 50
-    owners = [node.owner(f"writer{writers}-{number}") for number in range(writers)]
+    owners = [node.owner(f"writer{writers}-{number}").hold() for number in range(writers)]
     begin = multiprocessing.Barrier(writers + 1)
     processes = [
         multiprocessing.Process(target=_writer, args=(node.paths.root, owner.id, begin, count))
@@ -199,7 +199,7 @@ def measure_size(instances: int) -> tuple[float, float]:
         begun = time.monotonic()
         node.start()
         start_s = time.monotonic() - begun
-        client = node.owner(1).client
+        client = node.owner(1).hold().client
         timed(_toggle_tag(client, "warm"), 10)
         cpu = node.cpu_ms()
         times = timed(_toggle_tag(client, "tag"), CHANGES)

@@ -103,6 +103,7 @@ class Need(StrEnum):
     NETWORK = "network exclusive"
     DISK = "exclusive lock of the instance that the disk belongs to"
     KIND = "exclusive lock of the object named by kind and uuid"
+    OBJECTS = "exclusive locks of all objects named"
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -415,7 +416,9 @@ WCONFD_METHODS: Final[Mapping[str, Method]] = dict(
             repeatable=False,
         ),
         # several objects in one step: all or nothing; kinds as in `ObjectKind`
-        _own("modifyObjects", "client:client changes:many_changes", "serial", _CONFIG, Need.BGL),
+        _own(
+            "modifyObjects", "client:client changes:many_changes", "serial", _CONFIG, Need.OBJECTS
+        ),
         _own("addTags", "client:client kind:str uuid:str tags:strs", "serial", _CONFIG, Need.KIND),
         _own(
             "removeTags", "client:client kind:str uuid:str tags:strs", "serial", _CONFIG, Need.KIND

@@ -72,7 +72,10 @@ def add_network(cluster: TestCluster) -> None:
     with LiveLock.create(path) as lock:
         owner = ClientId("test", lock.path, os.getpid())
         with WConfClient(cluster.paths, owner) as client:
+            outcome, _ = client.wait_locks(0, [("cluster/BGL", "shared")], 60.0)
+            assert outcome == "granted"
             client.create_network(network)
+            client.free_locks()
 
 
 @pytest.fixture(scope="module")

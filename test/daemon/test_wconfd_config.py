@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from ganeti.base.errors import (
     ConfigVerifyError,
     ErrorCode,
     GenericError,
+    LockError,
     OpPrereqError,
     ReservationError,
     TagError,
 )
+from ganeti.clients.wconfd import WConfClient
 from ganeti.store import ssconf
 from ganeti.system import files
 
@@ -41,7 +44,7 @@ def new_instance(number: int, **changes: Any) -> tuple[dict[str, Any], list[dict
 
 
 def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold().client
     before = node_.config()
     serial = client.add_tags("cluster", "", ["new"])
     after = node_.config()
@@ -57,7 +60,7 @@ def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
 
 
 def test_a_change_of_nothing_writes_nothing(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     before = files.read_bytes(node_.paths.config_data)
     client.modify_instance("inst0", {"admin_state": "up"})
     client.add_tags("cluster", "", [])
@@ -72,7 +75,7 @@ def test_unknown_keys_survive_a_change() -> None:
         config["instances"][uuid_of("instance", 0)]["nics"][0]["later"] = [2]
         files.write_durable(found.paths.config_data, json.dumps(config).encode())
         found.start()
-        found.owner().client.modify_instance("inst0", {"admin_state": "down"})
+        found.owner().hold_everything().client.modify_instance("inst0", {"admin_state": "down"})
         after = found.config()
         assert after["from_the_future"] == {"x": [1.50, None]}
         changed = after["instances"][uuid_of("instance", 0)]
@@ -109,7 +112,7 @@ def test_reads_are_typed_and_consistent(node_: WconfdNode) -> None:
 
 
 def test_instance_life(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     wire, disks = new_instance(10)
     assert client.create_instance(wire, disks)[0] == 1
     assert client.create_instance(wire, disks)[0] == 1, "a repetition changes nothing"
@@ -149,7 +152,7 @@ def test_instance_life(node_: WconfdNode) -> None:
 def test_a_change_that_brings_in_a_problem_is_refused(
     node_: WconfdNode, changes: dict[str, Any], text: str
 ) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     before = files.read_bytes(node_.paths.config_data)
     with pytest.raises(ConfigurationError, match=text):
         client.modify_instance("inst1", changes)
@@ -158,7 +161,7 @@ def test_a_change_that_brings_in_a_problem_is_refused(
 
 
 def test_nodes_and_groups_keep_their_rules(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     with pytest.raises(ConfigurationError, match="master"):
         client.modify_node("node1", {"offline": True, "master_candidate": False})
     with pytest.raises(ConfigurationError, match="at once"):
@@ -179,7 +182,7 @@ def test_problems_that_were_there_do_not_stop_other_changes() -> None:
         for one in config["instances"].values():
             one["nics"][0]["mac"] = mac_of(0)
         files.write_durable(found.paths.config_data, json.dumps(config).encode())
-        client = found.start().owner().client
+        client = found.start().owner().hold_everything().client
         client.modify_instance("inst0", {"admin_state": "down"})
         with pytest.raises(ConfigVerifyError) as caught:
             client.verify_config()
@@ -189,7 +192,7 @@ def test_problems_that_were_there_do_not_stop_other_changes() -> None:
 
 
 def test_tags(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     client.add_tags("instance", "inst0", ["b", "a"])
     client.add_tags("instance", "inst0", ["a", "c"])
     assert client.get_instance("inst0").tags == ["b", "a", "c"]
@@ -201,7 +204,7 @@ def test_tags(node_: WconfdNode) -> None:
 
 def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> None:
     before = node_.config()
-    owners = [node_.owner(number) for number in range(8)]
+    owners = [node_.owner(number).hold() for number in range(8)]
 
     def work(number: int) -> None:
         for turn in range(10):
@@ -219,7 +222,7 @@ def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> Non
 
 
 def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
-    one, two = node_.owner(1).client, node_.owner(2).client
+    one, two = node_.owner(1).hold("instance/inst10.example.com").client, node_.owner(2).client
     port, other = one.allocate_instance_port(), two.allocate_instance_port()
     assert other == port + 1
     wire, disks = new_instance(10, network_port=port)
@@ -259,7 +262,7 @@ def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
 
 
 def test_addresses_in_networks(node_: WconfdNode) -> None:
-    one, two = node_.owner(1).client, node_.owner(2).client
+    one, two = node_.owner(1).hold_everything().client, node_.owner(2).client
     network = {
         "name": "net",
         "network": "10.0.0.0/29",
@@ -293,7 +296,7 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
 
 
 def test_candidate_pool(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     client.modify_cluster({"candidate_pool_size": 2})
     with pytest.raises(ConfigVerifyError) as caught:
         client.verify_config()
@@ -308,7 +311,7 @@ def test_candidate_pool(node_: WconfdNode) -> None:
 
 
 def test_ssconf_follows(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold_everything().client
     assert ssconf.master_node(node_.paths) == "node1.example.com"
     client.modify_instance("inst0", {"name": "a.example.com"})
     client.add_tags("cluster", "", ["x"])
@@ -321,9 +324,7 @@ def test_ssconf_follows(node_: WconfdNode) -> None:
 
 
 def test_a_whole_cluster_replaces_only_the_one_it_was_made_from(node_: WconfdNode) -> None:
-    one, two = node_.owner(1), node_.owner(2)
-    for owner in (one, two):
-        owner.client.wait_locks(0, [("cluster/BGL", "shared")], 10.0)
+    one, two = node_.owner(1).hold(), node_.owner(2).hold()
     wire = one.client.get_cluster().to_wire()
     serial, _ = two.client.modify_cluster({"max_running_jobs": 7})
     with pytest.raises(ConfigurationError, match="updated since"):
@@ -360,7 +361,7 @@ def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) ->
 
 
 def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> None:
-    one, two = node_.owner(1).client, node_.owner(2).client
+    one, two = node_.owner(1).client, node_.owner(2).hold().client
     config = one.lock_config(False)
     assert config is not None
     assert two.lock_config(True) is None
@@ -426,7 +427,7 @@ def test_destruction_takes_the_big_lock(node_: WconfdNode) -> None:
 
 
 def test_a_configuration_that_cannot_be_written_stays_as_it_was(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold().client
     assert node_.process is not None
     before = files.read_bytes(node_.paths.config_data)
     limits = resource.prlimit(node_.process.pid, resource.RLIMIT_FSIZE)
@@ -443,7 +444,7 @@ def test_a_configuration_that_cannot_be_written_stays_as_it_was(node_: WconfdNod
 
 
 def test_changes_survive_kill_and_restart(node_: WconfdNode) -> None:
-    client = node_.owner().client
+    client = node_.owner().hold().client
     for number in range(5):
         client.add_tags("cluster", "", [f"t{number}"])
         node_.kill()
@@ -451,19 +452,52 @@ def test_changes_survive_kill_and_restart(node_: WconfdNode) -> None:
     assert client.get_cluster().tags == [f"t{number}" for number in range(5)]
 
 
-def test_changes_without_the_needed_lock_are_logged(node_: WconfdNode) -> None:
+INST1 = "instance/inst1.example.com"
+
+
+@pytest.mark.parametrize(
+    ("call", "lock"),
+    [
+        (lambda c: c.modify_cluster({"volume_group_name": "x"}), "cluster/BGL (shared)"),
+        (lambda c: c.add_tags("cluster", "", ["x"]), "cluster/BGL (shared)"),
+        (lambda c: c.maintain_candidate_pool([]), "cluster/BGL (shared)"),
+        (lambda c: c.modify_instance("inst0", {"admin_state": "down"}), "instance/inst0"),
+        (lambda c: c.create_instance(*new_instance(10)), "instance/inst10"),
+        (lambda c: c.modify_disk(uuid_of("disk", 0), {"size": 2048}), "instance/inst0"),
+        (lambda c: c.add_tags("node", "node1", ["x"]), f"node/{NODE1}"),
+        (lambda c: c.modify_node_group("default", {"alloc_policy": "last_resort"}), GROUP),
+        (
+            lambda c: c.modify_objects(
+                [("instance", "inst1", {"os": "x"}), ("disk", uuid_of("disk", 0), {"size": 2048})]
+            ),
+            "instance/inst0",
+        ),
+    ],
+)
+def test_a_change_without_the_lock_that_it_needs_is_refused(
+    node_: WconfdNode, call: Callable[[WConfClient], object], lock: str
+) -> None:
     owner = node_.owner()
-    owner.client.modify_instance("inst0", {"admin_state": "down"})
-    assert "Lock violation" in node_.log()
-    assert "instance/inst0.example.com exclusive" in node_.log()
-    count = node_.log().count("Lock violation")
-    owner.client.try_update_locks(
-        [("cluster/BGL", "shared"), ("instance/inst1.example.com", "exclusive")]
-    )
-    owner.client.modify_instance("inst1", {"admin_state": "down"})
-    owner.client.modify_disk(uuid_of("disk", 1), {"size": 2048})
-    owner.client.add_tags("cluster", "", ["x"])
-    assert node_.log().count("Lock violation") == count
+    owner.client.try_update_locks([(INST1, "exclusive")])
+    before = files.read_bytes(node_.paths.config_data)
+    with pytest.raises(LockError, match=re.escape(lock)) as caught:
+        call(owner.client)
+    assert "by job 1: this needs lock" in str(caught.value)
+    assert files.read_bytes(node_.paths.config_data) == before
+
+
+def test_a_change_with_the_lock_that_it_needs_is_carried_out(node_: WconfdNode) -> None:
+    client = node_.owner().hold(INST1, f"node/{NODE2}").client
+    client.modify_instance("inst1", {"admin_state": "down"})
+    client.modify_disk(uuid_of("disk", 1), {"size": 2048})
+    client.modify_objects([("instance", "inst1", {"os": "x"}), ("node", "node2", {"ndparams": {}})])
+    client.add_tags("cluster", "", ["x"])
+    with pytest.raises(
+        OpPrereqError, match="not found"
+    ):  # nothing can be held of what is not there
+        client.modify_instance("inst7", {"admin_state": "down"})
+    with pytest.raises(LockError, match="exclusive"):
+        node_.owner(2).client.modify_instance("inst1", {"admin_state": "up"})
 
 
 def test_a_snapshot_shows_everything_at_once(node_: WconfdNode) -> None:

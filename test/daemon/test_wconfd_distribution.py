@@ -68,7 +68,7 @@ def config_of(node: NodedNode) -> Any:
 
 
 def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["one"])
     client.flush_config()
     on_master = files.read_bytes(cluster.master.paths.config_data)
@@ -83,7 +83,7 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
 
 
 def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.modify_cluster({"candidate_pool_size": 3})
     assert client.maintain_candidate_pool([])["promoted"] == [uuid_of("node", 3)]
     client.flush_config()
@@ -91,7 +91,7 @@ def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
 
 
 def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
     cluster.candidate.stop()
     for number in range(5):
@@ -114,7 +114,7 @@ def test_too_few_candidates_are_named(cluster: Cluster) -> None:
     config["cluster"]["candidate_pool_size"] = 3
     config["nodes"][uuid_of("node", 3)]["master_candidate"] = True
     files.write_durable(cluster.master.paths.config_data, json.dumps(config).encode())
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     cluster.candidate.stop()
     client.add_tags("cluster", "", ["x"])
     client.flush_config()  # two of three have it
@@ -128,7 +128,7 @@ def test_too_few_candidates_are_named(cluster: Cluster) -> None:
 
 
 def test_what_changes_while_a_node_hangs_is_brought_at_once_later(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
     os.kill(cluster.candidate.pid, signal.SIGSTOP)
     try:
@@ -145,7 +145,7 @@ def test_what_changes_while_a_node_hangs_is_brought_at_once_later(cluster: Clust
 
 
 def test_a_restarted_master_brings_what_is_missing(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["x"])
     cluster.master.kill()
     cluster.master.start()
@@ -158,14 +158,14 @@ def test_a_newer_configuration_on_a_candidate_is_not_replaced(cluster: Cluster) 
     newer = cluster.master.config()
     newer["serial_no"] += 1000
     files.write_durable(cluster.candidate.paths.config_data, json.dumps(newer).encode())
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     wait_for(lambda: client.get_replication_status()[0]["error"], "the refusal")
     assert "older than" in client.get_replication_status()[0]["error"]
     assert config_of(cluster.candidate)["serial_no"] == newer["serial_no"]
 
 
 def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
-    client = cluster.master.start().owner().client
+    client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
     for node in (cluster.candidate, cluster.other):
         os.remove(node.paths.ssconf_file("master_node"))

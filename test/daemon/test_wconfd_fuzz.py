@@ -146,7 +146,8 @@ def test_random_arguments_are_answered(node_: WconfdNode, seed: int) -> None:
         fuzz.chance.shuffle(methods)
         for method in methods:
             if method.effect is Effect.CONFIG:
-                owner.client.unlock_config()  # changes wait while it is locked
+                owner.client.free_locks()  # changes wait while the configuration is locked
+                owner.hold_everything()
             args = fuzz.args(method)
             _, error = answer(client, method.name, args)
             assert "internal error" not in error, (method.name, args, error)

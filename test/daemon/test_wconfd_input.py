@@ -99,7 +99,7 @@ def test_wrong_arguments_are_named(
 
 
 def test_objects_that_are_nonsense_are_refused(node: WconfdNode) -> None:
-    client = node.owner().client
+    client = node.owner().hold_everything().client
     for wire in ({}, {"uuid": 5}, {"uuid": "x"}, {"uuid": "x", "name": ["deep"]}):
         with pytest.raises(GenericError):
             client.create_node(wire)

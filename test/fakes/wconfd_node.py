@@ -24,7 +24,7 @@ from ganeti.system import files
 from ganeti.system.filelock import LiveLock
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 ALONE = ("--no-voting", "--yes-do-it")  # the other nodes have no daemons to ask
 
 
@@ -37,6 +37,17 @@ class Owner:
         self.livelock = LiveLock.create(path)
         self.id = ClientId(identifier, path, os.getpid())
         self.client = WConfClient(node.paths, self.id)
+
+    def hold(self, *locks: str) -> Owner:
+        """Take the BGL shared and these locks exclusively, as a job does before it changes things."""
+        request = [("cluster/BGL", "shared"), *((lock, "exclusive") for lock in locks)]
+        assert self.client.try_update_locks(request) == []
+        return self
+
+    def hold_everything(self) -> Owner:
+        """Take the BGL exclusively, which is enough for every change."""
+        assert self.client.try_update_locks([("cluster/BGL", "exclusive")]) == []
+        return self
 
     def die(self) -> None:
         """Let go of the lock without removing the file, as a killed process does."""

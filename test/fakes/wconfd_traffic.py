@@ -1,7 +1,8 @@
 """A client process that keeps WConfD busy and remembers what it was told.
 
 Reads commands from standard input, one per line: ``go SEED`` begins random calls, ``stop`` ends
-them and has the process print, as one line of JSON, what it believes to own.  Run as a script with
+them and has the process print, as one line of JSON, what it believes to own, ``free`` does the same
+after it gave all locks back.  Run as a script with
 the root of the node and an identifier.
 """
 
@@ -26,8 +27,9 @@ from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId
 from ganeti.system.filelock import LiveLock
 
+BGL = "cluster/BGL"
 LOCKS = [
-    "cluster/BGL",
+    BGL,
     "instance/inst0.example.com",
     "instance/inst1.example.com",
     "instance/[lockset]",
@@ -50,6 +52,7 @@ class Traffic:
         self.locks: dict[str, str] = {}
         self.tags: set[str] = set()
         self.instances: dict[str, str] = {}
+        self.names: dict[str, str] = {}
         self.macs: set[str] = set()
         self.calls = 0
 
@@ -110,42 +113,67 @@ class Traffic:
 
     def release_locks(self, chance: random.Random) -> None:
         if chance.random() < 0.3:
-            self.client.free_locks()
-            self.locks.clear()
+            self.free_locks()
         else:
             keep = [name for name in self.locks if chance.random() < 0.5]
             self.client.intersect_locks(keep)
             self.locks = {name: self.locks[name] for name in keep}
 
+    def free_locks(self) -> None:
+        self.client.free_locks()
+        self.locks.clear()
+
+    def _hold(self, lock: str, mode: str) -> bool:
+        """Take the lock that a change needs; False when others keep it too long."""
+        if self.locks.get(lock) == mode:
+            return True
+        self.free_locks()
+        request = [(lock, mode)]
+        outcome, _ = self.client.wait_locks(0, request, 0.05)
+        if outcome == "granted":
+            self._note(request)
+        return outcome == "granted"
+
+    def _hold_instance(self, uuid: str) -> bool:
+        return self._hold(f"instance/{self.names[uuid]}", "exclusive")
+
     def add_tag(self, chance: random.Random) -> None:
+        if not self._hold(BGL, "shared"):
+            return
         tag = f"w{self.number}-{chance.randint(0, 20)}"
         self.client.add_tags("cluster", "", [tag])
         self.tags.add(tag)
 
     def remove_tag(self, chance: random.Random) -> None:
-        if self.tags:
+        if self.tags and self._hold(BGL, "shared"):
             tag = chance.choice(sorted(self.tags))
             self.client.remove_tags("cluster", "", [tag])
             self.tags.discard(tag)
 
     def create_instance(self, chance: random.Random) -> None:
         number = 1000 * self.number + chance.randint(0, 20)
-        uuid = uuid_of("instance", number)
-        if uuid not in self.instances:
-            one = disk(number, NODE)
-            self.client.create_instance(instance(number, NODE, [one["uuid"]]), [one])
+        one = disk(number, NODE)
+        wire = instance(number, NODE, [one["uuid"]])
+        uuid = wire["uuid"]
+        self.names[uuid] = wire["name"]
+        if uuid not in self.instances and self._hold_instance(uuid):
+            self.client.create_instance(wire, [one])
             self.instances[uuid] = "up"
 
     def modify_instance(self, chance: random.Random) -> None:
         if self.instances:
             uuid = chance.choice(sorted(self.instances))
             state = chance.choice(["up", "down", "offline"])
+            if not self._hold_instance(uuid):
+                return
             self.client.modify_instance(uuid, {"admin_state": state})
             self.instances[uuid] = state
 
     def delete_instance(self, chance: random.Random) -> None:
         if self.instances and chance.random() < 0.5:
             uuid = chance.choice(sorted(self.instances))
+            if not self._hold_instance(uuid):
+                return
             self.client.delete_instance(uuid)
             del self.instances[uuid]
 
@@ -173,6 +201,8 @@ def main() -> None:
                 running = True
             else:
                 running = False
+                if words[0] == "free":
+                    traffic.free_locks()
                 sys.stdout.write(json.dumps(traffic.state()) + "\n")
                 sys.stdout.flush()
         if running:
