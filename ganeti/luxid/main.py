@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
@@ -119,6 +121,7 @@ class LuxiDaemon:
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
         self._view.refresh()
+        deque(self._preparation(), maxlen=0)  # some 10 us for each instance
         self._intake.load()
         self._candidates.start(poll)
         self._tasks.create_task(self._prepare_answers(), name="prepare answers")
@@ -186,18 +189,21 @@ class LuxiDaemon:
         except GenericError as err:
             logger.warning("%s; going on without", err.message)
 
+    def _preparation(self) -> Iterator[None]:
+        """Look at what is new in the configuration before anybody asks, in small steps."""
+        try:
+            yield from self._view.prepared()
+        except ConfigurationError as err:
+            logger.warning("%s; questions about it will fail", err.message)
+
     async def _prepare_answers(self) -> None:
-        """Look at what is new in the configuration before anybody asks, whenever there is time."""
         while True:
-            self._config_changed.clear()
-            try:
-                for _step in self._view.prepared():
-                    await asyncio.sleep(0)  # others first
-                    if self._config_changed.is_set():
-                        break
-            except ConfigurationError as err:
-                logger.warning("%s; questions about it will fail", err.message)
             await self._config_changed.wait()
+            self._config_changed.clear()
+            for _step in self._preparation():
+                await asyncio.sleep(0)  # others first
+                if self._config_changed.is_set():
+                    break
 
     def _on_config_changed(self) -> None:
         self._config_changed.set()
