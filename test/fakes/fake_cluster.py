@@ -223,14 +223,11 @@ class FakeConfig(WConfStub):
         if need is Need.BGL:
             return
         if need is Need.DISK:
-            owners = [i for i in self.instances.values() if args[0] in i["disks"]]
-            names = [f"instance/{owner['name']}" for owner in owners]
+            names = self._locks_of("disk", args[0])
         elif need is Need.KIND:
-            kind, key = args[0], args[1]
-            if kind == "cluster":
-                return
-            thing = getattr(self, _TABLES[kind])[key]
-            names = [f"{kind}/{thing['name'] if kind == 'instance' else key}"]
+            names = self._locks_of(args[0], args[1])
+        elif need is Need.OBJECTS:
+            names = [name for kind, key, _ in args[0] for name in self._locks_of(kind, key)]
         else:
             level = _NEEDED_LEVEL[need]
             key = args[0]["name"] if isinstance(args[0], dict) else args[0]
@@ -241,6 +238,15 @@ class FakeConfig(WConfStub):
             lockset = name.partition("/")[0] + "/[lockset]"
             modes = (self.held.get(name), self.held.get(lockset))
             assert "exclusive" in modes, f"{method} needs {name} exclusively, held: {self.held}"
+
+    def _locks_of(self, kind: str, key: str) -> list[str]:
+        if kind == "cluster":
+            return []
+        if kind == "disk":
+            owners = [i for i in self.instances.values() if key in i["disks"]]
+            return [f"instance/{owner['name']}" for owner in owners]
+        thing = getattr(self, _TABLES[kind])[key]
+        return [f"{kind}/{thing['name'] if kind == 'instance' else key}"]
 
     # Reads.
 
@@ -545,6 +551,7 @@ class FakeNode:
         self.directories: set[str] = set()
         self.running: dict[str, int] = {}  # instance -> state, 0 running, 1 stopped
         self.receiving: set[str] = set()
+        self.plugged: dict[str, list[tuple[str, str, str]]] = {}  # instance -> changes while up
         self.files: dict[str, object] = {}
         self.has_left = False
 
@@ -759,6 +766,17 @@ class FakeRpc:
 
     def do_instance_shutdown(self, node: FakeNode, instance: Any, _timeout: int, _why: Any) -> None:
         node.running.pop(instance["name"], None)
+
+    def do_hotplug_supported(self, node: FakeNode, instance: Any) -> None:
+        if node.running.get(instance["name"]) != 0:
+            raise GenericError("it does not run here")
+
+    def do_hotplug_device(self, node: FakeNode, instance: Any, *change: Any) -> str:
+        action, kind, device, _extra, _seq = change
+        self.do_hotplug_supported(node, instance)
+        plugged = node.plugged.setdefault(instance["name"], [])
+        plugged.append((action, kind, device["uuid"]))
+        return "pci.0/0xc"
 
     def do_instance_reboot(self, node: FakeNode, instance: Any, *_args: Any) -> None:
         if instance["name"] not in node.running:
