@@ -397,6 +397,28 @@ class FakeConfig(WConfStub):
     def do_modify_disk(self, uuid: str, changes: Mapping[str, Any]) -> None:
         self._modify(self.disks, uuid, changes)
 
+    def do_add_disk(self, instance: str, disk: dict[str, Any], index: int | None) -> None:
+        self.disks[disk["uuid"]] = disk
+        self.do_attach_disk(instance, disk["uuid"], index)
+
+    def do_attach_disk(self, instance: str, disk: str, index: int | None) -> None:
+        disks = self.instances[instance]["disks"]
+        disks.insert(len(disks) if index is None else index, disk)
+        self._name_disks(disks)
+
+    def do_detach_disk(self, instance: str, disk: str) -> None:
+        disks = self.instances[instance]["disks"]
+        disks.remove(disk)
+        self._name_disks(disks)
+
+    def _name_disks(self, disks: list[str]) -> None:
+        for index, disk in enumerate(disks):
+            self.disks[disk]["iv_name"] = f"disk/{index}"
+
+    def do_remove_disk(self, instance: str, disk: str) -> None:
+        self.do_detach_disk(instance, disk)
+        del self.disks[disk]
+
     def do_modify_objects(self, changes: Sequence[Any]) -> None:
         for kind, uuid, values in changes:
             self._modify(getattr(self, _TABLES[kind]), uuid, values)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.subject import Subject
 from ganeti.logical_units.node_calls import order
 from ganeti.logical_units.undo import Undo
@@ -16,12 +17,7 @@ from ganeti.objects.hypervisors import NEED_NETWORK_PORT
 if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
     from ganeti.logical_units.instance.new_disks import FilePlace
-    from ganeti.objects.disk import Disk
     from ganeti.objects.private import PrivateParams
-
-DISK_INFO: Final = "originstname+"  # what is written beside a disk, before the instance's name
-WIPE_CHUNK_MIB_MAX: Final = 1024  # MAX_WIPE_CHUNK
-WIPE_CHUNK_PERCENT: Final = 10.0  # MIN_WIPE_CHUNK_PERCENT
 
 
 @dataclass(slots=True)
@@ -77,74 +73,15 @@ def _give_back_port(context: JobContext, plan: Plan, port: int) -> None:
 
 def make_disks(context: JobContext, plan: Plan, undo: Undo) -> None:
     """Make the disks on the primary node, in a directory of their own if they are files."""
-    subject, node = plan.subject, plan.subject.primary
-    name = subject.instance.name
+    subject = plan.subject
     if not subject.disks:
         return
     context.feedback("* creating instance disks...")
     if plan.place is not None:
-        directory = plan.place.directory
-        what = f"create directory {directory}"
-        order(context, node, what, "file_storage_dir_create", directory)
-        undo.push(
-            f"remove directory {directory}",
-            lambda: order(
-                context, node, f"remove directory {directory}", "file_storage_dir_remove", directory
-            ),
-        )
+        make_directory(context, subject.primary, plan.place.directory, undo)
     for index, disk in enumerate(subject.disks):
         context.check_canceled()
-        # Pushed first: an answer that is lost on its way must not leave the disk behind.
-        _push_removal(context, plan, undo, index)
-        subject.disks[index] = _make_disk(context, plan, index, disk)
-        if subject.cluster.prealloc_wipe_disks:
-            wipe(context, subject, index, f"wipe disk {index} of instance {name!r}")
-
-
-def _make_disk(context: JobContext, plan: Plan, index: int, disk: Disk) -> Disk:
-    subject = plan.subject
-    answer = order(
-        context,
-        subject.primary,
-        f"create disk {index} ({disk.dev_type}, {disk.size} MiB) of instance"
-        f" {subject.instance.name!r}",
-        "blockdev_create",
-        subject.disk_wire(disk),
-        disk.size,
-        subject.instance.name,
-        True,
-        DISK_INFO + subject.instance.name,
-        False,
-    )
-    return replace(disk, logical_id=answer) if isinstance(answer, list) and answer else disk
-
-
-def _push_removal(context: JobContext, plan: Plan, undo: Undo, index: int) -> None:
-    subject = plan.subject
-    what = f"remove disk {index} of instance {subject.instance.name!r}"
-    undo.push(
-        what,
-        lambda: order(
-            context,
-            subject.primary,
-            what,
-            "blockdev_remove",
-            subject.disk_wire(subject.disks[index]),
-        ),
-    )
-
-
-def wipe(context: JobContext, subject: Subject, index: int, doing: str) -> None:
-    """Overwrite a disk, piece by piece; the job can be canceled between pieces."""
-    disk = subject.disks[index]
-    chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
-    wire = subject.disk_wire(disk)
-    for offset_mib in range(0, disk.size, chunk_mib):
-        context.check_canceled()
-        length_mib = min(chunk_mib, disk.size - offset_mib)
-        order(context, subject.primary, doing, "blockdev_wipe", wire, offset_mib, length_mib)
-        done = 100 * (offset_mib + length_mib) / disk.size
-        context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
+        subject.disks[index] = make_disk(context, subject, subject.primary, index, disk, undo)
 
 
 def _add_to_configuration(context: JobContext, plan: Plan, undo: Undo) -> None:

@@ -62,6 +62,7 @@ class Hotplug:
         self._subject = subject
         self._op = op
         self.is_on = False
+        self._runs: bool | None = None
 
     def decide(self) -> None:
         """Find out whether devices can be changed while the instance runs.
@@ -73,7 +74,7 @@ class Hotplug:
         if not (op.hotplug or op.hotplug_if_possible) or subject.primary.offline:
             return
         name, primary = subject.instance.name, subject.primary
-        if not is_running(running_info(self._context, subject, primary)):
+        if not self.guest_runs():
             self._context.info(f"instance {name} does not run, so nothing needs to be hotplugged")
             return
         result = call_node(self._context, primary, "hotplug_supported", subject.wire())
@@ -90,6 +91,13 @@ class Hotplug:
                 " change takes effect when the instance is restarted",
                 ErrorCode.STATE,
             )
+
+    def guest_runs(self) -> bool:
+        """Tell whether the instance runs; its node is asked once."""
+        if self._runs is None:
+            info = running_info(self._context, self._subject, self._subject.primary)
+            self._runs = is_running(info)
+        return self._runs
 
     def device(
         self,

@@ -110,12 +110,11 @@ def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewD
             raise NotSupportedError(
                 f"{what}: {unsupported!r} cannot be given for disk template {str(template)!r}"
             )
-    name = settings.get("name")
     provider, params = _provider(template, what, settings)
     return NewDisk(
         size_mib=disk_size(what, settings.get("size")),
-        mode=_mode(what, settings.get("mode", DiskMode.RW.value)),
-        name=None if name in (None, "", VALUE_NONE) else str(name),
+        mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
+        name=disk_name(settings.get("name")),
         provider=provider,
         params=params,
     )
@@ -140,7 +139,17 @@ def disk_size(what: str, size: object) -> int:
     return size_mib
 
 
-def _mode(what: str, mode: object) -> DiskMode:
+def disk_name(name: object) -> str | None:
+    """Return the name of a disk; ``none`` and an empty one mean without."""
+    return None if name in (None, "", VALUE_NONE) else str(name)
+
+
+def disk_mode(what: str, mode: object) -> DiskMode:
+    """Return whether an instance may write.
+
+    Raises:
+        OpPrereqError: it is neither rw nor ro.
+    """
     try:
         return DiskMode(str(mode))
     except ValueError as err:

@@ -71,15 +71,16 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         self.changes = {key: value for key, value in after.items() if before.get(key) != value}
         if not self._asks_for_anything():
             raise OpPrereqError("please give at least one change", ErrorCode.INVAL)
-        if self.changes:
+        if self.changes or self.parts:
             self._check_new()
 
     def _check_parts(self) -> None:
         """Let each kind of devices check its own changes."""
         hotplug = Hotplug(self.context, self.subject, self.op)
         given = (self.context, self.subject, self.op, hotplug)
+        self.disk_part = DiskPart(*given)
         self.parts: list[ModifyPart] = [
-            part for part in (DiskPart(*given), NicPart(*given)) if part.is_asked
+            part for part in (self.disk_part, NicPart(*given)) if part.is_asked
         ]
         if self.parts:
             hotplug.decide()
@@ -160,7 +161,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         """Refuse violations of the policy that are new."""
         subject = self.subject
         policy = fill_ipolicy(self.cluster, subject.group)
-        new_spec = spec_of(self.cluster, self.new, subject.disks)
+        new_spec = spec_of(self.cluster, self.new, self.disk_part.plan.devices)
         old = violations(policy, spec_of(self.cluster, self.instance, subject.disks))
         if set(violations(policy, new_spec)) <= set(old):
             return
@@ -220,9 +221,22 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         with Undo(self.context) as undo:
             for part in self.parts:
                 part.before_store(undo)
-            if self.changes:
-                self.config.modify_instance(self.instance.uuid, self.changes)
+            self._store(undo)
             for part in self.parts:
                 part.after_store(undo)
             undo.forget()
+        self.disk_part.finish()
         return self.result + [row for part in self.parts for row in part.results]
+
+    def _store(self, undo: Undo) -> None:
+        """Change the configuration."""
+        self.disk_part.store(undo)
+        if not self.changes:
+            return
+        uuid, before = self.instance.uuid, self.instance.to_wire()
+        old = {name: before.get(name) for name in self.changes}
+        self.config.modify_instance(uuid, self.changes)
+        undo.push(
+            "undo the change of the instance in the configuration",
+            lambda: self.config.modify_instance(uuid, old),
+        )

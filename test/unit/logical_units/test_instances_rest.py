@@ -131,7 +131,7 @@ def test_offline_and_back(cluster: FakeCluster) -> None:
         ({}, "at least one change"),
         ({"offline": True}, "shut it down before"),
         ({"offline": False}, "not marked offline"),
-        ({"disks": [["add", {"size": 1}]]}, "'disks' is not supported"),
+        ({"disks": [["add", {"size": 0}]]}, "the size must be from 1"),
         ({"beparams": {"minmem": 99999, "maxmem": 99999}}, "violates the instance policy"),
         ({"beparams": {"memory": 8192}}, "could not start any more"),
         ({"hvparams": {"nix": 1}}, "'nix'"),
