@@ -16,7 +16,7 @@ from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
-from ganeti.base.errors import OpExecError, ProtocolError
+from ganeti.base.errors import OpExecError, ProtocolError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.protocol.node_rpc import (
     DEFAULT_PORT,
@@ -268,5 +268,8 @@ def _said(body: bytes) -> str:
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    state = os.stat(path)
+    try:
+        state = os.stat(path)
+    except OSError as err:
+        raise X509CertError(path, f"cannot be used: {err.strerror}") from err
     return state.st_mtime_ns, state.st_ino

@@ -220,8 +220,8 @@ class MasterWatch:
             try:
                 if is_prompted or await self._is_doubtful():
                     await self.check()
-            except GenericError as err:
-                logger.warning("Cannot ask who is master: %s; ignoring", err.message)
+            except (GenericError, OSError) as err:
+                logger.warning("Cannot ask who is master: %s; ignoring", err)
             if is_prompted:
                 await asyncio.sleep(OBJECTIONS_S)  # prompts come by the dozen
 

@@ -112,9 +112,9 @@ class Candidates:
         """Bring one copy up to date; what fails is done when the node is back."""
         try:
             await self._bring_up_to_date(target)
-        except GenericError as err:
+        except (GenericError, OSError) as err:
             logger.warning(
-                "The queue on candidate %s is not compared: %s; ignoring", target.name, err.message
+                "The queue on candidate %s is not compared: %s; ignoring", target.name, err
             )
         finally:
             self._comparing.discard(target.name)
@@ -187,11 +187,14 @@ class Candidates:
             node = self._find_node(name)
             if node is None or node.offline or name in self._names:
                 return
-            result = await self._rpc.single("jobqueue_purge", Target(name, node.primary_ip))
-            if result.error is None:
+            try:
+                result = await self._rpc.single("jobqueue_purge", Target(name, node.primary_ip))
+                result.check("its copy of the queue cannot be removed")
+            except GenericError as err:
+                logger.warning("Node %s is no candidate any more: %s; ignoring", name, err.message)
+            else:
                 logger.info("Node %s is no candidate, it has removed its copy of the queue", name)
                 return
-            logger.warning("Node %s keeps its copy of the queue: %s", name, result.error)
 
 
 def _never_accepted(job_id: JobId, data: bytes) -> bytes | None:

@@ -195,7 +195,11 @@ class Replicator:
     async def _tell(self, call: str, targets: Mapping[Target, Sequence[object]]) -> None:
         if not targets:
             return
-        results = await self._rpc.call(call, targets)
+        try:
+            results = await self._rpc.call(call, targets)
+        except GenericError as err:
+            logger.warning("%s on the candidates: %s; ignoring", call, err.message)
+            return
         for name, result in results.items():
             if not self.note(result):
                 logger.warning("%s on candidate %s: %s; ignoring", call, name, result.error)
