@@ -25,6 +25,13 @@ from ganeti.logical_units.host_names import normal_name, resolve
 from ganeti.logical_units.instance import new_disks, new_nics
 from ganeti.logical_units.instance.building import Plan, build
 from ganeti.logical_units.instance.memory import reserve_memory
+from ganeti.logical_units.instance.nic_addresses import (
+    bridges_of,
+    look_around,
+    named_networks,
+    network_locks,
+    settle_addresses,
+)
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -41,12 +48,9 @@ from ganeti.objects.fill import (
     cluster_hvparams,
     fill_beparams,
     fill_hvparams,
-    fill_nicparams,
     fill_osparams_all,
 )
 from ganeti.objects.instance import Instance
-from ganeti.objects.nic import NIC
-from ganeti.objects.nic_modes import MAC_GENERATE, NicMode
 from ganeti.objects.private import PrivateParams
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
@@ -78,6 +82,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         self._check_supported()
         self.name, self.resolved_ip = self._decide_name()
         self.node = self._decide_node()
+        self.networks = named_networks(self.config, self.op.nics)
 
     def _check_supported(self) -> None:
         if self.op.mode is not InstanceCreateMode.CREATE:
@@ -114,12 +119,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         return lookup.require_node(self.config, name)
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the new name exclusively and the node shared."""
+        """Lock the new name exclusively, the node and the networks shared."""
         match level:
             case LockLevel.INSTANCE:
                 return exclusive(level, [self.name])
             case LockLevel.NODE:
                 return shared(level, [self.node.uuid])
+            case LockLevel.NETWORK:
+                return network_locks(level, self.networks.values())
             case _:
                 return {}
 
@@ -147,8 +154,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         self._check_on_node(instance, osparams)
         self._check_ip_free()
         instance = self._with_addresses(instance)
+        used = list(self.networks.values())
         subject = Subject(
-            InstanceContext(self.cluster, instance, disks, [self.node], [self.group], [])
+            InstanceContext(self.cluster, instance, disks, [self.node], [self.group], used)
         )
         self.plan = Plan(
             subject=subject,
@@ -218,7 +226,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         op = self.op
         hypervisor = str(op.hypervisor or self.cluster.enabled_hypervisors[0])
         check_hypervisor_enabled(self.cluster, hypervisor)
-        nics = new_nics.plan_nics(self.cluster, op.nics, self.resolved_ip)
+        nics = new_nics.plan_nics(self._around(), op.nics, self.context.new_uuid)
         instance = Instance(
             name=self.name,
             uuid=InstanceUuid(self.context.new_uuid()),
@@ -230,16 +238,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             osparams=dict(op.osparams),
             osparams_private=op.osparams_private or PrivateParams(),
             admin_state=AdminState.UP if self.start else AdminState.DOWN,
-            nics=[
-                NIC(
-                    mac=nic.mac,
-                    ip=nic.ip,
-                    nicparams=nic.nicparams,
-                    name=nic.name,
-                    uuid=self.context.new_uuid(),
-                )
-                for nic in nics
-            ],
+            nics=nics,
             disks=[disk.uuid for disk in disks],
             disks_active=False,
             serial_no=1,
@@ -330,9 +329,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
                 cluster_hvparams(self.cluster).get(instance.hypervisor, {}),
             )
 
+    def _around(self) -> new_nics.Around:
+        """Read the networks that the instance could be in."""
+        return look_around(
+            self.config,
+            self.cluster,
+            self.group,
+            self.networks,
+            resolved_ip=self.resolved_ip,
+            conflicts_check=self.op.conflicts_check,
+        )
+
     def _check_bridges(self, instance: Instance) -> None:
-        filled = [fill_nicparams(self.cluster, nic) for nic in instance.nics]
-        bridges = sorted({nic["link"] for nic in filled if nic["mode"] == NicMode.BRIDGED})
+        bridges = bridges_of(self.cluster, instance.nics)
         if bridges:
             ask(self.context, self.node, "use the bridges of the NICs", "bridges_exist", bridges)
 
@@ -348,16 +357,12 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             )
 
     def _with_addresses(self, instance: Instance) -> Instance:
-        """Draw or reserve the MAC addresses; they are given back if nothing comes of it."""
+        """Draw or reserve the addresses; they are given back if nothing comes of it."""
         from msgspec.structs import replace
 
-        nics = []
-        for nic in instance.nics:
-            if nic.mac == MAC_GENERATE:
-                nic = replace(nic, mac=self.config.generate_mac(None))
-            else:
-                self.config.reserve_mac(nic.mac)
-            nics.append(nic)
+        nics = settle_addresses(
+            self.config, [], instance.nics, conflicts_check=self.op.conflicts_check
+        )
         return replace(instance, nics=nics)
 
     # Hooks and work.

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.memory import free_memory_mib
 from ganeti.logical_units.instance.modify_disks import DiskPart
-from ganeti.logical_units.instance.modify_nics import NicPart
+from ganeti.logical_units.instance.modify_nics import NicPart, networks_in
 from ganeti.logical_units.instance.modify_parts import Hotplug, ModifyPart, Results
+from ganeti.logical_units.instance.nic_addresses import network_locks
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -23,6 +24,7 @@ from ganeti.logical_units.instance.parameters import (
 from ganeti.logical_units.instance.policy import check_policy, spec_of, violations
 from ganeti.logical_units.instance.power import is_running, own_hvparams, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed
 from ganeti.logical_units.node_calls import ask
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.admin_state import AdminState
@@ -53,6 +55,17 @@ _NOT_YET: Final = (
 
 class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
     """Change settings of an instance; the result lists what was changed."""
+
+    def expand_names(self) -> None:
+        """Read the instance, and the networks that its NICs are to join."""
+        super().expand_names()
+        self.networks = networks_in(self.context, self.op)
+
+    def declare_locks(self, level: LockLevel) -> LockNeed:
+        """Lock the instance exclusively, its nodes and these networks shared."""
+        if level is LockLevel.NETWORK:
+            return network_locks(level, self.networks.values())
+        return super().declare_locks(level)
 
     def check_prereq(self) -> None:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""

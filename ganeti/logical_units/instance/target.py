@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.logical_units import lookup
+from ganeti.logical_units.instance.nic_addresses import bridges_of
 from ganeti.logical_units.instance.policy import check_policy, spec_of
 from ganeti.logical_units.instance.subject import Subject
 from ganeti.logical_units.lock_plan import (
@@ -17,8 +18,6 @@ from ganeti.logical_units.lock_plan import (
 )
 from ganeti.logical_units.node_calls import ask
 from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED
-from ganeti.objects.fill import fill_nicparams
-from ganeti.objects.nic_modes import NicMode
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 
 if TYPE_CHECKING:
@@ -109,8 +108,7 @@ def check_target(
         ignored = check_policy(subject.cluster, group, name, spec, ignore=ignore_ipolicy)
         if ignored:
             context.warn(f"{ignored}; ignoring")
-    filled = [fill_nicparams(subject.cluster, nic) for nic in subject.instance.nics]
-    bridges = sorted({nic["link"] for nic in filled if nic["mode"] == NicMode.BRIDGED})
+    bridges = bridges_of(subject.cluster, subject.instance.nics)
     if bridges:
         ask(context, target, "use the bridges of the NICs", "bridges_exist", bridges)
 

@@ -229,7 +229,7 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"nics": [{"mode": "routed"}]}, "needs an IP address", "wrong_input"),
         ({"nics": [{"mac": "xx"}]}, "nic/0: 'xx' is not a MAC", "wrong_input"),
         ({"nics": [{"ip": "1.2"}]}, "not an IP address", "wrong_input"),
-        ({"nics": [{"network": "net1"}]}, "not supported yet", "wrong_input"),
+        ({"nics": [{"network": "net1"}]}, "network 'net1' is not known", "unknown_entity"),
         ({"nics": [{}] * 9}, "at most 8 NICs", "insufficient_resources"),
         ({"file_storage_dir": "/etc"}, "relative path", "wrong_input"),
         ({"file_storage_dir": "../up"}, "relative path", "wrong_input"),

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes.fake_cluster import make_cluster
+from fakes.fake_cluster import make_cluster, make_group
+from msgspec.structs import asdict
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.logical_units.instance.hooks_env import instance_env
-from ganeti.logical_units.instance.new_nics import plan_nic
+from ganeti.logical_units.instance.new_nics import Around, changed_nic, plan_nic, plan_nics
 from ganeti.objects.cluster import Cluster
 from ganeti.objects.disk import Disk
 from ganeti.objects.instance import Instance
 from ganeti.objects.network import Network
+from ganeti.objects.nic import NIC
 from ganeti.objects.nic_modes import MAC_GENERATE
 from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
 
 CLUSTER = Cluster.from_wire(make_cluster())
+NETWORK = Network.from_wire(
+    {
+        "name": "net1",
+        "network": "192.0.2.0/24",
+        "network6": "2001:db8::/64",
+        "uuid": "n1",
+        "serial_no": 1,
+    }
+)
+FAR = Network.from_wire({"name": "far", "network": "198.51.100.0/24", "uuid": "n2", "serial_no": 1})
+CONNECTION = {"mode": "bridged", "link": "br7", "vlan": ".7"}
+GROUP = NodeGroup.from_wire(make_group(networks={"n1": CONNECTION}))
+AROUND = Around(CLUSTER, GROUP, {"n1": NETWORK, "n2": FAR}, {"net1": "n1", "far": "n2"})
 
 
 def plan(resolved: str | None = None, **settings: str | None) -> Any:
-    return plan_nic(CLUSTER, "nic/0", settings, resolved)
+    return plan_nic(replace(AROUND, resolved_ip=resolved), "nic/0", settings, "u")
+
+
+def change(nic: NIC, **settings: str) -> NIC:
+    return changed_nic(AROUND, "nic/0", nic, settings)
 
 
 def test_nothing_given_follows_the_cluster() -> None:
@@ -66,6 +87,68 @@ def test_addresses_of_no_card(mac: str) -> None:
 def test_names() -> None:
     assert plan(name="inner").name == "inner"
     assert plan(name="none").name is None
+
+
+def test_too_many() -> None:
+    with pytest.raises(OpPrereqError, match="at most 8"):
+        plan_nics(AROUND, [{}] * 9, lambda: "u")
+
+
+def test_a_network_gives_its_parameters() -> None:
+    nic = plan(network="net1", ip="pool")
+    assert (nic.network, nic.ip, nic.nicparams) == ("n1", "pool", CONNECTION)
+    assert plan(network="net1", mode="pool").ip is None
+    assert plan(network="net1", ip="2001:db8::5").ip == "2001:db8::5"
+    assert plan(network="none").network is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"network": "far"}, "network 'far' is not connected to node group 'default'"),
+        ({"network": "net1", "link": "br0"}, "link cannot be given: in network 'net1'"),
+        ({"network": "net1", "mode": "bridged"}, "mode cannot be given"),
+        ({"network": "net1", "ip": "192.0.3.1"}, "does not lie in network 'net1'"),
+        ({"network": "net1", "ip": "2001:db9::1"}, "does not lie in network 'net1'"),
+        ({"link": "br7", "ip": "192.0.2.8"}, "lies in network 'net1'"),
+        ({"mode": "nix"}, "unknown mode 'nix'"),
+        ({"vlan": "5000"}, "between 1 and 4094"),
+        ({"mode": "bridged", "link": ""}, "needs a link"),
+    ],
+)
+def test_interfaces_that_cannot_be(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        plan(**settings)
+
+
+def test_conflicts_can_be_accepted() -> None:
+    unchecked = replace(AROUND, conflicts_check=False)
+    given = {"link": "br7", "ip": "192.0.2.8"}
+    assert plan_nic(unchecked, "nic/0", given, "u").ip == "192.0.2.8"
+
+
+def test_only_what_is_given_changes() -> None:
+    nic = NIC(mac="aa:00:00:00:00:01", uuid="u", ip="203.0.113.1", nicparams={"link": "br3"})
+    assert change(nic, name="x") == NIC(**{**asdict(nic), "name": "x"})
+    assert change(nic, mode="routed", link="default").nicparams == {"mode": "routed"}
+    assert change(nic, ip="none").ip is None
+    assert change(nic, mac="generate").mac == MAC_GENERATE
+    with pytest.raises(OpPrereqError, match="mode routed needs an IP"):
+        change(nic, mode="routed", ip="none")
+
+
+def test_a_network_is_joined_and_left() -> None:
+    nic = NIC(mac="aa:00:00:00:00:01", uuid="u", ip="203.0.113.1", nicparams={"link": "br3"})
+    with pytest.raises(OpPrereqError, match="give ip=pool or an address of it"):
+        change(nic, network="net1")
+    joined = change(nic, network="net1", ip="192.0.2.9")
+    assert (joined.network, joined.nicparams) == ("n1", CONNECTION)
+    assert change(joined, ip="192.0.2.10").nicparams == CONNECTION
+    with pytest.raises(OpPrereqError, match="link cannot be given"):
+        change(joined, link="br0")
+    left = change(joined, network="none", link="br0", vlan="")
+    assert (left.network, left.ip) == (None, "192.0.2.9")
+    assert left.nicparams == {"mode": "bridged", "link": "br0", "vlan": ""}
 
 
 def test_hooks_are_told_of_networks_and_mirrors() -> None:

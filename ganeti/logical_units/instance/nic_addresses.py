@@ -1,0 +1,138 @@
+"""The networks and addresses of an instance's NICs, as the configuration knows them.
+
+What is reserved here becomes final with the change of the instance that uses it, and goes back by
+itself when the job ends without one; so does what is released.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, OpPrereqError, ReservationError
+from ganeti.logical_units import lookup
+from ganeti.logical_units.instance.new_nics import Around
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
+from ganeti.objects.fill import fill_nicparams
+from ganeti.objects.nic_modes import IP_FROM_POOL, MAC_GENERATE, NicMode
+from ganeti.objects.parameters import VALUE_NONE
+
+if TYPE_CHECKING:
+    from ganeti.clients.wconfd_stub import WConfStub
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.network import Network
+    from ganeti.objects.nic import NIC
+    from ganeti.objects.nodegroup import NodeGroup
+
+Settings = Iterable[Mapping[str, object]]
+
+
+def named_networks(config: WConfStub, settings: Settings) -> dict[str, Network]:
+    """Return the networks that settings of NICs name, by the names used there.
+
+    Raises:
+        OpPrereqError: one is unknown.
+    """
+    names = {str(nic["network"]) for nic in settings if nic.get("network")} - {VALUE_NONE}
+    return {name: lookup.require_network(config, name) for name in sorted(names)}
+
+
+def network_locks(level: LockLevel, networks: Iterable[Network]) -> LockNeed:
+    """Lock networks shared: they stay as they are and connected until the NIC is stored."""
+    return shared(level, [network.uuid for network in networks])
+
+
+def look_around(
+    config: WConfStub,
+    cluster: Cluster,
+    group: NodeGroup,
+    named: Mapping[str, Network],
+    *,
+    used: Iterable[NIC] = (),
+    resolved_ip: str | None = None,
+    conflicts_check: bool = True,
+) -> Around:
+    """Read the networks that matter for the NICs of an instance in a group.
+
+    Args:
+        used: the NICs that it has.
+    """
+    keys = {*group.networks, *(nic.network for nic in used if nic.network)}
+    found = lookup.present(config.get_networks(sorted(keys))) if keys else []
+    return Around(
+        cluster,
+        group,
+        {str(network.uuid): network for network in (*found, *named.values())},
+        {name: network.uuid for name, network in named.items()},
+        resolved_ip,
+        conflicts_check,
+    )
+
+
+def settle_addresses(
+    config: WConfStub, before: Sequence[NIC], after: Sequence[NIC], *, conflicts_check: bool
+) -> list[NIC]:
+    """Draw and reserve what new NICs need, release what is given up; returns the NICs filled in.
+
+    Raises:
+        OpPrereqError: an address is taken, or there is none left; names the NIC.
+    """
+    old, new = _addresses(before), _addresses(after)
+    for network, address in sorted(old - new):
+        config.release_ip(network, address)
+    known = {nic.mac for nic in before}
+    settled: list[NIC] = []
+    for index, nic in enumerate(after):
+        if any(nic.mac == other.mac for other in settled):
+            raise OpPrereqError(
+                f"nic/{index}: MAC address {nic.mac} is that of another NIC of the instance",
+                ErrorCode.NOTUNIQUE,
+            )
+        try:
+            settled.append(_settle(config, nic, old, known, conflicts_check=conflicts_check))
+        except ReservationError as err:
+            raise OpPrereqError(f"nic/{index}: {err.message}", ErrorCode.NOTUNIQUE) from err
+    return settled
+
+
+def _addresses(nics: Iterable[NIC]) -> set[tuple[str, str]]:
+    """Return network and address of NICs that have one of a pool; IPv6 has no pools."""
+    return {
+        (nic.network, nic.ip)
+        for nic in nics
+        if nic.network and nic.ip and nic.ip != IP_FROM_POOL and _is_ipv4(nic.ip)
+    }
+
+
+def _is_ipv4(address: str) -> bool:
+    return ipaddress.ip_address(address).version == 4
+
+
+def _settle(
+    config: WConfStub,
+    nic: NIC,
+    old: set[tuple[str, str]],
+    macs: set[str],
+    *,
+    conflicts_check: bool,
+) -> NIC:
+    if nic.mac == MAC_GENERATE:
+        nic = replace(nic, mac=config.generate_mac(nic.network))
+    elif nic.mac not in macs:
+        config.reserve_mac(nic.mac)
+    if nic.network is None or nic.ip is None:
+        return nic
+    if nic.ip == IP_FROM_POOL:
+        return replace(nic, ip=config.generate_ip(nic.network))
+    if _is_ipv4(nic.ip) and (nic.network, nic.ip) not in old:
+        config.reserve_ip(nic.network, nic.ip, conflicts_check)
+    return nic
+
+
+def bridges_of(cluster: Cluster, nics: Iterable[NIC]) -> list[str]:
+    """Return the bridges that NICs need."""
+    filled = [fill_nicparams(cluster, nic) for nic in nics]
+    return sorted({nic["link"] for nic in filled if nic["mode"] == NicMode.BRIDGED})
