@@ -305,9 +305,10 @@ def _pair(values: Sequence[float]) -> str:
 
 def fill(cluster: VirtualCluster, config: dict[str, Any], instances: int) -> None:
     """Lay instances into the configuration while the daemons are stopped."""
-    filled = with_instances(config, instances)
-    write_books(cluster, filled)
     path = cluster.paths_of(MASTER).config_data
+    present = json.loads(files.read_bytes(path))  # a configuration must not become older
+    filled = with_instances({**config, "serial_no": present["serial_no"]}, instances)
+    write_books(cluster, filled)
     files.write_durable(path, json.dumps(filled).encode())
     print(f"--- {instances} instances, configuration of {os.path.getsize(path) / 1e6:.1f} MB")
 

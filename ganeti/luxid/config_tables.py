@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw
 
@@ -204,6 +204,7 @@ class ConfigIndex:
     def __init__(self, tables: Mapping[QueryResource, Table[str, Record]], rows: RowCache) -> None:
         self._tables = tables
         self.row_cache = rows
+        self.made: MutableMapping[str, Any] = {}
 
     def matching(self, resource: QueryResource, name: str) -> Sequence[str]:
         """Return the UUIDs of the things of one kind that have this full or short name."""

@@ -55,6 +55,7 @@ from ganeti.objects.node import Node
 from ganeti.protocol.job_start import WARM_LOCK_PREFIX
 from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE
 from ganeti.protocol.wconfd import ClientId
+from ganeti.query.engine import load_resources
 from ganeti.store.job_files import JobFiles, job_id_of
 from ganeti.system import clock, files
 from ganeti.system.exits import ExitWatcher
@@ -121,6 +122,7 @@ class LuxiDaemon:
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
         self._view.refresh()
+        load_resources()
         deque(self._preparation(), maxlen=0)  # some 10 us for each instance
         self._intake.load()
         self._candidates.start(poll)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ganeti.base.ids import GroupUuid, NodeUuid
 from ganeti.base.text import natural_sort_key
@@ -73,11 +73,9 @@ class RunContext:
 
     def __init__(self, view: QueryView) -> None:
         self.view = view
-        self._by_primary: Mapping[NodeUuid, Sequence[Instance]] | None = None
-        self._by_secondary: Mapping[NodeUuid, Sequence[Instance]] | None = None
-        self._by_network: Mapping[str, Sequence[Instance]] | None = None
+        # What follows from the configuration alone is worth keeping as long as that is the same.
+        self._made: MutableMapping[str, Any] = {} if view.index is None else view.index.made
         self._live_by_name: Mapping[str, InstanceLive] | None = None
-        self._by_group: Mapping[GroupUuid, Sequence[Node]] | None = None
         self._hv_defaults: dict[tuple[str, str], Mapping[str, object]] = {}
         self._be_defaults: Mapping[str, object] | None = None
         self._nic_defaults: Mapping[str, object] | None = None
@@ -88,34 +86,45 @@ class RunContext:
         self._disks: list[Disk] = []
         self._secondaries: list[NodeUuid] | None = None
 
+    def _once(self, what: str, make: Callable[[], T]) -> T:
+        """Return what was made under that name, the first time by making it."""
+        found: T | None = self._made.get(what)
+        if found is None:
+            found = self._made[what] = make()
+        return found
+
     def primary_instances(self, node_uuid: NodeUuid) -> Sequence[Instance]:
         """Return the instances that have this primary node."""
-        if self._by_primary is None:
-            self._by_primary = _grouped(
-                self.view.instances.values(), lambda instance: (instance.primary_node,)
-            )
-        return self._by_primary.get(node_uuid, ())
+        by_node = self._once("instances by primary node", self._by_primary)
+        return by_node.get(node_uuid, ())
+
+    def _by_primary(self) -> Mapping[NodeUuid, Sequence[Instance]]:
+        return _grouped(self.view.instances.values(), lambda instance: (instance.primary_node,))
 
     def secondary_instances(self, node_uuid: NodeUuid) -> Sequence[Instance]:
         """Return the instances that have this secondary node."""
-        if self._by_secondary is None:
-            self._by_secondary = _grouped(self.view.instances.values(), self.secondaries)
-        return self._by_secondary.get(node_uuid, ())
+        by_node = self._once("instances by secondary node", self._by_secondary)
+        return by_node.get(node_uuid, ())
+
+    def _by_secondary(self) -> Mapping[NodeUuid, Sequence[Instance]]:
+        return _grouped(self.view.instances.values(), self.secondaries)
 
     def network_instances(self, network: Network) -> Sequence[Instance]:
         """Return the instances with a NIC in this network."""
-        if self._by_network is None:
-            self._by_network = _grouped(
-                self.view.instances.values(),
-                lambda instance: {nic.network for nic in instance.nics if nic.network is not None},
-            )
-        return self._by_network.get(network.uuid, ())
+        return self._once("instances by network", self._by_network).get(network.uuid, ())
+
+    def _by_network(self) -> Mapping[str, Sequence[Instance]]:
+        return _grouped(
+            self.view.instances.values(),
+            lambda instance: {nic.network for nic in instance.nics if nic.network is not None},
+        )
 
     def group_nodes(self, group: NodeGroup) -> Sequence[Node]:
         """Return the nodes of a group."""
-        if self._by_group is None:
-            self._by_group = _grouped(self.view.nodes.values(), lambda node: (node.group,))
-        return self._by_group.get(group.uuid, ())
+        return self._once("nodes by group", self._by_group).get(group.uuid, ())
+
+    def _by_group(self) -> Mapping[GroupUuid, Sequence[Node]]:
+        return _grouped(self.view.nodes.values(), lambda node: (node.group,))
 
     def group_instances(self, group: NodeGroup) -> list[Instance]:
         """Return the instances whose primary node is in a group."""

@@ -78,6 +78,12 @@ def resource_of(name: str) -> AnyResource:
     return found
 
 
+def load_resources() -> None:
+    """Load all tables ahead of need; a process that asks of one thing needs only that one's."""
+    for name in _RESOURCES:
+        resource_of(name)
+
+
 def fields_of(resource: str, names: Iterable[str] | None = None) -> dict[str, object]:
     """Describe fields: ``{"fields": [...]}``, the named ones or, without names, all by name.
 

@@ -9,7 +9,7 @@ Source: query_fields.json; node_rpc.json for the shapes of answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 from msgspec import Raw
@@ -122,6 +122,10 @@ class JobItem(msgspec.Struct, frozen=True):
 
 class Index(Protocol):
     """What a caller can tell without going through everything, as of the same instant."""
+
+    @property
+    def made(self) -> MutableMapping[str, Any]:
+        """What queries made out of the configuration alone, by names of theirs."""
 
     def matching(self, resource: QueryResource, name: str) -> Sequence[str]:
         """Return the keys of all things of one kind that have a full or short name."""

@@ -58,6 +58,11 @@ def answer(view: ConfigView, qfilter: object = None) -> bytes:
     return dumps(prepare("instance", FIELDS, qfilter).run_encoded(view.snapshot()))
 
 
+def node_answer(view: ConfigView) -> bytes:
+    fields = ["name", "group", "pinst_cnt", "pinst_list", "sinst_list"]
+    return dumps(prepare("node", fields).run_encoded(view.snapshot()))
+
+
 def rename_instance(config: dict[str, Any], number: int) -> None:
     found = config["instances"].get(uuid_of("instance", number))
     if found:
@@ -136,9 +141,11 @@ def test_whatever_changed_the_answer_is_that_of_a_new_view(
     for change, number in changes:
         answer(followed.view)  # so that there is something to take over
         answer(followed.view, by_name)
+        node_answer(followed.view)
         change(followed.config, number)
         followed.write()
         assert answer(followed.view) == answer(followed.fresh())
+        assert node_answer(followed.view) == node_answer(followed.fresh())
         assert answer(followed.view, by_name) == answer(followed.fresh(), by_name)
         names = [followed.view.instances[uuid].name for uuid in followed.view.instances.order]
         assert names == natural_sorted(names)

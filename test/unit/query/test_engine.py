@@ -222,6 +222,7 @@ class FakeIndex:
         self.order = sorted(view.nodes, key=lambda uuid: view.nodes[uuid].name)
         self.kept: dict[str, Raw] = {}
         self.asked: list[str] = []
+        self.made: dict[str, Any] = {}
 
     def matching(self, resource: QueryResource, name: str) -> Any:
         self.asked.append(name)
