@@ -193,17 +193,27 @@ def wait_status(
 ) -> str:
     """Wait until a job has a status; returns it."""
     is_wanted = wanted if callable(wanted) else wanted.__eq__
+    return str(wait_field(client, job_id, "status", lambda value: is_wanted(str(value)), timeout_s))
+
+
+def wait_field(
+    client: LuxiClient,
+    job_id: int,
+    field: str,
+    is_wanted: Callable[[object], bool],
+    timeout_s: float = DEADLINE_S,
+) -> object:
+    """Wait until a field of a job is as wanted; returns it."""
     previous: list[object] | None = None
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = deadline - time.monotonic()
-        assert left_s > 0, f"job {job_id} is {previous}, not {wanted}"
-        change = client.wait_for_job_change(JobId(job_id), ["status"], previous, 1 << 40, left_s)
+        assert left_s > 0, f"{field} of job {job_id} is {previous}"
+        change = client.wait_for_job_change(JobId(job_id), [field], previous, 1 << 40, left_s)
         if change is not None and change.fields is not None:
             previous = change.fields
-            status = str(previous[0])
-            if is_wanted(status):
-                return status
+            if is_wanted(previous[0]):
+                return previous[0]
 
 
 def is_final(status: str) -> bool:
