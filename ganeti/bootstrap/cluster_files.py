@@ -46,6 +46,8 @@ _FILES: Final = (
     "config_data",
     "locks_data",
     "tempres_data",
+    "locks_own_data",
+    "tempres_own_data",
     "server_pem",
     "client_pem",
     "rapi_pem",

@@ -17,6 +17,7 @@ from ganeti.config.reservations import IpAction, Kind, Reservations
 from ganeti.protocol.wconfd import ClientId
 
 EMPTY: Final = b'{"dRBD":[],"mACs":[],"dRBDSecrets":[],"lVs":[],"iPv4s":[]}'
+EMPTY_OWN: Final = b'{"ids":[],"ports":[],"minors":[],"amounts":[]}'
 
 _V3_TEXTS: Final = {"mACs": Kind.MAC, "dRBDSecrets": Kind.SECRET, "lVs": Kind.LV}
 

@@ -61,10 +61,6 @@ class LockAllocation:
         """Tell whether a request of this owner waits."""
         return self._queue.get(owner) is not None
 
-    def holds_exclusively(self, owner: ClientId, lock: str) -> bool:
-        """Tell whether the owner holds the lock or its group exclusively."""
-        return self._owned.covers(owner, lock, _EXCLUSIVE)
-
     def pending_request(self, owner: ClientId) -> Request | None:
         """Return the pending request of an owner, or None."""
         waiter = self._queue.get(owner)

@@ -38,7 +38,7 @@ from ganeti.wconfd.lock_methods import LockMethods
 T = TypeVar("T")
 Wire = Mapping[str, object]
 
-_LEVELS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+_LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
     NODES: ("node", "node-res"),
     GROUPS: ("nodegroup",),
     INSTANCES: ("instance",),
@@ -56,27 +56,34 @@ class OwnChanges:
         return await self._keeper.change(change, client)
 
     async def _modify(self, client: ClientId, table: str, key: str, fields: Wire) -> SerialAndTime:
-        before = self._lock_names(table, key)
-        serial = await self._change(
-            client, lambda change: changes.modify(change, table, key, fields)
+        return await self._change_named(
+            client, [(table, key)], lambda change: changes.modify(change, table, key, fields)
         )
-        after = self._lock_names(table, key)
-        self._keeper.locks.fail_waiters(set(before) - set(after), f"{table} {key}")
-        return serial
 
     async def _delete(
         self, client: ClientId, table: str, key: str, change: Callable[[Transaction], SerialAndTime]
     ) -> SerialAndTime:
-        """Remove an object, and fail those who wait for its locks."""
-        locks = self._lock_names(table, key)
+        return await self._change_named(client, [(table, key)], change)
+
+    async def _change_named(
+        self,
+        client: ClientId,
+        objects: Sequence[tuple[str, str]],
+        change: Callable[[Transaction], SerialAndTime],
+    ) -> SerialAndTime:
+        """Change objects; those who wait for a lock called after one that is gone are failed."""
+        before = self._lock_names(objects)
         serial = await self._change(client, change)
-        self._keeper.locks.fail_waiters(locks, f"{table} {key}")
-        await self._keeper.locks.save()
+        gone = before - self._lock_names(objects)
+        if gone:
+            self._keeper.locks.fail_waiters(gone)
+            await self._keeper.locks.save()
         return serial
 
-    def _lock_names(self, table: str, key: str) -> Sequence[str]:
-        name = lock_key(self._keeper.state.head, table, key) if table in _LEVELS_OF else None
-        return [] if name is None else [f"{level}/{name}" for level in _LEVELS_OF[table]]
+    def _lock_names(self, objects: Sequence[tuple[str, str]]) -> set[str]:
+        head = self._keeper.state.head
+        named = [(table, lock_key(head, table, key)) for table, key in objects if table in _LEVELS]
+        return {f"{level}/{name}" for table, name in named if name for level in _LEVELS[table]}
 
     async def modify_cluster(self, client: ClientId, fields: Wire) -> SerialAndTime:
         """Replace fields of the cluster."""
@@ -184,7 +191,10 @@ class OwnChanges:
         self, client: ClientId, many: Sequence[tuple[str, str, Wire]]
     ) -> SerialAndTime:
         """Replace fields of several objects in one step."""
-        return await self._change(client, lambda change: changes.modify_many(change, many))
+        objects = [(changes.table_of(kind), key) for kind, key, _ in many]
+        return await self._change_named(
+            client, objects, lambda change: changes.modify_many(change, many)
+        )
 
     async def add_tags(
         self, client: ClientId, kind: str, uuid: str, tags: Sequence[str]

@@ -5,6 +5,7 @@ Source: ARCHITECTURE, invariants 3, 4, 7 and 8.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,22 +22,18 @@ from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
 from ganeti.config.usage import free_ports
 from ganeti.config.views import Base
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config_pieces
 from ganeti.system import clock
 from ganeti.wconfd.committing import Committer
 from ganeti.wconfd.lock_service import LockService
 from ganeti.wconfd.owners import Owners
+from ganeti.wconfd.signalling import Signals
 from ganeti.wconfd.volatile import VolatileFile
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def own_reservations_path(paths: Paths) -> str:
-    """Return the file for the kinds of reservations that Ganeti 3.0 does not know."""
-    return f"{paths.data_dir}/tempres-own.data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,7 @@ class StateFiles:
 
     config: ConfigState
     locks: bytes
+    signalled: bytes
     reservations: bytes
     own_reservations: bytes
 
@@ -57,13 +55,14 @@ class Keeper:
         self.owners = Owners(paths)
         self.state = contents.config
         self.reservations = decode_reservations(contents.reservations, contents.own_reservations)
+        signals = Signals(paths.locks_own_data, contents.signalled, self.owners)
         self.locks = LockService(
-            paths.locks_data, contents.locks, self.owners, self._on_death_of_waiter
+            paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
         )
         self.committer = Committer(self.state, self._write, self._written, clock.now)
         self.on_flush: Callable[[Flush], None] | None = None
         self._own_file = VolatileFile(
-            own_reservations_path(paths),
+            paths.tempres_own_data,
             contents.own_reservations,
             lambda: encode_own_reservations(self.reservations),
             lambda _content: self._restore(),
@@ -109,12 +108,16 @@ class Keeper:
 
         def with_dropped_ports(transaction: Transaction) -> T:
             result = change(transaction)
-            if transaction.objects and self.reservations.dropped_ports:
-                ports, self.reservations.dropped_ports = self.reservations.dropped_ports, set()
-                free_ports(transaction, ports)
+            if transaction.objects and dropped:
+                free_ports(transaction, dropped)
             return result
 
-        result = await self.committer.apply(with_dropped_ports)
+        dropped, self.reservations.dropped_ports = self.reservations.dropped_ports, set()
+        try:
+            result = await self.committer.apply(with_dropped_ports)
+        except BaseException:
+            self.reservations.dropped_ports |= dropped
+            raise
         if self.reservations.settle(self.durable):
             await self.save_reservations()
         return result
@@ -127,8 +130,13 @@ class Keeper:
 
     async def save_reservations(self) -> None:
         """Return once the reservations as they are now are in their files."""
-        await self._own_file.save()
-        await self._file.save()
+        own, other = self._begin_save()
+        await asyncio.shield(own)
+        await asyncio.shield(other)
+
+    def _begin_save(self) -> tuple[asyncio.Future[None], asyncio.Future[None]]:
+        """Have both files written in one turn, so none is taken back between the two."""
+        return self._own_file.begin_save(), self._file.begin_save()
 
     @property
     def reservations_content(self) -> dict[str, bytes]:
@@ -147,6 +155,7 @@ class Keeper:
     def _on_death_of_waiter(self, owner: ClientId) -> None:
         logger.info("Whoever waited for a lock is dead: %s (%s)", owner, owner.livelock)
         self.reservations.remove_owner(owner)
+        self._begin_save()
 
     async def remove_owner(self, owner: ClientId) -> None:
         """Free everything of an owner."""
@@ -156,5 +165,5 @@ class Keeper:
 
     def check_holder(self, owner: ClientId, lock: str) -> None:
         """Refuse an owner that does not hold a lock, or its group, exclusively."""
-        if not self.locks.allocation.holds_exclusively(owner, lock):
+        if not self.locks.allocation.covers(owner, lock, LockMode.EXCLUSIVE):
             raise LockError(f"{owner} does not hold {lock} exclusively")

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ganeti.base.errors import GenericError, LockError
-from ganeti.locking.names import CONFIG_LOCK, Request
+from ganeti.locking.names import CONFIG_LOCK, Request, in_order
 from ganeti.locking.serialisation import decode_locks, encode_locks
 from ganeti.protocol.wconfd import GONE, GRANTED, TIMEOUT, ClientId, LockMode
 from ganeti.wconfd.owners import Owners
+from ganeti.wconfd.signalling import Signals
 from ganeti.wconfd.volatile import VolatileFile
 
 logger = logging.getLogger(__name__)
@@ -46,18 +45,28 @@ class LockService:
     """Locks and waiters, with the file behind them."""
 
     def __init__(
-        self, path: str, content: bytes, owners: Owners, on_death: Callable[[ClientId], None]
+        self,
+        path: str,
+        content: bytes,
+        owners: Owners,
+        signals: Signals,
+        on_death: Callable[[ClientId], None],
     ) -> None:
         self.allocation = decode_locks(content)
         self._owners = owners
+        self._signals = signals
         self._on_death = on_death
         self._file = VolatileFile(path, content, self._encode, self._restore, self._tell)
         self._waiting: dict[ClientId, asyncio.Future[None]] = {}
         self._granted: list[asyncio.Future[None]] = []
-        self._to_signal: list[ClientId] = []
-        self._signalled_style: set[ClientId] = set()
+        self._to_signal = self._left_to_signal()
         self._unions: list[_Union] = []
         self._config_waiters: list[asyncio.Future[None]] = []
+
+    def _left_to_signal(self) -> list[ClientId]:
+        """Return those whose request was granted just before the last WConfD ended."""
+        expecting = [o for o in self._signals.expecting() if not self.allocation.is_pending(o)]
+        return [owner for owner in expecting if self.allocation.held(owner)]
 
     # The file.
 
@@ -74,8 +83,9 @@ class LockService:
                 _fail(future, GenericError("the locks cannot be written; ask again"))
 
     def close(self) -> None:
-        """Stop using the file."""
+        """Stop using the files."""
         self._file.close()
+        self._signals.close()
 
     @property
     def content(self) -> bytes:
@@ -99,42 +109,58 @@ class LockService:
                 future.set_result(None)
         to_signal, self._to_signal = self._to_signal, []
         for owner in to_signal:
-            self._signal(owner)
+            self._signals.send(owner)
         self._wake_config_waiters()
 
     def serve(self) -> None:
         """Grant everything that can be granted to owners that live."""
         while (owner := self.allocation.grantable()) is not None:
-            if not self._owners.is_alive(owner):
-                self._on_death(owner)
-                self._remove(owner)
+            if self._is_dead(owner):
                 continue
             self.allocation.grant(owner)
             future = self._waiting.get(owner)
             if future is not None:
                 self._granted.append(future)
-            elif owner in self._signalled_style:
+            elif self._signals.is_expected_by(owner):
                 self._to_signal.append(owner)
-            self._signalled_style.discard(owner)
         self._serve_unions()
+
+    def _is_dead(self, owner: ClientId) -> bool:
+        """Look whether somebody who is about to get locks is dead, and free everything if so."""
+        if self._owners.is_alive(owner):
+            return False
+        self._on_death(owner)
+        self._remove(owner)
+        return True
 
     def _serve_unions(self) -> None:
         for union in sorted(self._unions, key=lambda union: union.priority):
             if union.future.done():
                 continue
-            try:
-                got = self.allocation.opportunistic_union(union.owner, union.request, union.count)
-            except LockError as err:
-                _fail(union.future, err)
-                continue
-            if len(got) >= union.count:
-                union.future.set_result(got)
+            if self._is_dead(union.owner):
+                _fail(union.future, LockError(f"{union.owner} is dead"))
+            else:
+                self._serve_union(union)
 
-    def _signal(self, owner: ClientId) -> None:
-        """Tell a client of the old call that its request was granted."""
-        if owner.pid > 1 and self._owners.is_alive(owner):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(owner.pid, signal.SIGHUP)
+    def _serve_union(self, union: _Union) -> None:
+        """Give what can be had, if that and what is held of the set already are enough."""
+        have = len(self._covered(union.owner, union.request))
+        try:
+            self.allocation.opportunistic_union(
+                union.owner, union.request, max(0, union.count - have)
+            )
+        except LockError as err:
+            _fail(union.future, err)
+            return
+        found = self._covered(union.owner, union.request)
+        if len(found) >= union.count:
+            union.future.set_result(found)
+
+    def _covered(self, owner: ClientId, request: Request) -> list[str]:
+        """Return the wanted locks that the owner has, in order."""
+        has = self.allocation.covers
+        wanted = [(lock, mode) for lock, mode in request if mode is not LockMode.RELEASE]
+        return in_order(lock for lock, mode in wanted if has(owner, lock, mode))
 
     # Updates.
 
@@ -150,9 +176,11 @@ class LockService:
     ) -> set[ClientId]:
         """Do an update or queue it; the client gets a SIGHUP when it is granted."""
         blockers = self.allocation.wait_update(owner, priority, request)
-        if blockers:
-            self._signalled_style.add(owner)
         await self.save()
+        if blockers:
+            await self._signals.expect(owner)
+            if not self.allocation.is_pending(owner):  # granted meanwhile, to nobody who was told
+                self._signals.send(owner)
         return blockers
 
     async def wait(
@@ -176,7 +204,7 @@ class LockService:
             LockError: the request can never be granted.
         """
         blockers = self.allocation.wait_update(owner, priority, request)
-        self._signalled_style.discard(owner)
+        self._signals.forget(owner)
         if not blockers:
             await self.save()
             return GRANTED, ()
@@ -204,8 +232,11 @@ class LockService:
                 del self._waiting[owner]
 
     def change_priority(self, owner: ClientId, priority: int) -> bool:
-        """Give a waiting request another priority; False when there is none."""
-        return self.allocation.change_priority(owner, priority)
+        """Give what an owner waits for another priority; False when it waits for nothing."""
+        unions = [union for union in self._unions if union.owner == owner]
+        for union in unions:
+            union.priority = priority
+        return self.allocation.change_priority(owner, priority) or bool(unions)
 
     async def union(self, owner: ClientId, request: Request, count: int) -> list[str]:
         """Take what can be had now."""
@@ -224,24 +255,26 @@ class LockService:
         timeout_s: float,
         gone: Callable[[], Awaitable[None]],
     ) -> list[str]:
-        """Take what can be had as soon as that is enough; nothing when the time is over."""
+        """Take what can be had as soon as that is enough; nothing when the time is over.
+
+        What the owner has of the set already counts and is answered as well, so the same question
+        asked again after a restart has the same answer.
+        """
         if count > len(request):
             raise LockError(f"{count} locks are wanted of a set of {len(request)}")
-        got = self.allocation.opportunistic_union(owner, request, count)
-        if len(got) < count:
-            future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-            union = _Union(owner, priority, request, count, future)
-            self._unions.append(union)
-            try:
-                await _first(future, gone, timeout_s)
-            finally:
-                self._unions.remove(union)
-            if not future.done():
-                return []
-            got = await future
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        union = _Union(owner, priority, request, count, future)
+        self._unions.append(union)
+        try:
+            self._serve_union(union)
+            await _first(future, gone, timeout_s)
+        finally:
+            self._unions.remove(union)
+        if not future.done():
+            return []
+        got = await future
         await self.save()
-        held = self.allocation.held(owner)
-        if not all(lock in held for lock in got):
+        if not set(got) <= set(self._covered(owner, request)):
             raise GenericError("the locks cannot be written; ask again")
         return got
 
@@ -251,19 +284,19 @@ class LockService:
             await self.save()
 
     def _remove(self, owner: ClientId) -> bool:
-        self._signalled_style.discard(owner)
+        self._signals.forget(owner)
         if owner in self._waiting and self.allocation.is_pending(owner):
             _fail(self._waiting[owner], LockError(f"the locks of {owner} were freed"))
         return self.allocation.remove_owner(owner)
 
-    def fail_waiters(self, locks: Iterable[str], what: str) -> None:
-        """Fail those who wait on their connection for locks of an object that is gone."""
+    def fail_waiters(self, locks: Iterable[str]) -> None:
+        """Fail those who wait on their connection for locks of objects that are gone."""
         for lock in locks:
             for owner, future in list(self._waiting.items()):
                 waiting = dict(self.allocation.pending_request(owner) or ())
                 if waiting.get(lock) in (LockMode.SHARED, LockMode.EXCLUSIVE):
                     self.allocation.withdraw(owner)
-                    _fail(future, _ObjectRemovedError(f"{what} was removed, lock {lock} is gone"))
+                    _fail(future, _ObjectRemovedError(f"the object of lock {lock} was removed"))
 
     # The lock on the whole configuration.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from typing import Final
+from collections.abc import Callable
 
 from ganeti.base.errors import (
     ConfigurationError,
@@ -20,17 +20,19 @@ from ganeti.base.errors import (
 )
 from ganeti.base.paths import Paths
 from ganeti.config import reservation_file
+from ganeti.config.reservation_file import decode_reservations
 from ganeti.config.state import ConfigState
 from ganeti.locking import serialisation
+from ganeti.locking.serialisation import decode_locks
 from ganeti.store import ssconf
 from ganeti.store.config_upgrade import load_and_upgrade
 from ganeti.system import clock, files
 from ganeti.system.filelock import is_alive
-from ganeti.wconfd.keeper import StateFiles, own_reservations_path
+from ganeti.wconfd import signalling
+from ganeti.wconfd.keeper import StateFiles
+from ganeti.wconfd.signalling import decode_signalled
 
 logger = logging.getLogger(__name__)
-
-EMPTY_OWN: Final = b'{"ids":[],"ports":[],"minors":[],"amounts":[]}'
 
 
 def read_files(paths: Paths) -> StateFiles:
@@ -40,11 +42,23 @@ def read_files(paths: Paths) -> StateFiles:
         ConfigurationError: one cannot be used; the text says where it is broken and what to do.
     """
     config = _read_config(paths)
-    own_path = own_reservations_path(paths)
-    locks = _read_volatile(paths, paths.locks_data, serialisation.EMPTY)
-    reservations = _read_volatile(paths, paths.tempres_data, reservation_file.EMPTY)
-    own = _read_volatile(paths, own_path, EMPTY_OWN)
-    return StateFiles(config, locks, reservations, own)
+    return StateFiles(
+        config,
+        _read_volatile(paths, paths.locks_data, serialisation.EMPTY, decode_locks),
+        _read_volatile(paths, paths.locks_own_data, signalling.EMPTY, decode_signalled),
+        _read_volatile(
+            paths,
+            paths.tempres_data,
+            reservation_file.EMPTY,
+            lambda data: decode_reservations(data, None),
+        ),
+        _read_volatile(
+            paths,
+            paths.tempres_own_data,
+            reservation_file.EMPTY_OWN,
+            lambda data: decode_reservations(reservation_file.EMPTY, data),
+        ),
+    )
 
 
 def _read_config(paths: Paths) -> ConfigState:
@@ -84,7 +98,9 @@ def _way_back(paths: Paths) -> str:
     )
 
 
-def _read_volatile(paths: Paths, path: str, empty: bytes) -> bytes:
+def _read_volatile(
+    paths: Paths, path: str, empty: bytes, check: Callable[[bytes], object]
+) -> bytes:
     """Read a file of which a power cut may have left anything, but only if nobody lives.
 
     After a power cut all owners are dead, and the file may begin anew.  If an owner lives, the
@@ -97,7 +113,7 @@ def _read_volatile(paths: Paths, path: str, empty: bytes) -> bytes:
     if data is None:
         return empty
     try:
-        _check_volatile(paths, path, data)
+        check(data)
     except GenericError as err:
         living = _living(paths)
         if living:
@@ -108,15 +124,6 @@ def _read_volatile(paths: Paths, path: str, empty: bytes) -> bytes:
         logger.warning("%s cannot be used, beginning anew: %s", path, err.message)
         return empty
     return data
-
-
-def _check_volatile(paths: Paths, path: str, data: bytes) -> None:
-    if path == paths.locks_data:
-        serialisation.decode_locks(data)
-    elif path == paths.tempres_data:
-        reservation_file.decode_reservations(data, None)
-    else:
-        reservation_file.decode_reservations(reservation_file.EMPTY, data)
 
 
 def _living(paths: Paths) -> list[str]:

@@ -50,11 +50,15 @@ class VolatileFile:
         Raises:
             GenericError: it could not be written; the state was taken back.
         """
+        await asyncio.shield(self.begin_save())
+
+    def begin_save(self) -> asyncio.Future[None]:
+        """Have the state written soon, with whatever else changes until then."""
         if self._written is None:
             loop = asyncio.get_running_loop()
             self._written = loop.create_future()
             loop.call_soon(self._write)
-        await asyncio.shield(self._written)
+        return self._written
 
     def close(self) -> None:
         """Stop using the file, which stays."""

@@ -187,19 +187,58 @@ def test_the_lock_of_a_removed_object_fails_its_waiters(node: WconfdNode) -> Non
     assert two.client.wait_locks(0, [(INST0, "exclusive")], 5.0) == ("granted", [])
 
 
-def test_old_waiters_get_a_signal(node: WconfdNode) -> None:
-    one, two = node.owner(1), node.owner(2)
+@pytest.fixture
+def hangups() -> Iterator[threading.Event]:
+    """Set when this process gets a SIGHUP."""
     got = threading.Event()
     previous = signal.signal(signal.SIGHUP, lambda *_: got.set())
-    try:
-        one.client.try_update_locks([(NODE1, "exclusive")])
-        assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
-        assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
-        one.client.free_locks()
-        wait_for(got.is_set, "SIGHUP")
-        assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == []
-    finally:
-        signal.signal(signal.SIGHUP, previous)
+    yield got
+    signal.signal(signal.SIGHUP, previous)
+
+
+def test_old_waiters_get_a_signal(node: WconfdNode, hangups: threading.Event) -> None:
+    one, two = node.owner(1), node.owner(2)
+    one.client.try_update_locks([(NODE1, "exclusive")])
+    assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
+    assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
+    one.client.free_locks()
+    wait_for(hangups.is_set, "SIGHUP")
+    assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == []
+
+
+def test_the_old_lock_of_a_renamed_object_fails_its_waiters(node: WconfdNode) -> None:
+    one, two = node.owner(1), node.owner(2)
+    one.hold(INST0)
+    call = begin_wait(two, INST0)
+    one.client.modify_objects([("instance", uuid_of("instance", 0), {"name": "other.example.com"})])
+    assert call.value() == ("gone", [])
+
+
+def test_old_waiters_get_a_signal_after_a_restart(
+    node: WconfdNode, hangups: threading.Event
+) -> None:
+    one, two = node.owner(1), node.owner(2)
+    one.client.try_update_locks([(NODE1, "exclusive")])
+    assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
+    node.kill()
+    node.start()
+    one.client.free_locks()
+    wait_for(hangups.is_set, "SIGHUP")
+    assert two.client.list_locks() == [(NODE1, "shared")]
+
+
+def test_new_waiters_get_no_signal_after_a_restart(
+    node: WconfdNode, hangups: threading.Event
+) -> None:
+    """Theirs is granted before they are back to ask again."""
+    one, two = node.owner(1), node.owner(2)
+    one.client.try_update_locks([(NODE1, "exclusive")])
+    call = begin_wait(two, NODE1)
+    node.kill()
+    node.start()
+    one.client.free_locks()
+    assert call.value() == ("granted", [])
+    assert not hangups.is_set()
 
 
 def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode) -> None:
@@ -234,6 +273,33 @@ def test_opportunistic_union_waits_for_enough(node: WconfdNode) -> None:
     call = Call(lambda: two.client.wait_opportunistic_union(0, 2, wanted, WAIT_S))
     one.client.free_locks()
     assert call.value() == sorted([NODE1, NODE2])
+
+
+def test_enough_locks_are_answered_again_when_asked_again(node: WconfdNode) -> None:
+    """The first answer may have been lost with a WConfD that was killed."""
+    owner = node.owner(1)
+    wanted = [(NODE1, "exclusive"), (NODE2, "shared")]
+    for _ in range(2):
+        assert owner.client.wait_opportunistic_union(0, 2, wanted, WAIT_S) == sorted([NODE1, NODE2])
+
+
+def test_the_dead_do_not_get_enough_locks(node: WconfdNode) -> None:
+    holder, dead, living = node.owner(1), node.owner(2), node.owner(3)
+    holder.client.try_update_locks([(NODE1, "exclusive")])
+    failing = Call(
+        lambda: dead.client.wait_opportunistic_union(-5, 1, [(NODE1, "exclusive")], WAIT_S)
+    )
+    reader = WConfClient(node.paths, dead.id)
+    wait_for(lambda: reader.change_wait_priority(-6), "the request to be known")
+    call = Call(lambda: living.client.wait_opportunistic_union(0, 1, [(NODE1, "shared")], WAIT_S))
+    other = WConfClient(node.paths, living.id)
+    wait_for(lambda: other.change_wait_priority(1), "the request to be known")
+    os.close(dead.livelock._descriptor)
+    dead.livelock._descriptor = -1
+    holder.client.free_locks()
+    assert call.value() == [NODE1]
+    with pytest.raises(LockError, match="dead"):
+        failing.value()
 
 
 def test_level_operations(node: WconfdNode) -> None:

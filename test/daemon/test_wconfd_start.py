@@ -118,7 +118,9 @@ BROKEN: list[Any] = [b"", b"[[", b"{}", b'[[[["x"],[]]],[]]', b"\xff"]
 
 
 @pytest.mark.parametrize("content", BROKEN)
-@pytest.mark.parametrize("name", ["locks.data", "tempres.data", "tempres-own.data"])
+@pytest.mark.parametrize(
+    "name", ["locks.data", "locks-own.data", "tempres.data", "tempres-own.data"]
+)
 def test_broken_state_files_begin_anew_when_nobody_lives(
     node: WconfdNode, name: str, content: bytes
 ) -> None:

@@ -63,6 +63,7 @@ _WCONFD_FILES: Final = Section(
         ),
         ("/var/lib/ganeti/locks.data", "who holds which lock, and who waits"),
         ("/var/lib/ganeti/tempres.data", "what jobs have reserved: addresses, names, secrets"),
+        ("/var/lib/ganeti/locks-own.data", "who waits for locks by the old, signalled call"),
         ("/var/lib/ganeti/tempres-own.data", "reservations of kinds that Ganeti 3.0 does not know"),
         ("/var/lib/ganeti/ssconf_*", "the simple configuration, one value in each file"),
         ("/var/run/ganeti/livelocks/", "one locked file for each job process: its sign of life"),

@@ -1,0 +1,85 @@
+"""SIGHUP to those who wait for locks by the old call, `updateLocksWaiting`.
+
+Nobody else may get it: it would end a process that does not expect it.  ``locks.data`` has no
+place for who waits in which way (Ganeti 3.0 rejects what it does not know), so a file beside it
+keeps that over a restart.
+
+Source: wconfd.json, "files" and "methods" (updateLocksWaiting).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Any, Final
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.base.json import dumps, loads
+from ganeti.protocol.wconfd import ClientId
+from ganeti.wconfd.owners import Owners
+from ganeti.wconfd.volatile import VolatileFile
+
+EMPTY: Final = b"[]"
+
+
+def decode_signalled(data: bytes) -> set[ClientId]:
+    """Return the clients that a file lists.
+
+    Raises:
+        GenericError: not JSON, or not of the right shape.
+    """
+    clients: Any = loads(data)
+    if not isinstance(clients, list):
+        raise ConfigurationError("locks-own.data must be [client, ...]")
+    return {ClientId.from_wire(client) for client in clients}
+
+
+class Signals:
+    """Who is to get a signal, with the file behind it."""
+
+    def __init__(self, path: str, content: bytes, owners: Owners) -> None:
+        self._owners = owners
+        self._expecting = decode_signalled(content)
+        self._file = VolatileFile(path, content, self._encode, self._restore)
+
+    def _encode(self) -> bytes:
+        return dumps(sorted((client.to_wire() for client in self._expecting), key=str))
+
+    def _restore(self, content: bytes) -> None:
+        self._expecting = decode_signalled(content)
+
+    def close(self) -> None:
+        """Stop using the file."""
+        self._file.close()
+
+    def expecting(self) -> list[ClientId]:
+        """Return those who are to get a signal some time."""
+        return list(self._expecting)
+
+    def is_expected_by(self, owner: ClientId) -> bool:
+        """Tell whether an owner is to get a signal."""
+        return owner in self._expecting
+
+    async def expect(self, owner: ClientId) -> None:
+        """Note, lastingly, that an owner waits for a signal.
+
+        Raises:
+            GenericError: the file could not be written.
+        """
+        self._expecting.discard(owner)  # the process may be another one by now
+        self._expecting.add(owner)
+        await self._file.save()
+
+    def forget(self, owner: ClientId) -> None:
+        """Note that an owner expects no signal any more; the file follows."""
+        if owner in self._expecting:
+            self._expecting.discard(owner)
+            self._file.begin_save()
+
+    def send(self, owner: ClientId) -> None:
+        """Signal an owner, if it lives, that its request was granted."""
+        if owner.pid > 1 and self._owners.is_alive(owner):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(owner.pid, signal.SIGHUP)
+        self.forget(owner)
