@@ -156,15 +156,16 @@ class JobRunner:
         while True:
             try:
                 return self._context.config.flush_config()
-            except GenericError as err:
-                if self._is_mending or not isinstance(err, OpExecError):
-                    raise OpExecError(
-                        "the work was done, but its changes of the configuration are not safe:"
-                        f" {err}"
-                    ) from err
+            except OpExecError as err:
+                if self._is_mending:  # the next one of its kind may be what helps
+                    return self._feedback(f"The change is made, but not safe yet: {err.message}")
                 if err.message not in told and len(told) < SHORTAGES_TOLD_MAX:
                     told.add(err.message)
                     self._say_shortage(err.message)
+            except GenericError as err:
+                raise OpExecError(
+                    f"the work was done, but its changes of the configuration are not safe: {err}"
+                ) from err
             self._control.pause(wait_s)
             wait_s = min(2 * wait_s, FLUSH_RETRY_S_MAX)
 

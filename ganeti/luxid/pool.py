@@ -24,6 +24,7 @@ import msgspec
 import ganeti
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.paths import Paths
+from ganeti.luxid.bundle import Bundle
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.framing import ETX, MessageSplitter
 from ganeti.protocol.job_start import (
@@ -75,11 +76,20 @@ class Child(Protocol):
 
 def launch_argv() -> list[str]:
     """Return the command line of a job process."""
+    return _job_python("launch.py")
+
+
+def pack_argv() -> list[str]:
+    """Return the command line that makes the bundle of modules for job processes."""
+    return _job_python("pack.py")
+
+
+def _job_python(script: str) -> list[str]:
     package = os.path.dirname(os.path.abspath(ganeti.__file__))
     libraries = os.path.dirname(os.path.dirname(os.path.abspath(msgspec.__file__)))
     directories = dict.fromkeys([os.path.dirname(package), libraries, *_library_directories()])
-    launcher = os.path.join(package, "jobexec", "launch.py")
-    return [sys.executable, "-I", "-S", launcher, ":".join(directories)]
+    path = os.path.join(package, "jobexec", script)
+    return [sys.executable, "-I", "-S", path, ":".join(directories)]
 
 
 def _library_directories() -> list[str]:
@@ -200,6 +210,8 @@ class Pool:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o640,
         )
+        self._bundle = Bundle(pack_argv(), self._log, exits)
+        self._bundle.make()
 
     async def take(self) -> JobProcess:
         """Return a process that waits for its job.
@@ -234,6 +246,7 @@ class Pool:
         while self._warm:
             self._warm.popleft().drop()
         if not self._closed:
+            self._bundle.close()
             os.close(self._log)
         self._closed = True
 
@@ -297,12 +310,17 @@ class Pool:
         asyncio.get_running_loop().call_later(delay_s, self.fill)
 
     async def _exec(self) -> JobProcess:
+        arguments, passed = self._bundle.for_process()
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
             try:
                 child = process.spawn(
-                    self.argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._log
+                    [*self.argv, *arguments],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=self._log,
+                    pass_fds=passed,
                 )
             except BaseException:
                 ours.close()

@@ -12,13 +12,14 @@ from ganeti.luxid.pool import launch_argv
 
 OWN_AT_READY = [
     "base",
+    "base.daemons",
     "base.errors",
     "base.json",
     "base.paths",
     "jobexec",
     "jobexec.control",
     "jobexec.hand",
-    "jobexec.launch",
+    "jobexec.lean",
     "jobexec.main",
     "protocol",
     "protocol.framing",
@@ -117,9 +118,8 @@ NEVER = {
 SCRIPT = """
 import sys
 sys.path[:0] = sys.argv[1].split(":")
-from ganeti.jobexec.launch import import_msgspec, leave_out_unused
+from ganeti.jobexec.lean import leave_out_unused
 leave_out_unused()
-import_msgspec()
 import ganeti.jobexec.main
 if sys.argv[2] == "all":
     import ganeti.jobexec.preparation
@@ -132,9 +132,8 @@ import gc, sys
 gc.disable()
 sys.path[:0] = sys.argv[1].split(":")
 if sys.argv[2:]:
-    from ganeti.jobexec.launch import import_msgspec, leave_out_unused
+    from ganeti.jobexec.lean import leave_out_unused
     leave_out_unused()
-    import_msgspec()
     import ganeti.jobexec.main
 import time
 print(time.process_time())
@@ -175,10 +174,12 @@ def test_modules_of_a_job_that_asks_no_node() -> None:
 def test_what_msgspec_was_loaded_without_is_there_for_others() -> None:
     script = (
         "import sys; sys.path[:0] = sys.argv[1].split(':')\n"
-        "from ganeti.jobexec.launch import import_msgspec, leave_out_unused\n"
-        "leave_out_unused(); import_msgspec()\n"
-        "import decimal, uuid, msgspec\n"
+        "from ganeti.jobexec.lean import leave_out_unused\n"
+        "leave_out_unused()\n"
+        "import datetime, decimal, traceback, uuid, msgspec\n"
         "from msgspec import inspect\n"
+        "assert datetime.datetime_CAPI and datetime.__file__\n"
+        "assert traceback.format_exception_only(ValueError(1)) == ['ValueError: 1\\n']\n"
         "print(decimal.Decimal('1.5') + 1, uuid.UUID(int=5).int, inspect.type_info(int))\n"
         "print(msgspec.json.decode(b'[1.5, 7, 123456789012345678901234567890]'))\n"
     )
