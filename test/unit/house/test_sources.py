@@ -50,6 +50,7 @@ HOMES = {
     "pyinotify": "ganeti/system",
     "pycurl": "ganeti/transport",
     "httptools": "ganeti/transport",
+    "prometheus_client": "ganeti/mond",
     "pyparsing": "ganeti/query",
     "bitarray": "ganeti/config",
 }

@@ -1,0 +1,168 @@
+"""What a node's collectors know of the cluster: the answers of RConfD as typed values.  Pure.
+
+Source: confd.json, "query_types"; config.json, objects "Instance" and "Disk".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import ProtocolError
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.data_collectors import INTERVAL_US
+
+_MICROSECONDS: Final = 1_000_000
+_PLAIN: Final = "plain"
+
+T = TypeVar("T")
+
+
+class Need(Enum):
+    """Something of the cluster that must be known."""
+
+    SETTINGS = "settings"
+    INSTANCES = "instances"
+    VOLUMES = "logical volumes"
+    DRBD = "DRBD devices"
+
+
+class DiskFacts(msgspec.Struct, frozen=True):
+    """A disk, as far as it tells which logical volumes are part of it."""
+
+    dev_type: str
+    logical_id: object = None
+    children: tuple[DiskFacts, ...] = ()
+
+
+class InstanceFacts(msgspec.Struct, frozen=True):
+    """An instance as the configuration has it."""
+
+    name: str
+    uuid: str
+    admin_state: AdminState
+    hypervisor: str = ""
+    mtime: float = 0.0
+    disks: tuple[DiskFacts | str, ...] = ()  # UUIDs in what RConfD answers
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Whether a collector is to work, and how often."""
+
+    is_active: bool = True
+    interval_s: float = INTERVAL_US / _MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInstances:
+    """The instances of a node: those whose primary node it is, and the others."""
+
+    primary: tuple[InstanceFacts, ...]
+    secondary: tuple[InstanceFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What RConfD said last; None is what it has not said yet.
+
+    Attributes:
+        problem: why the last question was not answered, or None; what is here is older then.
+        answered_s: when the last answer came, in seconds since the epoch.
+        drbd_owners: {minor on this node: name of the instance}.
+        volume_owners: {(volume group, logical volume): name of the instance}.
+        hypervisors: the enabled ones; not from RConfD.
+    """
+
+    problem: str | None = "RConfD has not been asked yet"
+    answered_s: float | None = None
+    config_serial: int | None = None
+    switches: Mapping[str, Switch] = field(default_factory=dict)
+    diagnose_command: str | None = None
+    instances: NodeInstances | None = None
+    drbd_owners: Mapping[int, str] | None = None
+    volume_owners: Mapping[tuple[str, str], str] | None = None
+    hypervisors: frozenset[str] = frozenset()
+
+
+def _convert(answer: object, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as err:
+        raise ProtocolError(f"{what} cannot be understood: {err}") from err
+
+
+class _SwitchOnWire(msgspec.Struct, frozen=True):
+    active: bool = True
+    interval: int = INTERVAL_US
+
+
+def decode_switches(answer: object) -> dict[str, Switch]:
+    """Read the answer on data collectors.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    found = _convert(answer, dict[str, _SwitchOnWire], "the answer on data collectors")
+    return {
+        name: Switch(switch.active, max(switch.interval, 1) / _MICROSECONDS)
+        for name, switch in found.items()
+    }
+
+
+def decode_instances(answer: object) -> NodeInstances:
+    """Read the answer on a node's instances.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    what = "the answer on a node's instances"
+    match _convert(answer, list[list[InstanceFacts]], what):
+        case [primary, secondary]:
+            return NodeInstances(tuple(primary), tuple(secondary))
+        case other:
+            raise ProtocolError(f"{what} has {len(other)} parts, not 2")
+
+
+def decode_disks(answer: object) -> tuple[DiskFacts, ...]:
+    """Read the answer on the disks of an instance.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    return _convert(answer, tuple[DiskFacts, ...], "the answer on an instance's disks")
+
+
+def decode_drbd_owners(answer: object) -> dict[int, str]:
+    """Read the answer on the DRBD minors of a node: {minor: name of the instance}.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    rows = _convert(
+        answer, list[tuple[str, int, str, str, str, str]], "the answer on a node's DRBD devices"
+    )
+    return {minor: instance for _node, minor, instance, *_ in rows}
+
+
+def volumes_of(disks: tuple[DiskFacts | str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield (volume group, logical volume) of each volume that disks are made of."""
+    for disk in disks:
+        if isinstance(disk, str):
+            continue
+        if disk.dev_type == _PLAIN:
+            match disk.logical_id:
+                case [str(group), str(volume), *_]:
+                    yield group, volume
+        yield from volumes_of(disk.children)
+
+
+def owners_of_volumes(instances: Iterable[InstanceFacts]) -> dict[tuple[str, str], str]:
+    """Return {(volume group, logical volume): name of the instance}."""
+    return {
+        volume: instance.name for instance in instances for volume in volumes_of(instance.disks)
+    }

@@ -1,0 +1,152 @@
+"""What instances do, beside what they are meant to do: the same for every hypervisor.
+
+Source: mond.json, collector "inst-status-xen"; constants.json, "instance_states".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.base.json import loads
+from ganeti.base.text import natural_sorted
+from ganeti.collectors.cluster_facts import InstanceFacts, NodeInstances
+from ganeti.collectors.node_view import NodeView
+from ganeti.collectors.report import FINE, Status, StatusCode, worst
+from ganeti.objects.admin_state import AdminState
+from ganeti.system import files
+
+_REASON_BYTES_MAX: Final = 1 << 20
+_DAY_S: Final = 86400
+
+
+class ActualState(StrEnum):
+    """What an instance does."""
+
+    RUNNING = "running"
+    BLOCKED = "blocked"  # waits for input, or sleeps
+    PAUSED = "paused"
+    SHUTDOWN = "shutdown"  # from inside; the hypervisor still has it
+    CRASHED = "crashed"
+    DYING = "dying"
+    ABSENT = "absent"
+
+
+_UP: Final[Mapping[ActualState, Status]] = {
+    ActualState.RUNNING: FINE,
+    ActualState.BLOCKED: FINE,
+    ActualState.PAUSED: Status(StatusCode.TEMPORARILY_BAD, "The instance is paused"),
+    ActualState.SHUTDOWN: Status(
+        StatusCode.TEMPORARILY_BAD, "The instance was shut down from inside"
+    ),
+    ActualState.CRASHED: Status(StatusCode.BAD, "The instance has crashed"),
+    ActualState.DYING: Status(StatusCode.TEMPORARILY_BAD, "The instance is ending"),
+    ActualState.ABSENT: Status(StatusCode.BAD, "The instance is meant to run, but does not"),
+}
+_NOT_UP: Final[Mapping[ActualState, Status]] = {
+    ActualState.SHUTDOWN: FINE,
+    ActualState.DYING: FINE,
+    ActualState.ABSENT: FINE,
+}
+_UNWANTED: Final = Status(StatusCode.BAD, "The instance runs, but is not meant to")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An instance that the hypervisor has."""
+
+    state: ActualState
+    uptime: str | None = None
+
+
+_ABSENT: Final = Found(ActualState.ABSENT)
+
+
+def judge(admin_state: AdminState, actual: ActualState) -> Status:
+    """Judge one instance."""
+    if admin_state is AdminState.UP:
+        return _UP[actual]
+    return _NOT_UP.get(actual, _UNWANTED)
+
+
+def report_on(
+    view: NodeView, hypervisors: Iterable[str], found: Mapping[str, Found]
+) -> dict[str, object]:
+    """Return the data of a report on the instances of some hypervisors.
+
+    ``found`` has what their hypervisor has here, by name.
+
+    Raises:
+        GenericError: it is not known which instances are to be here.
+    """
+    known = view.cluster.instances
+    if known is None:
+        problem = view.cluster.problem
+        raise GenericError(f"it is not known which instances this node has: {problem}")
+    wanted = frozenset(hypervisors)
+    instances = [one for one in known.primary if one.hypervisor in wanted]
+    judged = [
+        (one, here, judge(one.admin_state, here.state))
+        for one in instances
+        for here in [found.get(one.name, _ABSENT)]
+    ]
+    entries = [_entry(view, one, here, status) for one, here, status in judged]
+    strange = _strangers(known, found)
+    statuses = [(one.name, status) for one, _, status in judged] + strange
+    message = "\n".join(f"{name}: {status.message}" for name, status in statuses if status.message)
+    return {"status": Status(worst(each for _, each in statuses), message), "instances": entries}
+
+
+def _entry(view: NodeView, one: InstanceFacts, here: Found, status: Status) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "uuid": one.uuid,
+        "adminState": one.admin_state,
+        "actualState": here.state,
+        "uptime": here.uptime,
+        "mtime": one.mtime,
+        "state_reason": _reason(view, one.name),
+        "status": status,
+    }
+
+
+def _strangers(known: NodeInstances, found: Mapping[str, Found]) -> list[tuple[str, Status]]:
+    """Return a status for everything here that has no business here."""
+    primary = {one.name for one in known.primary}
+    secondary = {one.name for one in known.secondary}
+    return [
+        (
+            name,
+            Status(
+                StatusCode.BAD,
+                "The instance runs on its secondary node"
+                if name in secondary
+                else "This runs here, but is no instance of this node",
+            ),
+        )
+        for name in natural_sorted(found.keys() - primary)
+    ]
+
+
+def _reason(view: NodeView, name: str) -> Sequence[object]:
+    """Return why the state of an instance changed last, as the node daemon wrote it down."""
+    path = os.path.join(view.paths.instance_reason_dir, name)
+    try:
+        data = files.read_bytes_or_none(path, _REASON_BYTES_MAX)
+        trail = [] if data is None else loads(data)
+    except (OSError, GenericError):
+        return []  # half of it is worth nothing, and the state itself is what counts
+    return trail if isinstance(trail, list) else []
+
+
+def uptime_text(seconds: float) -> str:
+    """Say how long something has run, as Xen's tools do: ``3 days,  2:27:44``."""
+    days, rest = divmod(int(max(seconds, 0)), _DAY_S)
+    clock_text = f"{rest // 3600:2}:{rest // 60 % 60:02}:{rest % 60:02}"
+    if not days:
+        return clock_text.strip()
+    return f"{days} day{'s' if days > 1 else ''}, {clock_text}"

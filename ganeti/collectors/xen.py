@@ -1,0 +1,107 @@
+"""What Xen's tools print, as data; and running them.
+
+Source: xl(1), subcommands list and uptime; xentop(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.collectors.instance_status import ActualState, Found
+from ganeti.collectors.node_view import NodeView
+from ganeti.store import ssconf
+
+DOMAIN_0: Final = "Domain-0"
+XENTOP: Final = ("xentop", "--batch", "--full-name", "--iterations=1")
+_TIMEOUT_S: Final = 20.0
+_TOOLS: Final = ("xl", "xm")  # constants.json, KNOWN_XEN_COMMANDS
+_PARAMETER: Final = "xen_cmd"
+_PARAMETER_FILES: Final = ("hvparams_xen-pvm", "hvparams_xen-hvm")
+_LIST_COLUMNS: Final = 6
+# The first that is set counts: a domain that crashed is also shut down.
+_FLAGS: Final = (
+    ("c", ActualState.CRASHED),
+    ("d", ActualState.DYING),
+    ("s", ActualState.SHUTDOWN),
+    ("p", ActualState.PAUSED),
+    ("b", ActualState.BLOCKED),
+    ("r", ActualState.RUNNING),
+)
+
+
+def toolstack(view: NodeView) -> str:
+    """Return the command that this cluster drives Xen with."""
+    for key in _PARAMETER_FILES:
+        for line in (ssconf.read_key_or_none(view.paths, key) or "").splitlines():
+            name, _, value = line.partition("=")
+            if name == _PARAMETER and value in _TOOLS:
+                return value
+    return _TOOLS[0]
+
+
+def run(view: NodeView, *argv: str) -> str:
+    """Run one of Xen's tools and return what it prints.
+
+    Raises:
+        CommandError: it is not installed, or failed.
+    """
+    return view.run(argv, timeout_s=_TIMEOUT_S).check().stdout.decode("utf-8", "replace")
+
+
+def parse_list(text: str, uptimes: Mapping[str, str]) -> dict[str, Found]:
+    """Return the domains that ``xl list`` printed, without the node's own.
+
+    Raises:
+        GenericError: a line cannot be understood; the text shows it.
+    """
+    found = {}
+    for line in _rows(text, "Name"):
+        words = line.rsplit(maxsplit=_LIST_COLUMNS - 1)
+        if len(words) != _LIST_COLUMNS:
+            raise GenericError(f"cannot understand what Xen lists: {line[:200]!r}")
+        name, flags = words[0].strip(), words[4]
+        if name != DOMAIN_0:
+            found[name] = Found(_state(flags), uptimes.get(name))
+    return found
+
+
+def _state(flags: str) -> ActualState:
+    # A domain without any flag waits for a processor: it runs.
+    return next((state for flag, state in _FLAGS if flag in flags), ActualState.RUNNING)
+
+
+def parse_uptime(text: str) -> dict[str, str]:
+    """Return {domain: how long it has run} of what ``xl uptime`` printed."""
+    found = {}
+    for line in _rows(text, "Name"):
+        name, _number, uptime = [*line.split(maxsplit=2), "", ""][:3]
+        found[name] = uptime.strip()
+    return found
+
+
+def parse_xentop(text: str) -> dict[str, float]:
+    """Return {domain: seconds of processor time} of what xentop printed, without the node's own.
+
+    Raises:
+        GenericError: a line cannot be understood; the text shows it.
+    """
+    used_s = {}
+    for line in _rows(text, "NAME"):
+        words = line.split()
+        try:
+            name, seconds = words[0], float(words[2])
+        except (IndexError, ValueError) as err:
+            raise GenericError(f"cannot understand what xentop prints: {line[:200]!r}") from err
+        if name != DOMAIN_0:
+            used_s[name] = seconds
+    return used_s
+
+
+def _rows(text: str, title: str) -> list[str]:
+    """Return the lines after the titles."""
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.split()[:1] == [title]]
+    first = starts[0] + 1 if starts else 0
+    return [line for line in lines[first:] if line.strip()]

@@ -1,0 +1,136 @@
+"""What this node knows of its cluster: asked of RConfD, so that it works without the master.
+
+Everything is asked again from time to time; an answer that does not come leaves what was known, and
+a note of why.  Which hypervisors there are stands in the simple configuration, on every node.
+
+Source: mond.json, "intervals"; confd.json, "query_types".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from ganeti.base.errors import ConfigurationError, GenericError
+from ganeti.base.paths import Paths
+from ganeti.collectors import cluster_facts
+from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, Need
+from ganeti.protocol.confd_queries import QueryType
+from ganeti.store import ssconf
+from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
+
+REFRESH_S: Final = 15.0  # constants.json, MOND_CONFIG_TIME_INTERVAL
+_REGULAR: Final = (Need.SETTINGS, Need.INSTANCES, Need.DRBD)
+_AT_ONCE: Final = 16  # questions about disks that are under way together
+_SERIAL: Final = "/serial_no"
+_DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
+
+Changes = Mapping[str, Any]  # fields of ClusterFacts
+
+
+class Ask(Protocol):
+    """Puts a question to RConfD."""
+
+    async def __call__(self, query_type: QueryType, query: object = None) -> object:
+        """Return the answer; None if there is no such thing.
+
+        Raises:
+            GenericError: no answer, or RConfD could not make one.
+        """
+
+
+class ClusterWatch:
+    """Keeps the facts; ``facts`` are the newest at any time."""
+
+    def __init__(self, paths: Paths, hostname: str, ask: Ask) -> None:
+        self.facts = ClusterFacts()
+        self._paths = paths
+        self._hostname = hostname
+        self._ask = ask
+        self._problems: dict[Need, str | None] = {}
+        self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
+            Need.SETTINGS: self._settings,
+            Need.INSTANCES: self._instances,
+            Need.VOLUMES: self._volumes,
+            Need.DRBD: self._drbd,
+        }
+
+    async def run(self, on_change: Callable[[ClusterFacts], None]) -> None:
+        """Ask again and again, for ever."""
+        while True:
+            self.read_hypervisors()
+            on_change(await self.refresh(_REGULAR))
+            await asyncio.sleep(REFRESH_S)
+
+    def read_hypervisors(self) -> None:
+        """Look up which hypervisors are enabled."""
+        try:
+            listed = ssconf.read_key_or_none(self._paths, "hypervisor_list") or ""
+        except ConfigurationError as err:
+            logger.warning("Cannot tell which hypervisors are enabled: %s; ignoring", err.message)
+            return
+        self.facts = replace(self.facts, hypervisors=frozenset(listed.split()))
+
+    async def refresh(self, needs: Iterable[Need]) -> ClusterFacts:
+        """Ask for what is needed, and return all that is known."""
+        await asyncio.gather(*(self._look_up(need) for need in needs))
+        return self.facts
+
+    async def _look_up(self, need: Need) -> None:
+        """Look one thing up; what goes wrong is said once, not every few seconds."""
+        problem = None
+        changes: Changes = {}
+        try:
+            changes = {**await self._lookups[need](), "answered_s": clock.now()}
+        except GenericError as err:
+            problem = err.message
+        if problem != self._problems.get(need):
+            if problem is None:
+                logger.info("Can look up the %s of this node again", need.value)
+            else:
+                logger.warning("Cannot look up the %s of this node: %s", need.value, problem)
+        self._problems[need] = problem
+        standing = next((each for each in self._problems.values() if each is not None), None)
+        self.facts = replace(self.facts, problem=standing, **changes)
+
+    async def _settings(self) -> Changes:
+        switches = await self._ask(QueryType.DATA_COLLECTORS)
+        serial = await self._ask(QueryType.CONFIG_QUERY, _SERIAL)
+        command = await self._ask(QueryType.CONFIG_QUERY, _DIAGNOSE_COMMAND)
+        return {
+            "switches": cluster_facts.decode_switches(switches),
+            "config_serial": serial if isinstance(serial, int) else None,
+            "diagnose_command": command if isinstance(command, str) else "",
+        }
+
+    async def _instances(self) -> Changes:
+        answer = await self._ask(QueryType.NODE_INSTANCES, self._hostname)
+        return {"instances": cluster_facts.decode_instances(answer)}
+
+    async def _drbd(self) -> Changes:
+        answer = await self._ask(QueryType.NODE_DRBD, self._hostname)
+        return {"drbd_owners": cluster_facts.decode_drbd_owners(answer)}
+
+    async def _volumes(self) -> Changes:
+        """Look up the disks of all instances of this node."""
+        found = cluster_facts.decode_instances(
+            await self._ask(QueryType.NODE_INSTANCES, self._hostname)
+        )
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def with_disks(instance: InstanceFacts) -> InstanceFacts:
+            async with slots:
+                answer = await self._ask(QueryType.INSTANCE_DISKS, instance.uuid)
+            disks = cluster_facts.decode_disks(answer or ())  # it may just have gone
+            return msgspec.structs.replace(instance, disks=disks)
+
+        everyone = (*found.primary, *found.secondary)
+        known = await asyncio.gather(*(with_disks(one) for one in everyone if one.disks))
+        return {"instances": found, "volume_owners": cluster_facts.owners_of_volumes(known)}

@@ -1,0 +1,111 @@
+"""The monitoring daemon: tells over HTTP how its node is.
+
+Runs on every node, asks RConfD what it must know of the cluster, and goes on without the master.
+See `service` for the addresses, `sampling` for when collectors work, `cluster_watch` for what is
+asked of RConfD.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from ganeti.collectors.cluster_facts import Need
+from ganeti.collectors.node_view import NodeView, RunCommand
+from ganeti.collectors.registry import COLLECTORS
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.mond.cluster_watch import ClusterWatch
+from ganeti.mond.questions import Questions
+from ganeti.mond.sampling import Sampler
+from ganeti.mond.service import MonitoringService
+from ganeti.system import environment, process
+from ganeti.transport.http_server import HttpLimits, serve_http
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - monitoring systems are anywhere
+_LIMITS: Final = HttpLimits(
+    head_bytes_max=8 * 1024, body_bytes_max=0, idle_s_max=120.0, connections_max=1024
+)
+_THREADS: Final = 2 * len(COLLECTORS)  # each works in one at a time; no other ever waits for it
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the monitoring daemon; returns its exit status."""
+    return run_daemon(SPEC, argv)
+
+
+async def _serve(context: DaemonContext) -> None:
+    """Answer requests until told to stop."""
+    paths, hostname = context.paths, context.hostname
+    with _threads() as threads, _stoppable_commands() as run:
+        watch = ClusterWatch(paths, hostname, Questions(paths))
+
+        async def look_around(needs: frozenset[Need]) -> NodeView:
+            return NodeView(paths, hostname, await watch.refresh(needs), run)
+
+        samplers = {
+            name: Sampler(row, look_around, threads, context.spawn)
+            for name, row in COLLECTORS.items()
+        }
+        service = MonitoringService(paths, hostname, watch, samplers, threads)
+        watch.read_hypervisors()
+        service.obey(watch.facts)
+        address = context.options.bind or _default_address(context)
+        async with serve_http(
+            address,
+            context.options.port,
+            service.handle,
+            tls=None,
+            authorize=service.authorize,
+            limits=_LIMITS,
+        ) as listening:
+            context.spawn(watch.run(service.obey), "questions to RConfD")
+            for sampler in samplers.values():
+                context.spawn(sampler.run(), f"sampler {sampler.name}")
+            logger.info("Listening on %s port %d", address, listening.port)
+            context.ready()
+            await context.stopping.wait()
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads for the collectors; what has not begun when we leave is dropped."""
+    threads = ThreadPoolExecutor(_THREADS, "collector")
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _stoppable_commands() -> Iterator[RunCommand]:
+    """A way to run commands that end, with all that they started, when we leave."""
+    stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    try:
+        yield functools.partial(process.run, stop_fd=stop_fd)
+    finally:
+        os.eventfd_write(stop_fd, 1)  # stays open: threads that are late look at it
+
+
+def _default_address(context: DaemonContext) -> str:
+    """Return where to listen: a virtual node shares its machine with others."""
+    if context.paths.root:
+        return environment.resolve(context.hostname, context.paths)[1]
+    return _ANY_ADDRESS
+
+
+SPEC: Final = DaemonSpec(
+    name="ganeti-mond",
+    description="tells over HTTP how this node is",
+    serve=_serve,
+    port=DEFAULT_PORT,
+    runs_as_root=True,
+)
