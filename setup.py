@@ -17,7 +17,9 @@ GNT_COMMANDS = (
 )
 
 DAEMONS = {
+    "ganeti-confd": "ganeti.rconfd.main",
     "ganeti-luxid": "ganeti.luxid.main",
+    "ganeti-mond": "ganeti.mond.main",
     "ganeti-noded": "ganeti.noded.main",
     "ganeti-wconfd": "ganeti.wconfd.main",
 }
@@ -27,6 +29,7 @@ INSTALL_REQUIRES = [
     "cryptography>=42",
     "httptools>=0.6",
     "msgspec>=0.18",
+    "prometheus-client>=0.20",
     "psutil>=5.9",
     "pyasyncore; python_version >= '3.12'",
     "pycurl>=7.45.3",
