@@ -34,6 +34,23 @@ def read_config(paths: Paths) -> bytes:
         raise ConfigurationError(f"cannot read {path}: {err.strerror}") from err
 
 
+Identity = tuple[int, int, int]
+"""Tells versions of the file apart without reading it."""
+
+
+def identity(paths: Paths) -> Identity:
+    """Return what changes whenever the file does.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot be looked at.
+    """
+    try:
+        found = os.stat(paths.config_data)
+    except OSError as err:
+        raise ConfigurationError(f"cannot read {paths.config_data}: {err.strerror}") from err
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def has_config(paths: Paths) -> bool:
     """Tell whether this node has a configuration file."""
     return os.path.exists(paths.config_data)

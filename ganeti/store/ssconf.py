@@ -168,7 +168,7 @@ def master_candidates(paths: Paths) -> list[NodeAddress]:
     Raises:
         ConfigurationError: a file is missing, or the two lists do not fit together.
     """
-    names = _lines(read_key(paths, "master_candidates"))
+    names = master_candidate_names(paths)
     ips = _lines(read_key(paths, "master_candidates_ips"))
     if len(names) != len(ips):
         raise ConfigurationError(
@@ -176,6 +176,11 @@ def master_candidates(paths: Paths) -> list[NodeAddress]:
             f" {len(ips)} addresses"
         )
     return [NodeAddress(name, ip) for name, ip in zip(names, ips, strict=True)]
+
+
+def master_candidate_names(paths: Paths) -> list[str]:
+    """Return the names of the master candidates; errors as of `read_key`."""
+    return _lines(read_key(paths, "master_candidates"))
 
 
 def node_list(paths: Paths) -> list[str]:

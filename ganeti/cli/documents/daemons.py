@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.protocol import confd
+from ganeti.protocol.confd_queries import QUERIES, Query, Takes
 from ganeti.protocol.wconfd import KINDS, OWN, WCONFD_METHODS, Effect, Method
 
 Entry = tuple[str, str]  # a term, what it is
@@ -130,6 +132,62 @@ _WCONFD_METHODS: Final = Section(
     tuple(_method(method) for method in WCONFD_METHODS.values()),
 )
 
+_CONFD_PACKETS: Final = Section(
+    "PACKETS",
+    (
+        """A packet is plj0, then a JSON object of three texts: msg, itself JSON; salt; and hmac,
+        the HMAC-SHA1 of salt and msg in hexadecimal digits, with the content of hmac.key as the
+        key.""",
+        """The msg of a question is {"protocol": 1, "type": NUMBER, "query": WHAT, "rsalt": TEXT},
+        its salt the time in seconds.  The msg of an answer is {"protocol": 1, "status": 0,
+        "answer": WHAT, "serial": NUMBER}, its salt the rsalt of the question.  The serial number is
+        that of the cluster, of the node or of the instance; of several answers the one with the
+        highest is the newest.""",
+        f"""The status is 1 for a question that has no answer, the answer then 0 if there is no such
+        entry, 1 for an internal error, 2 for an argument of a wrong form, or a text.  An answer of
+        more than {confd.DATAGRAM_BYTES_MAX} bytes is refused in this way, as no datagram holds
+        it.""",
+        f"""Packets that are too long, of another form, wrongly signed, more than
+        {confd.CLOCK_SKEW_S_MAX} seconds off, or of an unknown type get no answer; the log says how
+        many there were, and what was wrong with the last of them.""",
+    ),
+)
+
+
+def _confd_query(query: Query) -> Entry:
+    takes = "" if query.takes is Takes.NOTHING else f"Takes {query.takes}.  "
+    return f"{query.type:d} {query.constant}", f"{takes}Answers {query.answer}."
+
+
+_CONFD_QUERIES: Final = Section(
+    "QUERIES",
+    (
+        """Nodes and instances are found by name, UUID, or a short name that fits nothing else.
+        Addresses and links come in an object with these keys: 0 a link, by default the cluster's; 1
+        an address; 2 a list of addresses; 3 a list of fields.""",
+    ),
+    tuple(_confd_query(query) for query in QUERIES.values()),
+)
+_CONFD_FRESHNESS: Final = Section(
+    "FRESHNESS",
+    (
+        """A change of the configuration is answered from a fraction of a second after it arrived
+        on the node.  While a configuration cannot be used, answers come from the one before.  On a
+        node that is no master candidate, or has no key, the daemon runs and is silent; it says so
+        in its log, and begins to answer as soon as the node becomes one.""",
+    ),
+)
+_CONFD_FILES: Final = Section(
+    "FILES",
+    (),
+    (
+        ("/var/lib/ganeti/config.data", "the node's copy of the configuration"),
+        ("/var/lib/ganeti/hmac.key", "the key of the cluster"),
+        ("/var/lib/ganeti/ssconf_master_candidates", "which nodes are master candidates"),
+        ("/var/log/ganeti/conf-daemon.log", "its log"),
+    ),
+)
+
 DAEMONS: Final = (
     DaemonText(
         "ganeti-noded",
@@ -155,6 +213,15 @@ DAEMONS: Final = (
         ),
     ),
     DaemonText(
+        "ganeti-confd",
+        "ganeti.rconfd.main",
+        """Runs on every node and answers on those that are master candidates: questions about the
+        configuration, from the node's own copy of it, so also while the master is away.  Questions
+        come in datagrams to UDP port 1814, over IPv4 and IPv6, and are signed with the key of the
+        cluster, as are the answers.  confd-client asks them by hand.""",
+        (_CONFD_PACKETS, _CONFD_QUERIES, _CONFD_FRESHNESS, _CONFD_FILES, SIGNALS, EXIT_STATUS),
+    ),
+    DaemonText(
         "ganeti-luxid",
         "ganeti.luxid.main",
         """Runs on the master node.  It keeps the job queue, starts one process for each job, and
@@ -166,6 +233,7 @@ DAEMONS: Final = (
 SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "ganeti-noded": ("ganeti-luxid", "ganeti-wconfd", "gnt-node"),
     "ganeti-wconfd": ("ganeti-luxid", "gnt-cluster", "gnt-debug", "cfgupgrade", "query-config"),
+    "ganeti-confd": ("confd-client", "ganeti-wconfd", "gnt-cluster"),
     "ganeti-luxid": ("ganeti-wconfd", "gnt-job", "gnt-debug"),
     "cfgupgrade": ("ganeti-wconfd", "query-config"),
 }

@@ -1,0 +1,348 @@
+"""Clients of RConfD: ask several master candidates at once, take the newest answer.
+
+`ConfdClient` waits for what it asks; `AsyncConfdClient` does so for programs with an event loop,
+and calls back for those that ask much.  Works while the master is away: whom to ask stands in the
+simple configuration of every node.
+
+Source: confd.json, "client_rules"; design 2.1, "Ganeti Confd".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+from collections.abc import Sequence
+from typing import Final, Self
+
+from ganeti.base.errors import ConfigurationError, TransportError
+from ganeti.base.paths import Paths
+from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, DEFAULT_PORT, Signer
+from ganeti.protocol.confd_exchange import (
+    CANDIDATES_ASKED,
+    EXPIRE_S,
+    Answer,
+    Asked,
+    Callback,
+    Event,
+    EventKind,
+    Exchange,
+)
+from ganeti.protocol.confd_queries import QueryType
+from ganeti.store import ssconf
+from ganeti.system import clock, files
+
+RESEND_S: Final = 1.0  # a datagram may get lost; asked again, a daemon just answers again
+SETTLE_S: Final = 0.1  # how long after the first answer others may still bring a newer one
+_ROUND_MAX: Final = 64  # datagrams taken before others get their turn
+
+
+def read_key(paths: Paths) -> bytes:
+    """Return the key that questions are signed with.
+
+    Raises:
+        ConfigurationError: this node has none, or it is not for us to read.
+    """
+    try:
+        return files.read_bytes(paths.hmac_key)
+    except OSError as err:
+        raise ConfigurationError(
+            f"cannot read {paths.hmac_key}: {err.strerror}; questions to RConfD are signed with it"
+        ) from err
+
+
+def candidate_addresses(paths: Paths) -> list[str]:
+    """Return the addresses of the master candidates that are not known to be away.
+
+    Raises:
+        ConfigurationError: this node belongs to no cluster.
+    """
+    offline = ssconf.offline_nodes(paths)
+    candidates = ssconf.master_candidates(paths)
+    return [node.ip for node in candidates if node.name not in offline]
+
+
+def choose(addresses: Sequence[str], count: int) -> list[str]:
+    """Return so many of the addresses, by chance, in the form in which answers show them."""
+    usual = dict.fromkeys(map(_usual_form, addresses))
+    keyed = sorted((clock.random_bytes(4), address) for address in usual)
+    return [address for _key, address in keyed[:count]]
+
+
+def _usual_form(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        return socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
+    except OSError:
+        return address
+
+
+class _Sockets:
+    """One socket for each address family that is used, none of them ever waits."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._by_family: dict[int, socket.socket] = {}
+
+    def send(self, packet: bytes, address: str) -> None:
+        """Send a datagram; one that cannot be sent is one that got lost."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = self._by_family.get(family)
+        if sock is None:
+            sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._by_family[family] = sock
+        with contextlib.suppress(OSError):
+            sock.sendto(packet, (address, self._port))
+
+    def all(self) -> list[socket.socket]:
+        """Return the sockets that there are by now."""
+        return list(self._by_family.values())
+
+    def close(self) -> None:
+        """Close them."""
+        for sock in self._by_family.values():
+            sock.close()
+        self._by_family.clear()
+
+
+def _receive(sock: socket.socket, exchange: Exchange) -> None:
+    """Take what has arrived, but not for ever."""
+    for _ in range(_ROUND_MAX):
+        try:
+            data, peer = sock.recvfrom(DATAGRAM_BYTES_MAX + 1)
+        except OSError:  # nothing more, or the echo of a datagram that got lost
+            return
+        exchange.receive(data, peer[0].partition("%")[0])
+
+
+class ConfdClient:
+    """Asks and waits.
+
+    Args:
+        addresses: of the candidates; up to six of them, by chance, are asked each question.
+        timeout_s: how long to wait for the first answer.
+        settle_s: how long to wait for the others after that.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        addresses: Sequence[str],
+        *,
+        port: int = DEFAULT_PORT,
+        timeout_s: float = EXPIRE_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._addresses = addresses
+        self._timeout_s = timeout_s
+        self._settle_s = settle_s
+        self._exchange = Exchange(Signer(key))
+        self._sockets = _Sockets(port)
+
+    @classmethod
+    def of_node(cls, paths: Paths, *, timeout_s: float = EXPIRE_S) -> Self:
+        """Return a client for the cluster that a node belongs to.
+
+        Raises:
+            ConfigurationError: it belongs to none, or the key cannot be read.
+        """
+        return cls(read_key(paths), candidate_addresses(paths), timeout_s=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._sockets.close()
+
+    def ask(self, query_type: QueryType, query: object = None) -> Answer:
+        """Return the newest answer of those that came in time; it may be a refusal.
+
+        Raises:
+            TransportError: nobody answered.
+        """
+        peers = choose(self._addresses, CANDIDATES_ASKED)
+        deadline_s = clock.monotonic() + self._timeout_s
+        answers: list[Answer] = []
+
+        def on_event(event: Event) -> None:
+            if event.kind is EventKind.ANSWER and event.answer is not None:
+                answers.append(event.answer)
+
+        asked = self._exchange.ask(
+            query_type,
+            query,
+            peers,
+            on_event,
+            salt=clock.new_uuid(),
+            unix_time_s=int(clock.now()),
+            deadline_s=deadline_s,
+        )
+        try:
+            self._wait(asked, deadline_s)
+        finally:
+            self._exchange.forget(asked)
+        if asked.best is None:
+            raise _nobody(peers, self._timeout_s)
+        return asked.best
+
+    def value(self, query_type: QueryType, query: object = None) -> object:
+        """Return the value of the newest answer.
+
+        Raises:
+            TransportError: nobody answered.
+            GenericError: the question was refused.
+        """
+        return self.ask(query_type, query).check()
+
+    def _wait(self, asked: Asked, deadline_s: float) -> None:
+        """Send, and receive until all have answered or it is time."""
+        resend_s = 0.0
+        while asked.waiting:
+            now_s = clock.monotonic()
+            if asked.best is None and now_s >= resend_s:
+                for peer in asked.waiting:
+                    self._sockets.send(asked.packet, peer)
+                resend_s = now_s + RESEND_S
+            if now_s >= deadline_s:
+                return
+            had_none = asked.best is None
+            until_s = min(deadline_s, resend_s) if had_none else deadline_s
+            self._receive_until(until_s)
+            if had_none and asked.best is not None:
+                deadline_s = min(deadline_s, clock.monotonic() + self._settle_s)
+
+    def _receive_until(self, until_s: float) -> None:
+        poller = select.poll()
+        by_descriptor = {sock.fileno(): sock for sock in self._sockets.all()}
+        for descriptor in by_descriptor:
+            poller.register(descriptor, select.POLLIN)
+        wait_ms = max(0.0, (until_s - clock.monotonic()) * 1000)
+        for descriptor, _event in poller.poll(wait_ms):
+            _receive(by_descriptor[descriptor], self._exchange)
+
+
+def _nobody(peers: Sequence[str], timeout_s: float) -> TransportError:
+    return TransportError(
+        f"no RConfD answered within {timeout_s:g} s (asked: {', '.join(peers)});"
+        " do they run, are the clocks right, and is the key the same?"
+    )
+
+
+class AsyncConfdClient:
+    """Asks from an event loop; must be made and used in it."""
+
+    def __init__(
+        self,
+        key: bytes,
+        addresses: Sequence[str],
+        *,
+        port: int = DEFAULT_PORT,
+        timeout_s: float = EXPIRE_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._addresses = addresses
+        self._timeout_s = timeout_s
+        self._settle_s = settle_s
+        self._exchange = Exchange(Signer(key))
+        self._sockets = _Sockets(port)
+        self._loop = asyncio.get_running_loop()
+        self._watched: set[socket.socket] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @classmethod
+    def of_node(cls, paths: Paths, *, timeout_s: float = EXPIRE_S) -> Self:
+        """As `ConfdClient.of_node`."""
+        return cls(read_key(paths), candidate_addresses(paths), timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Stop listening; questions that wait get no more events."""
+        self._is_closed = True
+        for sock in self._watched:
+            self._loop.remove_reader(sock)
+        self._watched.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sockets.close()
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Ask others from now on."""
+        self._addresses = addresses
+
+    def send(self, query_type: QueryType, query: object, callback: Callback) -> Asked:
+        """Ask; every answer and the end of the question are told to the callback.
+
+        See `ganeti.protocol.confd_exchange` for filters to put around it.
+
+        Raises:
+            GenericError: there is nobody to ask, or too many questions wait.
+        """
+        asked = self._exchange.ask(
+            query_type,
+            query,
+            choose(self._addresses, CANDIDATES_ASKED),
+            callback,
+            salt=clock.new_uuid(),
+            unix_time_s=int(clock.now()),
+            deadline_s=self._loop.time() + self._timeout_s,
+        )
+        self._transmit(asked)
+        self._set_timer()
+        return asked
+
+    async def ask(self, query_type: QueryType, query: object = None) -> Answer:
+        """Return the newest answer of those that came in time; it may be a refusal.
+
+        Raises:
+            TransportError: nobody answered.
+        """
+        is_over = asyncio.Event()
+        timer: asyncio.TimerHandle | None = None
+
+        def on_event(event: Event) -> None:
+            nonlocal timer
+            if event.kind is EventKind.ENDED:
+                is_over.set()
+            elif timer is None:
+                timer = self._loop.call_later(self._settle_s, is_over.set)
+
+        asked = self.send(query_type, query, on_event)
+        peers = sorted(asked.waiting)
+        try:
+            await is_over.wait()
+        finally:
+            self._exchange.forget(asked)
+            if timer is not None:
+                timer.cancel()
+        if asked.best is None:
+            raise _nobody(peers, self._timeout_s)
+        return asked.best
+
+    def _transmit(self, asked: Asked) -> None:
+        """Send to those that have not answered, and again while nobody has."""
+        is_over = asked.best is not None or self._loop.time() >= asked.deadline_s
+        if is_over or self._is_closed:
+            return
+        for peer in asked.waiting:
+            self._sockets.send(asked.packet, peer)
+        for sock in self._sockets.all():
+            if sock not in self._watched:
+                self._watched.add(sock)
+                self._loop.add_reader(sock, _receive, sock, self._exchange)
+        self._loop.call_later(RESEND_S, self._transmit, asked)
+
+    def _set_timer(self) -> None:
+        deadline_s = self._exchange.next_deadline_s
+        if self._timer is None and deadline_s is not None:
+            self._timer = self._loop.call_at(deadline_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._exchange.expire(self._loop.time())
+        self._set_timer()

@@ -1,0 +1,102 @@
+"""From a datagram to the datagram that answers it.  Pure.
+
+What a question is answered does not change before the configuration does, so its message is kept,
+ready signed but for the salt: then an answer costs two hashes, however large the cluster is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ganeti.base.errors import ProtocolError
+from ganeti.base.json import dumps
+from ganeti.protocol.confd import (
+    DATAGRAM_BYTES_MAX,
+    Signer,
+    Status,
+    open_request,
+    quoted,
+    reply_message,
+    seal_quoted,
+)
+from ganeti.protocol.confd_queries import QueryType, decode_question
+from ganeti.rconfd.answers import HANDLERS, Refused
+from ganeti.rconfd.facts import Facts
+
+# Ten questions about each thing of a cluster of 5,000 instances need less than either.
+KEPT_MAX: Final = 50_000
+KEPT_BYTES_MAX: Final = 8_000_000
+_KEPT_OVERHEAD_BYTES: Final = 500  # of a small entry, about
+
+
+class Message(NamedTuple):
+    """The message of a reply, and the JSON string that it is in a packet."""
+
+    text: bytes
+    quoted: bytes
+
+
+class Answerer:
+    """Answers from one version of the configuration.
+
+    Attributes:
+        facts: that version.
+    """
+
+    def __init__(self, facts: Facts, signer: Signer) -> None:
+        self.facts = facts
+        self._signer = signer
+        self._kept: dict[tuple[int, bytes], Message] = {}
+        self._kept_bytes = 0
+
+    def answer(self, data: bytes, now_s: int) -> bytes:
+        """Return the answer to a datagram.
+
+        Raises:
+            ProtocolError: it gets none; the text says why.
+        """
+        request = open_request(self._signer, data, now_s)
+        key = (request.type, bytes(request.query))
+        message = self._kept.get(key)
+        if message is None:
+            message = self._keep(key)
+        packet = seal_quoted(self._signer, request.rsalt, *message)
+        if len(packet) > DATAGRAM_BYTES_MAX:
+            return self._too_large(request.rsalt, len(packet))
+        return packet
+
+    def _keep(self, key: tuple[int, bytes]) -> Message:
+        text = self._find(*key)
+        message = Message(text, quoted(text))
+        size_bytes = len(key[1]) + len(text) + len(message.quoted) + _KEPT_OVERHEAD_BYTES
+        if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
+            self._kept.clear()
+            self._kept_bytes = 0
+        self._kept[key] = message
+        self._kept_bytes += size_bytes
+        return message
+
+    def _find(self, number: int, raw: bytes) -> bytes:
+        """Return the message that answers a question."""
+        try:
+            handler = HANDLERS[QueryType(number)]
+        except ValueError as err:
+            raise ProtocolError(f"there is no query type {number}") from err
+        question = decode_question(raw)
+        try:
+            found = handler(self.facts, question)
+        except Refused as err:
+            return reply_message(Status.ERROR, b"%d" % err.kind, 0)
+        return reply_message(Status.OK, found.value, found.serial)
+
+    def _too_large(self, rsalt: str, size_bytes: int) -> bytes:
+        """Say that an answer cannot be sent, unless even that cannot."""
+        text = (
+            f"the answer has {size_bytes} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram;"
+            " ask for a part of it"
+        )
+        message = reply_message(Status.ERROR, dumps(text), 0)
+        packet = seal_quoted(self._signer, rsalt, message, quoted(message))
+        if len(packet) > DATAGRAM_BYTES_MAX:
+            raise ProtocolError(f"the salt for its answer has {len(rsalt)} characters")
+        return packet
