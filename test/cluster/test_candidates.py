@@ -79,6 +79,18 @@ def test_without_enough_candidates_only_what_mends_that_is_accepted(three: Faili
     assert three.gnt("cluster verify").status == 0
 
 
+def test_a_lack_of_candidates_is_mended_step_by_step() -> None:
+    with failing_cluster(4) as four:
+        first, second, third = four.others
+        four.stop_noded(first, second, third)
+        mended = four.gnt(f"node modify --offline=yes --auto-promote {first}")
+        assert "The change is made, but not safe yet" in mended.out + mended.err
+        four.refused("debug delay 0", f"{second}, {third}. Repair them")
+        mended = four.gnt(f"node modify --offline=yes --auto-promote {second}")
+        assert "not safe yet" not in mended.out + mended.err
+        four.gnt("debug delay 0")
+
+
 def test_the_master_starts_with_a_majority_only(three: FailingCluster) -> None:
     gone, _ = three.others
     three.stop_noded(gone)
