@@ -30,7 +30,7 @@ from ganeti.hypervisor.node_resources import node_resources
 from ganeti.hypervisor.power import powercycle
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.hypervisors import ConsoleKind, MigrationMode, RebootType
-from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
 from ganeti.system.files import (
     ensure_directory,
@@ -254,6 +254,14 @@ class FakeHypervisor:
         self.hotplug_supported(instance)
 
     def unplug_disk(self, instance: RpcInstance, uuid: str) -> Never:
+        """Refuse: there are no devices."""
+        self.hotplug_supported(instance)
+
+    def plug_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> Never:
+        """Refuse: there are no devices."""
+        self.hotplug_supported(instance)
+
+    def unplug_nic(self, instance: RpcInstance, uuid: str) -> Never:
         """Refuse: there are no devices."""
         self.hotplug_supported(instance)
 

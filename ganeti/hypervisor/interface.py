@@ -40,7 +40,7 @@ from ganeti.base.paths import Paths
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import RebootType
-from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +265,16 @@ class Hypervisor(Protocol):
         Raises:
             HotplugError: the guest keeps it.
         """
+
+    def plug_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> str:
+        """Add a network interface to a running instance; returns where it is on its bus.
+
+        Raises:
+            HotplugError, OpPrereqError: it was not added.
+        """
+
+    def unplug_nic(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a network interface away from a running instance, as `unplug_disk`."""
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Tell a running instance that a disk has grown to its size."""

@@ -1,17 +1,21 @@
 """How a network interface of an instance is connected to its node: deciding, not doing.
 
-Source: constants.json, "nic_modes".
+Source: constants.json, "nic_modes"; design-2.1, "Non bridged instances support".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.objects.network import network_variables
 from ganeti.objects.nic_modes import NicMode
-from ganeti.objects.rpc_instance import RpcNIC
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
+
+MAIN_TABLES: Final = frozenset({"", "main", "default", "local"})  # they are the machine's own
 
 
 class BackendKind(StrEnum):
@@ -23,24 +27,41 @@ class BackendKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NicBackend:
-    """What stands behind one network interface; ``tap`` and ``bridge`` for kind TAP."""
+    """What stands behind one network interface; all but ``uuid`` and ``kind`` is for kind TAP.
+
+    ``is_table``: in mode routed, ``link`` is a routing table, not an interface of the node;
+    ``variables`` are what the administrator's script gets.
+    """
 
     uuid: str
     kind: BackendKind
     tap: str = ""
-    bridge: str = ""
+    mode: str = NicMode.BRIDGED
+    link: str = ""
+    vlan: str = ""
+    ip: str = ""
+    is_table: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkAbilities:
-    """What the node can do: whether taps can be made, and which of the links are bridges.
+    """What the node can do about the links that are asked for.
 
-    ``is_virtual``: the node shares its machine, so a link it lacks is nobody's mistake.
+    ``switches`` are those of Open vSwitch, None where its tools are missing; ``tables`` are routing
+    tables by name or number; ``has_script``: the administrator's script connects the taps, so it
+    alone knows what a link is; ``is_virtual``: the node shares its machine, so a link it lacks is
+    nobody's mistake.
     """
 
     can_make_taps: bool
-    bridges: frozenset[str]
-    is_virtual: bool
+    bridges: frozenset[str] = frozenset()
+    vlan_bridges: frozenset[str] = frozenset()
+    switches: frozenset[str] | None = None
+    interfaces: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+    has_script: bool = False
+    is_virtual: bool = False
 
 
 def tap_name(nic_uuid: str) -> str:
@@ -48,34 +69,109 @@ def tap_name(nic_uuid: str) -> str:
     return "gnt" + nic_uuid.replace("-", "")[-12:]
 
 
-def choose_backends(nics: Sequence[RpcNIC], node: NetworkAbilities) -> list[NicBackend]:
-    """Decide how each network interface is connected.
+def choose_backends(instance: RpcInstance, node: NetworkAbilities) -> list[NicBackend]:
+    """Decide how each network interface of an instance is connected.
 
-    A bridge that is there is used; where there is none, or no right to, a virtual node falls back
-    to user-mode networking and a real one refuses.
+    What is there is used; where it is missing, or the right to, a virtual node falls back to
+    user-mode networking and a real one refuses.
 
     Raises:
-        OpPrereqError: a real node lacks the bridge, or the right to make taps.
-        NotSupportedError: a mode that has no implementation.
+        OpPrereqError: a real node lacks the link, or the right to make taps.
     """
-    return [_choose(index, nic, node) for index, nic in enumerate(nics)]
+    return [choose_backend(instance, index, nic, node) for index, nic in enumerate(instance.nics)]
 
 
-def _choose(index: int, nic: RpcNIC, node: NetworkAbilities) -> NicBackend:
-    mode, link, vlan = (nic.nicparams["mode"], nic.nicparams["link"], nic.nicparams["vlan"])
-    if mode == NicMode.BRIDGED and not vlan and node.can_make_taps and link in node.bridges:
-        return NicBackend(nic.uuid, BackendKind.TAP, tap_name(nic.uuid), link)
+def choose_backend(
+    instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities
+) -> NicBackend:
+    """Decide how one network interface is connected, as `choose_backends`."""
+    problem = _problem(nic, node)
+    if problem is None:
+        return _tap(instance, index, nic, node)
     if node.is_virtual:
         return NicBackend(nic.uuid, BackendKind.USER)
-    if mode != NicMode.BRIDGED or vlan:
-        what = f"mode {mode}" if mode != NicMode.BRIDGED else f"VLAN {vlan}"
-        raise NotSupportedError(f"network interface {index}: {what} is not supported; use a bridge")
-    if link not in node.bridges:
-        raise OpPrereqError(
-            f"network interface {index}: the node has no bridge {link}", ErrorCode.ENVIRON
-        )
-    raise OpPrereqError(
-        f"network interface {index}: no right to make a tap for bridge {link};"
-        " the node daemon must run as root",
-        ErrorCode.ENVIRON,
+    raise OpPrereqError(f"network interface {index}: {problem}", ErrorCode.ENVIRON)
+
+
+def _tap(instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities) -> NicBackend:
+    params = nic.nicparams
+    mode, link = params["mode"], params["link"]
+    name = tap_name(nic.uuid)
+    return NicBackend(
+        nic.uuid,
+        BackendKind.TAP,
+        tap=name,
+        mode=mode,
+        link=link,
+        vlan=params["vlan"],
+        ip=nic.ip or "",
+        is_table=mode == NicMode.ROUTED and link not in node.interfaces,
+        variables=_variables(instance, index, nic, name) if node.has_script else {},
     )
+
+
+def _problem(nic: RpcNIC, node: NetworkAbilities) -> str | None:
+    """Say what keeps a tap from being made and connected; None if nothing does."""
+    link = nic.nicparams["link"]
+    if not node.has_script:
+        problem = _LINK_PROBLEMS[nic.nicparams["mode"]](nic, node, link)
+        if problem is not None:
+            return problem
+    if not node.can_make_taps:
+        return f"no right to make a tap for {link}; the node daemon must run as root"
+    return None
+
+
+def _bridged(nic: RpcNIC, node: NetworkAbilities, link: str) -> str | None:
+    if link not in node.bridges:
+        return f"the node has no bridge {link}"
+    if nic.nicparams["vlan"] and link not in node.vlan_bridges:
+        return (
+            f"bridge {link} does not tell VLANs apart; switch that on with"
+            f" 'ip link set {link} type bridge vlan_filtering 1'"
+        )
+    return None
+
+
+def _routed(nic: RpcNIC, node: NetworkAbilities, link: str) -> str | None:
+    if not nic.ip:
+        return "mode routed needs an IP address"
+    if link in MAIN_TABLES and node.is_virtual:
+        return "a virtual node has no routing table of its own"
+    if link not in node.interfaces and link not in node.tables:
+        return f"{link!r} is neither an interface nor a routing table of the node"
+    return None
+
+
+def _openvswitch(_nic: RpcNIC, node: NetworkAbilities, link: str) -> str | None:
+    if node.switches is None:
+        return "mode openvswitch needs the program ovs-vsctl, which the node does not have"
+    return None if link in node.switches else f"the node has no Open vSwitch switch {link}"
+
+
+_LINK_PROBLEMS: Final[Mapping[str, Callable[[RpcNIC, NetworkAbilities, str], str | None]]] = {
+    NicMode.BRIDGED: _bridged,
+    NicMode.ROUTED: _routed,
+    NicMode.OPENVSWITCH: _openvswitch,
+}
+
+
+def _variables(instance: RpcInstance, index: int, nic: RpcNIC, tap: str) -> dict[str, str]:
+    """Return what the administrator's script is told about one tap."""
+    mode, link = nic.nicparams["mode"], nic.nicparams["link"]
+    values = {
+        "INSTANCE": instance.name,
+        "TAGS": " ".join(instance.tags),
+        "INTERFACE": tap,
+        "INTERFACE_INDEX": str(index),
+        "INTERFACE_NAME": nic.name or "",
+        "INTERFACE_UUID": nic.uuid,
+        "MAC": nic.mac,
+        "IP": nic.ip or "",
+        "MODE": mode,
+        "LINK": link,
+        "VLAN": nic.nicparams["vlan"],
+    }
+    if mode == NicMode.BRIDGED:
+        values["BRIDGE"] = link
+    return values | (network_variables(nic.netinfo) if nic.netinfo is not None else {})

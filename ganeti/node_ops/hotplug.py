@@ -5,11 +5,11 @@ Source: node_rpc.json, hotplug_device; constants.json, HOTPLUG_ALL_ACTIONS, HOTP
 
 from collections.abc import Callable, Mapping
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
-from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 
 _Device = dict[str, object]
 _Change = Callable[[NodeContext, RpcInstance, _Device, int], str | None]
@@ -26,7 +26,8 @@ def hotplug_device(
 ) -> str | None:
     """Add a device to a running instance, take it away or change it; ``seq`` is its index.
 
-    Of a disk only the size can change; it has grown before this is called.
+    Of a disk only the size can change; it has grown before this is called.  A network interface
+    that changes goes and comes back.
 
     Returns:
         Where an added device is on its bus, as the hypervisor calls it.
@@ -72,20 +73,29 @@ def _remove_disk(
     return None
 
 
-def _not_yet(
-    _context: NodeContext, instance: RpcInstance, _device: _Device, _index: int
+def _add_nic(context: NodeContext, instance: RpcInstance, device: _Device, index: int) -> str:
+    nic = RpcNIC.from_wire(device)
+    return drivers.hypervisor(context, instance.hypervisor).plug_nic(instance, nic, index)
+
+
+def _remove_nic(
+    context: NodeContext, instance: RpcInstance, device: _Device, _index: int
 ) -> str | None:
-    raise NotSupportedError(
-        f"instance {instance.name!r}: this change of a running instance is not supported; restart"
-        " the instance instead"
-    )
+    uuid = RpcNIC.from_wire(device).uuid
+    drivers.hypervisor(context, instance.hypervisor).unplug_nic(instance, uuid)
+    return None
+
+
+def _replace_nic(context: NodeContext, instance: RpcInstance, device: _Device, index: int) -> str:
+    _remove_nic(context, instance, device, index)
+    return _add_nic(context, instance, device, index)
 
 
 _CHANGES: Mapping[tuple[str, str], _Change] = {
     ("hotadd", "disk"): _add_disk,
-    ("hotadd", "nic"): _not_yet,
+    ("hotadd", "nic"): _add_nic,
     ("hotmod", "disk"): _resize_disk,
-    ("hotmod", "nic"): _not_yet,
+    ("hotmod", "nic"): _replace_nic,
     ("hotremove", "disk"): _remove_disk,
-    ("hotremove", "nic"): _not_yet,
+    ("hotremove", "nic"): _remove_nic,
 }

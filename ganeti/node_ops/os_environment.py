@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.objects.disk_templates import FILE_BASED
-from ganeti.objects.network import Network
+from ganeti.objects.network import network_variables
 from ganeti.objects.nic_modes import NicMode
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 
@@ -37,21 +37,6 @@ def instance_environment(
     env.update({f"INSTANCE_BE_{name}": str(value) for name, value in instance.beparams.items()})
     env.update({f"INSTANCE_HV_{name}": str(value) for name, value in instance.hvparams.items()})
     return env
-
-
-def network_variables(network: Network) -> dict[str, str]:
-    """Return the variables that describe a network, without those that it does not set."""
-    values = {
-        "NETWORK_NAME": network.name,
-        "NETWORK_UUID": str(network.uuid),
-        "NETWORK_TAGS": " ".join(network.tags),
-        "NETWORK_SUBNET": network.network,
-        "NETWORK_GATEWAY": network.gateway,
-        "NETWORK_SUBNET6": network.network6,
-        "NETWORK_GATEWAY6": network.gateway6,
-        "NETWORK_MAC_PREFIX": network.mac_prefix,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _disk_variables(prefix: str, disk: RpcDisk, device: AssembledDisk) -> dict[str, str]:

@@ -41,3 +41,23 @@ class Network(Record, frozen=True, kw_only=True):
     mtime: float = 0.0
     serial_no: int
     tags: list[str] = []
+
+
+def network_variables(network: Network) -> dict[str, str]:
+    """Return the variables that scripts get about a network, without those that it does not set.
+
+    Source: hooks_os_ext.json, "network_env".
+    """
+    values = {
+        "NETWORK_SUBNET": network.network,
+        "NETWORK_GATEWAY": network.gateway,
+        "NETWORK_SUBNET6": network.network6,
+        "NETWORK_GATEWAY6": network.gateway6,
+        "NETWORK_MAC_PREFIX": network.mac_prefix,
+    }
+    return {
+        "NETWORK_NAME": network.name,
+        "NETWORK_UUID": str(network.uuid),
+        "NETWORK_TAGS": " ".join(network.tags),
+        **{name: value for name, value in values.items() if value},
+    }

@@ -6,6 +6,7 @@ Source: QEMU's QMP reference, blockdev-add, netdev_add, device_add; constants.js
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.json import dumps
@@ -104,22 +105,43 @@ def cdrom_image(name: str, path: str) -> dict[str, object]:
     return {"driver": "raw", "node-name": f"image-{name}", "read-only": True, "file": image}
 
 
-def netdev_options(nic: NicDevice, backend: NicBackend, params: KvmParams) -> dict[str, object]:
-    """Return QEMU's description of what connects a network interface, as netdev_add takes it."""
+@dataclass(frozen=True, slots=True)
+class TapFiles:
+    """An open tap by the names that QEMU knows its files by, one for each queue."""
+
+    tap: tuple[str, ...]
+    vhost: tuple[str, ...] = ()
+
+
+def netdev_options(
+    nic: NicDevice, backend: NicBackend, params: KvmParams, files: TapFiles | None = None
+) -> dict[str, object]:
+    """Return QEMU's description of what connects a network interface, as netdev_add takes it.
+
+    Args:
+        files: the tap, if it is open; otherwise QEMU opens it.
+    """
     if backend.kind is BackendKind.USER:
         return {"type": "user", "id": nic.netdev_id}
-    options: dict[str, object] = {
-        "type": "tap",
-        "id": nic.netdev_id,
-        "ifname": backend.tap,
-        "script": "no",
-        "downscript": "no",
-    }
+    options: dict[str, object] = {"type": "tap", "id": nic.netdev_id}
+    if files is not None:
+        several = len(files.tap) > 1
+        options["fds" if several else "fd"] = ":".join(files.tap)
+        if files.vhost:
+            options["vhost"] = True
+            options["vhostfds" if several else "vhostfd"] = ":".join(files.vhost)
+        return options
+    options.update(ifname=backend.tap, script="no", downscript="no")
     if params.flag("vhost_net"):
         options["vhost"] = True
     if params.number("virtio_net_queues") > 1:
         options["queues"] = params.number("virtio_net_queues")
     return options
+
+
+def nic_place(nic: NicDevice, machine: Machine) -> str:
+    """Return where a network interface is, for people: its bus and its place on it."""
+    return "" if nic.slot is None else f"{machine.pci_bus}/{nic.slot:#x}"
 
 
 def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> dict[str, object]:

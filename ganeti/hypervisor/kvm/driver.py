@@ -20,7 +20,7 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
     NodeEnv,
 )
-from ganeti.hypervisor.kvm import disk_hotplug, migration, shutdown, state
+from ganeti.hypervisor.kvm import disk_hotplug, migration, nic_hotplug, shutdown, state
 from ganeti.hypervisor.kvm.accelerator import KVM, choose_accelerator
 from ganeti.hypervisor.kvm.consoles import consoles
 from ganeti.hypervisor.kvm.devices import disk_place
@@ -42,10 +42,15 @@ from ganeti.hypervisor.kvm.validation import validate_on_node
 from ganeti.hypervisor.node_resources import node_resources
 from ganeti.hypervisor.power import powercycle
 from ganeti.netdev import taps
-from ganeti.netdev.backends import NicBackend, choose_backends
+from ganeti.netdev.backends import (
+    NetworkAbilities,
+    NicBackend,
+    choose_backend,
+    choose_backends,
+)
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.hypervisors import RebootType
-from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system.files import remove_if_exists, write_atomic
 
 _MIB: Final = 1 << 20
@@ -176,9 +181,11 @@ class KvmHypervisor:
         save_runtime(files, msgspec.structs.replace(runtime, machine=exact))
 
     def _backends(self, instance: RpcInstance) -> list[NicBackend]:
-        links = {nic.nicparams["link"] for nic in instance.nics}
-        abilities = taps.abilities(links, is_virtual=self._env.is_virtual)
-        return choose_backends(instance.nics, abilities)
+        return choose_backends(instance, self._abilities(instance.nics))
+
+    def _abilities(self, nics: Sequence[RpcNIC]) -> NetworkAbilities:
+        script, is_virtual = self._env.paths.kvm_vif_script, self._env.is_virtual
+        return taps.abilities(nics, script=script, is_virtual=is_virtual)
 
     def stop(self, name: str, *, force: bool = False, timeout_s: float = 120) -> None:
         """Stop a machine: by its power button, and if that does not help, by force."""
@@ -345,6 +352,19 @@ class KvmHypervisor:
         with self._control(instance.name) as monitor:
             machine = disk_hotplug.unplug(monitor, runtime.machine, uuid)
         self._save_machine(runtime, machine)
+
+    def plug_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> str:
+        """Add a network interface to the running machine; returns its place on the bus."""
+        runtime = self._running_machine(instance.name)
+        backend = choose_backend(instance, index, nic, self._abilities([nic]))
+        with self._control(instance.name) as monitor:
+            return nic_hotplug.plug(monitor, runtime, nic, backend, self._files(instance.name))
+
+    def unplug_nic(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a network interface away from the running machine."""
+        runtime = self._running_machine(instance.name)
+        with self._control(instance.name) as monitor:
+            nic_hotplug.unplug(monitor, runtime, uuid, self._files(instance.name))
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Let the running machine see that a disk has grown."""

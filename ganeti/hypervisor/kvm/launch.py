@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
+from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
 from ganeti.hypervisor.kvm import process
 from ganeti.hypervisor.kvm.command import command_line
@@ -22,9 +21,10 @@ from ganeti.hypervisor.kvm.node_files import local_files, read_password
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, VNC_PASSWORD_BYTES_MAX, KvmParams
 from ganeti.hypervisor.kvm.placement import Placement
 from ganeti.hypervisor.kvm.qemu_binary import find_qemu
-from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime
+from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime, with_taps
 from ganeti.netdev import taps
 from ganeti.netdev.backends import BackendKind, NicBackend
+from ganeti.objects.nic_modes import NicMode
 
 START_TIMEOUT_S: Final = 60.0  # QEMU answers after 0.1 s; huge pages may have to be cleared first
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
@@ -99,9 +99,9 @@ def bring_up(
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
         files.make_directories()
         undo.callback(files.remove)
-        tap_names = tuple(backend.tap for backend in backends if backend.kind is BackendKind.TAP)
-        save_runtime(files, msgspec.structs.replace(runtime, taps=tap_names))
-        _make_taps(machine, backends, undo)
+        save_runtime(files, with_taps(runtime, backends))
+        for backend in backends:
+            make_tap(machine, backend, env.paths, undo)
         sockets = {
             kind: listeners.enter_context(files.listen(kind)).fileno()
             for kind in _socket_kinds(machine.params)
@@ -149,19 +149,24 @@ def _socket_kinds(params: KvmParams) -> list[str]:
     return kinds
 
 
-def _make_taps(
-    machine: Machine, backends: Sequence[NicBackend], undo: contextlib.ExitStack
+def make_tap(
+    machine: Machine, backend: NicBackend, paths: Paths, undo: contextlib.ExitStack
 ) -> None:
-    params = machine.params
-    virtio = params.text("nic_type") == "paravirtual"
-    for backend in backends:
-        if backend.kind is BackendKind.TAP:
-            taps.create_tap(
-                backend,
-                vnet_hdr=virtio and params.flag("vnet_hdr"),
-                queues=params.number("virtio_net_queues"),
-            )
-            undo.callback(taps.remove_tap, backend.tap)
+    """Make the tap of a network interface, if that is what it needs."""
+    if backend.kind is not BackendKind.TAP:
+        return
+    taps.create_tap(
+        backend,
+        vnet_hdr=uses_vnet_hdr(machine.params),
+        queues=machine.params.number("virtio_net_queues"),
+        script=paths.kvm_vif_script,
+    )
+    undo.callback(taps.remove_tap, backend.tap, backend.mode)
+
+
+def uses_vnet_hdr(params: KvmParams) -> bool:
+    """Tell whether taps pass on what the guest leaves to the network card, as virtio does."""
+    return params.text("nic_type") == "paravirtual" and params.flag("vnet_hdr")
 
 
 def _first_contact(files: MachineFiles) -> Monitor:
@@ -201,6 +206,7 @@ def clean_up(files: MachineFiles) -> None:
         runtime = load_runtime(files)
     except HypervisorError:
         runtime = None  # not ours to understand: at least the files go
-    for tap in runtime.taps if runtime is not None else ():
-        taps.remove_tap(tap)
+    if runtime is not None:
+        for tap in runtime.taps:
+            taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
     files.remove()

@@ -22,7 +22,7 @@ from ganeti.hypervisor.kvm.params import (
     KvmParams,
 )
 from ganeti.objects.disk_templates import DiskMode
-from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 DEFAULT_MACHINE_TYPE: Final = "pc"
 _NOT_ON_PCI: Final = frozenset({"ide-hd", "ne2k_isa"})
@@ -239,6 +239,28 @@ def _nic_devices(
             mac=nic.mac,
             slot=None if driver in _NOT_ON_PCI else next(slots),
         )
+
+
+def new_nic_device(machine: Machine, nic: RpcNIC, slots_taken: Set[int]) -> NicDevice:
+    """Decide where a network interface goes that is added to a machine that runs.
+
+    Args:
+        slots_taken: the places on the PCI bus that QEMU's devices have.
+
+    Raises:
+        OpPrereqError: this kind of interface cannot be added, or there is no room for it.
+    """
+    kind = machine.params.text("nic_type")
+    driver = NIC_TYPES[kind]
+    if driver in _NOT_ON_PCI:
+        raise OpPrereqError(
+            f"instance {machine.name}: network interfaces of type {kind} cannot be changed while it"
+            " runs",
+            ErrorCode.STATE,
+        )
+    return NicDevice(
+        uuid=nic.uuid, driver=driver, mac=nic.mac, slot=free_slot(machine, slots_taken)
+    )
 
 
 def with_machine_type(machine: Machine, known: Sequence[Mapping[str, object]]) -> Machine:

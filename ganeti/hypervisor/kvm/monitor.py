@@ -120,11 +120,27 @@ class Monitor:
         """
         return self._execute(command, arguments, clock.monotonic() + timeout_s)
 
+    def hand_over(self, name: str, descriptor: int) -> None:
+        """Give QEMU a copy of an open file, which it then knows by a name.
+
+        Raises:
+            HypervisorError: as `execute`.
+        """
+        deadline = clock.monotonic() + COMMAND_TIMEOUT_S
+        self._execute("getfd", {"fdname": name}, deadline, descriptor)
+
     def _execute(
-        self, command: str, arguments: Mapping[str, object] | None, deadline: float
+        self,
+        command: str,
+        arguments: Mapping[str, object] | None,
+        deadline: float,
+        descriptor: int | None = None,
     ) -> object:
         data = self._session.command(command, arguments)
         try:
+            if descriptor is not None:  # it travels with the first byte
+                sent = socket.send_fds(self._socket, [data], [descriptor])
+                data = data[sent:]
             self._socket.sendall(data)
         except OSError as err:
             raise self._gone() from err

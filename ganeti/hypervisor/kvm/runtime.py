@@ -7,14 +7,17 @@ instance is migrated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.json import dumps, loads_as
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import Machine
+from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
 FORMAT: Final = 1
@@ -25,15 +28,23 @@ _MODE: Final = 0o600
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """What runs.
 
-    ``taps`` are the interfaces made for it; ``paused``: its guest was left paused at the start;
-    ``stopped``: its guest was stopped to be moved.
+    ``taps`` are the interfaces made for it, ``modes`` how those are connected; ``paused``: its
+    guest was left paused at the start; ``stopped``: its guest was stopped to be moved.
     """
 
     machine: Machine
     taps: tuple[str, ...] = ()
+    modes: dict[str, str] = {}
     paused: bool = False
     stopped: bool = False
     format: int = FORMAT
+
+
+def with_taps(runtime: Runtime, backends: Iterable[NicBackend]) -> Runtime:
+    """Return the description with the taps of these network interfaces, instead of others."""
+    made = {backend.tap: backend for backend in backends if backend.kind is BackendKind.TAP}
+    modes = {name: str(backend.mode) for name, backend in made.items()}
+    return replace(runtime, taps=tuple(made), modes=modes)
 
 
 def save_runtime(files: MachineFiles, runtime: Runtime) -> None:

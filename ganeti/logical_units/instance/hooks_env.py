@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_nicparams
+from ganeti.objects.network import network_variables
 from ganeti.objects.nic_modes import NicMode
 from ganeti.objects.rpc_instance import disk_template
 
@@ -79,26 +80,7 @@ def _nic(cluster: Cluster, nic: NIC, networks: Mapping[str, Network]) -> Values:
         yield "BRIDGE", params["link"]
     network = networks.get(nic.network or "")
     if network is not None:
-        yield from network_env(network, "NETWORK_")
-
-
-def network_env(network: Network, prefix: str) -> Values:
-    """Yield the values that describe a network.
-
-    Source: hooks_os_ext.json, "network_env".
-    """
-    yield f"{prefix}NAME", network.name
-    yield f"{prefix}UUID", network.uuid
-    yield f"{prefix}TAGS", " ".join(network.tags)
-    yield f"{prefix}SUBNET", network.network
-    for name, value in (
-        ("GATEWAY", network.gateway),
-        ("SUBNET6", network.network6),
-        ("GATEWAY6", network.gateway6),
-        ("MAC_PREFIX", network.mac_prefix),
-    ):
-        if value:
-            yield f"{prefix}{name}", value
+        yield from network_variables(network).items()
 
 
 _FIRST_PART = {

@@ -7,14 +7,14 @@ lock shared, so neither sees the other half done.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.instance.hooks_env import network_env
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared, exclusive
 from ganeti.logical_units.network import planning
+from ganeti.objects.network import Network, network_variables
 from ganeti.opcodes.network import (
     OpNetworkAdd,
     OpNetworkConnect,
@@ -23,18 +23,15 @@ from ganeti.opcodes.network import (
     OpNetworkSetParams,
 )
 
-if TYPE_CHECKING:
-    from ganeti.objects.network import Network
-
 NetworkOpType = TypeVar(
     "NetworkOpType",
     bound=OpNetworkRemove | OpNetworkSetParams | OpNetworkConnect | OpNetworkDisconnect,
 )
 
 
-def hooks_values(network: Network) -> dict[str, object]:
+def hooks_values(network: Network) -> dict[str, str]:
     """Return what hooks are told of a network: everything but its UUID."""
-    found = dict(network_env(network, "NETWORK_"))
+    found = network_variables(network)
     del found["NETWORK_UUID"]
     return found
 

@@ -3,70 +3,137 @@
 from __future__ import annotations
 
 import pytest
+from guests.instances import make_instance
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.netdev.backends import (
     BackendKind,
     NetworkAbilities,
+    NicBackend,
     choose_backends,
     tap_name,
 )
-from ganeti.netdev.taps import is_bridge, missing_bridges
-from ganeti.objects.rpc_instance import RpcNIC
+from ganeti.netdev.taps import is_bridge, is_routing_table, missing_bridges
+from ganeti.objects.rpc_instance import RpcInstance
 
 UUID = "a8ea3c51-895c-49a4-ba49-3cf1863fbc41"
 
 
-def nic(mode: str = "bridged", link: str = "br0", vlan: str = "") -> RpcNIC:
-    params = {"mode": mode, "link": link, "vlan": vlan}
-    return RpcNIC.from_wire({"mac": "aa:00:00:00:00:01", "uuid": UUID, "nicparams": params})
+def instance(
+    mode: str = "bridged", link: str = "br0", vlan: str = "", ip: str | None = None
+) -> RpcInstance:
+    nic = {
+        "mac": "aa:00:00:00:00:01",
+        "uuid": UUID,
+        "nicparams": {"mode": mode, "link": link, "vlan": vlan},
+        "ip": ip,
+        "name": "inner",
+        "netinfo": {"name": "net1", "network": "192.0.2.0/24", "uuid": "n1", "serial_no": 1},
+    }
+    bare = make_instance().to_wire()
+    return RpcInstance.from_wire({**bare, "nics": [nic], "tags": ["a", "b"]})
 
 
-def node(*bridges: str, taps: bool = True, virtual: bool = False) -> NetworkAbilities:
-    return NetworkAbilities(can_make_taps=taps, bridges=frozenset(bridges), is_virtual=virtual)
+def node(*bridges: str, taps: bool = True, virtual: bool = False, **more: object) -> object:
+    return NetworkAbilities(
+        can_make_taps=taps,
+        bridges=frozenset(bridges),
+        is_virtual=virtual,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def choose(wanted: RpcInstance, abilities: object) -> NicBackend:
+    assert isinstance(abilities, NetworkAbilities)
+    (backend,) = choose_backends(wanted, abilities)
+    return backend
 
 
 @pytest.mark.parametrize("virtual", [True, False])
-def test_bridge_that_is_there_is_used(virtual: bool) -> None:
-    (backend,) = choose_backends([nic()], node("br0", virtual=virtual))
-    assert (backend.kind, backend.bridge) == (BackendKind.TAP, "br0")
+def test_what_is_there_is_used(virtual: bool) -> None:
+    backend = choose(instance(), node("br0", virtual=virtual))
+    assert (backend.kind, backend.mode, backend.link) == (BackendKind.TAP, "bridged", "br0")
     assert backend.tap == "gnt3cf1863fbc41"
     assert len(tap_name(UUID)) <= 15
+    assert backend.variables == {}
+
+
+def test_vlans_switches_and_routes() -> None:
+    vlan = node("br0", vlan_bridges=frozenset({"br0"}))
+    assert choose(instance(vlan=".7"), vlan).vlan == ".7"
+    switch = node(switches=frozenset({"s1"}))
+    assert choose(instance("openvswitch", "s1"), switch).mode == "openvswitch"
+    table = node(tables=frozenset({"7"}))
+    assert choose(instance("routed", "7", ip="192.0.2.9"), table).is_table
+    interface = node(interfaces=frozenset({"eth0"}), virtual=True)
+    assert not choose(instance("routed", "eth0", ip="192.0.2.9"), interface).is_table
 
 
 @pytest.mark.parametrize(
-    ("mode", "vlan", "abilities"),
+    ("wanted", "abilities"),
     [
-        ("bridged", "", node(virtual=True)),
-        ("bridged", "", node("br0", taps=False, virtual=True)),
-        ("bridged", "100", node("br0", virtual=True)),
-        ("routed", "", node("br0", virtual=True)),
-        ("openvswitch", "", node("br0", virtual=True)),
+        (instance(), node(virtual=True)),
+        (instance(), node("br0", taps=False, virtual=True)),
+        (instance(vlan=".100"), node("br0", virtual=True)),
+        (instance("routed", ip="192.0.2.9"), node("br0", virtual=True)),
+        (
+            instance("routed", "main", ip="192.0.2.9"),
+            node(tables=frozenset({"main"}), virtual=True),
+        ),
+        (instance("openvswitch"), node("br0", virtual=True)),
     ],
 )
-def test_virtual_node_falls_back_to_user_mode(
-    mode: str, vlan: str, abilities: NetworkAbilities
-) -> None:
-    (backend,) = choose_backends([nic(mode, vlan=vlan)], abilities)
-    assert backend.kind is BackendKind.USER
+def test_virtual_node_falls_back_to_user_mode(wanted: RpcInstance, abilities: object) -> None:
+    assert choose(wanted, abilities).kind is BackendKind.USER
 
 
 @pytest.mark.parametrize(
-    ("wanted", "abilities", "error", "text"),
+    ("wanted", "abilities", "text"),
     [
-        (nic(), node(), OpPrereqError, "no bridge br0"),
-        (nic(), node("br0", taps=False), OpPrereqError, "must run as root"),
-        (nic(vlan="7"), node("br0"), NotSupportedError, "VLAN 7"),
-        (nic("routed"), node("br0"), NotSupportedError, "mode routed"),
+        (instance(), node(), "no bridge br0"),
+        (instance(), node("br0", taps=False), "must run as root"),
+        (instance(vlan=".7"), node("br0"), "vlan_filtering 1"),
+        (instance("routed"), node(), "needs an IP address"),
+        (instance("routed", ip="192.0.2.9"), node(), "neither an interface nor a routing table"),
+        (instance("openvswitch"), node(), "ovs-vsctl, which the node does not have"),
+        (instance("openvswitch"), node(switches=frozenset()), "no Open vSwitch switch br0"),
     ],
 )
-def test_real_node_refuses_what_it_lacks(
-    wanted: RpcNIC, abilities: NetworkAbilities, error: type[OpPrereqError], text: str
-) -> None:
-    with pytest.raises(error, match=f"network interface 0: .*{text}"):
-        choose_backends([wanted], abilities)
+def test_real_node_refuses_what_it_lacks(wanted: RpcInstance, abilities: object, text: str) -> None:
+    with pytest.raises(OpPrereqError, match=f"network interface 0: .*{text}"):
+        choose(wanted, abilities)
+
+
+def test_the_script_of_the_administrator_knows_better() -> None:
+    backend = choose(instance("routed", "anything", ip="192.0.2.9"), node(has_script=True))
+    assert backend.kind is BackendKind.TAP
+    assert backend.variables == {
+        "INSTANCE": "inst1.example.com",
+        "TAGS": "a b",
+        "INTERFACE": "gnt3cf1863fbc41",
+        "INTERFACE_INDEX": "0",
+        "INTERFACE_NAME": "inner",
+        "INTERFACE_UUID": UUID,
+        "MAC": "aa:00:00:00:00:01",
+        "IP": "192.0.2.9",
+        "MODE": "routed",
+        "LINK": "anything",
+        "VLAN": "",
+        "NETWORK_NAME": "net1",
+        "NETWORK_UUID": "n1",
+        "NETWORK_TAGS": "",
+        "NETWORK_SUBNET": "192.0.2.0/24",
+    }
+    assert choose(instance(), node(has_script=True)).variables["BRIDGE"] == "br0"
 
 
 def test_names_that_lead_elsewhere_are_no_bridges() -> None:
     assert not is_bridge("../net/lo")
     assert missing_bridges(["no-such-bridge", ".."]) == ["no-such-bridge", ".."]
+
+
+def test_routing_tables() -> None:
+    known = [
+        name for name in ("main", "", "7", "4294967296", "nix", "-1") if is_routing_table(name)
+    ]
+    assert known == ["main", "", "7"]

@@ -282,7 +282,7 @@ def test_taps_with_queues() -> None:
         [],
         accelerator="kvm",
     )
-    tap = NicBackend(NIC_UUID, BackendKind.TAP, "gnt0", "br0")
+    tap = NicBackend(NIC_UUID, BackendKind.TAP, "gnt0", link="br0")
     found = lines(command_line(machine, place(nics={NIC_UUID: tap})))
     assert (
         '-netdev {"type":"tap","id":"net-895c49a4ba493cf1863fbc00","ifname":"gnt0","script":"no",'
