@@ -12,6 +12,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TypeEnforcementError
 from ganeti.base.versions import CONFIG_VERSION
+from ganeti.objects import data_collectors
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import SUPPORTED_HYPERVISORS, Hypervisor
 from ganeti.objects.nodegroup import INITIAL_GROUP_NAME
@@ -42,15 +43,6 @@ MAX_TRACKED_JOBS: Final = 25
 CANDIDATE_POOL_SIZE: Final = 10
 HIGHEST_USED_PORT: Final = 10999  # below constants.json, FIRST_DRBD_PORT
 COMPRESSION_TOOLS: Final = ("gzip", "gzip-fast", "gzip-slow")
-DATA_COLLECTORS: Final = (
-    "cpu-avg-load",
-    "diskstats",
-    "drbd",
-    "inst-status-xen",
-    "lv",
-    "xen-cpu-avg-load",
-)
-DATA_COLLECTOR_INTERVAL_US: Final = 5_000_000
 _MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}")
 _IP_FAMILY: Final = {4: 2, 6: 10}
 
@@ -237,8 +229,8 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "compression_tools": list(request.compression_tools),
         "enabled_user_shutdown": request.enabled_user_shutdown,
         "data_collectors": {
-            name: {"active": True, "interval": DATA_COLLECTOR_INTERVAL_US}
-            for name in DATA_COLLECTORS
+            name: {"active": True, "interval": data_collectors.INTERVAL_US}
+            for name in data_collectors.OF_3_0
         },
         "ssh_key_type": request.ssh_key_type,
         "ssh_key_bits": request.ssh_key_bits,

@@ -209,6 +209,11 @@ _MODIFY = Command(
             help="collectors to run: collector=yes,...",
             metavar="ENABLED_DATA_COLLECTORS",
         ),
+        _text(
+            "--diagnose-data-collector-filename",
+            help="command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
+            metavar="FILE",
+        ),
         opt.FORCE,
         _text(
             "--instance-communication-network",
@@ -302,14 +307,14 @@ came in by editing the file.""",
     Command(
         "verify-disks",
         "check the disks of all instances and activate those that are not",
-        "",
+        "cluster.disks:verify_disks",
         (),
         (opt.NODE_GROUP, opt.PRIORITY),
     ),
     Command(
         "repair-disk-sizes",
         "record the real sizes of disks",
-        "",
+        "cluster.disks:repair_disk_sizes",
         (Argument(ArgKind.INSTANCE, 0, None),),
         (opt.DRY_RUN, opt.PRIORITY),
     ),

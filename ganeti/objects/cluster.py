@@ -57,7 +57,9 @@ class Cluster(Record, frozen=True, kw_only=True):
         "drbd_usermode_helper": None,
         "hv_state_static": {},
         "disk_state_static": {},
+        "diagnose_data_collector_filename": "",
     }
+    OURS: ClassVar[frozenset[str]] = frozenset({"diagnose_data_collector_filename"})
 
     rsahostkeypub: str
     dsahostkeypub: str | None = None
@@ -109,6 +111,7 @@ class Cluster(Record, frozen=True, kw_only=True):
     compression_tools: list[str]
     enabled_user_shutdown: bool
     data_collectors: Mapping[str, DataCollectorConfig]
+    diagnose_data_collector_filename: str = ""
     ssh_key_type: SshKeyType
     ssh_key_bits: int
     uuid: str

@@ -79,6 +79,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     LEFT_OUT: ClassVar[Mapping[str, object]] = {}
     """Fields whose key is not written while they have this value."""
 
+    OURS: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that 3.0 does not know."""
+
     @classmethod
     def from_wire(cls: type[RecordType], wire: Mapping[str, object]) -> RecordType:
         """Make the record from its JSON form; keys that it does not declare are ignored.

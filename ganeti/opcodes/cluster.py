@@ -153,6 +153,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     enabled_user_shutdown: bool | None = None
     enabled_data_collectors: Mapping[str, bool] | None = None
     data_collector_interval: Mapping[str, int] | None = None
+    diagnose_data_collector_filename: str | None = None
 
 
 class OpClusterVerify(OpCode, frozen=True, kw_only=True):

@@ -8,21 +8,14 @@ from typing import Final, NamedTuple
 
 from ganeti.config.upgrade.draft import Draft, own_disks
 from ganeti.config.upgrade.versions import OLDEST, Version
+from ganeti.objects import data_collectors
 from ganeti.objects.cluster import IpFamily, SshKeyType
 from ganeti.objects.config_data import TABLES
 from ganeti.objects.disk_templates import DiskTemplate
 
 _NETMASK: Final = {IpFamily.IPV4: 32, IpFamily.IPV6: 128}
 _DISKLESS: Final = str(DiskTemplate.DISKLESS)
-_COLLECTORS: Final = (
-    "cpu-avg-load",
-    "diskstats",
-    "drbd",
-    "inst-status-xen",
-    "lv",
-    "xen-cpu-avg-load",
-)
-_COLLECTOR: Final = {"active": True, "interval": 5_000_000}  # microseconds
+_COLLECTOR: Final = {"active": True, "interval": data_collectors.INTERVAL_US}
 
 
 class Setting(NamedTuple):
@@ -69,7 +62,11 @@ SETTINGS: Final = (
     Setting(Version(2, 12), "compression_tools", ["gzip", "gzip-fast", "gzip-slow"]),
     Setting(Version(2, 12), "enabled_user_shutdown", False),
     Setting(Version(2, 13), "max_tracked_jobs", 25),
-    Setting(Version(2, 14), "data_collectors", {name: dict(_COLLECTOR) for name in _COLLECTORS}),
+    Setting(
+        Version(2, 14),
+        "data_collectors",
+        {name: dict(_COLLECTOR) for name in data_collectors.OF_3_0},
+    ),
     Setting(
         Version(2, 16),
         "ssh_key_type",
@@ -103,7 +100,7 @@ def collectors_are_there(draft: Draft) -> Iterator[str]:
     collectors = draft.cluster.get("data_collectors")
     if collectors is None:
         return  # a setting like others
-    missing = [name for name in _COLLECTORS if name not in collectors]
+    missing = [name for name in data_collectors.OF_3_0 if name not in collectors]
     for name in missing:
         collectors[name] = dict(_COLLECTOR)
     if missing:

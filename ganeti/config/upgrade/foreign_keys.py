@@ -53,7 +53,7 @@ Shape: TypeAlias = Known | Each
 
 
 def _record(kind: type[Record], **inside: Shape) -> Known:
-    return Known(frozenset(kind.__struct_fields__), inside)
+    return Known(frozenset(kind.__struct_fields__) - kind.OURS, inside)
 
 
 _NICPARAMS: Final = Known(frozenset(NICPARAMS))

@@ -16,6 +16,7 @@ from typing import Final
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.objects.cluster import IpFamily
 from ganeti.objects.uid_pool import UidRange, problem_of
+from ganeti.system.programs import is_plugin_name
 
 Fields = dict[str, object]
 
@@ -120,6 +121,16 @@ def uid_ranges(value: Sequence[UidRange]) -> list[UidRange]:
         if problem is not None:
             raise wrong(problem)
     return list(value)
+
+
+def diagnose_command(value: str) -> str:
+    """Return the name of the command that diagnoses nodes; empty for none."""
+    if value and not is_plugin_name(value):
+        raise wrong(
+            f"diagnose_data_collector_filename: {value!r} is not a name of letters, digits, - and"
+            " _; give the name of a file in /etc/ganeti/node-diagnose-commands on the nodes"
+        )
+    return value
 
 
 def interval_us(name: str, value: int) -> int:

@@ -27,6 +27,7 @@ from ganeti.logical_units.node.parameters import (
     check_hv_state,
     check_ndparams,
 )
+from ganeti.objects import data_collectors
 from ganeti.objects.cluster import DEFAULTS, Cluster
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_beparams
@@ -225,15 +226,20 @@ def _master_netmask(cluster: Cluster, value: int) -> Fields:
     return {"master_netmask": values.netmask(value, cluster.primary_ip_family)}
 
 
+# A collector that nobody has changed yet.
+_COLLECTOR: Final = {"active": True, "interval": data_collectors.INTERVAL_US}
+
+
 def _collectors(
     what: str, check: Callable[[str, Any], object] = lambda _name, setting: setting
 ) -> Callable[[Cluster, Any], Fields]:
     def change(cluster: Cluster, value: Mapping[str, object]) -> Fields:
         merged = {name: collector.to_wire() for name, collector in cluster.data_collectors.items()}
+        known = sorted({*merged, *data_collectors.OURS})
         for name, setting in value.items():
-            if name not in merged:
-                raise wrong(f"unknown data collector {name!r}; known are: {', '.join(merged)}")
-            merged[name] = {**merged[name], what: check(name, setting)}
+            if name not in known:
+                raise wrong(f"unknown data collector {name!r}; known are: {', '.join(known)}")
+            merged[name] = {**merged.get(name, _COLLECTOR), what: check(name, setting)}
         return {"data_collectors": merged}
 
     return change
@@ -286,6 +292,9 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "remove_uids": _remove_uids,
     "enabled_data_collectors": _collectors("active"),
     "data_collector_interval": _collectors("interval", values.interval_us),
+    "diagnose_data_collector_filename": _checked(
+        "diagnose_data_collector_filename", values.diagnose_command
+    ),
     "hv_state": _states("hv_state_static", check_hv_state),
     "disk_state": _states("disk_state_static", check_disk_state),
     "vg_name": _not_yet("volume_group_name", "logical volumes"),

@@ -28,7 +28,7 @@ COMMANDS = [
     for command in program.commands
 ]
 # Commands that 3.0 does not have.
-OUR_OPTIONS = {"--depend"}
+OUR_OPTIONS = {"--depend", "--diagnose-data-collector-filename"}
 OURS = {"gnt-cluster": {"verify-config"}}
 # Options of one word that 3.0 declares as text although they are numbers.
 _NUMBERS_AS_TEXT = {"0": 0, "1": 1}

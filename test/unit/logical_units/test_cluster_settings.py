@@ -58,6 +58,8 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
         ({"compression_tools": ["gzip", "none"]}, "not the name of a program"),
         ({"reserved_lvs": ["a("]}, "not a regular expression"),
         ({"data_collector_interval": {"lv": 0}}, "interval above 0"),
+        ({"enabled_data_collectors": {"nix": True}}, "'nix'; known are: diagnose, inst-status-kvm"),
+        ({"diagnose_data_collector_filename": "../x"}, "not a name of letters"),
         ({"uid_pool": [[0, 4294967296]]}, "does not lie between"),
         ({"default_iallocator": "nonsense"}, "no allocator 'nonsense' on node"),
         ({"default_iallocator": "../hail"}, "no allocator"),
@@ -114,6 +116,25 @@ def test_collectors_are_switched_and_timed_in_one_change(cluster: FakeCluster) -
         cluster, enabled_data_collectors={"lv": False}, data_collector_interval={"lv": 7000000}
     )
     assert stored["data_collectors"]["lv"] == {"active": False, "interval": 7000000}
+
+
+def test_our_own_collectors_get_into_the_configuration_once_they_are_changed(
+    cluster: FakeCluster,
+) -> None:
+    before = {"lv": {"active": True, "interval": 5000000}}
+    cluster.config.cluster["data_collectors"] = before
+    stored = modify(cluster, enabled_data_collectors={"diagnose": False})
+    assert stored["data_collectors"] == {
+        **before,
+        "diagnose": {"active": False, "interval": 5000000},
+    }
+
+
+def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> None:
+    stored = modify(cluster, diagnose_data_collector_filename="check-disks")
+    assert stored["diagnose_data_collector_filename"] == "check-disks"
+    stored = modify(cluster, diagnose_data_collector_filename="")
+    assert not stored.get("diagnose_data_collector_filename")
 
 
 def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:

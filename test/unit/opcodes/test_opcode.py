@@ -18,8 +18,22 @@ from ganeti.opcodes.registry import all_op_ids, op_id_of, opcode_class
 GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
 
 
+# Parameters that 3.0 does not have; left out when they are unset.
+OURS = {"OP_CLUSTER_SET_PARAMS": {"diagnose_data_collector_filename"}}
+
+
 def own_fields(cls: type[OpCode]) -> list[msgspec.structs.FieldInfo]:
-    return [f for f in msgspec.structs.fields(cls) if f.name not in COMMON_PARAMS]
+    others = {*COMMON_PARAMS, *OURS.get(op_id_of(cls), ())}
+    return [f for f in msgspec.structs.fields(cls) if f.name not in others]
+
+
+@pytest.mark.parametrize(
+    ("op_id", "name"), [(op, name) for op, all_ in OURS.items() for name in all_]
+)
+def test_what_is_ours_is_written_only_when_it_is_set(op_id: str, name: str) -> None:
+    cls = opcode_class(op_id)
+    assert name in {f.name for f in msgspec.structs.fields(cls) if default_of(f) is None}
+    assert name not in cls.WRITTEN_WHEN_UNSET | cls.REQUIRED_BY_LUXID
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

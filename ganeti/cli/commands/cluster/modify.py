@@ -49,6 +49,7 @@ _SAME_VALUE: Final = {
     "instance_communication_network": "instance_communication_network",
     "zeroing_image": "zeroing_image",
     "enabled_user_shutdown": "enabled_user_shutdown",
+    "diagnose_data_collector_filename": "diagnose_data_collector_filename",
 }
 _LISTS: Final = (
     "enabled_hypervisors",
