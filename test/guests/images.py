@@ -21,7 +21,7 @@ from ganeti.hypervisor.probe_guest import boot_sector
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "guests"
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "evdev", "button")
-INITRD_VERSION = 1  # raised when INIT or MODULES change
+INITRD_VERSION = 2  # raised when INIT or MODULES change
 LINUX_MEMORY_MIB = 128  # the cloud kernel does not boot with 64
 
 INIT = """\
@@ -32,8 +32,15 @@ mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev 2>
 while read -r module; do insmod "$module" || echo "insmod $module failed"; done < /modules
 uptime() { cut -d' ' -f1 /proc/uptime; }
 devices() { echo disks=$(ls /sys/block | tr '\\n' ',') nics=$(ls /sys/class/net | tr '\\n' ','); }
-for word in $(cat /proc/cmdline); do case $word in tiny_ip=*) ADDRESS=${word#*=};; esac; done
-if [ -n "$ADDRESS" ]; then ip addr add $ADDRESS/24 dev eth0; ip link set eth0 up; fi
+for word in $(cat /proc/cmdline); do
+  case $word in tiny_ip=*) ADDRESS=${word#*=};; tiny_ping=*) TARGETS=${word#*=};; esac
+done
+address() {  # an interface that comes anew gets it again
+  [ -n "$ADDRESS" ] && [ -e /sys/class/net/eth0 ] || return
+  case "$(ip addr show dev eth0)" in *" $ADDRESS/"*) return;; esac
+  ip addr add $ADDRESS/24 dev eth0; ip link set eth0 up
+}
+address
 echo "TINY-UP uptime=$(uptime) $(devices) cmdline=$(cat /proc/cmdline)"
 for event in /dev/input/event*; do  # the power button is the only input device
   [ -c $event ] && ( dd if=$event bs=24 count=1 >/dev/null 2>&1; echo TINY-OFF; poweroff -f ) &
@@ -44,6 +51,11 @@ while :; do
   if [ -b /dev/vda ]; then
     echo "beat $beat" | dd of=/dev/vda bs=512 seek=1 conv=notrunc,sync oflag=direct 2>/dev/null
   fi
+  address
+  for target in $(echo "$TARGETS" | tr ',' ' '); do
+    if ping -c 1 -W 1 $target >/dev/null 2>&1; then echo "PING $target ok";
+    else echo "PING $target no"; fi
+  done
   sleep 0.2
 done
 """
