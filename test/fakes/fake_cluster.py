@@ -455,6 +455,7 @@ class FakeConfig(WConfStub):
         return {"promoted": promoted, "demoted": []}
 
     def do_replace_cluster(self, wire: dict[str, Any]) -> tuple[int, float]:
+        self.cluster.clear()
         self.cluster.update(wire)
         self.cluster["serial_no"] += 1
         return self.cluster["serial_no"], 1000.0

@@ -134,7 +134,7 @@ def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> Non
     stored = modify(cluster, diagnose_data_collector_filename="check-disks")
     assert stored["diagnose_data_collector_filename"] == "check-disks"
     stored = modify(cluster, diagnose_data_collector_filename="")
-    assert not stored.get("diagnose_data_collector_filename")
+    assert "diagnose_data_collector_filename" not in stored
 
 
 def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
