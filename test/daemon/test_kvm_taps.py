@@ -1,4 +1,4 @@
-"""A guest on a bridge, in a network namespace of its own (root)."""
+"""A guest on a bridge, a switch or a route, in a network namespace of its own (root)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare"),
 ]
 
-SCRIPT = """
-import subprocess, sys
+START = """
+import os, subprocess, sys
 from guests.instances import make_instance
 from guests.nodes import kvm_nodes
 from ganeti.base.errors import HypervisorError
 from ganeti.netdev.taps import can_make_taps
+from ganeti.objects.rpc_instance import RpcInstance
 
 def ip(*words):
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
@@ -33,6 +34,9 @@ def ip(*words):
 subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)  # that of the namespace
 if not can_make_taps():
     sys.exit(77)
+"""
+
+BRIDGED = """
 ip("link", "add", "xen-br0", "type", "bridge")
 with kvm_nodes() as nodes:
     node = nodes.nodes[0]
@@ -54,11 +58,71 @@ with kvm_nodes() as nodes:
 print("all well")
 """
 
+# The second interface is plugged while the guest, which has no operating system, just runs.
+OTHERS = """
+ip("link", "set", "lo", "up")
 
-def test_taps_come_and_go_with_the_guest() -> None:
+def executable(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write("#!/bin/sh\\n" + text)
+    os.chmod(path, 0o755)
+
+def made(mode, link, vlan="", **options):
+    bare = make_instance(kernel_path="", kvm_flag="disabled", nics=2, **options).to_wire()
+    params = {"mode": mode, "link": link, "vlan": vlan}
+    nics = [nic | {"nicparams": params, "ip": f"192.0.2.{number}"}
+            for number, nic in enumerate(bare["nics"], 1)]
+    return RpcInstance.from_wire(bare | {"nics": nics[:1]}), RpcInstance.from_wire(bare | {"nics": nics[1:]}).nics[0]
+
+def life(node, instance, second):
+    node.driver.start(instance, [])
+    node.driver.plug_nic(instance, second, 1)
+    while_up = ip("link") + ip("route", "show", "table", "all") + ip("rule")
+    node.driver.stop(instance.name, force=True)
+    left = ip("link") + ip("route", "show", "table", "all") + ip("rule")
+    assert "gnt" not in left, left
+    return while_up
+
+with kvm_nodes() as nodes:
+    node, base = nodes.nodes[0], str(nodes.base)
+    record = base + "/record"
+    executable(base + "/bin/ovs-vsctl", f'echo "$*" >>{record}; [ "$2" != br-exists ] || [ "$3" = s1 ]\\n')
+    os.environ["PATH"] = base + "/bin:" + os.environ["PATH"]
+
+    life(node, *made("openvswitch", "s1", ".10:20"))
+    said = open(record).read()
+    for tap in ("gnt3cf1863fbc00", "gnt3cf1863fbc01"):
+        assert f"add-port s1 {tap} -- set Port {tap} tag=10 trunks=20" in said, said
+        assert said.rstrip().rpartition("add-port")[2].count(f"--if-exists del-port {tap}") == 1, said
+
+    up = life(node, *made("routed", "77", virtio_net_queues=2))
+    for number, tap in ((1, "gnt3cf1863fbc00"), (2, "gnt3cf1863fbc01")):
+        assert f"192.0.2.{number} dev {tap} table 77" in up, up
+        assert f"iif {tap} lookup 77" in up, up
+
+    executable(node.env.paths.kvm_vif_script, f"env >{record}.$INTERFACE\\nip link set $INTERFACE up\\n")
+    life(node, *made("routed", "whatever"))
+    told = open(record + ".gnt3cf1863fbc01").read().splitlines()
+    assert {"MODE=routed", "LINK=whatever", "IP=192.0.2.2", "INTERFACE_INDEX=1"} <= set(told), told
+
+    executable(node.env.paths.kvm_vif_script, "echo no way; exit 3\\n")
+    try:
+        node.driver.start(made("bridged", "br0")[0], [])
+    except HypervisorError as err:
+        assert "no way" in err.message and "exit status 3" in err.message, err.message
+    else:
+        raise AssertionError("the script's failure was not seen")
+    assert "gnt" not in ip("link"), ip("link")
+print("all well")
+"""
+
+
+@pytest.mark.parametrize("script", [BRIDGED, OTHERS], ids=["bridged", "others"])
+def test_taps_come_and_go_with_the_guest(script: str) -> None:
     tests = Path(__file__).resolve().parents[1]
     done = subprocess.run(
-        ["unshare", "--net", "--mount", sys.executable, "-c", SCRIPT],
+        ["unshare", "--net", "--mount", sys.executable, "-c", START + script],
         env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
         capture_output=True,
         text=True,
