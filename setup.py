@@ -21,6 +21,7 @@ DAEMONS = {
     "ganeti-luxid": "ganeti.luxid.main",
     "ganeti-mond": "ganeti.mond.main",
     "ganeti-noded": "ganeti.noded.main",
+    "ganeti-rapi": "ganeti.rapid.main",
     "ganeti-wconfd": "ganeti.wconfd.main",
 }
 

@@ -70,6 +70,8 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     "spice_ca_pem": Audience.ALL,
     "cluster_domain_secret": Audience.ALL,
     "rapi_users": Audience.CANDIDATES,
+    "rapi_roles": Audience.CANDIDATES,
+    "rapi_tokens": Audience.CANDIDATES,
 }
 _FILE_TEMPLATES: Final = frozenset({"file", "sharedfile", "gluster"})
 

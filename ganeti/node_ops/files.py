@@ -35,6 +35,8 @@ ALLOWED_PATHS: Final = frozenset(
         "/var/lib/ganeti/hmac.key",
         "/var/lib/ganeti/known_hosts",
         "/var/lib/ganeti/rapi.pem",
+        "/var/lib/ganeti/rapi/roles",
+        "/var/lib/ganeti/rapi/tokens",
         "/var/lib/ganeti/rapi/users",
         "/var/lib/ganeti/spice-ca.pem",
         "/var/lib/ganeti/spice.pem",

@@ -9,6 +9,7 @@ import threading
 from typing import Final
 
 from ganeti.base.errors import NotSupportedError
+from ganeti.daemon.address import listen_address
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.daemon.options import TLS, Option
@@ -24,18 +25,16 @@ from ganeti.protocol.node_rpc import (
     NODE_RPC,
     Place,
 )
-from ganeti.system import environment
 from ganeti.transport import tls
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
 
-_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the certificate says who may, not the network
 _LIMITS: Final = HttpLimits(body_bytes_max=BODY_BYTES_MAX)
 
 _NO_MLOCK: Final = Option(("--no-mlock",), "do not keep the daemon's memory from being swapped out")
-_REFUSED: Final = ("no_ssl", "ssl_key", "interface")
+_REFUSED: Final = ("no_ssl", "ssl_key")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -80,7 +79,7 @@ async def _serve(context: DaemonContext) -> None:
     tls_context = tls.server_context(
         options.ssl_cert or context.paths.server_pem, context.paths.server_pem
     )
-    address = options.bind or _default_address(context)
+    address = listen_address(context)
     try:
         async with serve_http(
             address,
@@ -96,13 +95,6 @@ async def _serve(context: DaemonContext) -> None:
     finally:
         server.close()
         children.close()
-
-
-def _default_address(context: DaemonContext) -> str:
-    """Return where to listen: a virtual node shares its machine with others."""
-    if context.paths.root:
-        return environment.resolve(context.hostname, context.paths)[1]
-    return _ANY_ADDRESS
 
 
 def _check_options(context: DaemonContext) -> None:

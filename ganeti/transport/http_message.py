@@ -52,7 +52,10 @@ BODILESS: Final = frozenset({204, 304})  # such an answer has no body
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One request; header names are in lower case, the target is as it stood in the request."""
+    """One request; header names are in lower case, the target is as it stood in the request.
+
+    ``user`` is who the handler found out that it is from, for the log.
+    """
 
     method: str
     target: str
@@ -61,6 +64,7 @@ class HttpRequest:
     peer: PeerCertificate | None
     client_address: str
     version: str = "1.1"
+    user: str = ""
 
     @property
     def path(self) -> str:

@@ -89,11 +89,14 @@ def _common_name(subject: object) -> str:
     return next((str(value) for name, value in pairs if name == "commonName"), "")
 
 
-def server_context(certificate_path: str, authority_path: str | None = None) -> ssl.SSLContext:
+def server_context(
+    certificate_path: str, authority_path: str | None = None, *, key_path: str | None = None
+) -> ssl.SSLContext:
     """Return the context of a server that asks clients for a certificate.
 
     Args:
         certificate_path: PEM file with the server's key and certificate.
+        key_path: PEM file with the key, if it is not in the other one.
         authority_path: PEM file of the authority for clients; None asks for no certificate.
 
     Raises:
@@ -102,7 +105,7 @@ def server_context(certificate_path: str, authority_path: str | None = None) -> 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
-    _load(certificate_path, lambda: context.load_cert_chain(certificate_path))
+    _load(certificate_path, lambda: context.load_cert_chain(certificate_path, key_path))
     if authority_path is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         _load(authority_path, lambda: context.load_verify_locations(authority_path))

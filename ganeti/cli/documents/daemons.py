@@ -188,6 +188,59 @@ _CONFD_FILES: Final = Section(
     ),
 )
 
+_RAPI_USERS: Final = Section(
+    "USERS",
+    (
+        """The file rapi/users has one line for each user: name, password, and after another blank
+        rights with commas between.  Lines that begin with # are comments.  Whoever has the right
+        read or write may do what asks for that right; most reading asks for none.  gnt-rapi(8)
+        writes the file; changes count at once.""",
+    ),
+    (
+        ("secret, {CLEARTEXT}secret", "a password as it is"),
+        ("{HA1}hex", "the MD5 digest of user:Ganeti Remote API:password"),
+        ("{SCRYPT}N$r$p$salt$hash", "a scrypt hash; what gnt-rapi writes"),
+        ("{NONE}", "no password: the user has tokens only"),
+        ("read, write", "rights on everything"),
+        ("role:NAME", "the rights of a role"),
+    ),
+)
+_RAPI_ROLES: Final = Section(
+    "ROLES AND TOKENS",
+    (
+        """A role is a list of grants: rights, and patterns of resources that they are for.  A grant
+        with names or tags is for instances of these names (patterns) or tags only: it covers
+        requests about such instances and nothing else, and the list of instances shows only
+        them.""",
+        """A token stands for its user in a header Authorization: Bearer TOKEN, until it expires or
+        is removed; of its secret only a digest is kept.""",
+    ),
+)
+_RAPI_REQUESTS: Final = Section(
+    "REQUESTS",
+    (
+        """Requests and answers are JSON over HTTPS.  /2/docs shows all resources as a page,
+        /2/openapi.json describes them to programs; beside those of Ganeti 3.0 there is one for
+        each opcode, /2/opcodes/OP_NAME.  Errors are objects of code, message and explain.  An
+        answer carries an ETag, and is not sent again to a client that names it in
+        If-None-Match.""",
+        """A new certificate, or a change of users, roles or tokens, is taken up without a restart;
+        connections that are open stay.""",
+    ),
+)
+_RAPI_FILES: Final = Section(
+    "FILES",
+    (),
+    (
+        ("/var/lib/ganeti/rapi.pem", "key and certificate"),
+        ("/var/lib/ganeti/rapi/users", "the users"),
+        ("/var/lib/ganeti/rapi/roles", "the roles"),
+        ("/var/lib/ganeti/rapi/tokens", "the tokens"),
+        ("/var/log/ganeti/rapi-daemon.log", "the log of the daemon"),
+        ("/var/log/ganeti/rapi-access.log", "one line for each request, in the common log format"),
+    ),
+)
+
 DAEMONS: Final = (
     DaemonText(
         "ganeti-noded",
@@ -228,6 +281,13 @@ DAEMONS: Final = (
         answers queries.""",
         (SIGNALS, EXIT_STATUS),
     ),
+    DaemonText(
+        "ganeti-rapi",
+        "ganeti.rapid.main",
+        """Runs on the master node and serves the remote API on port 5080 (HTTPS).  It asks LuxiD
+        and nobody else: whatever it does, a command on the master can do as well.""",
+        (_RAPI_USERS, _RAPI_ROLES, _RAPI_REQUESTS, _RAPI_FILES, SIGNALS, EXIT_STATUS),
+    ),
 )
 
 SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
@@ -235,5 +295,6 @@ SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "ganeti-wconfd": ("ganeti-luxid", "gnt-cluster", "gnt-debug", "cfgupgrade", "query-config"),
     "ganeti-confd": ("confd-client", "ganeti-wconfd", "gnt-cluster"),
     "ganeti-luxid": ("ganeti-wconfd", "gnt-job", "gnt-debug"),
+    "ganeti-rapi": ("ganeti-luxid", "gnt-rapi", "gnt-cluster"),
     "cfgupgrade": ("ganeti-wconfd", "query-config"),
 }

@@ -1,0 +1,252 @@
+"""The description of the remote API as an OpenAPI 3.1 document, made from routes and opcodes.
+
+Source: OpenAPI Specification 3.1.0; JSON Schema 2020-12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ganeti.base.versions import RELEASE_VERSION
+from ganeti.objects.private import PrivateParams
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.registry import all_op_ids, opcode_class
+from ganeti.opcodes.values import DeviceChange
+from ganeti.protocol.rapi import ROUTES
+from ganeti.protocol.rapi_jobs import Submission
+from ganeti.protocol.rapi_routes import NAME_PATTERN, PATTERNS, ByJob, Question, Route
+from ganeti.protocol.rapi_values import Argument, Kind
+
+Schema = dict[str, Any]
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_KIND_SCHEMAS: Final[Mapping[Kind, Schema]] = {
+    Kind.SWITCH: {"type": "integer", "enum": [0, 1]},
+    Kind.TEXT: {"type": "string"},
+    Kind.WORDS: {"type": "string"},
+    Kind.NUMBERS: {"type": "string", "pattern": r"^[0-9]{1,9}(,[0-9]{1,9})*$"},
+    Kind.REPEATED: {"type": "array", "items": {"type": "string"}},
+}
+_PROBLEM: Final[Schema] = {
+    "type": "object",
+    "required": ["code", "message", "explain"],
+    "properties": {
+        "code": {"type": "integer"},
+        "message": {"type": "string", "description": "what is wrong, as HTML text"},
+        "explain": {"type": "string", "description": "what the status means"},
+    },
+}
+_ALWAYS: Final = {
+    400: "The request is wrong; the message says where.",
+    401: "Who asks does not say who he is, or with a wrong password or token.",
+    403: "Who asks has no right to do this.",
+    404: "There is no such thing.",
+    406: "The client takes no answer of the type that there is.",
+    408: "The request did not come in time.",
+    413: "The body is too large.",
+    431: "The head is too large.",
+    500: "Something is wrong in the server.",
+    502: "The daemon that knows the answer cannot be reached, or does not understand the request.",
+    503: "Not now: the queue takes no jobs, or there is no such thing at the moment.",
+    504: "The daemon that knows the answer does not give it in time.",
+}
+_WITH_BODY: Final = {415: "The body must be of the type application/json."}
+_CHANGES: Final = {409: "This cannot be done as things are."}
+_UNCHANGED: Final = "The client has the answer already."
+
+
+def openapi_document() -> Schema:
+    """Return the document."""
+    schemas = _schemas()
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ganeti remote API",
+            "version": RELEASE_VERSION,
+            "description": "Jobs are submitted and answered by their id; look at /2/jobs/{job_id}"
+            " for what became of them.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {
+                str(status): _problem(text)
+                for status, text in {**_ALWAYS, **_WITH_BODY, **_CHANGES}.items()
+            },
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+
+
+def _problem(text: str) -> Schema:
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": text, "content": content}
+
+
+def _schemas() -> dict[str, Schema]:
+    """Return the schemas of all opcodes and bodies, and of what they are made of."""
+    bodies = {body for route in ROUTES for body in (route.body, _parts(route)) if body is not None}
+    kinds = [opcode_class(op_id) for op_id in all_op_ids()]
+    _, found = msgspec.json.schema_components(
+        [*kinds, *sorted(bodies - {str}, key=lambda kind: kind.__name__)],
+        schema_hook=_special,
+        ref_template=_REFERENCE,
+    )
+    return {"Problem": _PROBLEM, **{name: _portable(schema) for name, schema in found.items()}}
+
+
+def _parts(route: Route) -> type[Any] | None:
+    return route.action.parts if isinstance(route.action, Submission) else None
+
+
+def _special(kind: type) -> Schema:
+    """Describe our own types."""
+    if issubclass(kind, DeviceChange):
+        return {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 3,
+            "description": kind.DESCRIPTION,
+        }
+    assert issubclass(kind, PrivateParams), f"no schema for {kind.__name__}"
+    return {"type": "object"}
+
+
+def _portable(schema: Any) -> Any:
+    """Write regular expressions the way that JSON Schema has them."""
+    if isinstance(schema, list):
+        return [_portable(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: re.sub(r"\\Z", "$", value.replace(r"\A", "^"))
+        if key == "pattern" and isinstance(value, str)
+        else _portable(value)
+        for key, value in schema.items()
+    }
+
+
+def _operation(route: Route, schemas: Mapping[str, Schema]) -> Schema:
+    name = "_".join([route.method.lower(), *re.findall(r"[\w-]+", route.path)]).replace("-", "_")
+    found: Schema = {
+        "operationId": name,
+        "summary": route.help,
+        "tags": [_group(route)],
+        "parameters": [
+            *(_path_parameter(each) for each in route.placeholders),
+            *(_query_parameter(each) for each in route.arguments),
+            *([_REASON] if isinstance(route.action, Submission) else []),
+        ],
+        "responses": _responses(route),
+    }
+    if route.access:
+        found["security"] = [{"password": []}, {"token": []}]
+        found["description"] = f"Needs one of the rights: {', '.join(route.access)}."
+    if route.takes_body:
+        schema, is_required = _body(route, schemas)
+        content = {"application/json": {"schema": schema}}
+        found["requestBody"] = {"required": is_required, "content": content}
+    return found
+
+
+_REASON: Final[Schema] = {
+    "name": "reason",
+    "in": "query",
+    "description": "why this is wanted; stands in the reason trail of the job",
+    "schema": {"type": "string"},
+}
+
+
+def _group(route: Route) -> str:
+    parts = route.path.removeprefix("/2/").strip("/").split("/")
+    return parts[0] if parts[0] and not route.path.startswith("/version") else "general"
+
+
+def _path_parameter(name: str) -> Schema:
+    pattern = PATTERNS.get(name, NAME_PATTERN).replace(r"\w", "A-Za-z0-9_").replace(r"\d", "[0-9]")
+    schema = {"type": "string", "pattern": f"^{pattern}$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameter(argument: Argument) -> Schema:
+    found: Schema = {
+        "name": argument.name,
+        "in": "query",
+        "description": argument.help,
+        "required": argument.required,
+        "schema": dict(_KIND_SCHEMAS[argument.kind]),
+    }
+    if argument.kind is Kind.REPEATED:
+        found |= {"style": "form", "explode": True}
+    return found
+
+
+def _responses(route: Route) -> Schema:
+    content = {route.content_type.partition(";")[0]: {"schema": dict(route.result)}}
+    found: Schema = {"200": {"description": "Done.", "content": content}}
+    if route.method == "GET" and not isinstance(route.action, Submission):
+        found["304"] = {"description": _UNCHANGED}
+    statuses = dict(_ALWAYS)
+    if route.takes_body:
+        statuses |= _WITH_BODY
+    if isinstance(route.action, Submission | Question | ByJob):
+        statuses |= _CHANGES
+    return found | {
+        str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)
+    }
+
+
+def _body(route: Route, schemas: Mapping[str, Schema]) -> tuple[Schema, bool]:
+    """Return the schema of a body, and whether there must be one."""
+    kind = route.body or _parts(route)
+    if kind is str:
+        return {"type": "string"}, True
+    if kind is not None:
+        schema = schemas[kind.__name__]
+        return {"$ref": _REFERENCE.format(name=kind.__name__)}, bool(schema.get("required"))
+    assert isinstance(route.action, Submission)
+    return _opcode_body(route.action, route.arguments, schemas)
+
+
+def _opcode_body(
+    action: Submission, arguments: tuple[Argument, ...], schemas: Mapping[str, Schema]
+) -> tuple[Schema, bool]:
+    """Return the schema of a body that holds the parameters of an opcode."""
+    kind: type[OpCode] = opcode_class(action.op_ids[0])
+    whole = schemas[kind.__name__]
+    old_names = {new: old for old, new in action.renames.items()}
+    left_out = {*action.set_by_server(arguments), "reason"}
+    if action.build is not None and not action.renames:  # forms of their own: all may be there
+        left_out = {"reason", *action.from_path.values(), *action.fixed}
+    properties = {
+        old_names.get(name, name): schema
+        for name, schema in whole["properties"].items()
+        if name not in left_out
+    }
+    required = [
+        old_names.get(name, name) for name in whole.get("required", ()) if name not in left_out
+    ]
+    if action.build is not None and action.op_ids == ("OP_INSTANCE_CREATE",):
+        properties["__version__"] = {"const": 1}
+        required.append("__version__")
+    if action.build is not None and action.op_ids == ("OP_INSTANCE_REPLACE_DISKS",):
+        required = []
+    found: Schema = {
+        "type": "object",
+        "description": whole.get("description", ""),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    if required:
+        found["required"] = required
+    return found, bool(required)

@@ -1,0 +1,172 @@
+"""Tells who a request is from, and what that one may do.
+
+A password is checked by a slow hash once, then remembered as a digest with a key that lives as long
+as the file of users stays the same.  Who gives a wrong one waits until a set time after the request
+came, whatever was wrong with it.
+
+Source: rapi.json, "auth"; RFC 7617, RFC 6750.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.protocol import rapi_users
+from ganeti.protocol.rapi_routes import Route
+from ganeti.protocol.rapi_users import Grant, Roles, Token, User
+from ganeti.protocol.rapi_values import READ, REALM, HttpProblem
+from ganeti.system import clock, files
+
+logger = logging.getLogger(__name__)
+
+WRONG_PASSWORD_S: Final = 1.0  # from the request to the answer; ten times what the check takes
+_FILE_BYTES_MAX: Final = 16 << 20
+_REMEMBERED_MAX: Final = 10_000
+_CHALLENGE: Final = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a user may do with a route; ``grants`` limit it to some instances, none to nothing."""
+
+    grants: Sequence[Grant] = ()
+
+
+class Access:
+    """Users, roles and tokens as the files have them."""
+
+    def __init__(self, paths: Paths, *, always: bool) -> None:
+        self._paths = paths
+        self._always = always
+        self._users: dict[str, User] = {}
+        self._roles: Roles = {}
+        self._tokens: dict[str, Token] = {}
+        self._key = b""
+        self._remembered: dict[str, bytes] = {}
+        self._checking = asyncio.Lock()  # one slow hash at a time: each takes 16 MiB
+
+    def reload(self) -> None:
+        """Read the files again; what cannot be read is logged, and nobody gets in by it."""
+        paths = self._paths
+        self._users, wrong = rapi_users.parse_users(_read(paths.rapi_users))
+        _warn(paths.rapi_users, wrong)
+        self._tokens, wrong = rapi_users.parse_tokens(_read(paths.rapi_tokens))
+        _warn(paths.rapi_tokens, wrong)
+        try:
+            self._roles = rapi_users.parse_roles(_read(paths.rapi_roles).encode())
+        except GenericError as err:
+            self._roles = {}
+            _warn(paths.rapi_roles, [err.message])
+        self._key = os.urandom(32)
+        self._remembered.clear()
+        logger.info("%d users, %d tokens", len(self._users), len(self._tokens))
+
+    def check_named(self, authorization: str | None, route: Route) -> None:
+        """Refuse who does not say who he is, where that is asked for.
+
+        Raises:
+            HttpProblem: 401.
+        """
+        if authorization is None and (self._always or route.access):
+            raise HttpProblem(401, "", _CHALLENGE)
+
+    async def user_of(self, authorization: str | None, route: Route) -> User | None:
+        """Return who a request is from; None if nobody asks.
+
+        Raises:
+            HttpProblem: 401: it does not say, or what it says is not true.
+        """
+        self.check_named(authorization, route)
+        if authorization is None:
+            return None
+        began = clock.monotonic()
+        kind, _, word = authorization.strip().partition(" ")
+        user = None
+        if kind.lower() == "bearer":
+            name = rapi_users.token_user(self._tokens, word.strip(), clock.now())
+            user = self._users.get(name or "")
+        elif kind.lower() == "basic":
+            user = await self._user_with_password(word.strip())
+        if user is None:
+            await asyncio.sleep(max(0.0, began + WRONG_PASSWORD_S - clock.monotonic()))
+            raise HttpProblem(401, "", _CHALLENGE)
+        return user
+
+    async def _user_with_password(self, word: str) -> User | None:
+        name, colon, password = _decode_basic(word).partition(":")
+        if not colon:
+            return None
+        digest = self._digest(name, password)
+        if hmac.compare_digest(self._remembered.get(name, b""), digest):
+            return self._users.get(name)
+        async with self._checking:
+            key = b""
+            while key != self._key:  # again, if the file changed meanwhile
+                key, user = self._key, self._users.get(name)
+                is_right = await asyncio.to_thread(rapi_users.is_password_of, user, name, password)
+        if not is_right:
+            return None
+        digest = self._digest(name, password)
+        if len(self._remembered) < _REMEMBERED_MAX:
+            self._remembered[name] = digest
+        return user
+
+    def _digest(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}\0{password}".encode(), hashlib.sha256)
+
+    def permission(self, user: User | None, route: Route, path: str) -> Permission:
+        """Return what a user may do with a route.
+
+        Raises:
+            HttpProblem: 403: nothing.
+        """
+        if user is None:
+            return Permission()
+        if not user.rights.isdisjoint(route.access) or not (route.access or user.roles):
+            return Permission()
+        wanted = route.access or (READ,)
+        grants = [
+            grant
+            for role in user.roles
+            for grant in self._roles.get(role, ())
+            if grant.fits(path, wanted)
+        ]
+        if not grants:
+            raise HttpProblem(403, f"User '{user.name}' has no right to do this")
+        return Permission(grants if all(grant.is_limited for grant in grants) else ())
+
+
+def _decode_basic(word: str) -> str:
+    try:
+        data = base64.b64decode(word, validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _read(path: str) -> str:
+    try:
+        data = files.read_bytes_or_none(path, _FILE_BYTES_MAX) or b""
+    except (OSError, GenericError) as err:
+        logger.error("Cannot read %s: %s; going on without", path, err)  # noqa: TRY400 - says all
+        return ""
+    return data.decode("utf-8", "replace")
+
+
+def _warn(path: str, wrong: Sequence[str]) -> None:
+    for each in wrong:
+        logger.warning("%s: %s; ignoring", path, each)

@@ -1,0 +1,132 @@
+"""The daemon of the remote API: HTTPS for everybody, on the master node.
+
+It asks LuxiD on this node and nobody else, and LuxiD runs only on a node that is sure to be the
+master; so whether this is the master is asked of LuxiD, not of all nodes once more.
+
+Source: rapi.json, "transport"; cli.json, "daemons".
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Final
+
+from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.daemon.address import listen_address
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.follow import follow_files
+from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.daemon.options import TLS, Option
+from ganeti.protocol.rapi_values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
+from ganeti.rapid import documents
+from ganeti.rapid.access import Access
+from ganeti.rapid.access_log import AccessLog
+from ganeti.rapid.luxi_pool import LuxiPool
+from ganeti.rapid.server import RapiServer, refuse
+from ganeti.store import ssconf
+from ganeti.system import files
+from ganeti.transport import tls
+from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
+
+logger = logging.getLogger(__name__)
+
+_DIRECTORY_MODE: Final = 0o750
+_LIMITS: Final = HttpLimits(
+    body_bytes_max=16 << 20,  # thousands of instances in one request
+    body_s_max=60.0,
+    idle_s_max=120.0,
+    connections_max=1024,
+)
+_REQUIRE: Final = Option(
+    ("--require-authentication",), "answer nothing to those who do not say who they are"
+)
+
+
+def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
+    options = context.options
+    return options.ssl_cert or context.paths.rapi_pem, options.ssl_key
+
+
+def _tls_context(context: DaemonContext) -> ssl.SSLContext | None:
+    if context.options.no_ssl:
+        return None
+    certificate, key = _certificate_paths(context)
+    return tls.server_context(certificate, key_path=key)
+
+
+def _check_master(context: DaemonContext) -> None:
+    """Refuse to start where another node is known to be the master.
+
+    Raises:
+        NotMasterError: names it.
+    """
+    try:
+        master = ssconf.master_node(context.paths)
+    except ConfigurationError as err:
+        raise NotMasterError(f"this node is not part of a cluster: {err.message}") from err
+    if master != context.hostname:
+        raise NotMasterError(f"this node is not the master, {master} is", master)
+
+
+async def _renew(context: DaemonContext, server: HttpServer) -> None:
+    try:
+        renewed = _tls_context(context)
+    except GenericError as err:
+        logger.error("%s; the old certificate stays in use", err.message)  # noqa: TRY400
+        return
+    if renewed is not None:
+        await server.renew_tls(renewed)
+        logger.info("Using a new certificate")
+
+
+async def serve(context: DaemonContext) -> None:
+    """Answer requests until told to stop."""
+    paths, options = context.paths, context.options
+    _check_master(context)
+    files.ensure_directory(paths.rapi_dir, _DIRECTORY_MODE)
+    access = Access(paths, always=options.require_authentication)
+    luxi = LuxiPool(paths, options.max_clients or CLIENTS_MAX_DEFAULT)
+    rapi = RapiServer(luxi, access, documents.MAKERS)
+    address = listen_address(context)
+    log = AccessLog(paths, context)
+    try:
+        async with serve_http(
+            address,
+            options.port,
+            rapi.handle,
+            tls=_tls_context(context),
+            authorize=rapi.authorize,
+            refuse=refuse,
+            on_answered=log.on_answered,
+            limits=_LIMITS,
+        ) as server:
+            with (
+                follow_files(
+                    (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens), access.reload
+                ),
+                follow_files(
+                    [path for path in _certificate_paths(context) if path],
+                    lambda: context.spawn(_renew(context, server), "renewal of the certificate"),
+                ),
+            ):
+                access.reload()
+                logger.info("Listening on %s port %d", address, server.port)
+                context.ready()
+                await context.stopping.wait()
+    finally:
+        luxi.close()
+
+
+SPEC: Final = DaemonSpec(
+    name="ganeti-rapi",
+    description="Serves the remote API of the cluster, on the master node.",
+    serve=serve,
+    options=(*TLS, _REQUIRE),
+    port=DEFAULT_PORT,
+)
+
+
+def main() -> int:
+    """Run the daemon; returns its exit status."""
+    return run_daemon(SPEC)

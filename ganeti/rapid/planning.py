@@ -1,0 +1,230 @@
+"""From a request to what is asked of LuxiD: pure functions over what came over the wire.
+
+Source: rapi.json, "generic_job_call", "transport", "errors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+from msgspec import UNSET
+
+from ganeti.base.errors import OpCodeUnknown, OpPrereqError, ProtocolError
+from ganeti.base.json import loads
+from ganeti.base.versions import LUXI_VERSION
+from ganeti.opcodes.registry import decode_opcode
+from ganeti.protocol.envelope import encode_request
+from ganeti.protocol.luxi import LUXI_METHODS, check_args
+from ganeti.protocol.rapi import TABLE
+from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire, converted
+from ganeti.protocol.rapi_routes import Question, Resource, Route
+from ganeti.protocol.rapi_values import HttpProblem, parse_arguments
+from ganeti.transport.http_message import HttpRequest
+
+QUERY_FIELDS_MAX: Final = 10_000  # a tag each; more would be a mistake
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+_REASON_SOURCE_USER: Final = "gnt:user"
+_REASON_SOURCE_RAPI: Final = "gnt:library:rlib2"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about."""
+
+    route: Route
+    path: str
+    values: Mapping[str, str]
+
+
+def find_target(request: HttpRequest) -> Target:
+    """Return the route of a request.
+
+    Raises:
+        HttpProblem: 404, 405 or 501.
+    """
+    path = unquote(request.path, errors="replace")
+    if len(path) > 1:
+        path = path.removesuffix("/")
+    found = TABLE.find(path)
+    if found is None:
+        raise HttpProblem(404, f"There is nothing at '{path}'")
+    resource, values = found
+    return Target(_route_of(resource, request.method), path, values)
+
+
+def _route_of(resource: Resource, method: str) -> Route:
+    route = resource.routes.get("GET" if method == "HEAD" else method)
+    if route is not None and not (method == "HEAD" and isinstance(route.action, Submission)):
+        return route
+    # 3.0 answers 501 for a method that its resource does not have, and its clients know that.
+    is_new = all(route.is_new for route in resource.routes.values())
+    status = 405 if is_new and method in _METHODS else 501
+    raise HttpProblem(
+        status,
+        f"Method {method} is not possible here, but {resource.allowed}",
+        {"Allow": resource.allowed},
+    )
+
+
+def check_head(target: Target, request: HttpRequest) -> None:
+    """Refuse what can be refused before the body is there.
+
+    Raises:
+        HttpProblem: 406 or 415.
+    """
+    if not accepts(request.headers.get("accept", ""), target.route.content_type):
+        kind = target.route.content_type.partition(";")[0]
+        raise HttpProblem(406, f"Only {kind} can be answered here")
+    if has_body(request) and target.route.takes_body:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise HttpProblem(415, "The body must be of the type application/json")
+
+
+def has_body(request: HttpRequest) -> bool:
+    """Tell whether a request announces a body."""
+    length = request.headers.get("content-length", "0")
+    return length != "0" or "transfer-encoding" in request.headers
+
+
+def accepts(header: str, content_type: str) -> bool:
+    """Tell whether a type is among those that a client takes (RFC 9110, 12.5.1)."""
+    if not header.strip():
+        return True
+    kind = content_type.partition(";")[0]
+    wanted = {kind, f"{kind.partition('/')[0]}/*", "*/*"}
+    best: dict[str, bool] = {}
+    for each in header.split(","):
+        name, *parameters = [word.strip().lower() for word in each.split(";")]
+        weights = [word[2:] for word in parameters if word.startswith("q=")]
+        best[name] = not weights or weights[-1].strip("0.") != ""
+    for name in (kind, f"{kind.partition('/')[0]}/*", "*/*"):  # the most specific decides
+        if name in best:
+            return best[name]
+    return not wanted.isdisjoint(best)
+
+
+def read_inputs(target: Target, request: HttpRequest) -> Inputs:
+    """Return the arguments and the body of a request, checked.
+
+    Raises:
+        HttpProblem: 400.
+    """
+    query = _query(request)
+    arguments = parse_arguments(target.route.arguments, query)
+    body: Any = UNSET
+    if target.route.takes_body and request.body.strip():
+        try:
+            body = loads(request.body)
+        except ProtocolError as err:
+            raise HttpProblem(400, f"Cannot read the body: {err.message}") from err
+    if target.route.body is not None and (body is not UNSET or not _is_optional(target.route)):
+        body = converted(target.route.body, {} if body is UNSET else body)
+    return Inputs(target.values, arguments, body)
+
+
+def _is_optional(route: Route) -> bool:
+    """Tell whether a question may come without its body: its arguments stand in the URL too."""
+    return any(argument.name == "fields" for argument in route.arguments)
+
+
+def _query(request: HttpRequest) -> dict[str, list[str]]:
+    text = request.target.partition("?")[2]
+    try:
+        return parse_qs(
+            text, keep_blank_values=True, errors="replace", max_num_fields=QUERY_FIELDS_MAX
+        )
+    except ValueError as err:
+        raise HttpProblem(400, f"Cannot read the query arguments: {err}") from err
+
+
+def reason_of(request: HttpRequest) -> str:
+    """Return the reason that a request gives for its job."""
+    return _query(request).get("reason", [""])[0]
+
+
+def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int) -> list[Wire]:
+    """Return the opcodes of the job that a request submits, checked against their declarations.
+
+    Raises:
+        HttpProblem: 400 or 403.
+    """
+    action = target.route.action
+    assert isinstance(action, Submission)
+    opcodes = action.opcodes(target.route.arguments, inputs)
+    trail: list[list[object]] = [[f"{_REASON_SOURCE_RAPI}:{target.route.name}", "", now_ns]]
+    if reason:
+        trail.insert(0, [_REASON_SOURCE_USER, reason, now_ns])
+    try:
+        for wire in opcodes:
+            decode_opcode(wire)
+            for nested in _nested(wire):
+                decode_opcode(nested)
+    except (OpPrereqError, OpCodeUnknown) as err:
+        raise HttpProblem(400, err.message) from err
+    except RecursionError as err:
+        raise HttpProblem(400, "The body is nested too deeply") from err
+    return [{**wire, "reason": trail} for wire in opcodes]
+
+
+def _nested(wire: Wire) -> list[Wire]:
+    """Return the opcodes inside an opcode: creations that are placed together."""
+    if wire["OP_ID"] != "OP_INSTANCE_MULTI_ALLOC":
+        return []
+    return [each for each in wire.get("instances") or () if isinstance(each, dict)]
+
+
+def luxi_request(method: str, args: list[Any]) -> bytes:
+    """Return an encoded request to LuxiD, its arguments checked.
+
+    Raises:
+        HttpProblem: 400: an argument is of a wrong type, or cannot be sent.
+    """
+    try:
+        check_args(LUXI_METHODS[method], args)
+        return encode_request(method, args, LUXI_VERSION)
+    except (ProtocolError, RecursionError) as err:
+        text = err.message if isinstance(err, ProtocolError) else "nested too deeply"
+        raise HttpProblem(400, f"Cannot ask for this: {text}") from err
+
+
+def question_of(target: Target, inputs: Inputs) -> tuple[str, bytes]:
+    """Return the method of LUXI that a request asks by, and the encoded request.
+
+    Raises:
+        HttpProblem: 400.
+    """
+    action = target.route.action
+    assert isinstance(action, Question)
+    return action.method, luxi_request(action.method, action.args(inputs))
+
+
+def instances_named(target: Target, inputs: Inputs, opcodes: list[Wire]) -> list[str] | None:
+    """Return the instances that a request is about; None if it is about anything else too."""
+    if not isinstance(target.route.action, Submission):
+        name = inputs.path.get("instance")
+        return None if name is None else [name]
+    names: list[str] = []
+    for wire in opcodes:
+        found = _names_in(wire)
+        if not found:
+            return None
+        names += found
+    return names
+
+
+def _names_in(wire: Wire) -> list[str]:
+    """Return the names of the instances that an opcode is about, if nothing else is."""
+    if wire.get("instance_uuid") is not None:
+        return []  # would go before the name
+    if wire["OP_ID"] in ("OP_TAGS_SET", "OP_TAGS_DEL"):
+        return [str(wire["name"])] if wire.get("kind") == "instance" else []
+    if wire["OP_ID"] == "OP_INSTANCE_QUERY_DATA":
+        return [str(name) for name in wire.get("instances") or ()]
+    if wire["OP_ID"] == "OP_INSTANCE_MULTI_ALLOC":
+        return [str(nested.get("instance_name", "")) for nested in _nested(wire)]
+    names = [wire[key] for key in ("instance_name", "new_name") if key in wire]
+    return [str(name) for name in names] if "instance_name" in wire else []

@@ -1,0 +1,229 @@
+"""Answers the requests of the remote API: parse, ask who it is, decide, ask LuxiD, answer.
+
+Source: rapi.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Raw
+
+from ganeti.base.errors import GenericError
+from ganeti.base.json import loads_as
+from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire
+from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Question
+from ganeti.protocol.rapi_users import Grant
+from ganeti.protocol.rapi_values import HttpProblem, as_problem, problem_body
+from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.luxi_pool import LuxiPool
+from ganeti.rapid.planning import (
+    Target,
+    check_head,
+    find_target,
+    has_body,
+    instances_named,
+    job_of,
+    luxi_request,
+    question_of,
+    read_inputs,
+    reason_of,
+)
+from ganeti.system import clock
+from ganeti.transport.http_message import HttpRequest, HttpResponse
+
+logger = logging.getLogger(__name__)
+
+BY_JOB_TIMEOUT_S: Final = 60.0
+_POLL_S: Final = 30
+_FINAL: Final = frozenset({"success", "error", "canceled"})
+_ETAG_BYTES: Final = 16
+
+Documents = Mapping[str, Callable[[], bytes]]
+"""Makes of the documents that routes name."""
+
+
+def refuse(status: int, text: str) -> HttpResponse:
+    """Return an error answer of the remote API."""
+    return HttpResponse(status, problem_body(status, text))
+
+
+def _answer_of(problem: HttpProblem) -> HttpResponse:
+    body = problem_body(problem.status, problem.message)
+    return HttpResponse(problem.status, body, headers=problem.headers)
+
+
+class RapiServer:
+    """Made for `ganeti.transport.http_server`."""
+
+    def __init__(self, luxi: LuxiPool, access: Access, documents: Documents) -> None:
+        self._luxi = luxi
+        self._access = access
+        self._documents = documents
+        self._made: dict[str, bytes] = {}
+        self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
+
+    def authorize(self, request: HttpRequest) -> HttpResponse | None:
+        """Refuse a body that nobody would look at, before it is there."""
+        if not has_body(request):
+            return None
+        try:
+            target = find_target(request)
+            check_head(target, request)
+            self._access.check_named(request.headers.get("authorization"), target.route)
+        except HttpProblem as problem:
+            return _answer_of(problem)
+        return None
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request."""
+        try:
+            return await self._answer(request)
+        except GenericError as err:
+            problem = as_problem(err)
+            if problem.status >= 500 and problem is not err:
+                logger.warning("%s %s: %s", request.method, request.path, err.message)
+            return _answer_of(problem)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        target = find_target(request)
+        check_head(target, request)
+        route = target.route
+        user = await self._access.user_of(request.headers.get("authorization"), route)
+        request.user = user.name if user is not None else ""
+        permission = self._access.permission(user, route, target.path)
+        inputs = read_inputs(target, request)
+        body = await self._perform(target, inputs, permission, request)
+        headers: dict[str, str] = {}
+        if route.method == "GET" and not isinstance(route.action, Submission):
+            tag = f'"{hashlib.blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"'
+            headers["ETag"] = tag
+            if _matches(request.headers.get("if-none-match", ""), tag):
+                return HttpResponse(304, content_type=route.content_type, headers=headers)
+        if isinstance(route.action, Document):
+            headers["Content-Security-Policy"] = (
+                "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+            )
+        return HttpResponse(200, body, route.content_type, headers)
+
+    async def _perform(
+        self, target: Target, inputs: Inputs, permission: Permission, request: HttpRequest
+    ) -> bytes:
+        """Do what the request wants, and return the body of the answer."""
+        action = target.route.action
+        if isinstance(action, Submission):
+            return await self._submit(target, inputs, permission, request)
+        if isinstance(action, Constant):
+            return action.body + b"\n"
+        if isinstance(action, Document):
+            return self._document(action.name)
+        if isinstance(action, ByJob):
+            return await self._ask_by_job(action, inputs)
+        return await self._ask(target, action, inputs, permission)
+
+    async def _submit(
+        self, target: Target, inputs: Inputs, permission: Permission, request: HttpRequest
+    ) -> bytes:
+        opcodes = job_of(target, inputs, reason_of(request), clock.now_ns())
+        await self._check_instances(permission, instances_named(target, inputs, opcodes))
+        job_id = await self._call("SubmitJob", [opcodes])
+        return bytes(job_id) + b"\n"
+
+    async def _ask(
+        self, target: Target, action: Question, inputs: Inputs, permission: Permission
+    ) -> bytes:
+        if permission.grants and target.route.path == "/2/instances":
+            return await self._list_visible(action, inputs, permission.grants)
+        await self._check_instances(permission, instances_named(target, inputs, []))
+        method, request = question_of(target, inputs)
+        return action.shape(await self._luxi.ask(method, request), inputs) + b"\n"
+
+    async def _call(self, method: str, args: list[Any]) -> Raw:
+        return await self._luxi.ask(method, luxi_request(method, args))
+
+    def _document(self, name: str) -> bytes:
+        if name not in self._made:
+            self._made[name] = self._documents[name]()
+        return self._made[name]
+
+    # Rights on some instances only.
+
+    async def _check_instances(self, permission: Permission, names: list[str] | None) -> None:
+        """Refuse what is about other instances than the user may touch.
+
+        Raises:
+            HttpProblem: 403; names the first of them.
+        """
+        if not permission.grants:
+            return
+        if names is None:
+            raise HttpProblem(403, "Your rights are for some instances only, this is about others")
+        for name in names:
+            full_name, tags = await self._instance(name)
+            if not any(grant.covers(full_name, tags) for grant in permission.grants):
+                raise HttpProblem(403, f"Your rights do not extend to instance '{name}'")
+
+    async def _instance(self, name: str) -> tuple[str, list[str]]:
+        """Return the full name and the tags of an instance; one to come has the name given."""
+        try:
+            rows = await self._call("QueryInstances", [[name], ["name", "tags"], False])
+        except GenericError as err:
+            if as_problem(err).status != 404:
+                raise
+            return name, []
+        found = loads_as(list[tuple[str, list[str]]], bytes(rows))
+        return found[0] if found else (name, [])
+
+    async def _list_visible(
+        self, action: Question, inputs: Inputs, grants: Sequence[Grant]
+    ) -> bytes:
+        """List the instances that a user's rights extend to."""
+        rows = await self._call("QueryInstances", [[], ["name", "tags"], False])
+        visible = [
+            name
+            for name, tags in loads_as(list[tuple[str, list[str]]], bytes(rows))
+            if any(grant.covers(name, tags) for grant in grants)
+        ]
+        if not visible:
+            return b"[]\n"
+        _, *rest = action.args(inputs)
+        return action.shape(await self._call(action.method, [visible, *rest]), inputs) + b"\n"
+
+    # Questions that only a job can answer.
+
+    async def _ask_by_job(self, action: ByJob, inputs: Inputs) -> bytes:
+        opcode: Wire = {**action.opcode, "reason": [["gnt:library:rlib2", "", clock.now_ns()]]}
+        try:
+            async with asyncio.timeout(BY_JOB_TIMEOUT_S), self._by_job:
+                job_id = int(bytes(await self._call("SubmitJob", [[opcode]])))
+                result = await self._result_of(job_id)
+        except TimeoutError as err:
+            raise HttpProblem(504, "The job that finds this out did not end in time") from err
+        return action.shape(result, inputs) + b"\n"
+
+    async def _result_of(self, job_id: int) -> Raw:
+        """Wait for a job of one opcode and return its result.
+
+        Raises:
+            HttpProblem: 500: it failed; says why.
+        """
+        seen: list[Any] | None = None
+        while seen is None or seen[0] not in _FINAL:
+            change = await self._call("WaitForJobChange", [job_id, ["status"], seen, None, _POLL_S])
+            [values, *_] = loads_as(list[Any], bytes(change))
+            seen = values
+        rows = await self._call("QueryJobs", [[job_id], ["opresult"]])
+        [[[result]]] = loads_as(list[list[list[Raw]]], bytes(rows))
+        if seen[0] != "success":
+            raise HttpProblem(500, f"Job {job_id} ended in {seen[0]}: {bytes(result).decode()}")
+        return result
+
+
+def _matches(header: str, tag: str) -> bool:
+    """Tell whether a client has the answer already (RFC 9110, 13.1.2)."""
+    words = [word.strip().removeprefix("W/") for word in header.split(",")]
+    return tag in words or words == ["*"]
