@@ -29,7 +29,7 @@ from ganeti.config.index import (
 )
 from ganeti.config.instances import modify_disk, modify_instance
 from ganeti.config.reservations import IpAction
-from ganeti.config.transaction import SerialAndTime, Transaction
+from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
 from ganeti.config.usage import apply_ip_actions, follow_disk, follow_instance, use_ports
 from ganeti.objects.record import Record
 from ganeti.objects.tags import add_tags as tags_with
@@ -70,10 +70,7 @@ def identity_of(change: Transaction, kind: str, key: str) -> ObjectId:
 
 def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
     """Add a node, group, network or filter."""
-    uuid = wire.get("uuid")
-    if not isinstance(uuid, str):
-        raise OpPrereqError(f"the new {WHAT[table]} needs a UUID", ErrorCode.INVAL)
-    return change.create((table, uuid), wire)
+    return change.create((table, uuid_of_new(table, wire)), wire)
 
 
 def modify(change: Transaction, table: str, key: str, changes: Wire) -> SerialAndTime:
@@ -218,11 +215,7 @@ def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
 
 
 def _lay_over(change: Transaction, identity: ObjectId, wire: Wire, kind: type[Record]) -> None:
-    changes = {
-        name: value
-        for name, value in wire.items()
-        if name not in ("uuid", "serial_no", "ctime", "mtime")
-    }
+    changes = {name: value for name, value in wire.items() if name not in OWN_FIELDS}
     for name in kind.LEFT_OUT:
         changes.setdefault(name, None)
     if identity[0] == GROUPS:

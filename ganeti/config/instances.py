@@ -8,22 +8,14 @@ Source: wconfd.json, "methods".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.config.index import DISKS, INSTANCES, NODES, By
-from ganeti.config.transaction import SerialAndTime, Transaction
+from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
 from ganeti.config.usage import follow_disk, follow_instance
 from ganeti.objects.instance import Instance
 
 Wire = Mapping[str, object]
-
-
-def _uuid_of(wire: Wire) -> str:
-    uuid = wire.get("uuid")
-    if not isinstance(uuid, str) or not uuid:
-        raise OpPrereqError("a new object needs a UUID", ErrorCode.INVAL)
-    return uuid
 
 
 def _instance(change: Transaction, key: str) -> tuple[str, Instance]:
@@ -35,7 +27,7 @@ def _instance(change: Transaction, key: str) -> tuple[str, Instance]:
 
 def create_instance(change: Transaction, wire: Wire, disks: Sequence[Wire]) -> SerialAndTime:
     """Add an instance with its disks."""
-    uuid = _uuid_of(wire)
+    uuid = uuid_of_new(INSTANCES, wire)
     for disk in disks:
         create_disk(change, disk)
     serial = change.create((INSTANCES, uuid), wire)
@@ -45,7 +37,7 @@ def create_instance(change: Transaction, wire: Wire, disks: Sequence[Wire]) -> S
 
 def create_disk(change: Transaction, wire: Wire) -> SerialAndTime:
     """Add a disk that is not attached to anything yet."""
-    uuid = _uuid_of(wire)
+    uuid = uuid_of_new(DISKS, wire)
     serial = change.create((DISKS, uuid), wire)
     follow_disk(change, uuid, None)
     return serial
@@ -57,7 +49,7 @@ def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> Ser
     Raises:
         ConfigurationError: it exists and must not.
     """
-    uuid = _uuid_of(wire)
+    uuid = uuid_of_new(INSTANCES, wire)
     before = change.instance(uuid)
     if before is None:
         return create_instance(change, wire, ())
@@ -69,15 +61,12 @@ def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> Ser
 
 
 def _replace(change: Transaction, identity: tuple[str, str], wire: Wire) -> None:
-    fields = {key: value for key, value in wire.items() if key not in _SET_HERE}
+    fields = {key: value for key, value in wire.items() if key not in OWN_FIELDS}
     stored = change.stored(identity)
     assert stored is not None
     if "forthcoming" not in fields:
         fields["forthcoming"] = None
     change.modify(identity, fields)
-
-
-_SET_HERE: Final = frozenset({"uuid", "serial_no", "ctime", "mtime"})
 
 
 def modify_instance(change: Transaction, key: str, changes: Wire) -> SerialAndTime:
@@ -178,7 +167,7 @@ def add_disk(
     Args:
         may_exist: the disk may be there already and is replaced.
     """
-    uuid = _uuid_of(wire)
+    uuid = uuid_of_new(DISKS, wire)
     before = change.disk(uuid)
     if before is None:
         create_disk(change, wire)

@@ -15,7 +15,19 @@ from ganeti.objects.record import plain
 
 SerialAndTime = tuple[int, float]
 
-_OWN_FIELDS: Final = frozenset({"uuid", "ctime", "mtime", "serial_no"})
+OWN_FIELDS: Final = frozenset({"uuid", "ctime", "mtime", "serial_no"})  # set by WConfD alone
+
+
+def uuid_of_new(table: str, wire: Mapping[str, object]) -> str:
+    """Return the UUID of an object to be created.
+
+    Raises:
+        OpPrereqError: it has none.
+    """
+    uuid = wire.get("uuid")
+    if not isinstance(uuid, str) or not uuid:
+        raise OpPrereqError(f"the new {WHAT[table]} has no UUID", ErrorCode.INVAL)
+    return uuid
 
 
 class Transaction(Layer):
@@ -39,8 +51,6 @@ class Transaction(Layer):
             OpPrereqError: the UUID is taken by something else (already_exists).
         """
         table, uuid = identity
-        if not uuid:
-            raise OpPrereqError(f"the new {WHAT[table]} has no UUID", ErrorCode.INVAL)
         existing = self.stored(identity)
         if existing is not None:
             if _same_content(existing, wire):
@@ -64,7 +74,7 @@ class Transaction(Layer):
         stored = self.stored(identity)
         if stored is None:
             raise OpPrereqError(f"{WHAT[table]} {uuid!r} not found", ErrorCode.NOENT)
-        wrong = _OWN_FIELDS.intersection(changes)
+        wrong = OWN_FIELDS.intersection(changes)
         if wrong:
             raise OpPrereqError(
                 f"{', '.join(sorted(wrong))} of {WHAT[table]} {self.name_of(identity)} cannot be"
@@ -123,8 +133,8 @@ class Transaction(Layer):
 def _same_content(stored: Stored, wire: Mapping[str, object]) -> bool:
     """Tell whether an object is what a client wants to create, whatever WConfD added to it."""
     given = {
-        key: value for key, value in wire.items() if key not in _OWN_FIELDS and value is not None
+        key: value for key, value in wire.items() if key not in OWN_FIELDS and value is not None
     }
     untouched = stored.with_changes(given)
-    have = set(split_fields(stored.raw)) - _OWN_FIELDS
+    have = set(split_fields(stored.raw)) - OWN_FIELDS
     return untouched.raw == stored.with_changes({}).raw and have <= set(given)

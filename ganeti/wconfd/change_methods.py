@@ -77,7 +77,7 @@ class OwnChanges:
         gone = before - self._lock_names(objects)
         if gone:
             self._keeper.locks.fail_waiters(gone)
-            await self._keeper.locks.save()
+            await self._keeper.save_locks()
         return serial
 
     def _lock_names(self, objects: Sequence[tuple[str, str]]) -> set[str]:
@@ -286,7 +286,8 @@ class V3Changes:
             await self.write_config(client, config)
         except LockError:
             return False
-        await self._lock_methods.unlock_config(client)
+        self._keeper.locks.allocation.release(client, [CONFIG_LOCK])
+        await self._keeper.save_locks()
         return True
 
     # Addresses.

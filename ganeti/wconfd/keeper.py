@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ganeti.base.errors import LockError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
+from ganeti.config.index import By
 from ganeti.config.reservation_file import (
     decode_reservations,
     encode_own_reservations,
@@ -55,6 +56,7 @@ class Keeper:
         self.owners = Owners(paths)
         self.state = contents.config
         self.reservations = decode_reservations(contents.reservations, contents.own_reservations)
+        self.reservations.settle(self.durable)  # as of a change just before the last WConfD ended
         signals = Signals(paths.locks_own_data, contents.signalled, self.owners)
         self.locks = LockService(
             paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
@@ -109,7 +111,8 @@ class Keeper:
         def with_dropped_ports(transaction: Transaction) -> T:
             result = change(transaction)
             if transaction.objects and dropped:
-                free_ports(transaction, dropped)
+                free = [port for port in dropped if not transaction.find(By.PORT, port)]
+                free_ports(transaction, free)
             return result
 
         dropped, self.reservations.dropped_ports = self.reservations.dropped_ports, set()
@@ -119,8 +122,19 @@ class Keeper:
             self.reservations.dropped_ports |= dropped
             raise
         if self.reservations.settle(self.durable):
-            await self.save_reservations()
+            await self._follow(self.save_reservations(), "reservations")
         return result
+
+    async def save_locks(self) -> None:
+        """Save the locks after a change of the configuration that they follow from."""
+        await self._follow(self.locks.save(), "locks")
+
+    async def _follow(self, saving: Awaitable[None], what: str) -> None:
+        """Wait until a file has followed a change, which is durable and cannot fail any more."""
+        try:
+            await saving
+        except GenericError as err:
+            logger.warning("The %s do not follow the configuration yet: %s; ignoring", what, err)
 
     def is_config_busy(self, owner: ClientId | None = None) -> bool:
         """Tell whether old calls have to be answered with "try again"."""

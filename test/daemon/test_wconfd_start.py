@@ -130,6 +130,21 @@ def test_broken_state_files_begin_anew_when_nobody_lives(
     assert node.owner().client.list_all_locks() == []
 
 
+def test_a_port_in_use_does_not_return_to_the_pool_with_its_reservation(node: WconfdNode) -> None:
+    """WConfD was killed after the change that used the port, before it dropped the reservation."""
+    config = node.config()
+    instance = next(iter(config["instances"].values()))
+    instance["network_port"] = config["cluster"]["highest_used_port"] = 11005
+    files.write_durable(node.paths.config_data, json.dumps(config).encode())
+    dead = [7, f"{node.paths.livelock_dir}/job_000007_1", 1]
+    own = {"ids": [], "ports": [[dead, [11004, 11005]]], "minors": [], "amounts": []}
+    files.write_atomic(node.paths.tempres_own_data, json.dumps(own).encode())
+    client = node.start().owner().hold().client
+    client.add_tags("cluster", "", ["x"])
+    assert client.get_cluster().tcpudp_port_pool == [11004]
+    client.verify_config()
+
+
 def test_broken_locks_are_refused_while_an_owner_lives(node: WconfdNode) -> None:
     files.write_atomic(node.paths.locks_data, b"[[]")
     with LiveLock.create(f"{node.paths.livelock_dir}/job_000007_1"):
