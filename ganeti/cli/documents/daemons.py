@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.collectors.registry import COLLECTORS
 from ganeti.protocol import confd
 from ganeti.protocol.confd_queries import QUERIES, Query, Takes
 from ganeti.protocol.wconfd import KINDS, OWN, WCONFD_METHODS, Effect, Method
@@ -241,6 +242,61 @@ _RAPI_FILES: Final = Section(
     ),
 )
 
+_MOND_ADDRESSES: Final = Section(
+    "ADDRESSES",
+    (
+        """Only GET is understood, everything else is answered with 405.  Answers are JSON, but for
+        the metrics.""",
+    ),
+    (
+        ("/", "the versions of the interface: [1]"),
+        ("/1/list/collectors", "[name, category, kind] of each collector that is switched on"),
+        ("/1/report/all", "a list of the reports of all of them"),
+        (
+            "/1/report/CATEGORY/NAME",
+            "the report of one; a collector without a category is found under default",
+        ),
+        ("/metrics", "all of it for Prometheus; doc/metrics.md lists the names"),
+    ),
+)
+_MOND_REPORTS: Final = Section(
+    "REPORTS",
+    (
+        """A report is an object of name, version, format_version, timestamp (in nanoseconds),
+        category, kind (0 performance, 1 status) and data.  A status is an object of code (0 fine,
+        1 repairing itself, 2 unknown, 4 bad) and message; it stands in the data of a status
+        collector.  A performance collector that cannot do its work gives empty data, and a status
+        beside it.""",
+        """What takes time is not done while somebody waits: such a collector works at its interval
+        and its last report is given.  It rests when it has not been asked for ten minutes; averages
+        are always kept.""",
+    ),
+    tuple((row.name, row.summary) for row in COLLECTORS.values()),
+)
+_MOND_DIAGNOSE: Final = Section(
+    "DIAGNOSE",
+    (
+        """gnt-cluster modify --diagnose-data-collector-filename names a command, and a node allows
+        it by a file of that name in node-diagnose-commands.  Neither the file nor the directory may
+        be a link, or be owned or writable by others than root.  Without a command all is taken to
+        be well.""",
+        """The command gets no arguments and has 30 seconds; it prints one JSON object.  Its status
+        is Ok, live-repair, evacuate or evacuate-failover; for live-repair, command may name what is
+        to be run; details may hold anything.  The data of the report is an object of three texts:
+        msg, this object as JSON; salt, the time in seconds; and hmac, which signs both as in
+        packets of ganeti-confd(8).  It is good for 300 seconds.""",
+    ),
+)
+_MOND_FILES: Final = Section(
+    "FILES",
+    (),
+    (
+        ("/etc/ganeti/node-diagnose-commands/", "the commands that may diagnose this node"),
+        ("/var/lib/ganeti/hmac.key", "the key of the cluster"),
+        ("/var/log/ganeti/monitoring-daemon.log", "its log"),
+    ),
+)
+
 DAEMONS: Final = (
     DaemonText(
         "ganeti-noded",
@@ -275,6 +331,15 @@ DAEMONS: Final = (
         (_CONFD_PACKETS, _CONFD_QUERIES, _CONFD_FRESHNESS, _CONFD_FILES, SIGNALS, EXIT_STATUS),
     ),
     DaemonText(
+        "ganeti-mond",
+        "ganeti.mond.main",
+        """Runs on every node and tells over HTTP, on port 1815, how the node is.  What it must know
+        of the cluster it asks of RConfD, so it works while the master is away.  gnt-cluster modify
+        --enabled-data-collectors and --data-collector-interval switch collectors and say how often
+        they work; a change is obeyed within 15 seconds.  mon-collector runs one by hand.""",
+        (_MOND_ADDRESSES, _MOND_REPORTS, _MOND_DIAGNOSE, _MOND_FILES, SIGNALS, EXIT_STATUS),
+    ),
+    DaemonText(
         "ganeti-luxid",
         "ganeti.luxid.main",
         """Runs on the master node.  It keeps the job queue, starts one process for each job, and
@@ -295,6 +360,7 @@ SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "ganeti-wconfd": ("ganeti-luxid", "gnt-cluster", "gnt-debug", "cfgupgrade", "query-config"),
     "ganeti-confd": ("confd-client", "ganeti-wconfd", "gnt-cluster"),
     "ganeti-luxid": ("ganeti-wconfd", "gnt-job", "gnt-debug"),
+    "ganeti-mond": ("mon-collector", "ganeti-confd", "gnt-cluster"),
     "ganeti-rapi": ("ganeti-luxid", "gnt-rapi", "gnt-cluster"),
     "cfgupgrade": ("ganeti-wconfd", "query-config"),
 }

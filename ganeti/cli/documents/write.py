@@ -1,4 +1,4 @@
-"""``make-docs``: writes the manual pages and the completion script into the checkout."""
+"""``make-docs``: writes manual pages, the list of metrics and completion into the checkout."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from ganeti.cli import cfgupgrade, node_tools, query_config, vcluster
+from ganeti.cli import cfgupgrade, confd_client, mon_collector, node_tools, query_config, vcluster
 from ganeti.cli.declaration.help import flags_label
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO
 from ganeti.cli.documents.manual import SECTION, daemon_page, manual_page
-from ganeti.daemon.options import COMMON, Option
+from ganeti.collectors import metrics
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import COMMON, Option, network
 
 PROGRAMS: Final = (
     "backup",
@@ -28,6 +30,7 @@ PROGRAMS: Final = (
     "os",
     "storage",
 )
+METRICS_PATH: Final = "doc/metrics.md"
 COMPLETION_PATH: Final = "doc/examples/bash_completion"
 
 
@@ -41,7 +44,13 @@ def documents() -> dict[str, str]:
     found = {}
     all_programs = programs()
     names = [program.name for program in all_programs] + [daemon.name for daemon in DAEMONS]
-    for program in (*all_programs, vcluster.PROGRAM, query_config.PROGRAM):
+    for program in (
+        *all_programs,
+        vcluster.PROGRAM,
+        query_config.PROGRAM,
+        confd_client.PROGRAM,
+        mon_collector.PROGRAM,
+    ):
         found[f"man/{program.name}.{SECTION}"] = manual_page(program, names)
     for daemon in DAEMONS:
         spec = import_module(daemon.module).SPEC
@@ -49,7 +58,7 @@ def documents() -> dict[str, str]:
             daemon.name,
             spec.description,
             daemon.prose,
-            [(_flags(option), option.help) for option in (*COMMON, *spec.options)],
+            [(_flags(option), option.help) for option in _options(spec)],
             daemon.sections,
             SEE_ALSO[daemon.name],
         )
@@ -69,8 +78,14 @@ def documents() -> dict[str, str]:
     found[f"man/node-daemon-setup.{SECTION}"] = daemon_page(
         "node-daemon-setup", "make this machine a node", node_tools.SETUP_PROSE, []
     )
+    found[METRICS_PATH] = metrics.document()
     found[COMPLETION_PATH] = completion_script(all_programs)
     return found
+
+
+def _options(spec: DaemonSpec) -> tuple[Option, ...]:
+    listening = network(spec.port) if spec.port is not None else ()
+    return (*COMMON, *listening, *spec.options)
 
 
 def _flags(option: Option) -> str:
