@@ -267,7 +267,7 @@ _MOVES = (
     Command(
         "move",
         "copy an instance to another node and run it there",
-        "",
+        "instance.move:move",
         opt.ONE_INSTANCE,
         (
             opt.COMPRESS,
@@ -310,7 +310,7 @@ _DISKS = (
     Command(
         "grow-disk",
         "make a disk larger",
-        "",
+        "instance.disks:grow",
         (
             Argument(ArgKind.INSTANCE),
             Argument(ArgKind.TEXT, metavar="<disk>"),
@@ -326,7 +326,7 @@ _DISKS = (
     Command(
         "recreate-disks",
         "make an instance's lost disks anew, empty",
-        "",
+        "instance.disks:recreate",
         opt.ONE_INSTANCE,
         (
             with_help(opt.DISK, "only this disk, perhaps changed"),
@@ -338,7 +338,7 @@ _DISKS = (
     Command(
         "replace-disks",
         "replace a mirrored disk",
-        "",
+        "instance.disks:replace",
         opt.ONE_INSTANCE,
         (
             flag("-a", "--auto", help="find out which disks are broken"),

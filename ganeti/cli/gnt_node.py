@@ -20,7 +20,7 @@ _SECONDARY_IP = Option(
 )
 _NEW_SECONDARY = Option(
     ("-n", "--new-secondary"),
-    "the new secondary node of the instances",
+    "the node that the instances move to, or their new secondary node",
     metavar="NODE",
     completes=ArgKind.NODE,
 )
@@ -141,7 +141,7 @@ _INSTANCES_OF_NODE = (
     Command(
         "evacuate",
         "move instances away from a node",
-        "",
+        "node.leaving:evacuate",
         opt.ONE_NODE,
         (
             opt.EARLY_RELEASE,
@@ -157,14 +157,14 @@ _INSTANCES_OF_NODE = (
     Command(
         "failover",
         "fail over all instances of a node",
-        "",
+        "node.leaving:failover",
         opt.ONE_NODE,
-        (opt.FORCE, opt.IALLOCATOR, opt.IGNORE_CONSISTENCY, opt.PRIORITY),
+        (opt.FORCE, opt.IALLOCATOR, opt.IGNORE_CONSISTENCY, opt.PRIORITY, opt.TARGET_NODE),
     ),
     Command(
         "migrate",
         "migrate all instances of a node",
-        "",
+        "node.leaving:migrate",
         opt.ONE_NODE,
         (
             opt.FORCE,
@@ -187,7 +187,7 @@ _INSTANCES_OF_NODE = (
     Command(
         "volumes",
         "list logical volumes",
-        "",
+        "node.storage:volumes",
         opt.ANY_NODES,
         (opt.NO_HEADERS, opt.FIELDS, opt.PRIORITY, opt.SEPARATOR, opt.UNITS),
     ),
@@ -197,7 +197,7 @@ _STORAGE = (
     Command(
         "list-storage",
         "list storage units",
-        "",
+        "node.storage:list_storage",
         opt.ANY_NODES,
         (
             opt.NO_HEADERS,
@@ -217,7 +217,7 @@ _STORAGE = (
     Command(
         "modify-storage",
         "change a storage unit",
-        "",
+        "node.storage:modify_storage",
         (
             Argument(ArgKind.NODE),
             Argument(ArgKind.CHOICE, choices=("lvm-pv",)),
@@ -228,7 +228,7 @@ _STORAGE = (
     Command(
         "repair-storage",
         "repair a storage unit",
-        "",
+        "node.storage:repair_storage",
         (
             Argument(ArgKind.NODE),
             Argument(ArgKind.CHOICE, choices=("lvm-vg",)),
@@ -242,14 +242,14 @@ _POWER = (
     Command(
         "health",
         "ask the out-of-band helper for the health of nodes",
-        "",
+        "node.power:health",
         opt.ANY_NODES,
         (opt.NO_HEADERS, opt.OOB_TIMEOUT, opt.PRIORITY, opt.SEPARATOR),
     ),
     Command(
         "power",
         "switch nodes on and off by the out-of-band helper",
-        "",
+        "node.power:power",
         (
             Argument(ArgKind.CHOICE, choices=("cycle", "off", "on", "status")),
             Argument(ArgKind.NODE, 0, None),
@@ -268,14 +268,14 @@ _POWER = (
     Command(
         "powercycle",
         "restart a node's machine at once",
-        "",
+        "node.power:powercycle",
         opt.ONE_NODE,
         (opt.FORCE, flag("--yes", help="do not ask", dest="confirm"), *opt.CHANGE),
     ),
     Command(
         "restricted-command",
         "run a command that nodes allow",
-        "",
+        "node.power:restricted_command",
         (Argument(ArgKind.TEXT, metavar="<command>"), Argument(ArgKind.NODE, 0, None)),
         (
             opt.NODE_GROUP,

@@ -105,6 +105,13 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "os_definitions": ("os_diagnose", "os_validate"),
     "queue_copies": ("jobqueue_list", "jobqueue_read"),
     "storage_units": ("node_info", "storage_execute", "storage_list", "storage_modify"),
+    "transfers.calls": (
+        "export_start",
+        "impexp_abort",
+        "impexp_cleanup",
+        "impexp_status",
+        "import_start",
+    ),
     "verify": ("node_verify", "node_verify_light"),
     "verify_network": ("bridges_exist",),
 }

@@ -383,13 +383,11 @@ _EXPORT_CALLS = (
         "export_start",
         NORMAL_S,
         "opts:ED_OBJECT_DICT host port instance:ED_INST_DICT component source:ED_IMPEXP_IO",
-        supported=False,
     ),
     _changes(
         "import_start",
         NORMAL_S,
         "opts:ED_OBJECT_DICT instance:ED_INST_DICT component dest:ED_IMPEXP_IO",
-        supported=False,
     ),
     _changes(
         "finalize_export",
@@ -397,9 +395,9 @@ _EXPORT_CALLS = (
         "instance:ED_INST_DICT snap_disks:ED_FINALIZE_EXPORT_DISKS",
         supported=False,
     ),
-    _reads("impexp_status", FAST_S, "names", supported=False),
-    _changes("impexp_abort", NORMAL_S, "name", supported=False),
-    _changes("impexp_cleanup", NORMAL_S, "name", supported=False),
+    _reads("impexp_status", FAST_S, "names"),
+    _changes("impexp_abort", NORMAL_S, "name"),
+    _changes("impexp_cleanup", NORMAL_S, "name"),
 )
 
 NODE_RPC: Mapping[str, NodeCall] = {

@@ -27,6 +27,11 @@ COMPRESS_LEVEL = 3
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 
+# How the contents of a disk can be packed on their way between nodes.
+# Source: constants.json, IEC_ALL; lzop is not built.
+DISK_COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
+
+
 class HookResult(IntEnum):
     """How one hook script went."""
 

@@ -14,7 +14,7 @@ CHUNK_BYTES: Final = 1 << 20
 _ZEROES: Final = bytes(CHUNK_BYTES)
 
 
-def _data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+def data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts between ``start`` and ``end`` that are not holes, as (start, end)."""
     position = start
     while position < end:
@@ -38,9 +38,9 @@ def wipe(path: str, offset: int, count: int) -> None:
     """Make ``count`` bytes from ``offset`` read as zeroes."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for begin, stop in _data_areas(descriptor, offset, offset + count):
+        for begin, stop in data_areas(descriptor, offset, offset + count):
             for position in range(begin, stop, CHUNK_BYTES):
-                _write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
+                write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -61,7 +61,7 @@ def copy_into(source: str, target: str, count: int | None = None) -> int:
         wipe(target, 0, end)
         writer = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            for begin, stop in _data_areas(reader, 0, end):
+            for begin, stop in data_areas(reader, 0, end):
                 _copy_area(reader, writer, begin, stop)
             os.fsync(writer)
         finally:
@@ -77,11 +77,12 @@ def _copy_area(reader: int, writer: int, begin: int, stop: int) -> None:
         data = os.pread(reader, min(CHUNK_BYTES, stop - position), position)
         if not data:
             raise OSError(errno.EIO, "the source ended early")
-        _write_at(writer, data, position)
+        write_at(writer, data, position)
         position += len(data)
 
 
-def _write_at(descriptor: int, data: bytes, position: int) -> None:
+def write_at(descriptor: int, data: bytes, position: int) -> None:
+    """Write all bytes at a position."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, position)

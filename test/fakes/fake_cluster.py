@@ -571,6 +571,7 @@ class FakeNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.disks: set[str] = set()
+        self.data: dict[str, str] = {}  # disk -> what is in it, "" when it is new
         self.directories: set[str] = set()
         self.running: dict[str, int] = {}  # instance -> state, 0 running, 1 stopped
         self.receiving: set[str] = set()
@@ -592,6 +593,8 @@ class FakeRpc:
         self.lost_answer: Failure = lambda _node, _call, _args: None
         self.hook_results: dict[str, list[Any]] = {}
         self.migration_states: list[dict[str, Any]] = []
+        self.transfers: dict[str, tuple[FakeNode, str]] = {}  # name -> disk of a node
+        self.transfer_error: str | None = None
         self.shared: set[str] = set()  # disks on storage that all nodes see
         self.os_list: dict[str, list[Any]] = {}
         self.version: object = PROTOCOL_VERSION
@@ -727,10 +730,50 @@ class FakeRpc:
         return node.disks if disk["dev_type"] == "file" else self.shared
 
     def do_blockdev_create(self, node: FakeNode, disk: Any, *_args: Any) -> None:
+        if disk["logical_id"][1] in self._place(node, disk):
+            raise GenericError(f"disk {disk['logical_id'][1]} exists")
         self._place(node, disk).add(disk["logical_id"][1])
+        node.data[disk["logical_id"][1]] = ""
 
     def do_blockdev_remove(self, node: FakeNode, disk: Any) -> None:
         self._place(node, disk).discard(disk["logical_id"][1])
+        node.data.pop(disk["logical_id"][1], None)
+
+    def do_blockdev_grow(self, node: FakeNode, disk: Any, *_args: Any) -> None:
+        self._must_have(node, disk)
+
+    def do_import_start(
+        self, node: FakeNode, _opts: Any, _instance: Any, _component: str, dest: Any
+    ) -> str:
+        self._must_have(node, dest[1][0])
+        name = f"import-{len(self.transfers)}"
+        self.transfers[name] = (node, dest[1][0]["logical_id"][1])
+        return name
+
+    def do_export_start(self, node: FakeNode, *args: Any) -> str:
+        _opts, _host, port, _instance, _component, source = args
+        self._must_have(node, source[1][0])
+        name = f"export-{len(self.transfers)}"
+        path = source[1][0]["logical_id"][1]
+        self.transfers[name] = (node, path)
+        if self.transfer_error is None:
+            into, into_path = self.transfers[f"import-{port}"]
+            into.data[into_path] = node.data.get(path, "")
+        return name
+
+    def do_impexp_status(self, _node: FakeNode, names: list[str]) -> list[Any]:
+        return [
+            {
+                "exit_status": 0 if self.transfer_error is None else 1,
+                "error_message": self.transfer_error,
+                "listen_port": int(name.rpartition("-")[2]),
+                "progress_percent": 100.0,
+            }
+            for name in names
+        ]
+
+    def do_impexp_cleanup(self, _node: FakeNode, name: str) -> None:
+        del self.transfers[name]
 
     def do_blockdev_rename(self, node: FakeNode, pairs: list[Any]) -> None:
         for disk, new_id in pairs:
@@ -760,6 +803,15 @@ class FakeRpc:
     def do_blockdev_getmirrorstatus_multi(self, node: FakeNode, disks: list[Any]) -> list[Any]:
         found = [self.do_blockdev_find(node, disk) for disk in disks]
         return [[False, "it is not there"] if one is None else [True, one] for one in found]
+
+    def do_storage_list(self, node: FakeNode, *args: Any) -> list[list[Any]]:
+        _kind, directories, name, fields = args
+        values = {"allocatable": True, "free": 7, "size": 9, "used": 2}
+        return [
+            [(values | {"name": path})[field] for field in fields]
+            for path in directories[0]
+            if name in (None, path)
+        ]
 
     def do_blockdev_getdimensions(self, _node: FakeNode, disks: list[Any]) -> list[Any]:
         return [[disk["size"] << 20, None] for disk in disks]

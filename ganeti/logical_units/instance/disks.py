@@ -9,8 +9,11 @@ from ganeti.logical_units.node_calls import call_node, failure_text, order
 from ganeti.objects.disk_templates import DiskTemplate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ganeti.logical_units.context import JobContext
     from ganeti.logical_units.instance.subject import Subject
+    from ganeti.objects.disk import Disk
     from ganeti.objects.node import Node
 
 # Templates whose disks are files in a directory of the instance's own.
@@ -99,12 +102,16 @@ def _holders(subject: Subject) -> list[Node]:
     return subject.nodes if subject.template == DiskTemplate.DRBD else subject.nodes[:1]
 
 
+def directories(disks: Sequence[Disk]) -> list[str]:
+    """Return the directories that the files of disks are in, each once."""
+    paths = [str(disk.logical_id[1]) for disk in disks if disk.dev_type in OWN_DIRECTORY]
+    return list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
+
+
 def remove_directory(context: JobContext, subject: Subject) -> None:
-    """Remove the directory that held the files of an instance; a failure is told."""
-    if subject.template not in OWN_DIRECTORY:
-        return
-    directory = str(subject.disks[0].logical_id[1]).rpartition("/")[0]
-    result = call_node(context, subject.primary, "file_storage_dir_remove", directory)
-    if result.error is not None:
-        doing = f"remove directory {directory}"
-        context.warn(failure_text(doing, subject.primary, "file_storage_dir_remove", result))
+    """Remove the directories that held the files of an instance; a failure is told."""
+    for directory in directories(subject.disks):
+        result = call_node(context, subject.primary, "file_storage_dir_remove", directory)
+        if result.error is not None:
+            doing = f"remove directory {directory}"
+            context.warn(failure_text(doing, subject.primary, "file_storage_dir_remove", result))

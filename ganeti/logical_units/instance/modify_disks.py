@@ -97,9 +97,7 @@ class DiskMakers:
         disks, op = self._subject.disks, self._op
         if template in FILE_BASED and disks and not (op.file_storage_dir or op.file_driver):
             driver, path = disks[0].logical_id
-            return new_disks.FilePlace(
-                str(path).rpartition("/")[0], FileDriver(str(driver))
-            )
+            return new_disks.FilePlace(str(path).rpartition("/")[0], FileDriver(str(driver)))
         return new_disks.file_place(
             self._subject.cluster,
             template,

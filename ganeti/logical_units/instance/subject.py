@@ -33,11 +33,15 @@ InstanceOp = (
     | ops.OpInstanceConsole
     | ops.OpInstanceDeactivateDisks
     | ops.OpInstanceFailover
+    | ops.OpInstanceGrowDisk
     | ops.OpInstanceMigrate
+    | ops.OpInstanceMove
     | ops.OpInstanceReboot
+    | ops.OpInstanceRecreateDisks
     | ops.OpInstanceReinstall
     | ops.OpInstanceRemove
     | ops.OpInstanceRename
+    | ops.OpInstanceReplaceDisks
     | ops.OpInstanceSetParams
     | ops.OpInstanceShutdown
     | ops.OpInstanceStartup

@@ -1,4 +1,4 @@
-"""``gnt-instance`` failover and migrate."""
+"""``gnt-instance`` failover, migrate and move."""
 
 from __future__ import annotations
 
@@ -54,6 +54,26 @@ def migrate(context: Context, options: Options, args: list[str]) -> int:
         allow_runtime_changes=options.allow_runtime_changes,
         ignore_ipolicy=options.ignore_ipolicy,
         ignore_hvversions=options.ignore_hvversions,
+    )
+    execute(context, options, opcode)
+    return EXIT_SUCCESS
+
+
+def move(context: Context, options: Options, args: list[str]) -> int:
+    """Copy the disks of an instance to another node, and run it there."""
+    [name] = args
+    if options.node is None:
+        raise OpPrereqError("give the node to move to with -n NODE")
+    if not options.force:
+        confirm(context, f"This stops instance {name} and copies its disks.  Go on?")
+    opcode = make_opcode(
+        "OP_INSTANCE_MOVE",
+        instance_name=name,
+        target_node=options.node,
+        shutdown_timeout=options.shutdown_timeout,
+        ignore_consistency=options.ignore_consistency,
+        ignore_ipolicy=options.ignore_ipolicy,
+        compress=options.compress,
     )
     execute(context, options, opcode)
     return EXIT_SUCCESS

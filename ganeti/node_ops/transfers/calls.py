@@ -1,0 +1,200 @@
+"""Transfers of disks between nodes: start one, look at it, stop it, forget it.
+
+A transfer is a process of its own, so it outlives the call and the node daemon; what is known about
+it stands in its files until `impexp_cleanup`.
+
+Source: node_rpc.json, calls import_start, export_start, impexp_*.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from typing import Final
+
+from msgspec import to_builtins
+
+from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.paths import Paths
+from ganeti.node_ops import drivers
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.transfers import main as transfer_process
+from ganeti.node_ops.transfers.status import (
+    Options,
+    Request,
+    Status,
+    TransferFiles,
+    files_of,
+)
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.system import clock, process
+from ganeti.system.files import ensure_directory, write_atomic
+
+_STOP_TIMEOUT_S: Final = 5.0
+_FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
+_RAW: Final = "raw"
+
+
+def import_start(
+    context: NodeContext,
+    opts: Options,
+    instance: RpcInstance,
+    component: str,
+    dest: tuple[str, list[object]],
+) -> str:
+    """Begin to receive a disk; returns the name of the transfer, whose status has the port.
+
+    Raises:
+        BlockDeviceError: the disk is not there.
+        NotSupportedError: anything but a whole disk, or an unknown way to compress.
+    """
+    device = _device(context, instance, dest)
+    host = drivers.own_address(context) if context.paths.root else ""
+    with _listen(host, ipv6=opts.ipv6) as listener:
+        request = _request(context, opts, device, listener=listener.fileno())
+        port = int(listener.getsockname()[1])
+        return _start(context, f"import-{component}", request, port)
+
+
+def export_start(
+    context: NodeContext,
+    opts: Options,
+    host: str,
+    port: int,
+    instance: RpcInstance,
+    component: str,
+    source: tuple[str, list[object]],
+) -> str:
+    """Begin to send a disk to whoever receives it; returns the name of the transfer.
+
+    Raises:
+        BlockDeviceError: the disk is not there.
+        NotSupportedError: anything but a whole disk, or an unknown way to compress.
+    """
+    device = _device(context, instance, source)
+    request = _request(context, opts, device, host=host, port=port)
+    return _start(context, f"export-{component}", request, None)
+
+
+def impexp_status(context: NodeContext, names: list[str]) -> list[object]:
+    """Return the state of each transfer; null for one that there is not."""
+    return [_state(context.paths, name) for name in names]
+
+
+def impexp_abort(context: NodeContext, name: str) -> None:
+    """Stop a transfer."""
+    _stop(files_of(context.paths, name))
+
+
+def impexp_cleanup(context: NodeContext, name: str) -> None:
+    """Stop a transfer and forget it; one that is forgotten already is no error."""
+    files = files_of(context.paths, name)
+    _stop(files)
+    shutil.rmtree(files.directory, ignore_errors=True)
+
+
+def _device(context: NodeContext, instance: RpcInstance, place: tuple[str, list[object]]) -> str:
+    """Return the local path of the disk that is meant."""
+    kind, args = place
+    if kind != _RAW or not args:
+        raise NotSupportedError(f"transfers of {kind!r} are not supported yet, only of raw disks")
+    disk = RpcDisk.from_wire(args[0])  # type: ignore[arg-type]  # it says what is wrong itself
+    index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
+    path = drivers.assemble_disk(context, instance.name, index, disk).dev_path
+    if not path:
+        raise GenericError(
+            f"disk {disk.uuid} has no device on node {context.hostname}, so it cannot be copied"
+        )
+    return path
+
+
+def _request(
+    context: NodeContext,
+    options: Options,
+    device: str,
+    *,
+    host: str = "",
+    port: int = 0,
+    listener: int = -1,
+) -> Request:
+    transfer_process.check_options(options)
+    paths = context.paths
+    if options.key_name is not None or options.ca_pem is not None:
+        raise NotSupportedError("transfers between clusters are not supported yet")
+    certificate = paths.server_pem if listener >= 0 else paths.client_pem
+    return Request(
+        device=device,
+        options=options,
+        certificate=certificate,
+        authority=paths.server_pem,
+        host=host,
+        port=port,
+        listener=listener,
+    )
+
+
+def _listen(host: str, *, ipv6: bool) -> socket.socket:
+    family = socket.AF_INET6 if ipv6 or ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=1)
+
+
+def _start(context: NodeContext, what: str, request: Request, port: int | None) -> str:
+    """Start the process; returns the name of the transfer."""
+    parent = context.paths.import_export_dir
+    ensure_directory(parent, 0o700)
+    _remove_forgotten(parent)
+    safe = "".join(letter if letter.isalnum() else "-" for letter in what)
+    directory = tempfile.mkdtemp(prefix=f"{safe}-", dir=parent)
+    files = TransferFiles(directory)
+    now = clock.now()
+    files.save_request(request)
+    files.save_status(Status(ctime=now, mtime=now, listen_port=port))
+    log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        child = process.spawn(
+            [sys.executable, "-m", transfer_process.__name__, directory],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stderr=log,
+            pass_fds=[request.listener] if request.listener >= 0 else [],
+            cwd="/",
+        )
+    finally:
+        os.close(log)
+    write_atomic(files.pid, str(child.pid).encode())
+    return os.path.basename(directory)
+
+
+def _remove_forgotten(parent: str) -> None:
+    """Remove what is left of transfers that ended long ago and that nobody cleaned up."""
+    for name in os.listdir(parent):
+        files = TransferFiles(os.path.join(parent, name))
+        status = files.load_status()
+        if status is None or status.mtime > clock.now() - _FORGOTTEN_S:
+            continue
+        if files.live_pid() is None:
+            shutil.rmtree(files.directory, ignore_errors=True)
+
+
+def _state(paths: Paths, name: str) -> object:
+    files = files_of(paths, name)
+    is_alive = files.live_pid() is not None  # asked first: it may end between the two
+    status = files.load_status()
+    if status is None:
+        return None
+    wire = to_builtins(status)
+    if status.exit_status is None and not is_alive and os.path.exists(files.pid):
+        wire.update(exit_status=1, error_message=_last_words(files))
+    return wire
+
+
+def _last_words(files: TransferFiles) -> str:
+    with open(files.log, encoding="utf-8", errors="replace") as log:
+        lines = log.read(1 << 16).strip().splitlines()
+    return f"the process of the transfer ended early: {lines[-1] if lines else 'it said nothing'}"
+
+
+def _stop(files: TransferFiles) -> None:
+    pid = files.live_pid()
+    if pid is not None and not process.terminate(pid, _STOP_TIMEOUT_S):
+        raise GenericError(f"process {pid} of transfer {files.directory} cannot be ended")

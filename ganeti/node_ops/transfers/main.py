@@ -1,0 +1,216 @@
+"""The process that carries one disk from a node to another, over TLS, with a checksum.
+
+The receiver listens and takes one connection from a peer that has a certificate of the cluster (or
+of the other cluster, when one is named) and knows the word that both were given.  It answers one
+byte when everything is written, checked and on its disk; only then has the sender succeeded.
+
+    sender:    word, newline, then the stream of the disk, perhaps compressed
+    receiver:  "+" at the end
+
+Whatever does not move for `STALL_S` is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import GenericError, NotSupportedError, TransportError
+from ganeti.node_ops.transfers.status import Options, Request, Status, TransferFiles
+from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS
+from ganeti.storage.stream import DiskReader, DiskWriter
+from ganeti.system import clock
+from ganeti.transport.tls import server_context
+
+STALL_S: Final = 60.0
+CONNECT_TIMEOUT_S: Final = 60.0
+_STATUS_EVERY_S: Final = 0.5
+_DONE: Final = b"+"
+_MAGIC_BYTES_MAX: Final = 101  # constants.json, IE_MAGIC_RE: up to 100 characters
+_CHUNK_BYTES: Final = 1 << 18
+_MIB: Final = 1 << 20
+_ZLIB_LEVELS: Final = {"gzip": 6, "gzip-fast": 1, "gzip-slow": 9}
+_GZIP_WINDOW: Final = 31
+
+
+def check_options(options: Options) -> None:
+    """Refuse ways to compress that are not built.
+
+    Raises:
+        NotSupportedError: names those that are.
+    """
+    if options.compress not in DISK_COMPRESSIONS:
+        raise NotSupportedError(
+            f"compression {options.compress!r} is not supported for disks; use one of"
+            f" {', '.join(DISK_COMPRESSIONS)}"
+        )
+
+
+class _Moved(Protocol):
+    data_bytes: int
+    done_bytes: int
+
+
+class Reporter:
+    """Writes the state of the transfer down, at most twice a second."""
+
+    def __init__(self, files: TransferFiles) -> None:
+        self._files = files
+        found = files.load_status()
+        self._status = found or Status(ctime=clock.now(), mtime=clock.now())
+        self._started_s = clock.monotonic()
+        self._next_s = 0.0
+
+    def say(self, **changes: object) -> None:
+        """Write down changes of the state."""
+        self._status = replace(self._status, **changes, mtime=clock.now())
+        self._files.save_status(self._status)
+
+    def moved(self, moved: _Moved, *, at_once: bool = False) -> None:
+        """Write down the progress, if that is due."""
+        now = clock.monotonic()
+        if now < self._next_s and not at_once:
+            return
+        self._next_s = now + _STATUS_EVERY_S
+        done, total = moved.done_bytes, moved.data_bytes
+        elapsed_s = max(now - self._started_s, 1e-6)
+        speed = done / elapsed_s
+        self.say(
+            progress_mbytes=done / _MIB,
+            progress_throughput=speed / _MIB,
+            progress_percent=100.0 * done / total if total else 100.0,
+            progress_eta=(total - done) / speed if speed else None,
+        )
+
+
+class _Incoming:
+    """The bytes from the peer, unpacked if they are compressed."""
+
+    def __init__(self, connection: ssl.SSLSocket, compress: str) -> None:
+        self._connection = connection
+        packed = compress != "none"
+        self._unpacker = zlib.decompressobj(_GZIP_WINDOW) if packed else None
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+        if self._unpacker is None:
+            return self._connection.recv(min(count, _CHUNK_BYTES))
+        while not self._unpacker.eof:
+            data = self._unpacker.unconsumed_tail or self._connection.recv(_CHUNK_BYTES)
+            if not data:
+                return b""
+            found = self._unpacker.decompress(data, count)
+            if found:
+                return found
+        return b""
+
+
+def _packed(pieces: Iterator[bytes], compress: str) -> Iterator[bytes]:
+    if compress == "none":
+        yield from pieces
+        return
+    packer = zlib.compressobj(_ZLIB_LEVELS[compress], zlib.DEFLATED, _GZIP_WINDOW)
+    for piece in pieces:
+        if data := packer.compress(piece):
+            yield data
+    yield packer.flush()
+
+
+def receive(request: Request, reporter: Reporter) -> None:
+    """Take one disk from a peer."""
+    context = server_context(request.certificate, request.authority)
+    listener = socket.socket(fileno=request.listener)
+    listener.settimeout(request.options.connect_timeout or CONNECT_TIMEOUT_S)
+    try:
+        plain, _address = listener.accept()
+    except TimeoutError as err:
+        raise TransportError("nobody connected in time") from err
+    listener.close()
+    plain.settimeout(STALL_S)
+    with context.wrap_socket(plain, server_side=True) as connection:
+        _check_word(connection, request.options.magic or "")
+        reporter.say(connected=True)
+        writer = DiskWriter(request.device, _Incoming(connection, request.options.compress))
+        for _ in writer.run():
+            reporter.moved(writer)
+        reporter.moved(writer, at_once=True)
+        connection.sendall(_DONE)
+
+
+def _check_word(connection: ssl.SSLSocket, magic: str) -> None:
+    word = bytearray()
+    while not word.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte or len(word) > _MAGIC_BYTES_MAX:
+            raise TransportError("the peer did not say the word that was agreed")
+        word += byte
+    if word != magic.encode() + b"\n":
+        raise TransportError("the peer said another word than was agreed")
+
+
+def send(request: Request, reporter: Reporter) -> None:
+    """Give one disk to a peer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # certificates name nodes or clusters; the authority decides
+    context.load_cert_chain(request.certificate)
+    context.load_verify_locations(request.authority)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    address = (request.host, request.port)
+    timeout_s = request.options.connect_timeout or CONNECT_TIMEOUT_S
+    reader = DiskReader(request.device)
+    with (
+        contextlib.closing(reader),
+        socket.create_connection(address, timeout_s) as plain,
+        context.wrap_socket(plain) as connection,
+    ):
+        connection.settimeout(STALL_S)
+        connection.sendall((request.options.magic or "").encode() + b"\n")
+        reporter.say(connected=True)
+        for piece in _packed(reader.pieces(), request.options.compress):
+            connection.sendall(piece)
+            reporter.moved(reader)
+        reporter.moved(reader, at_once=True)
+        if connection.recv(1) != _DONE:
+            raise TransportError("the receiving node could not write everything")
+
+
+def run(directory: str) -> int:
+    """Carry out the transfer of a directory; returns its exit status."""
+    files = TransferFiles(directory)
+    reporter = Reporter(files)
+    request = files.load_request()
+    try:
+        (receive if request.listener >= 0 else send)(request, reporter)
+    except GenericError as err:
+        text = err.message
+    except (ssl.SSLError, zlib.error) as err:
+        text = f"the connection broke: {err}"
+    except TimeoutError:
+        text = f"nothing moved for {STALL_S:.0f} s"
+    except OSError as err:
+        text = err.strerror or str(err)
+    else:
+        reporter.say(exit_status=0)
+        return 0
+    reporter.say(exit_status=1, error_message=text, recent_output=[text])
+    return 1
+
+
+def main() -> int:
+    """Run with the directory of the transfer as the only argument."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.umask(0o077)
+    return run(sys.argv[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""What is known about a transfer: its files in a directory of its own, and its state.
+
+    RUN_DIR/import-export/<name>/request   what to do, written before the process starts
+    RUN_DIR/import-export/<name>/status    how far it is, written by the process
+    RUN_DIR/import-export/<name>/log       what it prints when it breaks
+
+Source: node_rpc.json, "ImportExportStatus" and "ImportExportOptions_sent".
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import GenericError
+from ganeti.base.json import dumps, loads_as
+from ganeti.base.paths import Paths
+from ganeti.system import process
+from ganeti.system.files import read_bytes_or_none, write_atomic
+
+_FILE_BYTES_MAX: Final = 1 << 20
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How both sides talk; without ``key_name`` and ``ca_pem`` the cluster's own certificates."""
+
+    key_name: str | None = None
+    ca_pem: str | None = None
+    compress: str = "none"
+    magic: str | None = None
+    ipv6: bool = False
+    connect_timeout: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a transfer is to do.  ``device`` is a local path; a sender has ``host`` and ``port``."""
+
+    device: str
+    options: Options
+    certificate: str
+    authority: str
+    host: str = ""
+    port: int = 0
+    listener: int = -1
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a transfer is; ``exit_status`` is None until it has ended."""
+
+    recent_output: list[str] = []
+    listen_port: int | None = None
+    connected: bool = False
+    progress_mbytes: float | None = None
+    progress_throughput: float | None = None
+    progress_eta: float | None = None
+    progress_percent: float | None = None
+    exit_status: int | None = None
+    error_message: str | None = None
+    ctime: float
+    mtime: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransferFiles:
+    """The files of one transfer."""
+
+    directory: str
+
+    @property
+    def request(self) -> str:
+        """What to do."""
+        return f"{self.directory}/request"
+
+    @property
+    def status(self) -> str:
+        """How far it is."""
+        return f"{self.directory}/status"
+
+    @property
+    def pid(self) -> str:
+        """The number of the process."""
+        return f"{self.directory}/pid"
+
+    @property
+    def log(self) -> str:
+        """What the process prints."""
+        return f"{self.directory}/log"
+
+    def load_request(self) -> Request:
+        """Read what to do."""
+        return loads_as(Request, read_bytes_or_none(self.request, _FILE_BYTES_MAX) or b"")
+
+    def save_request(self, request: Request) -> None:
+        """Write down what to do; it may hold the name of a key, so nobody else reads it."""
+        write_atomic(self.request, dumps(request), 0o600)
+
+    def load_status(self) -> Status | None:
+        """Read how far it is; None when there is no such transfer."""
+        data = read_bytes_or_none(self.status, _FILE_BYTES_MAX)
+        return None if data is None else loads_as(Status, data)
+
+    def save_status(self, status: Status) -> None:
+        """Write down how far it is."""
+        write_atomic(self.status, dumps(status))
+
+    def live_pid(self) -> int | None:
+        """Return the number of the process if it runs."""
+        data = read_bytes_or_none(self.pid, _FILE_BYTES_MAX)
+        if data is None or not data.isdigit() or not process.pid_alive(int(data)):
+            return None
+        try:
+            with open(f"/proc/{int(data)}/cmdline", "rb") as file:
+                words = file.read(_FILE_BYTES_MAX).split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return None
+        return int(data) if os.fsencode(self.directory) in words else None
+
+
+def files_of(paths: Paths, name: str) -> TransferFiles:
+    """Return the files of a transfer by its name.
+
+    Raises:
+        GenericError: it cannot be the name of one.
+    """
+    if not name or "/" in name or name.startswith("."):
+        raise GenericError(f"{name!r} is not the name of a transfer")
+    return TransferFiles(os.path.join(paths.import_export_dir, name))

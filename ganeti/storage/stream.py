@@ -1,0 +1,154 @@
+"""The contents of a disk as a stream of bytes, without its holes, with a checksum at the end.
+
+    magic  b"GNTDISK1"
+    size of the disk, bytes of data in it                two numbers of 8 bytes
+    offset, length, then so many bytes of data           8 and 4 bytes; again and again, in order
+    offset 2^64 - 1, length 32, then a SHA-256           of everything before; the end
+
+Numbers are big-endian.  What lies between the pieces of data is zeroes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from ganeti.base.errors import StorageError
+from ganeti.storage.data import CHUNK_BYTES, data_areas, write_at
+from ganeti.storage.data import wipe as wipe_area
+
+MAGIC: Final = b"GNTDISK1"
+_HEAD: Final = struct.Struct(">QQ")
+_PIECE: Final = struct.Struct(">QI")
+_END_OFFSET: Final = (1 << 64) - 1
+_MIB: Final = 1 << 20
+
+
+class DiskReader:
+    """Reads a file or device as a stream; `done_bytes` of `data_bytes` have been read so far."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
+        self._areas = list(data_areas(self._descriptor, 0, self.size))
+        self.data_bytes = sum(stop - begin for begin, stop in self._areas)
+        self.done_bytes = 0
+
+    def close(self) -> None:
+        """Close the disk."""
+        os.close(self._descriptor)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the whole stream, in pieces of about a megabyte.
+
+        Raises:
+            OSError: the disk cannot be read.
+        """
+        digest = hashlib.sha256()
+        for piece in self._body():
+            digest.update(piece)
+            yield piece
+        yield _PIECE.pack(_END_OFFSET, digest.digest_size) + digest.digest()
+
+    def _body(self) -> Iterator[bytes]:
+        yield MAGIC + _HEAD.pack(self.size, self.data_bytes)
+        for begin, stop in self._areas:
+            position = begin
+            while position < stop:
+                data = os.pread(self._descriptor, min(CHUNK_BYTES, stop - position), position)
+                if not data:
+                    raise StorageError(f"the disk ends at {position}, before its size {self.size}")
+                yield _PIECE.pack(position, len(data)) + data
+                position += len(data)
+                self.done_bytes += len(data)
+
+
+class Source(Protocol):
+    """Where the bytes of a stream come from."""
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+
+
+class DiskWriter:
+    """Writes a stream over a file or device, which must be large enough."""
+
+    def __init__(self, path: str, source: Source) -> None:
+        self._path = path
+        self._source = source
+        self._digest = hashlib.sha256()
+        self.data_bytes = 0
+        self.done_bytes = 0
+
+    def run(self) -> Iterator[None]:
+        """Write everything; stops after each piece of data, so that progress can be told.
+
+        Raises:
+            StorageError: the stream is damaged or too long for the disk, or there is no room.
+            OSError: the disk cannot be written.
+        """
+        size = self._begin()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            end = 0
+            while True:
+                head = self._exactly(_PIECE.size, digest=False)
+                offset, length = _PIECE.unpack(head)
+                if offset == _END_OFFSET:
+                    self._finish(length)
+                    break
+                if not end <= offset <= offset + length <= size or length > CHUNK_BYTES:
+                    raise StorageError("the stream is damaged: a piece lies where none can be")
+                self._digest.update(head)
+                data = self._exactly(length)
+                wipe_area(self._path, end, offset - end)
+                write_at(descriptor, data, offset)
+                end = offset + length
+                self.done_bytes += length
+                yield
+            wipe_area(self._path, end, size - end)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _begin(self) -> int:
+        """Read the head of the stream; returns the size of the disk."""
+        if self._exactly(len(MAGIC)) != MAGIC:
+            raise StorageError("what comes is not the contents of a disk")
+        size, self.data_bytes = _HEAD.unpack(self._exactly(_HEAD.size))
+        with open(self._path, "rb") as target:
+            room = target.seek(0, os.SEEK_END)
+        if size > room:
+            raise StorageError(
+                f"the disk has {room // _MIB} MiB here, {size // _MIB} MiB are to be written"
+            )
+        if os.path.isfile(self._path):
+            found = os.statvfs(self._path)
+            free = found.f_bavail * found.f_frsize
+            if self.data_bytes > free:
+                raise StorageError(
+                    f"no space: the data has {self.data_bytes // _MIB} MiB, and"
+                    f" {free // _MIB} MiB are free"
+                )
+        return int(size)
+
+    def _finish(self, length: int) -> None:
+        if self._exactly(length, digest=False) != self._digest.digest():
+            raise StorageError("the checksum is wrong: what was written is not what was sent")
+
+    def _exactly(self, count: int, *, digest: bool = True) -> bytes:
+        parts = []
+        left = count
+        while left:
+            part = self._source.read(left)
+            if not part:
+                raise StorageError("the stream ended early")
+            parts.append(part)
+            left -= len(part)
+        data = b"".join(parts)
+        if digest:
+            self._digest.update(data)
+        return data

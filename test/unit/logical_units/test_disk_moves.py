@@ -1,0 +1,423 @@
+"""Instances whose disks are copied to another node; disks that grow and that are made anew.
+
+The job is killed at every step: at most one copy runs, and the data is where the configuration says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, uuid_of
+
+from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
+from ganeti.logical_units.instance.copying import progress_text
+from ganeti.logical_units.instance.grow_disk import grown_size
+
+NAME = "web1.example.com"
+DATA = "what the guest wrote"
+
+
+class Killed(BaseException):
+    """The job process is gone: nothing of it runs any more."""
+
+
+@pytest.fixture
+def running(cluster: FakeCluster) -> FakeCluster:
+    """A cluster with one instance that runs on node1 and has two disks with data."""
+    cluster.add_instance(disk_template="file", disks=[{"size": 64}, {"size": 8}])
+    node = cluster.rpc.node("node1")
+    node.data = dict.fromkeys(node.disks, DATA)
+    return cluster
+
+
+def move(cluster: FakeCluster, **params: Any) -> None:
+    wanted = {"instance_name": NAME, "target_node": "node2", **params}
+    cluster.execute("OP_INSTANCE_MOVE", **wanted)
+
+
+def where_it_runs(cluster: FakeCluster) -> list[str]:
+    return [name for name, node in cluster.rpc.nodes.items() if NAME in node.running]
+
+
+def check_data(cluster: FakeCluster) -> None:
+    """Check that the disks are complete on the node that the configuration names."""
+    primary = cluster.config.instance(NAME)["primary_node"]
+    node = cluster.rpc.node(cluster.config.nodes[primary]["name"])
+    for uuid in cluster.config.instance(NAME)["disks"]:
+        disk = cluster.config.disks[uuid]
+        assert disk["nodes"] == [primary]
+        assert node.data[disk["logical_id"][1]] == DATA
+
+
+def test_a_move_takes_the_data_along(running: FakeCluster) -> None:
+    move(running)
+    assert where_it_runs(running) == ["node2.example.com"]
+    assert running.config.instance(NAME)["primary_node"] == uuid_of("node2")
+    check_data(running)
+    source = running.rpc.node("node1")
+    assert not (source.disks)
+    assert not (source.directories)
+    assert not (running.rpc.transfers)
+    assert running.said("* copying disk 1 (8 MiB) from node1.example.com to node2.example.com")
+
+
+def test_the_locks_are_the_instance_and_both_nodes(running: FakeCluster) -> None:
+    move(running)
+    (request,) = running.config.lock_history
+    assert request == [
+        ("cluster/BGL", "shared"),
+        (f"instance/{NAME}", "exclusive"),
+        ("node/" + uuid_of("node1"), "shared"),
+        ("node/" + uuid_of("node2"), "shared"),
+    ]
+
+
+def test_a_stopped_instance_stays_stopped(running: FakeCluster) -> None:
+    running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    move(running)
+    assert where_it_runs(running) == []
+    check_data(running)
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"target_node": "node1"}, "is the primary node"),
+        ({"target_node": "nix"}, "'nix' is not known"),
+        ({"compress": "lzop"}, "compression 'lzop' is not supported"),
+    ],
+)
+def test_bad_input_stops_nothing(running: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        move(running, **params)
+    assert where_it_runs(running) == ["node1.example.com"]
+
+
+def test_what_other_nodes_reach_is_not_copied(cluster: FakeCluster) -> None:
+    cluster.add_instance(disk_template="sharedfile")
+    with pytest.raises(OpPrereqError, match="use 'gnt-instance migrate' or 'failover'"):
+        move(cluster)
+
+
+def test_a_lost_disk_is_told_before_anything_stops(running: FakeCluster) -> None:
+    running.rpc.node("node1").disks.clear()
+    with pytest.raises(OpPrereqError, match=r"disk 0 .* does not exist on node 'node1"):
+        move(running)
+    assert where_it_runs(running) == ["node1.example.com"]
+
+
+BEFORE_RECORD = ["file_storage_dir_create", "blockdev_create", "import_start", "export_start"]
+
+
+@pytest.mark.parametrize("call", BEFORE_RECORD)
+def test_a_failure_on_the_way_leads_back(running: FakeCluster, call: str) -> None:
+    running.rpc.fail(call, text="no space")
+    with pytest.raises(OpExecError, match=f"call {call}: no space"):
+        move(running)
+    assert where_it_runs(running) == ["node1.example.com"]
+    check_data(running)
+    target = running.rpc.node("node2")
+    assert not (target.disks)
+    assert not (target.directories)
+    assert not (running.rpc.transfers)
+    assert running.said("runs on node node1.example.com again")
+
+
+def test_a_broken_copy_leads_back_with_its_reason(running: FakeCluster) -> None:
+    running.rpc.transfer_error = "the checksum is wrong"
+    with pytest.raises(OpExecError, match=r"node 'node2\.example\.com': the checksum is wrong"):
+        move(running)
+    assert where_it_runs(running) == ["node1.example.com"]
+    assert not running.rpc.node("node2").disks
+
+
+def test_a_failed_start_says_where_it_is(running: FakeCluster) -> None:
+    running.rpc.fail("instance_start", "node2", "no memory")
+    with pytest.raises(OpExecError, match=r"are on node node2\.example\.com now, and it is down"):
+        move(running)
+    assert where_it_runs(running) == []
+    check_data(running)
+
+
+def test_old_disks_that_stay_are_told(running: FakeCluster) -> None:
+    running.rpc.fail("blockdev_remove", "node1", "busy")
+    move(running)
+    assert running.said("old disks of instance web1.example.com are left on node node1")
+    assert where_it_runs(running) == ["node2.example.com"]
+    move(running, target_node="node3")
+    # What was left is no reason to fail when the instance comes back.
+    running.rpc.failure = lambda _node, _call, _args: None
+    move(running, target_node="node1")
+    assert running.said("has an old copy of disk 0, which nobody uses; removing it")
+    check_data(running)
+
+
+def test_every_cancel_leads_back(running: FakeCluster) -> None:
+    for cut in range(60):
+        running.cancel_after = cut
+        try:
+            move(running)
+        except JobCanceled:
+            assert where_it_runs(running) == ["node1.example.com"]
+            check_data(running)
+            assert not running.rpc.node("node2").disks
+        else:
+            assert cut > 3
+            return
+    raise AssertionError("it never got through")
+
+
+def kill_at(cluster: FakeCluster, cut: int) -> None:
+    """Let the job die at its so-manieth call of a node or of the configuration."""
+    left = cut
+
+    def step(*_args: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    cluster.rpc.failure = step  # type: ignore[assignment]  # returns None: it does not fail
+    invoke = type(cluster.config)._invoke
+
+    def die(method: str, args: Any) -> Any:
+        step()
+        return invoke(cluster.config, method, args)
+
+    cluster.config._invoke = die  # type: ignore[method-assign]
+
+
+def revive(cluster: FakeCluster) -> None:
+    del cluster.config._invoke
+    cluster.rpc.failure = lambda _node, _call, _args: None
+    cluster.config.held.clear()
+    cluster.rpc.transfers.clear()
+
+
+def test_a_job_that_is_killed_leaves_one_copy_and_can_be_repeated(running: FakeCluster) -> None:
+    for cut in range(100):
+        kill_at(running, cut)
+        try:
+            move(running)
+        except Killed:
+            pass
+        else:
+            assert cut > 20
+            return
+        finally:
+            revive(running)
+        assert len(where_it_runs(running)) <= 1
+        check_data(running)
+        primary = running.config.instance(NAME)["primary_node"]
+        if primary == uuid_of("node2"):
+            running.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+            move(running, target_node="node1")
+        else:
+            move(running)
+            check_data(running)
+            move(running, target_node="node1")
+        assert where_it_runs(running) == ["node1.example.com"]
+        check_data(running)
+    raise AssertionError("it never got through")
+
+
+def test_progress_is_told_in_words() -> None:
+    state = {
+        "progress_percent": 25.0,
+        "progress_mbytes": 16.0,
+        "progress_throughput": 8.0,
+        "progress_eta": 6.0,
+    }
+    assert progress_text(1, state) == ("* disk 1: 25.0 % (16.0 MiB of data, 8.0 MiB/s, 6 s left)")
+    assert progress_text(0, {}) == "* disk 0: nothing yet (no data)"
+
+
+# Growing
+
+
+def grow(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_GROW_DISK", **{"instance_name": NAME, "disk": 0, **params})
+
+
+def size(cluster: FakeCluster) -> int:
+    return int(cluster.config.disks[cluster.config.instance(NAME)["disks"][0]]["size"])
+
+
+def test_a_disk_grows_and_the_guest_sees_it(running: FakeCluster) -> None:
+    grow(running, amount=36)
+    assert size(running) == 100
+    grow(running, amount=128, absolute=True)
+    assert size(running) == 128
+    dry, real = [args[1:3] for _, args in running.rpc.called("blockdev_grow")][:2]
+    assert (dry, real) == ([36, True], [36, False])
+    ((_, args), _) = running.rpc.called("hotplug_device")
+    assert (args[1], args[2], args[3]["size"]) == ("hotmod", "disk", 100)
+
+
+def test_a_guest_that_does_not_see_it_is_told(running: FakeCluster) -> None:
+    running.rpc.fail("hotplug_device", text="old guest")
+    grow(running, amount=1)
+    assert size(running) == 65
+    assert running.said("does not see the new size yet (old guest); restart it")
+
+
+@pytest.mark.parametrize(
+    ("amount", "absolute", "text"),
+    [
+        (0, False, "nothing to grow"),
+        (64, True, "nothing to grow"),
+        (63, True, "cannot be made smaller"),
+        (2**63, False, "cannot have more than"),
+        (2**21, False, "violates the instance policy"),
+    ],
+)
+def test_sizes_that_cannot_be(running: FakeCluster, amount: int, absolute: bool, text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        grow(running, amount=amount, absolute=absolute)
+    assert size(running) == 64
+
+
+def test_the_node_can_refuse_before_anything_is_done(running: FakeCluster) -> None:
+    running.rpc.fail("blockdev_grow", text="no space")
+    with pytest.raises(OpPrereqError, match="no space"):
+        grow(running, amount=1)
+    assert size(running) == 64
+
+
+def test_what_is_new_is_wiped_if_the_cluster_wants_that(cluster: FakeCluster) -> None:
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    cluster.add_instance(disk_template="file", disks=[{"size": 64}])
+    grow(cluster, amount=36)
+    pieces = [args[1:] for _, args in cluster.rpc.called("blockdev_wipe")]
+    assert pieces[0][0] == 64
+    assert sum(length for _, length in pieces) == 36
+
+
+def test_sizes_are_counted_once() -> None:
+    assert grown_size("it", 10, 5, absolute=False) == 15
+    assert grown_size("it", 10, 15, absolute=True) == 15
+
+
+# Making anew
+
+
+def recreate(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_RECREATE_DISKS", **{"instance_name": NAME, **params})
+
+
+def lose_disks(cluster: FakeCluster, count: int = 2) -> None:
+    cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    for uuid in cluster.config.instance(NAME)["disks"][:count]:
+        path = cluster.config.disks[uuid]["logical_id"][1]
+        cluster.rpc.node("node1").disks.discard(path)
+
+
+def test_lost_disks_are_made_anew(running: FakeCluster) -> None:
+    lose_disks(running)
+    recreate(running, disks=[[0, {"size": 128}], [1, {}]])
+    assert size(running) == 128
+    assert len(running.rpc.node("node1").disks) == 2
+
+
+def test_what_is_there_is_never_overwritten(running: FakeCluster) -> None:
+    lose_disks(running, 1)
+    with pytest.raises(OpPrereqError, match=r"disk 1 .* exists on node"):
+        recreate(running)
+    recreate(running, disks=[0])
+    assert len(running.rpc.node("node1").disks) == 2
+
+
+def test_disks_are_made_anew_elsewhere_when_their_node_is_dead(running: FakeCluster) -> None:
+    running.config.node(1)["offline"] = True
+    recreate(running, nodes=["node2"])
+    assert running.config.instance(NAME)["primary_node"] == uuid_of("node2")
+    assert len(running.rpc.node("node2").disks) == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({}, "is running on node"),
+        ({"disks": [5]}, "disk 5 not found"),
+        ({"disks": [0, 0]}, "named twice"),
+        ({"disks": [[0, {"vg": "x"}]]}, "vg cannot be changed"),
+        ({"disks": [[0, {"size": 0}]]}, "from 1 to"),
+        ({"disks": [0], "nodes": ["node2"]}, "all disks must be made anew"),
+        ({"nodes": ["node1", "node2"]}, "on one node, 2 were given"),
+        ({"nodes": ["nix"]}, "'nix' is not known"),
+    ],
+)
+def test_wrong_orders_are_refused(running: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        recreate(running, **params)
+
+
+def test_mirrors_that_are_not_there_are_not_replaced(running: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="has no mirrored disks"):
+        running.execute("OP_INSTANCE_REPLACE_DISKS", instance_name=NAME, mode="replace_on_primary")
+
+
+# The whole cluster
+
+
+def test_wrong_sizes_are_written_down_anew(running: FakeCluster) -> None:
+    uuid = running.config.instance(NAME)["disks"][1]
+    running.rpc.do_blockdev_getdimensions = (  # type: ignore[method-assign]
+        lambda _node, disks: [
+            [disk["size"] << (21 if disk["uuid"] == uuid else 20), None] for disk in disks
+        ]
+    )
+    answer = running.execute("OP_CLUSTER_REPAIR_DISK_SIZES")
+    assert answer == [(NAME, 1, "size", 16)]
+    assert running.config.disks[uuid]["size"] == 16
+    assert len(running.rpc.called("blockdev_getdimensions")) == 1
+
+
+def test_missing_disks_are_found_with_one_call_per_node(running: FakeCluster) -> None:
+    running.add_instance("web2.example.com", disk_template="file", pnode="node2")
+    lost = running.config.disks[running.config.instance(NAME)["disks"][1]]
+    running.rpc.node("node1").disks.discard(lost["logical_id"][1])
+    answer = running.execute("OP_GROUP_VERIFY_DISKS", group_name="default")
+    assert answer == (
+        {},
+        [],
+        {NAME: [["node1.example.com", f"disk/1 ({lost['uuid']})"]]},
+    )
+    assert len(running.rpc.called("blockdev_getmirrorstatus_multi")) == 2
+
+
+def test_storage_units_are_listed(running: FakeCluster) -> None:
+    rows = running.execute(
+        "OP_NODE_QUERY_STORAGE", output_fields=["node", "type", "free"], storage_type="file"
+    )
+    assert rows == [[f"node{n}.example.com", "file", 7] for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("op_id", "params", "text"),
+    [
+        ("NODE_QUERY_STORAGE", {"output_fields": ["nix"]}, "unknown field"),
+        (
+            "NODE_QUERY_STORAGE",
+            {"output_fields": ["node"], "storage_type": "ext"},
+            "has no storage units",
+        ),
+        (
+            "NODE_MODIFY_STORAGE",
+            {"node_name": "node1", "storage_type": "file", "name": "x", "changes": {}},
+            "nothing that can be changed",
+        ),
+        (
+            "REPAIR_NODE_STORAGE",
+            {"node_name": "node1", "storage_type": "file", "name": "x"},
+            "cannot be repaired",
+        ),
+        ("NODE_QUERYVOLS", {"output_fields": ["nix"]}, "unknown field"),
+    ],
+)
+def test_storage_that_cannot_be(
+    running: FakeCluster, op_id: str, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        running.execute(f"OP_{op_id}", **params)
