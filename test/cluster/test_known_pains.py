@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+from fakes.patience import PROMPT_S
 from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
 
 from ganeti.base.errors import GenericError
@@ -17,7 +18,7 @@ from ganeti.system import daemon_control
 
 FINAL = ("success", "error", "canceled")
 START_JOBS = 200
-START_S_P99 = 1.0  # 30 s in 3.0; ours take 10 ms, on a machine that does nothing else
+START_S_P99 = 5.0  # 30 s in 3.0; ours take 10 ms, on a machine that does nothing else
 CHAIN = 20
 LEAK_JOBS = 300
 DESCRIPTORS_SPARE = 5  # connections that come and go
@@ -106,7 +107,7 @@ def test_a_killed_jobs_locks_are_held_for_minutes(client: LuxiClient) -> None:
     started = time.monotonic()
     assert client.cancel_job(killed, kill=True)[0]
     assert end_of(client, next_one) == "success"
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < PROMPT_S
     assert client.query_jobs([killed], ["status"]) == [["error"]]
 
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from guests.instances import make_instance
@@ -15,6 +16,7 @@ from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes, wait_until
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.hypervisor.interface import InstanceState
+from ganeti.hypervisor.kvm import accelerator
 from ganeti.hypervisor.kvm.accelerator import probe
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
@@ -203,7 +205,7 @@ def test_serial_console_takes_a_client(nodes: KvmNodes, node: KvmNode) -> None:
     node.driver.start(INSTANCE, [nodes.boot_disk()])
     node.wait_serial(NAME, "start 1")
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(30)
         client.connect(node.files(NAME).link("serial"))
         received = b""
         while b"beat" not in received:
@@ -301,9 +303,8 @@ def test_whether_kvm_works_is_found_by_running_a_guest(nodes: KvmNodes, node: Kv
     assert QEMU is not None
     found = probe(QEMU, node.env.paths)
     assert found.usable or found.reason
-    started = time.monotonic()
-    assert probe(QEMU, node.env.paths) == found
-    assert time.monotonic() - started < 0.1
+    with mock.patch.object(accelerator, "_probe", side_effect=AssertionError("it ran again")):
+        assert probe(QEMU, node.env.paths) == found
     assert set(os.listdir(node.env.paths.kvm_dir)) == {"accelerator", ".accelerator.lock"}
     node.driver.start(make_instance(kernel_path=""), [nodes.boot_disk()])
     process = node.process(NAME)

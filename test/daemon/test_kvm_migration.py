@@ -299,7 +299,7 @@ def test_slow_transfer_is_aborted(nodes: KvmNodes, source: KvmNode, target: KvmN
         assert status.total_ram
     started = time.monotonic()
     clean_up(source, target)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert [really_runs(source), really_runs(target)] == [True, False]
     move.run()  # and then it works
     assert really_runs(target)

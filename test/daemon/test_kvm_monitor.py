@@ -97,7 +97,7 @@ def test_no_answer_in_time(path: Path) -> None:
     done = threading.Event()
 
     def script(connection: socket.socket, receive: Callable[[], dict[str, object]]) -> None:
-        done.wait(10)
+        done.wait(30)
 
     with played_qemu(path, script) as where, Monitor.connect("inst1", where) as monitor:
         assert monitor.wait_event(frozenset({"STOP"}), 0.01) is None
@@ -126,7 +126,7 @@ def test_silent_peer(path: Path) -> None:
     done = threading.Event()
 
     def script(connection: socket.socket, receive: Callable[[], dict[str, object]]) -> None:
-        done.wait(10)
+        done.wait(30)
 
     with played_qemu(path, script, greets=False) as where:
         with pytest.raises(MonitorTimeout, match="its greeting"):

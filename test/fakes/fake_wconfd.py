@@ -45,7 +45,7 @@ class FakeWConfd:
 
     def start(self) -> FakeWConfd:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(30)
         return self
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ class OwnDisk(Disk):
         self.node.files.prepare()
 
     def remove(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while subprocess.run(["umount", self.node.paths.queue_dir], check=False).returncode:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -23,7 +23,7 @@ def test_the_state_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abst
     monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address)
-        listener.settimeout(10)
+        listener.settimeout(30)
         notify.notify(notify.READY)
         assert listener.recv(100) == b"READY=1"
 

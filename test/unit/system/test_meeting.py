@@ -25,14 +25,14 @@ def test_it_goes_on_when_the_visitor_leaves() -> None:
         with visit(path, 5):
             events.append("came")
             inside.set()
-            leave.wait(5)
+            leave.wait(30)
             events.append("leaves")
 
     with Meeting() as meeting:
         thread = threading.Thread(target=visitor, args=(meeting.path,))
         thread.start()
         assert meeting.wait(5, 0)  # who does not wait for the end is told of the coming
-        inside.wait(5)
+        inside.wait(30)
         assert events == ["came"]
         leave.set()
         thread.join(5)

@@ -21,7 +21,7 @@ def test_output_and_input() -> None:
 
 
 def test_a_command_that_hangs_is_killed_with_all_it_started() -> None:
-    result = process.run(["sh", "-c", "sleep 1000 & echo $!; wait"], timeout_s=0.3)
+    result = process.run(["sh", "-c", "sleep 1000 & echo $!; wait"], timeout_s=1.5)
     assert result.timed_out
     assert process.wait_gone(int(result.stdout), 5)
     with pytest.raises(CommandError, match="did not end in time"):
