@@ -21,6 +21,7 @@ class NodeContext:
         peer: address of whoever asked, "" when nobody on the network did.
         job_id: the job that asks, when its client said so.
         deadline_s: when the call is stopped, on the clock that never jumps.
+        peer_name: whom the certificate of whoever asked names; of old clusters that is the cluster.
     """
 
     paths: Paths
@@ -29,6 +30,7 @@ class NodeContext:
     peer: str = ""
     job_id: int | None = None
     deadline_s: float | None = None
+    peer_name: str = ""
 
     def script_timeout_s(self) -> float:
         """Return how long a script may run that is all that is left to do."""

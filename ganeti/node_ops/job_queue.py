@@ -1,7 +1,8 @@
 """Copies of the job queue on this node: written when the master says so, never by ourselves.
 
 On the master itself LuxiD holds the queue lock and owns the files; whoever asks this node to write
-into a queue that LuxiD has open is mistaken about who is master, and is refused.
+into a queue that LuxiD has open is mistaken about who is master, and is refused.  So is a node that
+was master before: what it still writes must not count.
 
 Source: config.json, "queue"; node_rpc.json, "queue_calls".
 """
@@ -19,6 +20,7 @@ from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc_values import decompress
+from ganeti.store import ssconf
 from ganeti.system import clock, files
 from ganeti.system.filelock import FileLock
 
@@ -95,6 +97,7 @@ def jobqueue_update(context: NodeContext, file_name: str, content: object) -> No
     Raises:
         GenericError: the file is none of the job queue's.
     """
+    _refuse_former_master(context)
     path = queue_path(context.paths, file_name)
     data = decompress(content)
     with _hold_queue(context.paths):
@@ -109,6 +112,7 @@ def jobqueue_rename(context: NodeContext, rename: list[tuple[str, str]]) -> list
 
     A file that was never copied to this node, or was moved already, is passed over.
     """
+    _refuse_former_master(context)
     pairs = [
         (queue_path(context.paths, old), queue_path(context.paths, new)) for old, new in rename
     ]
@@ -139,6 +143,7 @@ def jobqueue_set_drain_flag(context: NodeContext, flag: bool) -> None:
 
 def jobqueue_purge(context: NodeContext) -> None:
     """Remove every job, archived ones too, with the serial number and the drain flag."""
+    _refuse_former_master(context)
     paths = context.paths
     with _hold_queue(paths):
         for name in os.listdir(paths.queue_dir):
@@ -165,6 +170,22 @@ def queue_path(paths: Paths, wire_path: str) -> str:
     ):
         return path
     raise GenericError(f"{wire_path!r} is not a file of the job queue")
+
+
+def _refuse_former_master(context: NodeContext) -> None:
+    """Refuse a node that is not the master, as far as this one knows.
+
+    Raises:
+        GenericError: names the master.
+    """
+    master = ssconf.read_key_or_none(context.paths, "master_node")
+    if not master or context.peer_name in ("", master):
+        return
+    if context.peer_name in (ssconf.read_key_or_none(context.paths, "node_list") or "").split():
+        raise GenericError(
+            f"node {context.peer_name} is not the master: as far as node {context.hostname} knows,"
+            f" that is {master}"
+        )
 
 
 @contextlib.contextmanager

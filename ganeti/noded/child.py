@@ -38,6 +38,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     peer: str = ""
     job_id: int | None = None
     deadline_s: float | None = None
+    peer_name: str = ""
 
 
 class StoppedError(BaseException):

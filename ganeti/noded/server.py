@@ -112,7 +112,7 @@ class NodeServer:
 
     async def _run_here(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes:
         """Run a call in a thread of the daemon."""
-        context = NodeContext(self._paths, self._hostname, call.name, head.peer, head.job_id)
+        context = NodeContext(self._paths, self._hostname, **structs.asdict(head))
         is_queue_call = call.name.startswith("jobqueue_")
         work = asyncio.get_running_loop().run_in_executor(
             self._queue_threads if is_queue_call else self._threads,
@@ -135,9 +135,12 @@ class NodeServer:
 def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:
     """Return what the handler is told beside the arguments."""
     job = request.headers.get(JOB_HEADER.lower(), "")
-    name = f" ({request.peer.common_name})" if request.peer is not None else ""
+    name = request.peer.common_name if request.peer is not None else ""
     return RequestHead(
-        call.name, f"{request.client_address}{name}", int(job) if job.isdecimal() else None
+        call.name,
+        f"{request.client_address} ({name})" if name else request.client_address,
+        int(job) if job.isdecimal() else None,
+        peer_name=name,
     )
 
 

@@ -1,6 +1,7 @@
 """Copies of the job queue."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ganeti.node_ops import job_queue
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.job_queue import SharedHold, queue_path
 from ganeti.protocol.node_rpc_values import compress
+from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
 
 QUEUE = "/var/lib/ganeti/queue"
@@ -53,6 +55,38 @@ def test_a_job_is_written_archived_and_purged(context: NodeContext) -> None:
     assert os.path.exists(paths.archived_job_file(12))
     job_queue.jobqueue_purge(context)
     assert os.listdir(paths.queue_dir) == ["lock"]
+
+
+@pytest.mark.parametrize(
+    ("peer_name", "is_refused"),
+    [
+        ("node1.example.com", False),  # the master
+        ("node2.example.com", True),  # was it before, or believes so
+        ("ganeti.example.com", False),  # a certificate that all nodes share tells nothing
+        ("", False),
+    ],
+)
+def test_who_is_not_the_master_writes_nothing(
+    context: NodeContext, peer_name: str, is_refused: bool
+) -> None:
+    known = {
+        "master_node": "node1.example.com",
+        "node_list": "node1.example.com\nnode2.example.com",
+    }
+    ssconf.write_values(context.paths, known)
+    asked = replace(context, peer_name=peer_name)
+    job = f"{QUEUE}/job-12"
+    calls = [
+        lambda: job_queue.jobqueue_update(asked, job, compress("{}")),
+        lambda: job_queue.jobqueue_rename(asked, [(job, f"{QUEUE}/archive/0/job-12")]),
+        lambda: job_queue.jobqueue_purge(asked),
+    ]
+    for call in calls:
+        if is_refused:
+            with pytest.raises(GenericError, match=r"node2.* is not the master.* is node1"):
+                call()
+        else:
+            call()
 
 
 def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
