@@ -166,6 +166,10 @@ class ConfdClient:
         Raises:
             TransportError: nobody answered.
         """
+        return self.ask_all(query_type, query)[0]
+
+    def ask_all(self, query_type: QueryType, query: object = None) -> list[Answer]:
+        """Return all answers that came in time, the newest first; errors as of `ask`."""
         peers = choose(self._addresses, CANDIDATES_ASKED)
         deadline_s = clock.monotonic() + self._timeout_s
         answers: list[Answer] = []
@@ -189,7 +193,8 @@ class ConfdClient:
             self._exchange.forget(asked)
         if asked.best is None:
             raise _nobody(peers, self._timeout_s)
-        return asked.best
+        best = asked.best
+        return [best, *(answer for answer in answers if answer is not best)]
 
     def value(self, query_type: QueryType, query: object = None) -> object:
         """Return the value of the newest answer.

@@ -17,12 +17,14 @@ from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.json import dumps
 from ganeti.protocol.confd import ErrorKind, Reply, Signer, Status, open_reply, request_packet
 from ganeti.protocol.confd_queries import QUERIES, QueryType
 
 CANDIDATES_ASKED: Final = 6
 EXPIRE_S: Final = 10.0
 PENDING_MAX: Final = 4096  # questions at once; a program that has more has forgotten to listen
+_SHOWN_CHARS: Final = 200
 
 _ERROR_TEXTS: Final = {
     ErrorKind.UNKNOWN_ENTRY: "there is no such entry in the configuration",
@@ -36,6 +38,7 @@ class Answer:
     """What one candidate answered to a question."""
 
     type: QueryType
+    query: object
     status: Status
     value: object
     serial: int
@@ -52,7 +55,9 @@ class Answer:
         reason = str(self.value)
         if isinstance(self.value, int) and self.value in tuple(ErrorKind):
             reason = _ERROR_TEXTS[ErrorKind(self.value)]
-        raise GenericError(f"RConfD on {self.peer} refused {QUERIES[self.type].name!r}: {reason}")
+        about = "" if self.query is None else f" about {dumps(self.query).decode():.{_SHOWN_CHARS}}"
+        name = QUERIES[self.type].name
+        raise GenericError(f"RConfD on {self.peer} refused the question {name!r}{about}: {reason}")
 
     def is_newer_than(self, other: Answer | None) -> bool:
         """Tell whether it is to be preferred: an answer to a refusal, then by serial number."""
@@ -199,7 +204,7 @@ class Exchange:
 
 
 def _answer(asked: Asked, reply: Reply, peer: str) -> Answer:
-    return Answer(asked.type, reply.status, reply.answer, reply.serial, peer)
+    return Answer(asked.type, asked.query, reply.status, reply.answer, reply.serial, peer)
 
 
 def newest_only(callback: Callback) -> Callback:
