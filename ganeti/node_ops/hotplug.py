@@ -87,8 +87,15 @@ def _remove_nic(
 
 
 def _replace_nic(context: NodeContext, instance: RpcInstance, device: _Device, index: int) -> str:
+    """Take an interface away and give it back changed, or as it was if that fails."""
     _remove_nic(context, instance, device, index)
-    return _add_nic(context, instance, device, index)
+    try:
+        return _add_nic(context, instance, device, index)
+    except GenericError:
+        for place, nic in enumerate(instance.nics):
+            if nic.uuid == device.get("uuid"):
+                drivers.hypervisor(context, instance.hypervisor).plug_nic(instance, nic, place)
+        raise
 
 
 _CHANGES: Mapping[tuple[str, str], _Change] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
@@ -145,10 +145,37 @@ def info(context: Context, _options: Options, args: list[str]) -> int:
                     ("free addresses", network["free_count"]),
                     ("reserved addresses", network["reserved_count"]),
                     ("externally reserved IPs", network["external_reservations"]),
-                    ("connected to node groups", network["group_list"] or []),
-                    ("used by instances", network["inst_list"] or []),
+                    ("connected to node groups", connections(network["group_list"])),
+                    ("used by instances", _users(context, network)),
                 ]
             )
         )
     context.terminal.write_lines(format_report(facts))
     return EXIT_SUCCESS
+
+
+def connections(rows: object) -> list[str]:
+    """Return a line for each connection, from rows of group, mode, link and VLAN."""
+    found = []
+    for group, mode, link, vlan in rows if isinstance(rows, list) else []:
+        tail = f" vlan:{vlan}" if vlan else ""
+        found.append(f"{group} (mode:{mode} link:{link}{tail})")
+    return found
+
+
+def _users(context: Context, network: Mapping[str, object]) -> list[str]:
+    names = network["inst_list"]
+    if not isinstance(names, list) or not names:
+        return []
+    rows = context.client.query_instances(names, ["name", "nic.ips", "nic.networks"])
+    return [user_line(row, str(network["uuid"])) for row in rows]
+
+
+def user_line(row: Sequence[object], network_uuid: str) -> str:
+    """Say which NICs of an instance are in a network: "name: index:address, ..."."""
+    name, ips, networks = row
+    if not isinstance(ips, list) or not isinstance(networks, list):
+        return str(name)
+    pairs = enumerate(zip(ips, networks, strict=True))
+    inside = [f"{index}:{ip}" for index, (ip, uuid) in pairs if uuid == network_uuid]
+    return f"{name}: {', '.join(inside)}"

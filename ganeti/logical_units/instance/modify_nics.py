@@ -161,10 +161,10 @@ class NicPart:
 
     def _unplug(self, nic: NIC, index: int, undo: Undo) -> None:
         wire = self._wire(nic)
-        back = f"give NIC {index} back to the running instance"
-        undo.push(back, lambda: self._hotplug.device(back, "hotadd", _NIC, wire, seq=index))
         doing = f"hotplug: take NIC {index} from the running instance"
         self._hotplug.device(doing, "hotremove", _NIC, wire, seq=index)
+        back = f"give NIC {index} back to the running instance"
+        undo.push(back, lambda: self._hotplug.device(back, "hotadd", _NIC, wire, seq=index))
         self._context.info(f"NIC {index} was taken from the running instance")
 
     def after_store(self, undo: Undo) -> None:
@@ -183,11 +183,9 @@ class NicPart:
                 self._plug(nic, was, index, undo)
 
     def _plug(self, nic: NIC, was: NIC | None, index: int, undo: Undo) -> None:
-        """Plug a NIC, in the place of what it was."""
+        """Plug a NIC, in the place of what it was; the node leaves all as it was if it fails."""
         action, back = ("hotadd", "hotremove") if was is None else ("hotmod", "hotmod")
         wire, old = self._wire(nic), self._wire(was or nic)
-        undone = f"undo the hotplug of NIC {index}"
-        undo.push(undone, lambda: self._hotplug.device(undone, back, _NIC, old, seq=index))
         doing = f"hotplug: give NIC {index} to the running instance"
         try:
             place = self._hotplug.device(doing, action, _NIC, wire, seq=index)
@@ -196,5 +194,7 @@ class NicPart:
                 raise
             self._context.warn(f"{err}; the instance sees the NIC when it is restarted")
             return
+        undone = f"undo the hotplug of NIC {index}"
+        undo.push(undone, lambda: self._hotplug.device(undone, back, _NIC, old, seq=index))
         where = f" at {place}" if place else ""
         self._context.info(f"NIC {index} was given to the running instance{where}")
