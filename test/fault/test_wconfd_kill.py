@@ -1,10 +1,12 @@
 """WConfD is killed again and again while eight clients are busy; nothing acknowledged is lost.
 
-``WCONFD_KILL_ROUNDS=200 pytest test/fault/test_wconfd_kill.py`` plays longer.
+``GANETI_TEST_ROUNDS=200 pytest test/fault/test_wconfd_kill.py`` plays longer;
+``GANETI_TEST_SEED`` makes the same calls again, though not at the same moments.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -19,7 +21,9 @@ from fakes.wconfd_node import WconfdNode, wait_for
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId
 
-ROUNDS = int(os.environ.get("WCONFD_KILL_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
+SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+ROUND_SECONDS_MAX = 30
 CLIENTS = 8
 
 
@@ -111,7 +115,12 @@ def replace_worker(node: WconfdNode, workers: list[Worker], index: int, state: A
 
 
 def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
-    chance = random.Random(ROUNDS)
+    faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(
+        120 + ROUNDS * ROUND_SECONDS_MAX, exit=True, file=sys.__stderr__
+    )
+    print(f"GANETI_TEST_SEED={SEED}")  # shown when the test fails
+    chance = random.Random(SEED)
     with WconfdNode() as node:
         node.start()
         reader = WConfClient(node.paths, ClientId("reader", "", os.getpid()))
