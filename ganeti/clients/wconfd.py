@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd_stub import WConfStub
 from ganeti.clients.wconfd_values import decode_result, encode_argument
-from ganeti.objects.disk import Disk
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
 from ganeti.protocol.wconfd import WCONFD_METHODS, ClientId, Method, ObjectKind
 from ganeti.system import clock
 from ganeti.transport.unix_client import ConnectionLostError, NobodyListensError, UnixClient
+
+if TYPE_CHECKING:
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.instance import Instance
+    from ganeti.objects.network import Network
+    from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
 
 T = TypeVar("T")
 

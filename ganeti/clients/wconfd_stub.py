@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ganeti.clients.wconfd_values import InstanceContext, LockRequest, WireObject
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.filter_rule import FilterRule
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
-from ganeti.protocol.wconfd import ClientId
+if TYPE_CHECKING:
+    from ganeti.clients.wconfd_values import InstanceContext, LockRequest, WireObject
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.filter_rule import FilterRule
+    from ganeti.objects.instance import Instance
+    from ganeti.objects.network import Network
+    from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
+    from ganeti.protocol.wconfd import ClientId
 
 
 class WConfStub(ABC):

@@ -1,22 +1,27 @@
-"""What WConfD's answers look like on the client's side: typed objects instead of JSON."""
+"""What WConfD's answers look like on the client's side: typed objects instead of JSON.
+
+The classes of the objects are imported when such an object is answered: most jobs get few kinds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.filter_rule import FilterRule
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
 from ganeti.objects.record import Record, plain
 from ganeti.protocol.wconfd import ClientId
+
+if TYPE_CHECKING:
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.instance import Instance
+    from ganeti.objects.network import Network
+    from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
 
 T = TypeVar("T")
 
@@ -47,8 +52,24 @@ def _nothing(_value: Any) -> None:
     return None
 
 
-def _list_of(from_wire: Callable[[Any], T]) -> Callable[[Any], list[T | None]]:
-    def decode(values: Any) -> list[T | None]:
+def _from_wire(kind: str) -> Callable[[Any], Any]:
+    """Return what makes an object from JSON; `kind` is "module.class" below `ganeti.objects`."""
+    module, _, name = kind.partition(".")
+    found: Any = getattr(import_module(f"ganeti.objects.{module}"), name)
+    decode: Callable[[Any], Any] = found.from_wire
+    return decode
+
+
+def _one(kind: str) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        return _from_wire(kind)(value)
+
+    return decode
+
+
+def _list_of(kind: str) -> Callable[[Any], list[Any]]:
+    def decode(values: Any) -> list[Any]:
+        from_wire = _from_wire(kind)
         return [None if value is None else from_wire(value) for value in values]
 
     return decode
@@ -78,12 +99,12 @@ def _serial(value: Any) -> tuple[int, float] | None:
 
 def _instance_context(value: Any) -> InstanceContext:
     return InstanceContext(
-        cluster=Cluster.from_wire(value["cluster"]),
-        instance=Instance.from_wire(value["instance"]),
-        disks=[Disk.from_wire(disk) for disk in value["disks"]],
-        nodes=[Node.from_wire(node) for node in value["nodes"]],
-        groups=[NodeGroup.from_wire(group) for group in value["groups"]],
-        networks=[Network.from_wire(network) for network in value["networks"]],
+        cluster=DECODERS["cluster"](value["cluster"]),
+        instance=_from_wire("instance.Instance")(value["instance"]),
+        disks=DECODERS["disks"](value["disks"]),
+        nodes=DECODERS["nodes"](value["nodes"]),
+        groups=DECODERS["nodegroups"](value["groups"]),
+        networks=DECODERS["networks"](value["networks"]),
     )
 
 
@@ -92,13 +113,13 @@ DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "void": _nothing,
     "serial": _serial,
     "serial?": _serial,
-    "cluster": Cluster.from_wire,
-    "nodes": _list_of(Node.from_wire),
-    "nodegroups": _list_of(NodeGroup.from_wire),
-    "instances": _list_of(Instance.from_wire),
-    "disks": _list_of(Disk.from_wire),
-    "networks": _list_of(Network.from_wire),
-    "filters": _list_of(FilterRule.from_wire),
+    "cluster": _one("cluster.Cluster"),
+    "nodes": _list_of("node.Node"),
+    "nodegroups": _list_of("nodegroup.NodeGroup"),
+    "instances": _list_of("instance.Instance"),
+    "disks": _list_of("disk.Disk"),
+    "networks": _list_of("network.Network"),
+    "filters": _list_of("filter_rule.FilterRule"),
     "instance_context": _instance_context,
     "expanded": _pairs,
     "held": _pairs,

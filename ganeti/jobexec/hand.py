@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _socket as socket  # the C half: what it lacks is not needed here
 import select
-import socket
 from typing import Final
 
 from ganeti.base.errors import ProtocolError

@@ -6,6 +6,7 @@
   ``platform`` along), ``decimal``, its schemas, YAML and TOML, and the half of ``datetime`` that is
   written in Python only to be replaced by the other half.  Stand-ins take their place while msgspec
   loads, and go away again: whoever imports one of them later gets the real one;
+- ``string``, which ``logging`` wants for formats of lines that are not ours;
 - ``traceback`` (which brings ``linecache``, ``tokenize`` and ``textwrap`` along) until something is
   asked of it, which is when an error is logged;
 - ``pycurl.async_multi``, which newer pycurls import always (it brings ``dataclasses`` along),
@@ -58,20 +59,34 @@ def leave_out_unused() -> None:
 def _import_msgspec() -> None:
     import _datetime  # type: ignore[import-not-found]  # Python's own, known to `datetime` only
 
-    missing = [name for name in MSGSPEC_UNUSED if name not in sys.modules]
-    for name in missing:
-        module = ModuleType(name)
-        for each in MSGSPEC_UNUSED[name]:
-            setattr(module, each, type(each, (), {"unknown": None}))
-        sys.modules[name] = module
+    stand_ins = _stand_in(MSGSPEC_UNUSED)
     has_datetime = "datetime" in sys.modules
     sys.modules.setdefault("datetime", _datetime)
     import msgspec
 
     if not has_datetime:
         del sys.modules["datetime"]
-    for name in missing:
+    for name in stand_ins:
         del sys.modules[name]
         package, _, rest = name.rpartition(".")
         if package:
             vars(msgspec).pop(rest, None)  # "from msgspec import inspect" finds the real one
+
+
+def import_logging() -> None:
+    """Import ``logging`` without templates in the forms of ``string``, which it offers."""
+    stand_ins = _stand_in({"string": ("Formatter", "Template")})
+    import_module("logging")
+    for name in stand_ins:
+        del sys.modules[name]
+
+
+def _stand_in(unused: dict[str, tuple[str, ...]]) -> list[str]:
+    """Put empty modules with those names where there are none yet; returns which."""
+    missing = [name for name in unused if name not in sys.modules]
+    for name in missing:
+        module = ModuleType(name)
+        for each in unused[name]:
+            setattr(module, each, type(each, (), {"unknown": None}))
+        sys.modules[name] = module
+    return missing

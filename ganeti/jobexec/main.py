@@ -12,10 +12,10 @@ Source: ARCHITECTURE, invariants 1 and 2; luxi.json, "job_process".
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import gc
 import os
-import socket
 from types import ModuleType
 from typing import Final
 
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _serve(paths: Paths, lock: LiveLock) -> None:
-    with socket.socket(fileno=os.dup(0)) as stream:
+    with contextlib.closing(_socket.socket(fileno=os.dup(0))) as stream:
         hand = Hand(stream)
         hand.say(Ready(lock.path, os.getpid()))
         if not hand.has_heard():
@@ -65,6 +65,10 @@ def _serve(paths: Paths, lock: LiveLock) -> None:
 
 def _load_the_rest() -> ModuleType:
     """Import what running a job needs."""
+    from ganeti.jobexec import lean
+
+    lean.import_logging()
+
     from ganeti.jobexec import preparation
 
     if not gc.isenabled():

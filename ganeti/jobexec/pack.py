@@ -9,9 +9,10 @@ import sys
 
 if __name__ == "__main__":
     sys.path[:0] = sys.argv[1].split(":")
-    from ganeti.jobexec.lean import leave_out_unused
+    from ganeti.jobexec import lean
 
-    leave_out_unused()
+    lean.leave_out_unused()
+    lean.import_logging()
 
 import json
 import os

@@ -4,8 +4,9 @@ Source: opcodes.json.
 """
 
 from ganeti.objects.nic_modes import NicMode
+from ganeti.opcodes.addresses import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from ganeti.opcodes.opcode import OpCode
-from ganeti.opcodes.values import IPv4Address, IPv4Network, IPv6Address, IPv6Network, NonEmptyStr
+from ganeti.opcodes.values import NonEmptyStr
 
 
 class OpNetworkAdd(OpCode, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ Source: ARCHITECTURE, "Virtual clusters"; constants.json, "virtual_cluster".
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -57,7 +56,13 @@ def is_virtual() -> bool:
 
 def own_hostname() -> str:
     """Return the full name of this node."""
-    return os.environ.get(HOSTNAME_VARIABLE) or socket.getfqdn()
+    return os.environ.get(HOSTNAME_VARIABLE) or _full_hostname()
+
+
+def _full_hostname() -> str:
+    import socket  # slow to import, and few job processes need to know where they are
+
+    return socket.getfqdn()
 
 
 def node_environment(paths: Paths, hostname: str) -> dict[str, str]:
@@ -103,6 +108,8 @@ def _resolve_virtual(name: str, paths: Paths) -> tuple[str, str]:
 
 
 def _resolve_real(name: str) -> tuple[str, str]:
+    import socket
+
     try:
         found = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME)
     except socket.gaierror as err:
@@ -115,6 +122,8 @@ def _resolve_real(name: str) -> tuple[str, str]:
 
 def is_own_address(address: str) -> bool:
     """Tell whether this node can take connections at an address."""
+    import socket
+
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -30,7 +30,8 @@ before = set(sys.modules)
 bundle.install(descriptor, offset + size, index)
 from ganeti.jobexec.lean import leave_out_unused
 leave_out_unused()
-from ganeti.jobexec import main, preparation
+from ganeti.jobexec import main
+main._load_the_rest()
 from ganeti.jobs import record
 assert main.__file__.endswith("jobexec/main.py"), main.__file__
 assert main.main.__code__.co_filename == main.__file__
