@@ -42,6 +42,7 @@ from ganeti.system import daemon_control, files
 ETX = b"\x03"
 CLIENTS = 4
 RATE_S = 3.0
+SETTLE_S = 1.5
 BY_NAME_FIELDS = ["name", "pnode", "os", "admin_state"]
 CONFIG_FIELDS = [
     "name",
@@ -330,6 +331,7 @@ def measure(base: str, config: dict[str, Any], instances: int) -> None:
     stop_masters(paths)
     fill(cluster, config, instances)
     line(START, f"{start_masters(paths) * 1000:.0f} ms", targets)
+    time.sleep(SETTLE_S)  # job processes are made ready
     ask, everything = paths.query_socket, request(CONFIG_FIELDS)
     line(FIRST, f"{times_ms(ask, [everything])[0]:.3f} ms", targets)
     line(AGAIN, _pair(times_ms(ask, [everything] * 20)), targets)
