@@ -5,12 +5,17 @@ then here, so that whoever reads of the end here reads of something that lasts. 
 enough candidates as long as it takes; another end is after some tries written here alone, since
 where it is not known the job is found dead, which is no better.
 
+The whole file is written for each log line, so where the file is long, lines are written together,
+a fraction of a second later: by a thread, as the job may not say anything again for hours.
+
 Source: ARCHITECTURE, invariants 4 and 9.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -19,6 +24,7 @@ from ganeti.base.paths import Paths
 from ganeti.jobs.copies import copies_needed, describe_shortage
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.store.job_files import JobFiles
+from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +38,12 @@ SHORTAGES_TOLD_MAX: Final = 20  # a log need not tell of every candidate that co
 # How often the end is tried to be written here: a full disk takes an operator, for an hour.
 _WRITE_RETRY_S: Final = 2.0
 _WRITE_TRIES_MAX: Final = 1800
+
+# A job that talks without end writes so much per second; short files, and those who seldom say
+# something, never wait.
+_LOG_BYTES_PER_S: Final = 4 << 20
+_LOG_SHORT_BYTES: Final = 16 << 10
+_LOG_DELAY_S_MAX: Final = 0.5
 
 # Sends a file of the queue to the other candidates, after so many seconds or when there is news of
 # them; answers (their names, who has it now).
@@ -54,18 +66,46 @@ class JobFile:
         self._files = JobFiles(paths)
         self._replicate = replicate
         self._sleep = sleep
+        # A signal handler may write while the job does: the lock keeps the thread away, not it.
+        self._lock = threading.RLock()
+        self._late: threading.Thread | None = None
+        self._log_not_before = 0.0
 
     def update(self, job: QueuedJob) -> None:
         """Write what happened meanwhile; it travels with the next durable write.
 
         So does what cannot be written now: a full disk must not keep a job from cleaning up.
         """
+        with self._lock:
+            self.job = job
+            self._write()
+
+    def update_log(self, job: QueuedJob) -> None:
+        """As `update`, for another log line, which is written a little later in a long file."""
+        with self._lock:
+            self.job = job
+            delay_s = self._log_not_before - clock.monotonic()
+            if delay_s <= 0:
+                self._write()
+            elif self._late is None:
+                self._late = threading.Thread(target=self._write_late, args=[delay_s], daemon=True)
+                self._late.start()
+
+    def _write(self) -> None:
+        job, self._late = self.job, None
         data = encode_job(job)
-        self.job = job
         try:
             self._files.write_atomic(job.id, data)
         except OSError as err:
             logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
+        self._log_not_before = clock.monotonic() + log_delay_s(len(data))
+
+    def _write_late(self, delay_s: float) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the job
+        clock.pause(delay_s)
+        with self._lock:
+            if self._late is threading.current_thread():  # nothing was written meanwhile
+                self._write()
 
     def finish_well(
         self, end: Callable[[QueuedJob], QueuedJob], on_shortage: Callable[[str], None]
@@ -102,6 +142,8 @@ class JobFile:
         self.job = job
 
     def _write_end(self, job: QueuedJob, data: bytes) -> None:
+        with self._lock:
+            self._late = None  # nothing is written after the end
         for tries in range(_WRITE_TRIES_MAX):
             if tries:
                 self._sleep(_WRITE_RETRY_S)
@@ -132,3 +174,10 @@ class JobFile:
         if 1 + len(counted) >= needed:
             return ""
         return describe_shortage(what, 1 + len(counted), needed, set(others) - counted)
+
+
+def log_delay_s(size_bytes: int) -> float:
+    """Return how long after a file of that size was written the next log line may have it anew."""
+    if size_bytes <= _LOG_SHORT_BYTES:
+        return 0.0
+    return min(size_bytes / _LOG_BYTES_PER_S, _LOG_DELAY_S_MAX)

@@ -195,7 +195,7 @@ class JobRunner:
 
     def _feedback(self, message: object, kind: str = LOG_MESSAGE) -> None:
         now = timestamp()
-        self._file.update(changes.with_log_entry(self.job, self._index, kind, message, now))
+        self._file.update_log(changes.with_log_entry(self.job, self._index, kind, message, now))
 
     def _submit_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[int]:
         from ganeti.clients.luxi import LuxiClient  # few jobs submit others

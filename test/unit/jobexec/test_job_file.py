@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Collection
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.jobexec.job_file import JobFile
+from ganeti.jobexec.job_file import JobFile, log_delay_s
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
 from ganeti.jobs.status import Status
@@ -217,3 +219,65 @@ def test_an_end_that_cannot_be_written_is_not_pretended(
     with pytest.raises(OSError, match="No space left"):
         file.finish(changes.failed(file.job, GenericError("x"), (3, 3)))
     assert on_disk(candidates) == file.job == before
+
+
+def logged(job: QueuedJob, text: str) -> QueuedJob:
+    return changes.with_log_entry(job, 0, "message", text, (3, 3))
+
+
+def wait_for_log(candidates: Candidates, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(on_disk(candidates).ops[0].log) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_log_lines_of_a_short_file_are_there_at_once(file: JobFile, candidates: Candidates) -> None:
+    for number in range(20):
+        file.update_log(logged(file.job, f"line {number}"))
+        assert on_disk(candidates) == file.job
+
+
+def test_log_lines_of_a_long_file_are_written_together(
+    file: JobFile, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    real = JobFiles.write_atomic
+
+    def write(files: JobFiles, job_id: JobId, data: bytes) -> None:
+        writes.append(len(data))
+        real(files, job_id, data)
+
+    monkeypatch.setattr(JobFiles, "write_atomic", write)
+    file.update_log(logged(file.job, "long " * 100_000))
+    started = time.monotonic()
+    for number in range(300):
+        file.update_log(logged(file.job, f"line {number}"))
+    took_s = time.monotonic() - started
+    assert len(writes) <= 2 + took_s / log_delay_s(500_000)
+    wait_for_log(candidates, 301)  # though nothing more is said
+    assert on_disk(candidates) == file.job
+
+
+def test_nothing_is_written_after_the_end(file: JobFile, candidates: Candidates) -> None:
+    file.update_log(logged(file.job, "long " * 50_000))
+    file.update_log(logged(file.job, "last words"))  # these wait
+    threads = [each for each in threading.enumerate() if "_write_late" in each.name]
+    file.finish(changes.canceled(file.job, "enough", (4, 4)))
+    for thread in threads:
+        thread.join(60)
+    assert on_disk(candidates).status is Status.CANCELED
+    assert len(on_disk(candidates).ops[0].log) == 2
+
+
+def test_a_status_takes_waiting_lines_along(file: JobFile, candidates: Candidates) -> None:
+    file.update_log(logged(file.job, "long " * 50_000))
+    file.update_log(logged(file.job, "waits"))
+    file.update(changes.op_running(file.job, 0, (4, 4)))
+    assert on_disk(candidates) == file.job
+
+
+def test_how_long_lines_wait() -> None:
+    assert log_delay_s(16 << 10) == 0
+    assert 0.02 < log_delay_s(100_000) < 0.03
+    assert log_delay_s(64 << 20) == 0.5
