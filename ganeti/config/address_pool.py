@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bitarray import bitarray
+from bitarray.util import zeros
 
 from ganeti.base.errors import AddressPoolError
 from ganeti.objects.network import Network
@@ -41,7 +42,7 @@ class AddressPool:
 
     def _map(self, what: str, text: str | None) -> bitarray:
         if not text:
-            return bitarray(self.size)
+            return zeros(self.size)
         if len(text) != self.size or text.strip("01"):
             raise AddressPoolError(
                 f"network {self.name}: {what} must be {self.size} characters 0 or 1,"
