@@ -104,3 +104,16 @@ def virtual_sibling(paths: Paths, node_name: str) -> Paths:
     The root directory of a virtual node ends in its name.
     """
     return Paths(os.path.join(os.path.dirname(paths.root), node_name))
+
+
+def transport_to(
+    paths: Paths, node_name: str, *, cluster_name: str, address: str = "", port: int = SSH_PORT
+) -> NodeTransport:
+    """Return the way to run programs on a node of the cluster that this process runs in.
+
+    Args:
+        address: where a real node is reached, if not by its name.
+    """
+    if paths.root:
+        return VirtualTransport(node_name, virtual_sibling(paths, node_name))
+    return SshTransport(address or node_name, paths.known_hosts, cluster_name, port=port)

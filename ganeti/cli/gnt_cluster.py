@@ -424,7 +424,7 @@ _NODES = (
     Command(
         "command",
         "run a command on nodes",
-        "",
+        "cluster.remote:command",
         (Argument(ArgKind.COMMAND, 1, None),),
         (
             flag("--failure-only", help="show only what failed"),
@@ -436,7 +436,7 @@ _NODES = (
     Command(
         "copyfile",
         "copy a file to nodes",
-        "",
+        "cluster.remote:copyfile",
         (Argument(ArgKind.FILE),),
         (
             opt.NODES,
