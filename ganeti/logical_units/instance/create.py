@@ -27,11 +27,13 @@ from ganeti.logical_units.instance.building import Plan, build
 from ganeti.logical_units.instance.memory import reserve_memory
 from ganeti.logical_units.instance.nic_addresses import (
     bridges_of,
+    check_places,
     look_around,
     named_networks,
     network_locks,
     settle_addresses,
 )
+from ganeti.logical_units.instance.outside_disks import check_outside
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -143,6 +145,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         self._check_node()
         self.start = self._decide_start()
         instance, disks, place = self._plan_instance()
+        disks = check_outside(self.context, self.node, disks)
         self._check_policy(instance, disks)
         osparams = fill_osparams_all(
             self.cluster,
@@ -227,6 +230,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         hypervisor = str(op.hypervisor or self.cluster.enabled_hypervisors[0])
         check_hypervisor_enabled(self.cluster, hypervisor)
         nics = new_nics.plan_nics(self._around(), op.nics, self.context.new_uuid)
+        check_places(self.config, self.cluster, [], nics)
         instance = Instance(
             name=self.name,
             uuid=InstanceUuid(self.context.new_uuid()),

@@ -25,6 +25,7 @@ from ganeti.logical_units.instance.modify_parts import Hotplug, Results
 from ganeti.logical_units.instance.new_nics import Around, changed_nic, plan_nic
 from ganeti.logical_units.instance.nic_addresses import (
     bridges_of,
+    check_places,
     look_around,
     named_networks,
     settle_addresses,
@@ -105,6 +106,7 @@ class NicPart:
         self._networks |= around.networks
         makers = NicMakers(self._context, around)
         plan = plan_changes(NICS, self._before, op.nics, makers)
+        check_places(self._context.config, subject.cluster, self._before, plan.devices)
         self._check_bridges(list(plan.devices))
         self._after = settle_addresses(
             self._context.config,

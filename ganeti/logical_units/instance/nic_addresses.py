@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
@@ -70,6 +70,47 @@ def look_around(
         resolved_ip,
         conflicts_check,
     )
+
+
+def check_places(
+    config: WConfStub, cluster: Cluster, before: Sequence[NIC], after: Sequence[NIC]
+) -> None:
+    """Refuse an address that another NIC has in the same place: network, or link without one.
+
+    Other instances are looked through only for new addresses outside of networks: those inside
+    are looked after by reserving them.
+
+    Raises:
+        OpPrereqError: names both.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    had = {_place(cluster, nic) for nic in before}
+    wanted: dict[tuple[str, str], str] = {}
+    for index, nic in enumerate(after):
+        place = _place(cluster, nic)
+        if place is None:
+            continue
+        if place in seen:
+            _refuse(f"nic/{index}", place, seen[place])
+        seen[place] = f"nic/{index} of the same instance"
+        if nic.network is None and place not in had:
+            wanted[place] = f"nic/{index}"
+    for other in lookup.present(config.get_instances(None)) if wanted else ():
+        for nic in other.nics:
+            place = _place(cluster, nic)
+            if place is not None and place in wanted:
+                _refuse(wanted[place], place, f"instance {other.name!r}")
+
+
+def _place(cluster: Cluster, nic: NIC) -> tuple[str, str] | None:
+    """Return where a NIC's address must be the only one; None if it has none yet."""
+    if nic.ip is None or nic.ip == IP_FROM_POOL:
+        return None
+    return (nic.network or str(fill_nicparams(cluster, nic)["link"]), nic.ip)
+
+
+def _refuse(what: str, place: tuple[str, str], holder: str) -> NoReturn:
+    raise OpPrereqError(f"{what}: IP address {place[1]} is that of {holder}", ErrorCode.NOTUNIQUE)
 
 
 def settle_addresses(

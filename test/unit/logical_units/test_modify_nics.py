@@ -149,6 +149,17 @@ def test_changes_that_cannot_be(networks: FakeCluster, change: list[Any], text: 
     assert nics(networks) == before
 
 
+def test_an_address_has_one_place_on_a_link(networks: FakeCluster) -> None:
+    same = {"ip": "203.0.113.1", "link": "br5"}
+    with pytest.raises(OpPrereqError, match=r"nic/1: .* nic/0 of the same instance"):
+        create(networks, same, same)
+    create(networks, same)
+    with pytest.raises(OpPrereqError, match=r"203.0.113.1 is that of instance 'web1"):
+        create(networks, same, instance_name="web2.example.com")
+    create(networks, same | {"link": "br6"}, instance_name="web2.example.com")
+    modify(networks, ["modify", 0, {"name": "its own stays"}])
+
+
 def test_bridges_are_asked_for_when_they_are_new(networks: FakeCluster) -> None:
     create(networks, {})
     networks.rpc.calls.clear()
