@@ -56,17 +56,17 @@ _BEPARAMS: Final = FIELDS["instance"].index("beparams")
 def _objects(what: str, rows: Sequence[Sequence[Raw]]) -> list[bytes]:
     template, places = _TEMPLATES[what]
     if what == "instance":
-        return [template % tuple(_with_memory(row)) for row in rows]
+        return [template % tuple(with_memory(row, _BEPARAMS)) for row in rows]
     return [template % tuple(row[index] for index in places) for row in rows]
 
 
-def _with_memory(row: Sequence[Raw]) -> list[bytes | Raw]:
-    """Add "memory" to the back-end parameters: what "maxmem" was called before."""
+def with_memory(row: Sequence[Raw], beparams: int) -> list[bytes | Raw]:
+    """Add "memory" to the back-end parameters at that place: what "maxmem" was called before."""
     cells: list[bytes | Raw] = list(row)
-    text = bytes(row[_BEPARAMS])
+    text = bytes(row[beparams])
     found = _MAXMEM.search(text)
     if found is not None and b'"memory":' not in text:
-        cells[_BEPARAMS] = text[:-1] + b',"memory":' + found.group(1) + b"}"
+        cells[beparams] = text[:-1] + b',"memory":' + found.group(1) + b"}"
     return cells
 
 

@@ -19,9 +19,9 @@ from ganeti.daemon.follow import follow_files
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.daemon.options import TLS, Option
 from ganeti.protocol.rapi_values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
-from ganeti.rapid import documents
 from ganeti.rapid.access import Access
 from ganeti.rapid.access_log import AccessLog
+from ganeti.rapid.documents import MAKERS
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.server import RapiServer, refuse
 from ganeti.store import ssconf
@@ -87,7 +87,7 @@ async def serve(context: DaemonContext) -> None:
     files.ensure_directory(paths.rapi_dir, _DIRECTORY_MODE)
     access = Access(paths, always=options.require_authentication)
     luxi = LuxiPool(paths, options.max_clients or CLIENTS_MAX_DEFAULT)
-    rapi = RapiServer(luxi, access, documents.MAKERS)
+    rapi = RapiServer(luxi, access, MAKERS)
     address = listen_address(context)
     log = AccessLog(paths, context)
     try:

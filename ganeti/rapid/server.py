@@ -20,6 +20,7 @@ from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Question
 from ganeti.protocol.rapi_users import Grant
 from ganeti.protocol.rapi_values import HttpProblem, as_problem, problem_body
 from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.instance_lists import InstanceLists
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import (
     Target,
@@ -62,6 +63,7 @@ class RapiServer:
 
     def __init__(self, luxi: LuxiPool, access: Access, documents: Documents) -> None:
         self._luxi = luxi
+        self._instances = InstanceLists(luxi)
         self._access = access
         self._documents = documents
         self._made: dict[str, bytes] = {}
@@ -136,8 +138,12 @@ class RapiServer:
     async def _ask(
         self, target: Target, action: Question, inputs: Inputs, permission: Permission
     ) -> bytes:
-        if permission.grants and target.route.path == "/2/instances":
-            return await self._list_visible(action, inputs, permission.grants)
+        if target.route.path == "/2/instances" and not inputs.query.get("lock"):
+            if permission.grants:
+                return await self._list_visible(action, inputs, permission.grants)
+            found = await self._instances.all() if inputs.query.get("bulk") else None
+            if found is not None:
+                return found
         await self._check_instances(permission, instances_named(target, inputs, []))
         method, request = question_of(target, inputs)
         return action.shape(await self._luxi.ask(method, request), inputs) + b"\n"
