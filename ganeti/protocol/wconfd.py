@@ -97,13 +97,13 @@ class Need(StrEnum):
 
     NONE = "nothing"
     BGL = "cluster/BGL shared"
-    NODE = "node exclusive"
-    GROUP = "nodegroup exclusive"
-    INSTANCE = "instance exclusive"
-    NETWORK = "network exclusive"
-    DISK = "exclusive lock of the instance that the disk belongs to"
-    KIND = "exclusive lock of the object named by kind and uuid"
-    OBJECTS = "exclusive locks of all objects named"
+    NODE = "the exclusive lock of the node"
+    GROUP = "the exclusive lock of the node group"
+    INSTANCE = "the exclusive lock of the instance"
+    NETWORK = "the exclusive lock of the network"
+    DISK = "the exclusive lock of the instance that the disk belongs to"
+    KIND = "the exclusive lock of the object named by kind and uuid"
+    OBJECTS = "the exclusive locks of all objects named"
 
 
 class Argument(msgspec.Struct, frozen=True):

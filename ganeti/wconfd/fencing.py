@@ -113,8 +113,8 @@ class Fence:
         for lock, mode in needed_locks(self._keeper.state.head, method, args):
             if not allocation.covers(client, lock, mode):
                 raise LockError(
-                    f"{method.name} by {client}: this needs lock {lock} ({mode}),"
-                    f" or {BGL} (exclusive), which {client} does not hold"
+                    f"{method.name} by {client}: this needs lock {lock} ({mode}), which"
+                    f" {client} does not hold"
                 )
 
     def _note_nameless(self, method: Method) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.protocol import confd
 from ganeti.protocol.confd_queries import QUERIES, Query, Takes
-from ganeti.protocol.wconfd import KINDS, OWN, WCONFD_METHODS, Effect, Method
+from ganeti.protocol.wconfd import KINDS, OWN, WCONFD_METHODS, Effect, Method, Need
 
 Entry = tuple[str, str]  # a term, what it is
 
@@ -85,6 +85,9 @@ _WCONFD_LOCKS: Final = Section(
         holds and who waits.""",
         """Whoever holds a lock or a reservation keeps a file locked.  When that lock is free, its
         owner is dead: the daemon frees everything of its within two seconds.""",
+        """A change of the configuration names its owner, and is refused if that one is dead or does
+        not hold the lock that the change needs; each method below says which.  cluster/BGL held
+        exclusively is enough for all.  The methods of Ganeti 3.0 need none.""",
     ),
 )
 _WCONFD_CONSISTENCY: Final = Section(
@@ -120,7 +123,8 @@ def _method(method: Method) -> Entry:
     result = KINDS[method.result].text
     arguments = f"Arguments: {'; '.join(words)}." if words else "No arguments."
     origin = "" if method.since == OWN else "  As in Ganeti 3.0."
-    return method.name, f"{_effect(method)}  {arguments}  Answers {result}.{origin}"
+    needs = "" if method.needs is Need.NONE else f"  Needs {method.needs}."
+    return method.name, f"{_effect(method)}  {arguments}  Answers {result}.{needs}{origin}"
 
 
 _WCONFD_METHODS: Final = Section(
