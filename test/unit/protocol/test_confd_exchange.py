@@ -1,0 +1,172 @@
+"""A client's questions: the newest answer counts, whatever else arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ganeti.base.errors import GenericError
+from ganeti.protocol import confd_exchange
+from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal
+from ganeti.protocol.confd_exchange import (
+    Answer,
+    Asked,
+    Event,
+    EventKind,
+    Exchange,
+    changes_only,
+    newest_only,
+)
+from ganeti.protocol.confd_queries import QueryType
+
+NOW = 1700000000
+SIGNER = Signer(b"key\n")
+
+
+class Client:
+    """An exchange whose events are kept."""
+
+    def __init__(self) -> None:
+        self.exchange = Exchange(SIGNER)
+        self.events: list[Event] = []
+        self.salts = 0
+
+    def ask(
+        self,
+        *peers: str,
+        query: object = None,
+        deadline_s: float = 10.0,
+        callback: Callable[[Event], None] | None = None,
+    ) -> Asked:
+        self.salts += 1
+        return self.exchange.ask(
+            QueryType.CLUSTER_MASTER,
+            query,
+            peers,
+            callback or self.events.append,
+            salt=f"salt{self.salts}",
+            unix_time_s=NOW,
+            deadline_s=deadline_s,
+        )
+
+    def answers(self) -> list[object]:
+        return [e.answer and e.answer.value for e in self.events if e.kind is EventKind.ANSWER]
+
+    def ended(self) -> list[object]:
+        return [e.answer and e.answer.value for e in self.events if e.kind is EventKind.ENDED]
+
+
+def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -> bytes:
+    salt = open_request(SIGNER, asked.packet, NOW).rsalt
+    return seal(SIGNER, salt, reply_message(status, value, serial))
+
+
+def test_the_newest_of_all_answers_counts() -> None:
+    client = Client()
+    asked = client.ask("a", "b", "c")
+    for peer, value, serial in (("b", b'"old"', 3), ("a", b'"new"', 5), ("c", b'"older"', 2)):
+        assert client.ended() == []
+        client.exchange.receive(reply(asked, value, serial), peer)
+    assert client.answers() == ["old", "new", "older"]
+    assert client.ended() == ["new"]
+    assert len(client.exchange) == 0
+
+
+def test_an_answer_is_better_than_a_refusal() -> None:
+    client = Client()
+    asked = client.ask("a", "b", "c")
+    client.exchange.receive(reply(asked, b"0", 0, Status.ERROR), "a")
+    client.exchange.receive(reply(asked, b'"x"', 0), "b")
+    client.exchange.receive(reply(asked, b"1", 9, Status.ERROR), "c")
+    assert client.ended() == ["x"]
+
+
+def test_time_ends_a_question() -> None:
+    client = Client()
+    first, second = client.ask("a", "b", deadline_s=5.0), client.ask("a", deadline_s=7.0)
+    assert client.exchange.next_deadline_s == 5.0
+    client.exchange.receive(reply(first, b"1", 1), "a")
+    client.exchange.expire(4.9)
+    assert client.ended() == []
+    client.exchange.expire(6.0)
+    assert client.ended() == [1]
+    assert client.exchange.next_deadline_s == 7.0
+    client.exchange.expire(7.0)
+    assert client.ended() == [1, None]
+    assert client.exchange.next_deadline_s is None
+    client.exchange.receive(reply(second, b"1", 1), "a")  # too late
+    assert len(client.events) == 3
+
+
+def test_what_nobody_waited_for_is_nothing() -> None:
+    client = Client()
+    asked = client.ask("a", "b")
+    answer = reply(asked, b"1", 1)
+    other = Client().ask("a")
+    other_salt = reply(other, b"1", 1).replace(b"salt1", b"salt9")
+    for data in (b"", b"plj0{}", answer[:-9], other_salt, asked.packet):
+        client.exchange.receive(data, "a")
+    client.exchange.receive(seal(Signer(b"other"), "salt1", reply_message(Status.OK, b"1", 1)), "a")
+    assert client.events == []
+    client.exchange.receive(answer, "a")
+    client.exchange.receive(answer, "a")
+    assert client.answers() == [1]
+    for _ in range(3):  # a candidate has two addresses; no more than were asked are believed
+        client.exchange.receive(answer, "c")
+    assert client.answers() == [1, 1, 1]
+    client.exchange.forget(asked)
+    client.exchange.receive(answer, "b")
+    assert client.ended() == []
+
+
+def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confd_exchange, "PENDING_MAX", 2)
+    client = Client()
+    client.ask("a")
+    client.ask("a")
+    with pytest.raises(GenericError, match="wait for answers already"):
+        client.ask("a")
+    with pytest.raises(GenericError, match="no master candidate to ask"):
+        client.ask()
+
+
+def test_filter_of_newest() -> None:
+    client = Client()
+    callback = newest_only(client.events.append)
+    asked = client.ask("a", "b", "c", callback=callback)
+    for peer, serial in (("a", 2), ("b", 2), ("c", 3)):
+        client.exchange.receive(reply(asked, b"%d" % serial, serial), peer)
+    assert client.answers() == [2, 3]
+    assert client.ended() == [3]
+
+
+def test_filter_of_changes() -> None:
+    client = Client()
+    callback = changes_only(client.events.append)
+    for value, serial in ((b"1", 4), (b"1", 5), (b"0", 4), (b"2", 6), (b"2", 7)):
+        asked = client.ask("a", callback=callback)
+        client.exchange.receive(reply(asked, value, serial), "a")
+    asked = client.ask("a", query="else", callback=callback)
+    client.exchange.receive(reply(asked, b"2", 1), "a")
+    assert client.answers() == [1, 2, 2]
+    assert len(client.ended()) == 6
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "text"),
+    [
+        (Status.ERROR, 0, r"on a refused the question 'node-role' about \"x\": there is no such"),
+        (Status.ERROR, 2, "an argument of a wrong form"),
+        (Status.ERROR, "too large", "too large"),
+        (Status.NOT_IMPLEMENTED, 77, "77"),
+    ],
+)
+def test_refusals_say_why(status: Status, value: object, text: str) -> None:
+    answer = Answer(QueryType.NODE_ROLE, "x", status, value, 0, "a")
+    with pytest.raises(GenericError, match=text):
+        answer.check()
+
+
+def test_good_answers_have_a_value() -> None:
+    assert Answer(QueryType.PING, None, Status.OK, 3000000, 0, "a").check() == 3000000

@@ -1,0 +1,54 @@
+"""The table of queries, and what can be asked about."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ganeti.base.errors import ProtocolError
+from ganeti.cli.commands.confd_client import TABLES
+from ganeti.protocol.confd_queries import (
+    QUERIES,
+    Keys,
+    MasterField,
+    QueryType,
+    Question,
+    decode_question,
+)
+from ganeti.rconfd.answers import HANDLERS
+
+
+def test_every_query_is_answered_and_shown() -> None:
+    assert set(QUERIES) == set(QueryType) == set(HANDLERS) == set(TABLES)
+    assert sorted(QUERIES) == list(range(12))
+    assert len({query.name for query in QUERIES.values()}) == len(QUERIES)
+
+
+@pytest.mark.parametrize(
+    ("raw", "question"),
+    [
+        (b"null", None),
+        (b'""', ""),
+        (b'"node1"', "node1"),
+        (b"{}", Keys()),
+        (b'{"0": null, "1": "192.0.2.1"}', Keys(ip="192.0.2.1")),
+        (b'{"0": "br0", "2": ["a", "b"]}', Keys(link="br0", iplist=("a", "b"))),
+        (b'{"3": [0, 2]}', Keys(fields=(MasterField.NAME, MasterField.MNODE_PIP))),
+    ],
+)
+def test_questions(raw: bytes, question: Question) -> None:
+    assert decode_question(raw) == question
+    if isinstance(question, Keys):
+        assert decode_question(msgspec.json.encode(question)) == question
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"1", b"true", b"[]", b'{"4": null}', b'{"ip": "x"}', b'{"1": 7}', b'{"2": "x"}'),
+        *(b'{"2": [1]}', b'{"3": [3]}', b'{"3": ["0"]}', b'{"3": [-1]}', b"{" * 5000),
+    ],
+)
+def test_malformed_questions(raw: bytes) -> None:
+    with pytest.raises(ProtocolError, match="malformed query"):
+        decode_question(raw)
