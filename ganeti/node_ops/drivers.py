@@ -11,7 +11,7 @@ from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv
 from ganeti.hypervisor.registry import get_hypervisor
 from ganeti.node_ops.context import NodeContext
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.storage.interface import Assembled, BlockDevice
+from ganeti.storage.interface import BlockDevice
 from ganeti.storage.links import make_link
 from ganeti.storage.registry import get_driver
 from ganeti.store import ssconf
@@ -75,7 +75,7 @@ def assemble_disk(
     """Assemble one disk; errors as of `assemble_disks`."""
     driver = device(context, disk)
     try:
-        assembled = _assemble_existing(driver)
+        assembled = driver.assemble()
     except BlockDeviceError as err:
         raise BlockDeviceError(
             f"disk {index} of instance {instance_name!r} cannot be used on node"
@@ -88,15 +88,9 @@ def assemble_disk(
         size_mib=disk.size,
         mode=disk.mode,
         uri=assembled.uri,
-        dev_type=disk.dev_type,
+        # A provider may attach a file, which QEMU opens in another way than a device.
+        dev_type="file" if os.path.isfile(assembled.dev_path) else disk.dev_type,
     )
-
-
-def _assemble_existing(driver: BlockDevice) -> Assembled:
-    """Assemble a disk that must exist."""
-    if driver.find() is None:
-        raise BlockDeviceError("it does not exist")
-    return driver.assemble()
 
 
 def link_disk(context: NodeContext, instance_name: str, index: int, dev_path: str) -> str:

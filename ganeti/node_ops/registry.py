@@ -53,6 +53,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     ),
     "etc_hosts": ("etc_hosts_modify",),
     "exports": ("export_info", "export_list", "export_remove"),
+    "external_storage": ("extstorage_diagnose",),
     "file_storage": (
         "file_storage_dir_create",
         "file_storage_dir_remove",

@@ -278,7 +278,7 @@ _SCRIPT_CALLS = (
     _reads("os_diagnose", FAST_S, many=True),
     _reads("os_validate", FAST_S, "required name checks params force_variant", many=True),
     _changes("os_export", FAST_S, "instance:ED_INST_DICT override_env", supported=False),
-    _reads("extstorage_diagnose", FAST_S, many=True, supported=False),
+    _reads("extstorage_diagnose", FAST_S, many=True),
     _changes("x509_cert_create", NORMAL_S, "validity"),
     _changes("x509_cert_remove", NORMAL_S, "name"),
 )

@@ -45,6 +45,14 @@ class DiskLike(Protocol):
     def size(self) -> int:
         """Return the size in MiB."""
 
+    @property
+    def name(self) -> str | None:
+        """Return the name that the operator gave it."""
+
+    @property
+    def params(self) -> Mapping[str, object] | None:
+        """Return parameters of its kind, filled, and those for its provider."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockDevStatus:

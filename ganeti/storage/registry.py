@@ -11,10 +11,10 @@ from ganeti.storage.interface import BlockDevice, DiskLike, StorageEnv
 
 # template -> "module:class", taking a disk and the node; None where there is no driver yet
 _DRIVERS: Final[Mapping[str, str | None]] = {
-    "blockdev": None,
+    "blockdev": "ganeti.storage.block_device:AdoptedDisk",
     "diskless": None,  # has no disks, so there is nothing to drive
     "drbd": None,
-    "ext": None,
+    "ext": "ganeti.storage.external:ExternalDisk",
     "file": "ganeti.storage.file:FileDisk",
     "gluster": None,
     "plain": None,

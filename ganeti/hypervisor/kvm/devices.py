@@ -11,6 +11,7 @@ from typing import Final
 
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.kvm.image_uri import image_from_uri
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.netdev.backends import BackendKind, NicBackend
@@ -45,13 +46,7 @@ def device_option(options: Mapping[str, object]) -> str:
 def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> dict[str, object]:
     """Return QEMU's description of a disk's image, as -blockdev and blockdev-add take it."""
     direct = params.uses_direct_io
-    host_device = place.dev_type not in _FILE_TEMPLATES
-    image: dict[str, object] = {
-        "driver": "host_device" if host_device else "file",
-        "filename": place.dev_path,
-        "aio": params.text("disk_aio"),
-        "cache": {"direct": direct, "no-flush": False},
-    }
+    image = _image(place, params, direct=direct)
     if params.text("disk_discard") != "default":
         image["discard"] = params.text("disk_discard")
     return {
@@ -61,6 +56,19 @@ def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> 
         "cache": {"direct": direct, "no-flush": False},
         **({"discard": image["discard"]} if "discard" in image else {}),
         "file": image,
+    }
+
+
+def _image(place: AssembledDisk, params: KvmParams, *, direct: bool) -> dict[str, object]:
+    """Return the description of where an image lies: at an address, or in a file or device."""
+    if place.uri is not None:
+        return {**image_from_uri(place.uri), "cache": {"direct": direct, "no-flush": False}}
+    host_device = place.dev_type not in _FILE_TEMPLATES
+    return {
+        "driver": "host_device" if host_device else "file",
+        "filename": place.dev_path,
+        "aio": params.text("disk_aio"),
+        "cache": {"direct": direct, "no-flush": False},
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ganeti.logical_units.node_calls import order
+from ganeti.objects.disk_templates import MUST_ADOPT
 
 if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
@@ -59,7 +60,7 @@ def make_disk(
     )
     if isinstance(answer, list) and answer:
         made[0] = replace(disk, logical_id=answer)
-    if subject.cluster.prealloc_wipe_disks:
+    if subject.cluster.prealloc_wipe_disks and disk.dev_type not in MUST_ADOPT:
         wipe(context, subject, node, index, made[0])
     return made[0]
 

@@ -31,6 +31,7 @@ from ganeti.logical_units.instance.device_changes import (
 )
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.modify_parts import Hotplug, Results
+from ganeti.logical_units.instance.outside_disks import check_outside
 from ganeti.logical_units.instance.subject import check_node_online
 from ganeti.logical_units.node_calls import call_node, failure_text
 from ganeti.objects.disk_templates import FILE_BASED, DeviceAction, DiskTemplate, FileDriver
@@ -66,7 +67,7 @@ class DiskMakers:
         new = new_disks.plan_disk(template, what, rest)  # type: ignore[arg-type]
         place = self._place(template)
         self.directory = place.directory if place else None
-        return new_disks.make_disk(
+        made = new_disks.make_disk(
             new,
             index=index,
             template=template,
@@ -75,6 +76,7 @@ class DiskMakers:
             place=place,
             nodes=new_disks.nodes_of(template, self._subject.primary.uuid),
         )
+        return check_outside(self._context, self._subject.primary, [made])[0]
 
     def _template(self, what: str, settings: Settings) -> DiskTemplate:
         """Return the template of a new disk: that of the others, of which there must be some."""

@@ -18,10 +18,14 @@ from ganeti.base.units import parse_unit
 from ganeti.logical_units.instance.parameters import check_enabled
 from ganeti.objects.disk import Disk
 from ganeti.objects.disk_templates import (
+    ADOPTABLE_BLOCKDEV_ROOT,
+    BLOCKDEV_DRIVER,
     DISK_PARAM_NAMES,
     DISKS_MAX,
     EXTERNALLY_MIRRORED,
     FILE_BASED,
+    MUST_ADOPT,
+    DiskAccess,
     DiskMode,
     DiskTemplate,
     FileDriver,
@@ -33,22 +37,35 @@ if TYPE_CHECKING:
 
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
 
-SUPPORTED: Final = frozenset({DiskTemplate.DISKLESS, DiskTemplate.FILE, DiskTemplate.SHAREDFILE})
+SUPPORTED: Final = frozenset(
+    {
+        DiskTemplate.BLOCKDEV,
+        DiskTemplate.DISKLESS,
+        DiskTemplate.EXT,
+        DiskTemplate.FILE,
+        DiskTemplate.SHAREDFILE,
+    }
+)
 # Settings that belong to templates which are not supported yet.
-_FOR_LVM: Final = ("vg", "metavg", "adopt", "spindles")
+_FOR_LVM: Final = ("vg", "metavg", "spindles")
 
 DiskSettings = Mapping[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
 class NewDisk:
-    """A disk to be made; size in MiB; ``provider`` and ``params`` are for template ext."""
+    """A disk to be made; size in MiB.
+
+    ``provider`` and ``params`` are for template ext; ``adopt`` is a device that is there already,
+    whose size is yet to be asked.
+    """
 
     size_mib: int
     mode: DiskMode
     name: str | None
     provider: str | None
     params: Mapping[str, object]
+    adopt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +128,39 @@ def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewD
                 f"{what}: {unsupported!r} cannot be given for disk template {str(template)!r}"
             )
     provider, params = _provider(template, what, settings)
+    adopt = _adopted(template, what, settings)
     return NewDisk(
-        size_mib=disk_size(what, settings.get("size")),
+        size_mib=disk_size(what, settings.get("size")) if adopt is None else 0,
         mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
         name=disk_name(settings.get("name")),
         provider=provider,
         params=params,
+        adopt=adopt,
     )
+
+
+def _adopted(template: DiskTemplate, what: str, settings: DiskSettings) -> str | None:
+    """Return the device to be adopted; None for templates that make their disks."""
+    path = settings.get("adopt")
+    if template not in MUST_ADOPT:
+        if path is not None:
+            raise OpPrereqError(
+                f"{what}: 'adopt' cannot be given for disk template {str(template)!r}"
+            )
+        return None
+    if not isinstance(path, str):
+        raise OpPrereqError(
+            f"{what}: disk template {str(template)!r} adopts devices (adopt=/dev/...)"
+        )
+    if "size" in settings:
+        raise OpPrereqError(
+            f"{what}: the size is that of the adopted device, so it cannot be given"
+        )
+    if posixpath.normpath(path) != path or not path.startswith(ADOPTABLE_BLOCKDEV_ROOT):
+        raise OpPrereqError(
+            f"{what}: device {path!r} cannot be adopted; give one below {ADOPTABLE_BLOCKDEV_ROOT}"
+        )
+    return path
 
 
 def disk_size(what: str, size: object) -> int:
@@ -160,7 +203,9 @@ def _provider(
     template: DiskTemplate, what: str, settings: DiskSettings
 ) -> tuple[str | None, dict[str, object]]:
     provider = settings.get("provider")
-    extra = {name: value for name, value in settings.items() if name not in DISK_PARAM_NAMES}
+    extra: dict[str, object] = {
+        name: value for name, value in settings.items() if name not in DISK_PARAM_NAMES
+    }
     if template is not DiskTemplate.EXT:
         if provider is not None or extra:
             names = ", ".join(sorted([*extra, *(["provider"] if provider is not None else [])]))
@@ -177,8 +222,13 @@ def _provider(
         raise OpPrereqError(
             f"{what}: disk template 'ext' needs a provider (provider=...); see 'gnt-storage list'"
         )
-    access = {"access": settings["access"]} if "access" in settings else {}
-    return provider, {**extra, **access}
+    access = settings.get("access")
+    if access is None:
+        return provider, extra
+    if access not in tuple(DiskAccess):
+        known = " or ".join(DiskAccess)
+        raise OpPrereqError(f"{what}: the access mode must be {known}, got {access!r}")
+    return provider, {**extra, "access": access}
 
 
 def file_place(
@@ -236,7 +286,9 @@ def make_disk(
     """Return the disk object, with the identity of its device decided."""
     suffix = f"{template.value}.disk{index}"
     logical_id: list[object]
-    if place is not None:
+    if new.adopt is not None:
+        logical_id = [BLOCKDEV_DRIVER, new.adopt]
+    elif place is not None:
         logical_id = [place.driver.value, f"{place.directory}/{unique_id}.{suffix}"]
     else:
         logical_id = [new.provider, f"{unique_id}.{suffix}"]

@@ -42,7 +42,7 @@ def test_the_first_enabled_template_is_the_default() -> None:
 def test_templates_without_a_driver_are_named() -> None:
     cluster = Cluster.from_wire(make_cluster(enabled_disk_templates=["plain", "drbd"]))
     with pytest.raises(
-        NotSupportedError, match="'plain' is not supported yet; supported are: disk"
+        NotSupportedError, match="'plain' is not supported yet; supported are: block"
     ):
         choose_template(cluster, None)
 
@@ -82,3 +82,29 @@ def test_good_names(name: str) -> None:
 def test_bad_names(name: str) -> None:
     with pytest.raises(OpPrereqError):
         normal_name("instance", name)
+
+
+def test_devices_are_adopted_with_the_size_they_have() -> None:
+    path = "/dev/disk/by-id/wwn-0x5000"
+    assert plan_disk(DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
+        0, DiskMode.RW, None, None, {}, path
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "text"),
+    [
+        ("blockdev", {"size": 1}, "adopts devices"),
+        ("blockdev", {"adopt": "/dev/disk/x", "size": 1}, "size is that of the adopted device"),
+        ("blockdev", {"adopt": "/dev/sda"}, "give one below /dev/disk/"),
+        ("blockdev", {"adopt": "/dev/disk/../sda"}, "give one below /dev/disk/"),
+        ("file", {"size": 1, "adopt": "/dev/disk/x"}, "'adopt' cannot be given"),
+        ("ext", {"size": 1}, "needs a provider"),
+        ("ext", {"size": 1, "provider": "p", "access": "x"}, "kernelspace or userspace"),
+    ],
+)
+def test_what_comes_from_outside_is_checked(
+    template: str, settings: dict[str, str | int], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        plan_disk(DiskTemplate(template), "disk/0", settings)

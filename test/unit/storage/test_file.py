@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class Disk:
     dev_type: str = "file"
     uuid: str = "d1"
     size: int = 4
+    name: str | None = None
+    params: Mapping[str, object] | None = None
 
 
 @pytest.fixture
@@ -175,8 +177,8 @@ def test_registry_knows_every_template(node: Node) -> None:
     shared: BlockDevice = get_driver(Disk(["loop", WIRE_PATH], "sharedfile"), node)
     assert isinstance(shared, SharedFileDisk)
     assert shared.info.externally_mirrored
-    assert supported_templates() == ["diskless", "file", "sharedfile"]
-    for template in ("plain", "drbd", "rbd", "gluster", "ext", "blockdev"):
+    assert supported_templates() == ["blockdev", "diskless", "ext", "file", "sharedfile"]
+    for template in ("plain", "drbd", "rbd", "gluster"):
         with pytest.raises(NotSupportedError, match=f"{template}.*not supported"):
             get_driver(Disk([], template), node)
     for template in ("diskless", "floppy"):

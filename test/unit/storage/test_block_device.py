@@ -1,0 +1,94 @@
+"""Devices that are adopted: used as they are, and never touched otherwise."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import BlockDeviceError, NotSupportedError
+from ganeti.base.paths import Paths
+from ganeti.storage.block_device import AdoptedDisk
+
+PATH = "/dev/disk/by-id/made-up"
+
+
+@dataclass
+class Node:
+    paths: Paths
+
+
+@dataclass
+class Disk:
+    logical_id: Sequence[object] = ("manual", PATH)
+    dev_type: str = "blockdev"
+    uuid: str = "d1"
+    size: int = 4
+    name: str | None = None
+    params: Mapping[str, object] | None = None
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(Paths(str(tmp_path)))
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
+    """Let there be something at PATH, device 8:1."""
+    found = os.stat_result((mode, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(8, 1)})
+    monkeypatch.setattr(os, "stat", lambda _path: found)
+
+
+def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, stat.S_IFBLK | 0o660)
+    disk = AdoptedDisk(Disk(), node)
+    assert disk.create(4) is None
+    assert disk.assemble().dev_path == PATH
+    found = disk.find()
+    assert found is not None
+    assert (found.major, found.minor) == (8, 1)
+    disk.shutdown()
+    disk.remove()
+
+
+def test_its_data_is_left_alone(node: Node) -> None:
+    disk = AdoptedDisk(Disk(), node)
+    for forbidden in (
+        lambda: disk.wipe(0, 1),
+        lambda: disk.grow(1),
+        lambda: disk.rename(["manual", "/dev/disk/x"]),
+        lambda: disk.snapshot("s", 1),
+    ):
+        with pytest.raises(NotSupportedError, match="was adopted: Ganeti does not"):
+            forbidden()
+
+
+def test_what_is_missing_or_no_device_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = AdoptedDisk(Disk(), node)
+    assert disk.find() is None
+    assert disk.dimensions() is None
+    for action in (disk.assemble, lambda: disk.create(4)):
+        with pytest.raises(BlockDeviceError, match="does not exist"):
+            action()
+    pretend(monkeypatch, stat.S_IFREG | 0o660)
+    with pytest.raises(BlockDeviceError, match="is not a block device"):
+        disk.find()
+
+
+@pytest.mark.parametrize(
+    "logical_id",
+    [
+        ("manual", "/dev/sda"),
+        ("manual", "/dev/disk/../sda"),
+        ("auto", PATH),
+        (PATH,),
+        ("manual", 1),
+    ],
+)
+def test_only_devices_by_their_names_are_adopted(node: Node, logical_id: Sequence[object]) -> None:
+    with pytest.raises(BlockDeviceError):
+        AdoptedDisk(Disk(logical_id), node)
