@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes.confd_config import DB, DB_DISK, NODES, WEB, confd_config, encoded, nic
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ConfigurationError
@@ -57,6 +57,7 @@ def everything(facts: Facts) -> tuple[object, ...]:
     )
 
 
+@settings(max_examples=40)
 @given(edits=st.lists(st.lists(st.sampled_from(EDITS), max_size=3), max_size=4))
 def test_what_is_taken_over_is_as_if_read_anew(edits: list[list[Any]]) -> None:
     config = confd_config()
