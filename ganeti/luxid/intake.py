@@ -87,17 +87,19 @@ class Intake:
 
     def _take_back(self, entry: Entry) -> None:
         """Put a job that waits back into the scheduler after a restart."""
-        error: GenericError
         if has_lost_secrets(entry.job):
             error = OpExecError(SECRETS_LOST_TEXT)
         else:
-            try:
-                self._dispatcher.tell(self._added(entry.job))
-            except OpPrereqError as err:
-                error = err
-            else:
-                return
+            self._enter(entry)
+            return
         self._tasks.create_task(self._refuse_late(entry, error), name=f"end job {entry.job.id}")
+
+    def _enter(self, entry: Entry) -> None:
+        """Let the scheduler have a job, as what it depends on stands now."""
+        try:
+            self._dispatcher.tell(self._added(entry.job))
+        except OpPrereqError as err:  # what it depends on is gone meanwhile
+            self._tasks.create_task(self._refuse_late(entry, err), name=f"end job {entry.job.id}")
 
     async def _refuse_late(self, entry: Entry, error: GenericError) -> None:
         async with entry.turn:
@@ -134,27 +136,35 @@ class Intake:
     async def submit(
         self, jobs: Sequence[OpCodes], *, even_if_drained: bool = False
     ) -> list[JobId | GenericError]:
-        """Take jobs in; each is durable now, or refused by the error in its place."""
+        """Take jobs in; each is durable now, or refused by the error in its place.
+
+        None of them starts before all are durable: whoever sends many waits for the answer.
+        """
         if self.is_drained and not even_if_drained:
             return [GenericError(DRAINED_TEXT)] * len(jobs)
-        made: list[tuple[Entry, Added] | GenericError] = []
+        made: list[Entry | GenericError] = []
         earlier: list[JobId | None] = []
         for position, opcodes in enumerate(jobs):
             try:
-                entry, event = self._make(opcodes, earlier)
+                entry = self._make(opcodes, earlier)
             except GenericError as err:
                 made.append(err)
                 earlier.append(None)
             else:
-                made.append((entry, event))
+                made.append(entry)
                 earlier.append(entry.job.id)
             if position % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         if any(earlier):
             self._store.write_serial(self.last_id)
-        return list(await asyncio.gather(*map(self._save, made)))
+        answers = list(await asyncio.gather(*map(self._save, made)))
+        for each, answer in zip(made, answers, strict=True):
+            # Some may have been canceled meanwhile.
+            if isinstance(each, Entry) and answer == each.job.id and each.phase is Phase.QUEUED:
+                self._enter(each)
+        return answers
 
-    def _make(self, opcodes: OpCodes, earlier: Sequence[JobId | None]) -> tuple[Entry, Added]:
+    def _make(self, opcodes: OpCodes, earlier: Sequence[JobId | None]) -> Entry:
         """Check one job and give it a number."""
         if len(self._entries) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
             raise JobQueueFull(f"the queue has {QUEUE_LENGTH_MAX} jobs; archive some")
@@ -162,15 +172,14 @@ class Intake:
         job_id = JobId(self.last_id + 1)
         job = make_job(job_id, resolve_relative(submission.inputs, earlier), timestamp())
         self.filters.judge(job).check()
-        event = self._added(job)
+        self._added(job)  # complains where it depends on nothing that exists
         self.last_id = job_id
         self._unsaved.add(job_id)
-        return Entry(job, Phase.QUEUED, submission.secrets), event
+        return Entry(job, Phase.QUEUED, submission.secrets)
 
-    async def _save(self, made: tuple[Entry, Added] | GenericError) -> JobId | GenericError:
-        if isinstance(made, GenericError):
-            return made
-        entry, event = made
+    async def _save(self, entry: Entry | GenericError) -> JobId | GenericError:
+        if isinstance(entry, GenericError):
+            return entry
         job_id = entry.job.id
         try:
             await self._store.save(entry.job)
@@ -181,7 +190,6 @@ class Intake:
         finally:
             self._unsaved.discard(job_id)
         self._entries.add(entry)
-        self._dispatcher.tell(event)
         logger.info("Job %s submitted: %s", job_id, ", ".join(op.op_id for op in entry.job.ops))
         return job_id
 
