@@ -595,6 +595,8 @@ class FakeRpc:
         self.migration_states: list[dict[str, Any]] = []
         self.transfers: dict[str, tuple[FakeNode, str]] = {}  # name -> disk of a node
         self.transfer_error: str | None = None
+        self.providers: list[Any] = []
+        self.devices: dict[str, int] = {}
         self.shared: set[str] = set()  # disks on storage that all nodes see
         self.os_list: dict[str, list[Any]] = {}
         self.version: object = PROTOCOL_VERSION
@@ -746,6 +748,12 @@ class FakeRpc:
 
     def do_blockdev_grow(self, node: FakeNode, disk: Any, *_args: Any) -> None:
         self._must_have(node, disk)
+
+    def do_extstorage_diagnose(self, _node: FakeNode) -> list[Any]:
+        return self.providers
+
+    def do_bdev_sizes(self, _node: FakeNode, paths: list[str]) -> dict[str, int]:
+        return {path: self.devices[path] for path in paths if path in self.devices}
 
     def do_import_start(
         self, node: FakeNode, _opts: Any, _instance: Any, _component: str, dest: Any

@@ -110,8 +110,13 @@ def directories(disks: Sequence[Disk]) -> list[str]:
 
 def remove_directory(context: JobContext, subject: Subject) -> None:
     """Remove the directories that held the files of an instance; a failure is told."""
-    for directory in directories(subject.disks):
-        result = call_node(context, subject.primary, "file_storage_dir_remove", directory)
+    remove_directories(context, subject.primary, directories(subject.disks))
+
+
+def remove_directories(context: JobContext, node: Node, paths: Sequence[str]) -> None:
+    """Remove empty directories; failures are told."""
+    for path in paths:
+        result = call_node(context, node, "file_storage_dir_remove", path)
         if result.error is not None:
-            doing = f"remove directory {directory}"
-            context.warn(failure_text(doing, subject.primary, "file_storage_dir_remove", result))
+            doing = f"remove directory {path}"
+            context.warn(failure_text(doing, node, "file_storage_dir_remove", result))

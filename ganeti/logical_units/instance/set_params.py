@@ -15,6 +15,7 @@ from ganeti.logical_units.instance.memory import free_memory_mib
 from ganeti.logical_units.instance.modify_disks import DiskPart
 from ganeti.logical_units.instance.modify_nics import NicPart, networks_in
 from ganeti.logical_units.instance.modify_parts import Hotplug, ModifyPart, Results
+from ganeti.logical_units.instance.modify_template import TemplatePart
 from ganeti.logical_units.instance.nic_addresses import network_locks
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
@@ -41,16 +42,14 @@ if TYPE_CHECKING:
     from ganeti.objects.instance import Instance
 
 _NOT_YET: Final = (
-    "disk_template",
     "runtime_mem",
     "instance_communication",
     "pnode",
     "remote_node",
     "iallocator",
-    "ext_params",
-    "file_driver",
-    "file_storage_dir",
 )
+# Settings that only say how disks are made that come with this change.
+_FOR_NEW_DISKS: Final = ("ext_params", "file_driver", "file_storage_dir")
 
 
 class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
@@ -91,10 +90,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         """Let each kind of devices check its own changes."""
         hotplug = Hotplug(self.context, self.subject, self.op)
         given = (self.context, self.subject, self.op, hotplug)
-        self.disk_part = DiskPart(*given)
+        self.disk_part = TemplatePart(*given) if self.op.disk_template else DiskPart(*given)
         self.parts: list[ModifyPart] = [
             part for part in (self.disk_part, NicPart(*given)) if part.is_asked
         ]
+        for name in _FOR_NEW_DISKS:
+            if getattr(self.op, name) and not self.disk_part.is_asked:
+                raise OpPrereqError(f"{name!r} is for disks that are made: give -t, or --disk add")
         if self.parts:
             hotplug.decide()
         for part in self.parts:
@@ -226,8 +228,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
             )
 
     def own_env(self) -> Mapping[str, object]:
-        """Tell about memory and disks, which this operation does not change yet."""
-        return {"NEW_DISK_TEMPLATE": "", "RUNTIME_MEMORY": ""}
+        """Tell the new disk template; memory at run time is not changed yet."""
+        return {"NEW_DISK_TEMPLATE": self.op.disk_template or "", "RUNTIME_MEMORY": ""}
 
     def exec(self) -> list[tuple[str, object]]:
         """Store the changes, and carry out those of devices; returns what was changed."""

@@ -421,3 +421,173 @@ def test_storage_that_cannot_be(
 ) -> None:
     with pytest.raises(OpPrereqError, match=text):
         running.execute(f"OP_{op_id}", **params)
+
+
+# Converting
+
+
+def convert(cluster: FakeCluster, template: str, **params: Any) -> Any:
+    wanted = {"instance_name": NAME, "disk_template": template, **params}
+    return cluster.execute("OP_INSTANCE_SET_PARAMS", **wanted)
+
+
+@pytest.fixture
+def stopped(running: FakeCluster) -> FakeCluster:
+    """The same instance, shut down; storage that all nodes see is on node1 as well."""
+    running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    return running
+
+
+def test_a_conversion_takes_the_data_along(stopped: FakeCluster) -> None:
+    before = stopped.config.instance(NAME)["disks"]
+    assert convert(stopped, "sharedfile") == [("disk_template", "sharedfile")]
+    assert stopped.config.instance(NAME)["disks"] == before
+    node = stopped.rpc.node("node1")
+    for index, uuid in enumerate(before):
+        disk = stopped.config.disks[uuid]
+        path = disk["logical_id"][1]
+        assert path.startswith("/srv/ganeti/shared-file-storage/web1.example.com/")
+        assert (disk["dev_type"], disk["nodes"], disk["iv_name"]) == (
+            "sharedfile",
+            [],
+            f"disk/{index}",
+        )
+        assert path in stopped.rpc.shared
+        assert node.data[path] == DATA
+    assert not node.disks
+    assert node.directories == {"/srv/ganeti/shared-file-storage/web1.example.com"}
+    convert(stopped, "file", file_storage_dir="inner")
+    check_data(stopped)
+    assert node.directories == {"/srv/ganeti/file-storage/inner/web1.example.com"}
+
+
+@pytest.mark.parametrize(
+    ("template", "params", "text"),
+    [
+        ("file", {}, "has disk template 'file' already"),
+        ("diskless", {}, "remove its disks with --disk remove"),
+        ("blockdev", {}, "cannot be converted"),
+        ("plain", {}, "not enabled"),
+        ("sharedfile", {"disks": [["add", {"size": 1}]]}, "cannot be combined"),
+        ("sharedfile", {"ext_params": {"provider": "x"}}, "for disk template 'ext' only"),
+        ("ext", {}, "needs a provider"),
+    ],
+)
+def test_conversions_that_cannot_be(
+    stopped: FakeCluster, template: str, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        convert(stopped, template, **params)
+    check_data(stopped)
+
+
+def test_a_running_instance_is_not_converted(running: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="is running; shut it down"):
+        convert(running, "sharedfile")
+
+
+def test_settings_of_new_disks_need_new_disks(stopped: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="'file_storage_dir' is for disks that are made"):
+        stopped.execute("OP_INSTANCE_SET_PARAMS", instance_name=NAME, file_storage_dir="x")
+
+
+def test_a_broken_conversion_leads_back(stopped: FakeCluster) -> None:
+    stopped.rpc.transfer_error = "disk is broken"
+    with pytest.raises(OpExecError, match="disk is broken"):
+        convert(stopped, "sharedfile")
+    check_data(stopped)
+    assert not stopped.rpc.shared
+
+
+def test_a_conversion_that_is_killed_leaves_the_data_where_it_is_named(
+    stopped: FakeCluster,
+) -> None:
+    for cut in range(80):
+        kill_at(stopped, cut)
+        try:
+            convert(stopped, "sharedfile")
+        except Killed:
+            pass
+        else:
+            assert cut > 15
+            return
+        finally:
+            revive(stopped)
+        node = stopped.rpc.node("node1")
+        for uuid in stopped.config.instance(NAME)["disks"]:
+            assert node.data[stopped.config.disks[uuid]["logical_id"][1]] == DATA
+        if stopped.config.disks[uuid]["dev_type"] == "sharedfile":
+            convert(stopped, "file")
+    raise AssertionError("it never got through")
+
+
+# Volumes of providers
+
+
+PROVIDER = ["files", "/srv/ganeti/extstorage/files", True, "", [["color", "what it looks like"]]]
+
+
+def add_external(cluster: FakeCluster, **settings: Any) -> None:
+    disk = {"size": 8, "provider": "files", **settings}
+    cluster.add_instance("web2.example.com", disk_template="ext", disks=[disk])
+
+
+def test_a_volume_is_made_by_its_provider(cluster: FakeCluster) -> None:
+    cluster.rpc.providers = [PROVIDER]
+    add_external(cluster, color="red")
+    (disk,) = cluster.config.disks.values()
+    assert (disk["logical_id"][0], disk["params"], disk["nodes"]) == ("files", {"color": "red"}, [])
+
+
+@pytest.mark.parametrize(
+    ("provider", "settings", "text"),
+    [
+        (PROVIDER, {"provider": "nix"}, "'nix' is not on node .*; it has: files"),
+        (PROVIDER, {"colour": "red"}, "colour: not known to .* 'files'; it has: color"),
+        ([*PROVIDER[:2], False, "script grow missing", []], {}, "is broken: script grow missing"),
+    ],
+)
+def test_providers_are_asked_first(
+    cluster: FakeCluster, provider: list[Any], settings: dict[str, Any], text: str
+) -> None:
+    cluster.rpc.providers = [provider]
+    with pytest.raises(OpPrereqError, match=text):
+        add_external(cluster, **settings)
+    assert not cluster.rpc.called("blockdev_create")
+
+
+# Adopted devices
+
+
+DEVICE = "/dev/disk/by-id/made-up"
+
+
+def adopt(cluster: FakeCluster, name: str = "web2.example.com", path: str = DEVICE) -> None:
+    cluster.add_instance(name, disk_template="blockdev", disks=[{"adopt": path}])
+
+
+@pytest.fixture
+def with_device(cluster: FakeCluster) -> FakeCluster:
+    """A cluster whose nodes have a device of 32 MiB to adopt."""
+    cluster.config.cluster["enabled_disk_templates"].append("blockdev")
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    cluster.rpc.devices = {DEVICE: 32}
+    return cluster
+
+
+def test_a_device_is_adopted_with_its_size_and_its_data(with_device: FakeCluster) -> None:
+    adopt(with_device)
+    (disk,) = with_device.config.disks.values()
+    assert (disk["logical_id"], disk["size"]) == (["manual", DEVICE], 32)
+    assert not with_device.rpc.called("blockdev_wipe")
+
+
+def test_a_device_has_one_owner(with_device: FakeCluster) -> None:
+    adopt(with_device)
+    with pytest.raises(OpPrereqError, match=f"{DEVICE} is used by disk"):
+        adopt(with_device, "web3.example.com")
+
+
+def test_what_is_no_device_is_not_adopted(with_device: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="is not a block device of node 'node1"):
+        adopt(with_device, path="/dev/disk/by-id/nix")
