@@ -11,12 +11,16 @@ PROGRAM = Program(
     "Shows the external storage providers of the nodes.  Runs on the master node.",
     (
         Command(
-            "diagnose", "show which providers are usable on which node", "", (), (opt.PRIORITY,)
+            "diagnose",
+            "show which providers are usable on which node, and why not",
+            "storage:diagnose",
+            (),
+            (opt.PRIORITY,),
         ),
         Command(
             "info",
-            "show the parameters of providers",
-            "",
+            "show the parameters of providers, and which groups can use them",
+            "storage:info",
             (Argument(ArgKind.OS, 0, None, metavar="<provider>"),),
             (opt.PRIORITY,),
         ),

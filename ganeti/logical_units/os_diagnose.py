@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ganeti.base.errors import OpExecError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
@@ -57,15 +58,15 @@ class OsSummary:
 
     def common_variants(self) -> list[str]:
         """Return the variants that all nodes have."""
-        return _common(entry.variants for entry in self._first())
+        return common(entry.variants for entry in self._first())
 
     def common_versions(self) -> list[int]:
         """Return the API versions that all nodes have."""
-        return _common(entry.api_versions for entry in self._first())
+        return common(entry.api_versions for entry in self._first())
 
     def common_parameters(self) -> list[tuple[str, str]]:
         """Return the parameters that all nodes have."""
-        return _common(entry.parameters for entry in self._first())
+        return common(entry.parameters for entry in self._first())
 
     @property
     def is_trusted(self) -> bool:
@@ -73,7 +74,7 @@ class OsSummary:
         return all(entry.trusted for entry in self._first())
 
 
-def _common(lists: Iterable[Sequence[T]]) -> list[T]:
+def common(lists: Iterable[Sequence[T]]) -> list[T]:
     """Return what is in all lists, in the order of the first."""
     first, *others = [list(values) for values in lists] or [[]]
     return [value for value in first if all(value in other for other in others)]
@@ -95,14 +96,24 @@ def summarize(answers: Mapping[str, Sequence[OsOnNode]]) -> list[OsSummary]:
 
 
 def ask_nodes(context: JobContext, config: WConfStub) -> dict[str, list[OsOnNode]]:
-    """Ask every node that can have instances; one that does not answer is named in a warning."""
+    """Ask every node that can have instances for its operating systems."""
+    return ask_capable_nodes(context, config, "os_diagnose", OsOnNode, "operating systems")
+
+
+def ask_capable_nodes(
+    context: JobContext, config: WConfStub, call: str, kind: type[T], what: str
+) -> dict[str, list[T]]:
+    """Ask every node that can have instances for lists of what it has.
+
+    One that does not answer, or not as it should, is named in a warning and left out.
+    """
     nodes = [node for node in lookup.all_nodes(config) if node.vm_capable and not node.offline]
-    answers: dict[str, list[OsOnNode]] = {}
-    for name, result in call_nodes(context, nodes, "os_diagnose").items():
-        if result.error is not None:
-            context.warn(f"cannot ask node {name} for its operating systems: {result.error}")
-            continue
-        answers[name] = msgspec.convert(result.payload, list[OsOnNode])
+    answers: dict[str, list[T]] = {}
+    for name, result in call_nodes(context, nodes, call).items():
+        try:
+            answers[name] = msgspec.convert(result.check(call), list[kind])  # type: ignore[valid-type]
+        except (OpExecError, msgspec.ValidationError) as err:
+            context.warn(f"cannot ask node {name} for its {what}: {err}")
     return answers
 
 

@@ -9,16 +9,16 @@ from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, Para
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster.query import cluster_row
+from ganeti.logical_units.ext_storage_diagnose import ask_providers
 from ganeti.logical_units.node_calls import call_nodes
 from ganeti.logical_units.os_diagnose import ask_nodes, rows, summarize
 from ganeti.objects.fill import cluster_hvparams
-from ganeti.objects.query_words import QueryResource
+from ganeti.objects.query_words import BY_JOB_ONLY, QueryResource
 from ganeti.opcodes.query import OpQuery, OpQueryFields
 from ganeti.query.engine import Plan, fields_of, prepare
 from ganeti.query.fields import Source
 from ganeti.query.view import NodeLive, View, instances_from_rpc
 
-_BY_JOB: Final = frozenset({QueryResource.CLUSTER, QueryResource.OS})
 _FROM_CONFIG: Final = frozenset(
     {QueryResource.GROUP, QueryResource.INSTANCE, QueryResource.NETWORK, QueryResource.NODE}
 )
@@ -39,7 +39,7 @@ class LUQuery(LogicalUnit[OpQuery]):
 
     def expand_names(self) -> None:
         """Check fields and filter."""
-        if self.op.what not in _BY_JOB | _FROM_CONFIG:
+        if self.op.what not in BY_JOB_ONLY | _FROM_CONFIG:
             raise NotSupportedError(
                 f"{self.op.what.value!r} cannot be queried by a job; use the LUXI query"
             )
@@ -52,7 +52,7 @@ class LUQuery(LogicalUnit[OpQuery]):
 
     def exec(self) -> dict[str, object]:
         """Ask whom the fields need, and return the answer."""
-        if self.op.what in _BY_JOB:
+        if self.op.what in BY_JOB_ONLY:
             return self.plan.run(View(cluster=self.cluster, rows=self._rows()))
         view = self._view()
         targets = self.plan.targets(view)
@@ -65,6 +65,8 @@ class LUQuery(LogicalUnit[OpQuery]):
     def _rows(self) -> Sequence[Mapping[str, object]]:
         if self.op.what is QueryResource.CLUSTER:
             return [cluster_row(self.cluster, self.master.name, self.context.paths)]
+        if self.op.what is QueryResource.EXTSTORAGE:
+            return ask_providers(self.context, self.config)
         return rows(self.cluster, summarize(ask_nodes(self.context, self.config)))
 
     def _view(self, **live: object) -> View:

@@ -31,6 +31,7 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_CLUSTER_VERIFY_CONFIG": "cluster.verify:LUClusterVerifyConfig",
     "OP_CLUSTER_VERIFY_DISKS": "cluster.disks:LUClusterVerifyDisks",
     "OP_CLUSTER_VERIFY_GROUP": "cluster.verify_group:LUClusterVerifyGroup",
+    "OP_EXT_STORAGE_DIAGNOSE": "ext_storage_diagnose:LUExtStorageDiagnose",
     "OP_GROUP_ADD": "group.change:LUGroupAdd",
     "OP_GROUP_ASSIGN_NODES": "group.members:LUGroupAssignNodes",
     "OP_GROUP_REMOVE": "group.change:LUGroupRemove",

@@ -418,3 +418,23 @@ def test_who_saw_success_sees_the_change(queried: TestCluster) -> None:
             row = reader.query("instance", ["tags"], ["==", "name", "a.example.com"]).rows()
             assert tag in row[0][0], f"round {number}"  # type: ignore[operator]
             assert tag in reader.query_tags("instance", "a.example.com")
+
+
+def test_external_storage_providers(queried: TestCluster) -> None:
+    directory = os.path.join(queried.paths.es_search_path[-1], "glue")
+    os.makedirs(directory)
+    diagnosed = queried.run(["gnt-storage", "diagnose"])
+    assert diagnosed.status == 1
+    assert "Provider: glue [usable in no group]" in diagnosed.lines
+    assert "not usable: script(s) create, remove," in diagnosed.out
+    for script in ("create", "remove", "grow", "attach", "detach", "setinfo", "verify"):
+        with open(os.path.join(directory, script), "w") as file:
+            os.fchmod(file.fileno(), 0o755)
+    with open(os.path.join(directory, "parameters.list"), "w") as file:
+        file.write("pool which pool\n")
+    diagnosed = queried.gnt("storage diagnose")
+    assert "Provider: glue [usable in default]" in diagnosed.lines
+    assert DEAD in diagnosed.out, "it is named that one node does not answer"
+    assert "pool: which pool" in queried.gnt("storage info glue").out
+    queried.refused("storage info none", "no node has an external storage provider 'none'")
+    assert "glue:" in queried.gnt("storage info").lines
