@@ -13,7 +13,7 @@ _PATH = Option(
     metavar="FILE",
     completes=ArgKind.FILE,
 )
-_BLANK = flag("--blank-secrets", help="put <redacted> in the place of every secret")
+_SECRETS = flag("--with-secrets", help="print secrets too, for no other eyes than yours")
 
 PROGRAM = Program(
     "query-config",
@@ -44,8 +44,9 @@ on files of older versions too; it never changes anything.""",
                 Argument(ArgKind.CHOICE, choices=(CLUSTER, *KINDS)),
                 Argument(ArgKind.TEXT, 0, metavar="NAME"),
             ),
-            (_BLANK,),
-            description="The object is given by its name, a short name, or its UUID.",
+            (_SECRETS,),
+            description="""The object is given by its name, a short name, or its UUID.  Secrets are
+            blanked as in an export.""",
             examples=(
                 ("query-config show cluster", "the cluster's settings"),
                 ("query-config show instances web", "one instance by a short name"),
@@ -64,13 +65,12 @@ on files of older versions too; it never changes anything.""",
             "print the whole configuration as JSON",
             "query_config:export",
             (),
-            (_BLANK,),
-            description="""With --blank-secrets, these are blanked: secrets of DRBD disks, private
-            parameters of operating systems, host keys, files that hold passwords or keys,
-            passwords in addresses and command lines, and whatever has the name of a secret.""",
-            examples=(
-                ("query-config export --blank-secrets > config.txt", "to send it to somebody"),
-            ),
+            (_SECRETS,),
+            description="""Unless --with-secrets is given, <redacted> stands in the place of secrets
+            of DRBD disks, private parameters of operating systems, host keys, files that hold
+            passwords or keys, passwords in addresses and command lines, and whatever has the name
+            of a secret.""",
+            examples=(("query-config export > config.txt", "to send it to somebody"),),
         ),
     ),
     is_interspersed=True,

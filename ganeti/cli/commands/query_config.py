@@ -234,7 +234,7 @@ def export(context: Context, options: Options, _args: list[str]) -> int:
 
 
 def _print(context: Context, options: Options, value: Fields) -> None:
-    shown = blank_secrets(value) if options.blank_secrets else value
+    shown = value if options.with_secrets else blank_secrets(value)
     context.write(msgspec.json.format(dumps(shown), indent=2).decode())
 
 
