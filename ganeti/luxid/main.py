@@ -166,8 +166,8 @@ class LuxiDaemon:
             self._replicator.on_candidates_changed()
             self._candidates.on_changed()
             self._replicator.quorum.evaluate()
-        if name.startswith("ssconf_"):
-            return
+        if name not in ("config.data", ""):
+            return  # locks.data changes with every job
         self._view.on_file_event(name, kind)
         asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)
 
