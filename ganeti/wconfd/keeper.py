@@ -108,14 +108,17 @@ class Keeper:
             if owner is not None:
                 self.owners.check_alive(owner)
 
+        dropped: set[int] = set()
+
         def with_dropped_ports(transaction: Transaction) -> T:
             result = change(transaction)
-            if transaction.objects and dropped:
+            if transaction.objects and self.reservations.dropped_ports:
+                dropped.update(self.reservations.dropped_ports)
+                self.reservations.dropped_ports.clear()
                 free = [port for port in dropped if not transaction.find(By.PORT, port)]
                 free_ports(transaction, free)
             return result
 
-        dropped, self.reservations.dropped_ports = self.reservations.dropped_ports, set()
         try:
             result = await self.committer.apply(with_dropped_ports)
         except BaseException:

@@ -66,8 +66,8 @@ def test_ports_given_back_wait_for_a_change_that_succeeds(tmp_path: Path) -> Non
     async def scene(keeper: Keeper) -> None:
         for port in (11000, 11001):
             assert keeper.reservations.allocate_port(keeper.state.head, OWNER) == port
-        await keeper.change(lambda change: changes.modify(change, "cluster", "", {}))
         keeper.reservations.release_port(OWNER, 11000)
+        await keeper.change(lambda change: changes.modify(change, "cluster", "", {}))
         with pytest.raises(GenericError):
             await keeper.change(
                 lambda change: changes.modify(change, "cluster", "", {"mac_prefix": "zz"})
