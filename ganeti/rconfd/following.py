@@ -97,6 +97,7 @@ class Follower:
 
     def close(self) -> None:
         """Stop following."""
+        self._desk.report_drops()
         if self._timer is not None:
             self._timer.cancel()
         if self._watcher is not None:
