@@ -89,3 +89,22 @@ def without(pool: Iterable[UidRange], removed: Iterable[UidRange]) -> list[UidRa
             if part[0] <= part[1]
         ]
     return left
+
+
+def count(pool: Iterable[UidRange]) -> int:
+    """Return how many ids a pool in normal form holds."""
+    return sum(high - low + 1 for low, high in pool)
+
+
+def uid_at(pool: Iterable[UidRange], index: int) -> int:
+    """Return the id at a place, from 0 on, of a pool in normal form.
+
+    Raises:
+        IndexError: there is no such place.
+    """
+    left = index
+    for low, high in pool:
+        if left <= high - low:
+            return low + left
+        left -= high - low + 1
+    raise IndexError(index)

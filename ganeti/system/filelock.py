@@ -178,6 +178,34 @@ class FileLock:
         self.release()
 
 
+def open_locked(path: str) -> int | None:
+    """Open and lock a file, made if it is missing; returns its descriptor, which holds the lock.
+
+    None when another process holds it, or removed it while we were opening it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock_both_ways(descriptor)
+        if _is_current(path, descriptor):
+            locked, descriptor = descriptor, -1
+            return locked
+    except OSError as err:
+        if err.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return None
+
+
+def _is_current(path: str, descriptor: int) -> bool:
+    """Tell whether a file has not been removed, by its last owner, since it was opened."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 class PidFile:
     """The pid file of a daemon: holds its number, locked while the daemon runs.
 
@@ -205,26 +233,11 @@ class PidFile:
         self.update()
 
     def _try_acquire(self) -> bool:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _lock_both_ways(descriptor)
-            if self._is_current(descriptor):
-                self._descriptor = descriptor
-                return True
-        except OSError as err:
-            if err.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        finally:
-            if self._descriptor != descriptor:
-                os.close(descriptor)
-        return False
-
-    def _is_current(self, descriptor: int) -> bool:
-        """Tell whether the file has not been removed, by its last owner, since it was opened."""
-        try:
-            return os.path.samestat(os.fstat(descriptor), os.stat(self.path))
-        except FileNotFoundError:
+        descriptor = open_locked(self.path)
+        if descriptor is None:
             return False
+        self._descriptor = descriptor
+        return True
 
     def update(self) -> None:
         """Write our process number (again, after a fork)."""

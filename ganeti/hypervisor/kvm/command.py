@@ -73,8 +73,8 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
         yield "-no-reboot"
     if params.flag("user_shutdown"):
         yield "-no-shutdown"
-    if params.text("security_model") == "user":
-        yield from ("-runas", params.text("security_domain"))
+    if place.run_as:
+        yield from ("-runas", place.run_as)
     if place.incoming:
         yield from ("-incoming", "defer")
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
@@ -22,6 +24,7 @@ from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, VNC_PASSWORD_BYTES_MAX, 
 from ganeti.hypervisor.kvm.placement import Placement
 from ganeti.hypervisor.kvm.qemu_binary import find_qemu
 from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime, with_taps
+from ganeti.hypervisor.user_ids import LentUid, release_uid, request_unused_uid
 from ganeti.netdev import taps
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.nic_modes import NicMode
@@ -99,6 +102,8 @@ def bring_up(
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
         files.make_directories()
         undo.callback(files.remove)
+        lent = _lend_uid(machine.params, env.paths, undo)
+        runtime = replace_fields(runtime, uid=lent.uid if lent is not None else None)
         save_runtime(files, with_taps(runtime, backends))
         for backend in backends:
             make_tap(machine, backend, env.paths, undo)
@@ -106,7 +111,13 @@ def bring_up(
             kind: listeners.enter_context(files.listen(kind)).fileno()
             for kind in _socket_kinds(machine.params)
         }
-        place = replace(place, sockets=sockets, console_password=bool(protocol), incoming=incoming)
+        place = replace(
+            place,
+            sockets=sockets,
+            console_password=bool(protocol),
+            incoming=incoming,
+            run_as=_run_as(machine.params, lent),
+        )
         pid = process.launch(command_line(machine, place), files, list(sockets.values()))
         undo.callback(process.kill, pid)
         listeners.close()
@@ -115,7 +126,25 @@ def bring_up(
             monitor.execute("set_password", {"protocol": protocol, "password": password})
         _pin(monitor, machine.name, cpus)
         undo.pop_all()
+        if lent is not None:
+            lent.in_use()
         return monitor
+
+
+def _lend_uid(params: KvmParams, paths: Paths, undo: contextlib.ExitStack) -> LentUid | None:
+    """Lend a user id for the guest, if it is to have one of its own."""
+    if params.text("security_model") != "pool":
+        return None
+    lent = request_unused_uid(paths)
+    undo.callback(lent.give_back)
+    return lent
+
+
+def _run_as(params: KvmParams, lent: LentUid | None) -> str:
+    """Return the user that QEMU is to become, "" to stay what it is."""
+    if lent is not None:
+        return f"{lent.uid}:{lent.uid}"
+    return params.text("security_domain") if params.text("security_model") == "user" else ""
 
 
 def _placement(
@@ -209,4 +238,6 @@ def clean_up(files: MachineFiles) -> None:
     if runtime is not None:
         for tap in runtime.taps:
             taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
+        if runtime.uid is not None:
+            release_uid(files.paths, runtime.uid)
     files.remove()

@@ -307,11 +307,9 @@ def _check_spice(params: KvmParams) -> None:
 
 def _check_security(params: KvmParams) -> None:
     model, domain = params.text("security_model"), params.text("security_domain")
-    if model == "pool":
-        raise _not_supported("security_model", "pool", "use none or user")
     if model == "user" and not domain:
         raise wrong_param("security_domain", "security_model user needs the name of a user")
-    if model == "none" and domain:
+    if model != "user" and domain:
         raise wrong_param("security_domain", "needs security_model user")
     if params.flag("use_chroot"):
         raise _not_supported("use_chroot", "true", "set it to false")

@@ -18,7 +18,8 @@ class Placement:
     ``sockets`` are the descriptors of listening sockets that QEMU inherits: control and info, two
     monitors; serial, the console; agent, that of the guest.  ``console_address`` is where VNC or
     SPICE listens: an address, or for VNC the path of a socket.  ``spice_files`` are certificate
-    authority, certificate and key.
+    authority, certificate and key.  ``run_as`` is the user, by name or "uid:gid", that QEMU becomes
+    once it has opened all files.
     """
 
     binary: str
@@ -31,6 +32,7 @@ class Placement:
     console_password: bool = False
     spice_files: tuple[str, str, str] = ("", "", "")
     incoming: bool = False
+    run_as: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
     def local(self, path: str) -> str:

@@ -29,7 +29,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """What runs.
 
     ``taps`` are the interfaces made for it, ``modes`` how those are connected; ``paused``: its
-    guest was left paused at the start; ``stopped``: its guest was stopped to be moved.
+    guest was left paused at the start; ``stopped``: its guest was stopped to be moved; ``uid`` is
+    lent from the node's pool of user ids.
     """
 
     machine: Machine
@@ -37,6 +38,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     modes: dict[str, str] = {}
     paused: bool = False
     stopped: bool = False
+    uid: int | None = None
     format: int = FORMAT
 
 

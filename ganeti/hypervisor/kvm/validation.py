@@ -20,6 +20,7 @@ from ganeti.hypervisor.kvm.node_files import (
 )
 from ganeti.hypervisor.kvm.params import KvmParams, wrong_param
 from ganeti.hypervisor.kvm.qemu_binary import find_qemu
+from ganeti.hypervisor.user_ids import pool_of
 from ganeti.system import process
 
 _HELP_TIMEOUT_S: Final = 30.0
@@ -36,7 +37,7 @@ def validate_on_node(params: KvmParams, paths: Paths) -> None:
     for name in ("vnc_password_file", "spice_password_file"):
         if params.text(name):
             read_password(name, params.text(name), paths)
-    _check_user(params)
+    _check_user(params, paths)
     if params.text("kvm_flag"):
         choose_accelerator(params.text("kvm_flag"), binary, paths)
     machine = params.text("machine_version").partition(",")[0]
@@ -59,19 +60,26 @@ def _check_files(params: KvmParams, paths: Paths) -> None:
             raise wrong_param(name, f"there is no directory {path}", ErrorCode.ENVIRON)
 
 
-def _check_user(params: KvmParams) -> None:
-    if params.text("security_model") != "user":
+def _check_user(params: KvmParams, paths: Paths) -> None:
+    model = params.text("security_model")
+    if model == "none":
         return
-    name = params.text("security_domain")
+    if model == "user":
+        _check_account(params.text("security_domain"))
+    else:
+        pool_of(paths)
+    if os.geteuid() != 0:
+        text = "needs a node daemon that runs as root"
+        raise wrong_param("security_model", text, ErrorCode.ENVIRON)
+
+
+def _check_account(name: str) -> None:
     try:
         found = pwd.getpwnam(name)
     except KeyError as err:
         raise wrong_param("security_domain", f"no user {name!r}", ErrorCode.ENVIRON) from err
     if found.pw_uid == 0:
         raise wrong_param("security_domain", f"user {name!r} is the superuser")
-    if os.geteuid() != 0:
-        text = "needs a node daemon that runs as root"
-        raise wrong_param("security_model", text, ErrorCode.ENVIRON)
 
 
 def _known(binary: str, option: str) -> set[str]:

@@ -115,7 +115,6 @@ def test_whole_command_line() -> None:
         ({"use_localtime": True}, ["-rtc base=localtime"]),
         ({"reboot_behavior": "exit"}, ["-no-reboot"]),
         ({"user_shutdown": True}, ["-no-shutdown"]),
-        ({"security_model": "user", "security_domain": "guest1"}, ["-runas guest1"]),
         ({"vga": "cirrus", "keymap": "de"}, ["-vga cirrus", "-k de"]),
         ({"kvm_extra": "-global 'a b'"}, ["-global a b"]),
         (
@@ -290,6 +289,11 @@ def test_taps_with_queues() -> None:
     ) in found
     assert any("mq=on,vectors=6" in line for line in found)
     assert "-cpu" not in " ".join(found)
+
+
+def test_users_that_qemu_becomes() -> None:
+    assert "-runas 5001:5001" in options(instance(), run_as="5001:5001")
+    assert "-runas" not in " ".join(options(instance()))
 
 
 def test_files_of_a_virtual_node() -> None:

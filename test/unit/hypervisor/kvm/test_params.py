@@ -31,6 +31,7 @@ def test_defaults_are_right() -> None:
         {"vnc_bind_address": "/var/run/ganeti/kvm"},
         {**SPICE, "spice_ip_version": 4, "spice_use_tls": True},
         {"security_model": "user", "security_domain": "nobody"},
+        {"security_model": "pool"},
         {"disk_aio": "native"},
         {"disk_aio": "native", "disk_cache": "none"},
         {"usb_devices": "tablet, host:1234:abcd host:1.2"},
@@ -77,6 +78,7 @@ def test_right_combinations_pass(changes: dict[str, object]) -> None:
         ({"spice_password_file": "/p"}, "spice_password_file"),
         ({"security_model": "user"}, "security_domain"),
         ({"security_domain": "nobody"}, "security_domain"),
+        ({"security_model": "pool", "security_domain": "nobody"}, "security_domain"),
         ({"usb_devices": "toaster"}, "usb_devices"),
         ({"migration_caps": "Über"}, "migration_caps"),
         ({"migration_port": 0}, "migration_port"),
@@ -96,7 +98,6 @@ def test_wrong_values_are_named(changes: dict[str, object], named: str) -> None:
     [
         {"disk_type": "pflash"},
         {"cdrom_disk_type": "paravirtual"},
-        {"security_model": "pool"},
         {"use_chroot": True},
     ],
     ids=str,

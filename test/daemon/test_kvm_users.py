@@ -1,0 +1,75 @@
+"""Guests that run as somebody else (root)."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from guests.instances import make_instance
+from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.hypervisor.user_ids import uids_in_use
+from ganeti.store.ssconf import write_values
+
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.root,
+    pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user"),
+]
+
+
+@pytest.fixture
+def nodes() -> Iterator[KvmNodes]:
+    with kvm_nodes() as found:
+        yield found
+
+
+def uids(node: KvmNode, name: str) -> set[int]:
+    """Return the real, effective, saved and file system user id of a guest's process."""
+    process = node.process(name)
+    assert process is not None
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    (found,) = [line.split()[1:] for line in lines if line.startswith("Uid:")]
+    return set(map(int, found))
+
+
+def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
+    node = nodes.nodes[0]
+    paths = node.env.paths
+    free = next(uid for uid in range(60_100, 60_500) if uid not in uids_in_use())
+    os.makedirs(paths.data_dir)
+    os.makedirs(paths.lock_dir)
+    write_values(paths, {"uid_pool": str(free)})
+    options = {"kernel_path": "", "kvm_flag": "disabled", "security_model": "pool"}
+    first, second = (
+        make_instance(
+            f"g{n}.example.com", uuid=f"d57ad28d-8ef1-47df-9747-d09279cc835{n}", **options
+        )
+        for n in (1, 2)
+    )
+    node.driver.validate_params(first.hvparams)
+    node.driver.start(first, [nodes.boot_disk()])
+    node.wait_serial(first.name, "guest up")
+    assert uids(node, first.name) == {free}
+    with pytest.raises(OpPrereqError, match="all 1 user ids of the pool are in use"):
+        node.driver.start(second, [])
+    assert os.listdir(paths.uid_pool_dir) == [str(free)]
+    node.driver.stop(first.name, force=True)
+    assert os.listdir(paths.uid_pool_dir) == []
+    node.driver.start(second, [])
+    assert uids(node, second.name) == {free}
+
+
+def test_a_guest_runs_as_a_user(nodes: KvmNodes) -> None:
+    node, user = nodes.nodes[0], pwd.getpwnam("nobody")
+    instance = make_instance(
+        kernel_path="", kvm_flag="disabled", security_model="user", security_domain=user.pw_name
+    )
+    node.driver.validate_params(instance.hvparams)
+    node.driver.start(instance, [])
+    assert uids(node, instance.name) == {user.pw_uid}
