@@ -73,6 +73,7 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     "rapi_roles": Audience.CANDIDATES,
     "rapi_tokens": Audience.CANDIDATES,
 }
+_PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
 _FILE_TEMPLATES: Final = frozenset({"file", "sharedfile", "gluster"})
 
 
@@ -86,10 +87,26 @@ def files_of(cluster: Cluster) -> list[AncillaryFile]:
         path for name in cluster.enabled_hypervisors for path in ANCILLARY_FILES.get(name, ())
     )
     found += [AncillaryFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
+    own = set(password_files(cluster)) - set(of_hypervisors)
     if _FILE_TEMPLATES.intersection(cluster.enabled_disk_templates):
-        path = paths.file_storage_paths_file
-        found.append(AncillaryFile(path, Audience.WITH_INSTANCES, sent=False))
-    return found
+        own.add(paths.file_storage_paths_file)
+    return found + [
+        AncillaryFile(path, Audience.WITH_INSTANCES, sent=False) for path in sorted(own)
+    ]
+
+
+def password_files(cluster: Cluster) -> Iterator[str]:
+    """Yield the files of console passwords that the cluster and its operating systems name.
+
+    Instances move between nodes, so these are to be the same everywhere.  Nodes accept from the
+    master only the one at the well-known place; others are for the administrator to put there.
+
+    Source: design-2.1, "VNC Console Password".
+    """
+    for hypervisors in (cluster.hvparams, *cluster.os_hvp.values()):
+        for name in cluster.enabled_hypervisors:
+            params = hypervisors.get(name, {})
+            yield from (str(params[key]) for key in _PASSWORD_FILES if params.get(key))
 
 
 def read_details(paths: Paths, path: str) -> FileDetails | None:

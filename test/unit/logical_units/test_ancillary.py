@@ -49,6 +49,15 @@ def test_only_enabled_hypervisors_have_files() -> None:
     assert "/etc/xen/xend-config.sxp" in paths_for(enabled_hypervisors=["xen-pvm"])
 
 
+def test_password_files_of_parameters_are_compared() -> None:
+    hvparams = {"kvm": {"vnc_password_file": "/etc/ganeti/vnc-cluster-password"}}
+    os_hvp = {"debian": {"kvm": {"spice_password_file": "/etc/spice"}, "xen-hvm": {"x": "/y"}}}
+    wire = make_cluster(hvparams=hvparams, os_hvp=os_hvp)
+    found = {file.path: file.sent for file in ancillary.files_of(Cluster.from_wire(wire))}
+    assert found["/etc/ganeti/vnc-cluster-password"]
+    assert found["/etc/spice"] is False
+
+
 def test_the_hosts_file_goes_along_where_the_cluster_keeps_it() -> None:
     assert "/etc/hosts" in paths_for(modify_etc_hosts=True)
     assert "/etc/hosts" not in paths_for(modify_etc_hosts=False)
