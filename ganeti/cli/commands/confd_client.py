@@ -13,7 +13,7 @@ from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.table import Column, TableStyle, format_table
-from ganeti.clients.confd import ConfdClient, candidate_addresses, read_key
+from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
 from ganeti.protocol.confd import ErrorKind, Status
 from ganeti.protocol.confd_exchange import Answer
 from ganeti.protocol.confd_queries import (
@@ -28,6 +28,7 @@ from ganeti.system import clock
 
 Rows = list[list[object]]
 _BY_NAME: Final = {query.name: query for query in QUERIES.values()}
+_SETTLE_ALL_S: Final = 1.0  # whoever wants to see all answers has time
 _NOTHING: Final = ""
 _MICROSECONDS: Final = 1_000_000
 
@@ -171,7 +172,13 @@ def _client(context: Context, options: Options) -> ConfdClient:
         raise ParameterError(f"--timeout must be more than 0, not {options.timeout:g}")
     key = read_key(context.paths) if options.hmac is None else _as_in_file(options.hmac)
     addresses = options.address or candidate_addresses(context.paths)
-    return ConfdClient(key, addresses, port=options.port, timeout_s=options.timeout)
+    return ConfdClient(
+        key,
+        addresses,
+        port=options.port,
+        timeout_s=options.timeout,
+        settle_s=_SETTLE_ALL_S if options.get("all") else SETTLE_S,
+    )
 
 
 def _as_in_file(key: str) -> bytes:
