@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -258,7 +259,7 @@ class Replicator:
         return False
 
     async def _send_now(self, target: Target, path: str, data: bytes) -> str | None:
-        wire_path = self._paths.globalize(path)
+        wire_path = sys.intern(self._paths.globalize(path))  # one body for all candidates
         try:
             async with self._turns[target.name]:
                 result = await self._rpc.single("jobqueue_update", target, wire_path, data)
