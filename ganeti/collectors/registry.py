@@ -167,6 +167,7 @@ _ROWS: Final = (
         timing=Timing.WHEN_ASKED,
         target="ganeti.collectors.diagnose:make",
         empty={},
+        needs=frozenset({Need.SETTINGS}),
         interval_s_max=120.0,  # its signature is good for 300 s
     ),
 )

@@ -54,6 +54,7 @@ class ClusterWatch:
         self._paths = paths
         self._hostname = hostname
         self._ask = ask
+        self._was_asked = asyncio.Event()
         self._problems: dict[Need, str | None] = {}
         self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
             Need.SETTINGS: self._settings,
@@ -67,7 +68,18 @@ class ClusterWatch:
         while True:
             self.read_hypervisors()
             on_change(await self.refresh(_REGULAR))
+            self._was_asked.set()
             await asyncio.sleep(REFRESH_S)
+
+    async def look(self, needs: frozenset[Need]) -> ClusterFacts:
+        """Return all that is known, with what is needed as of now.
+
+        Settings are needed too, but as of the last time that all was asked.
+        """
+        if not needs:
+            return self.facts
+        await self._was_asked.wait()
+        return await self.refresh(needs - {Need.SETTINGS})
 
     def read_hypervisors(self) -> None:
         """Look up which hypervisors are enabled."""

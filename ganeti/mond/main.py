@@ -49,7 +49,7 @@ async def _serve(context: DaemonContext) -> None:
         watch = ClusterWatch(paths, hostname, Questions(paths))
 
         async def look_around(needs: frozenset[Need]) -> NodeView:
-            return NodeView(paths, hostname, await watch.refresh(needs), run)
+            return NodeView(paths, hostname, await watch.look(needs), run)
 
         samplers = {
             name: Sampler(row, look_around, threads, context.spawn)

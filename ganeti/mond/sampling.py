@@ -66,6 +66,7 @@ class Sampler:
         self._wake = asyncio.Event()
         self._is_asleep = False
         self._asked_s = -IDLE_S
+        self._began_s = 0.0
 
     @property
     def name(self) -> str:
@@ -90,13 +91,19 @@ class Sampler:
         elif self._last is None:
             if self._is_asleep:
                 self._wake.set()
-            try:
-                await asyncio.wait_for(self._reported.wait(), FIRST_WAIT_S)
-            except TimeoutError:
-                logger.debug("Nothing from %s yet", self.name)
+            await self._wait_for_first()
         return self._last or self.row.failure(
             "there is no report yet; ask again soon", clock.now_ns(), StatusCode.TEMPORARILY_BAD
         )
+
+    async def _wait_for_first(self) -> None:
+        """Wait for a report; of many requests only the first ones wait for one that takes long."""
+        is_working = self._running is not None
+        passed_s = clock.monotonic() - self._began_s if is_working else 0.0
+        try:
+            await asyncio.wait_for(self._reported.wait(), max(FIRST_WAIT_S - passed_s, 0.0))
+        except TimeoutError:
+            logger.debug("Nothing from %s yet", self.name)
 
     async def run(self) -> None:
         """Work at the interval, for ever."""
@@ -139,7 +146,7 @@ class Sampler:
         await asyncio.shield(self._running)
 
     async def _work(self) -> None:
-        began_s = clock.monotonic()
+        began_s = self._began_s = clock.monotonic()
         try:
             report = await self._try()
         finally:

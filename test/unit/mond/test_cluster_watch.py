@@ -80,6 +80,25 @@ def test_everything_is_asked_again_and_again(paths: Paths) -> None:
     assert QueryType.INSTANCE_DISKS not in confd.asked
 
 
+def test_who_needs_something_waits_for_the_first_answers(paths: Paths) -> None:
+    confd = FakeConfd()
+
+    async def test() -> None:
+        watch = ClusterWatch(paths, NODE, confd)
+        assert (await watch.look(frozenset())).instances is None
+        looking = asyncio.ensure_future(watch.look(frozenset({Need.SETTINGS})))
+        await asyncio.sleep(1)
+        assert not looking.done()
+        task = asyncio.ensure_future(watch.run(lambda _facts: None))
+        assert (await looking).diagnose_command == ""
+        confd.asked.clear()
+        await watch.look(frozenset({Need.SETTINGS, Need.DRBD}))
+        assert confd.asked == [QueryType.NODE_DRBD]
+        task.cancel()
+
+    run_in_virtual_time(test())
+
+
 def test_volumes_are_looked_up_when_they_are_needed(paths: Paths) -> None:
     async def test() -> None:
         watch = ClusterWatch(paths, NODE, FakeConfd())
