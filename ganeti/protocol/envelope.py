@@ -7,8 +7,6 @@ after which the server closes the connection.
 Source: luxi.json, "transport" and "errors"; wconfd.json, "transport".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -18,6 +16,10 @@ from ganeti.base.errors import GenericError, ProtocolError, decode_error, encode
 from ganeti.base.json import dumps, loads_as
 
 T = TypeVar("T")
+
+
+# Annotations here are values, not text: each job process would have to evaluate the text of every
+# Struct that it reads.
 
 
 class RequestError(ProtocolError):

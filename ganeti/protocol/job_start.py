@@ -23,8 +23,6 @@ connections that it keeps open anyway.  A process whose LuxiD went away does wit
 Source: ARCHITECTURE, invariant 1.
 """
 
-from __future__ import annotations
-
 from enum import Enum, auto
 from typing import Final, Literal
 
@@ -35,6 +33,10 @@ from ganeti.base.json import dumps, loads_as
 
 WARM_LOCK_PREFIX: Final = "warm-job-process"  # name of the lock file before there is a job
 MESSAGE_BYTES_MAX: Final = 256 << 20  # a job file with a long log, quoted
+
+
+# Annotations here are values, not text: each job process would have to evaluate the text of every
+# Struct that it reads.
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

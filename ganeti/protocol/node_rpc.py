@@ -393,7 +393,6 @@ _EXPORT_CALLS = (
         "finalize_export",
         NORMAL_S,
         "instance:ED_INST_DICT snap_disks:ED_FINALIZE_EXPORT_DISKS",
-        supported=False,
     ),
     _reads("impexp_status", FAST_S, "names"),
     _changes("impexp_abort", NORMAL_S, "name"),

@@ -43,6 +43,7 @@ class Submission(msgspec.Struct, frozen=True):
         fixed: parameters that the server sets.
         parts: of what the body consists if not of the first opcode's parameters.
         build: makes the opcodes, where `plain_job` does not do.
+        has_body: whether a body is looked at; clients of 3.0 send some that are not.
     """
 
     op_ids: tuple[str, ...]
@@ -51,6 +52,7 @@ class Submission(msgspec.Struct, frozen=True):
     fixed: Mapping[str, Any] = {}
     parts: type[Any] | None = None
     build: Callable[[Submission, tuple[Argument, ...], Inputs], list[Wire]] | None = None
+    has_body: bool = True
 
     def opcodes(self, arguments: tuple[Argument, ...], inputs: Inputs) -> list[Wire]:
         """Return the opcodes of the job, not checked yet.
@@ -247,7 +249,6 @@ _ROLE_FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
     "drained": {"drained": True},
     "offline": {"offline": True},
 }
-_FLAGS: Final = ("master_candidate", "offline", "drained")
 
 
 def set_role(submission: Submission, arguments: tuple[Argument, ...], inputs: Inputs) -> list[Wire]:
@@ -258,7 +259,7 @@ def set_role(submission: Submission, arguments: tuple[Argument, ...], inputs: In
     if flags is None:
         raise HttpProblem(400, f"A node cannot be given the role '{inputs.body}'")
     servers = _servers_part(submission, arguments, inputs)
-    return [{"OP_ID": submission.op_ids[0], **dict.fromkeys(_FLAGS), **flags, **servers}]
+    return [{"OP_ID": submission.op_ids[0], **servers, **flags}]
 
 
 def migrate_node(

@@ -155,9 +155,8 @@ def _query_args(inputs: Inputs) -> list[object]:
     fields = body.fields if body.fields is not None else inputs.query.get("fields")
     if fields is None:
         raise HttpProblem(400, "Missing 'fields', in the body or as query argument")
-    if body.qfilter is not None and body.filter is not None:
-        raise HttpProblem(400, "Body parameters 'filter' and 'qfilter' are the same")
-    return [inputs.path["resource"], fields, body.qfilter or body.filter]
+    wanted = body.qfilter if body.qfilter is not None else body.filter  # old clients send both
+    return [inputs.path["resource"], fields, wanted]
 
 
 def _filter_args(inputs: Inputs) -> list[object]:

@@ -92,7 +92,9 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def takes_body(self) -> bool:
         """Whether a body is looked at."""
-        return self.body is not None or isinstance(self.action, Submission)
+        return self.body is not None or (
+            isinstance(self.action, Submission) and self.action.has_body
+        )
 
 
 class Resource(msgspec.Struct, frozen=True):

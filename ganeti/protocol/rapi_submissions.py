@@ -40,6 +40,7 @@ def _job(
     build: Callable[..., list[jobs.Wire]] | None = None,
     parts: type[Any] | None = None,
     access: tuple[str, ...] = _W,
+    has_body: bool = True,
     is_new: bool = False,
 ) -> Route:
     """Return the route that submits a job of one opcode, or of those that `build` makes."""
@@ -50,6 +51,7 @@ def _job(
         fixed=fixed,
         parts=parts,
         build=build,
+        has_body=has_body,
     )
     return Route(path, method, help_text, action, access, arguments, result=_JOB_ID, is_new=is_new)
 
@@ -90,6 +92,7 @@ def _tags(path: str, kind: str) -> list[Route]:
                 _DRY_RUN,
                 from_path=from_path,
                 fixed=fixed,
+                has_body=False,
             )
             for method, op_id, verb in (
                 ("PUT", "OP_TAGS_SET", "Add tags to"),
@@ -127,7 +130,7 @@ _GROUP_JOBS: Final = (
         _DRY_RUN,
         renames={"name": "group_name"},
     ),
-    _group("DELETE", "", "OP_GROUP_REMOVE", "Remove a node group.", _DRY_RUN),
+    _group("DELETE", "", "OP_GROUP_REMOVE", "Remove a node group.", _DRY_RUN, has_body=False),
     _group("PUT", "assign-nodes", "OP_GROUP_ASSIGN_NODES", "Move nodes into it.", _DRY_RUN, _FORCE),
     _group(
         "PUT",
@@ -152,7 +155,7 @@ _NETWORK_JOBS: Final = (
         _DRY_RUN,
         renames={"name": "network_name"},
     ),
-    _network("DELETE", "", "OP_NETWORK_REMOVE", "Remove a network.", _DRY_RUN),
+    _network("DELETE", "", "OP_NETWORK_REMOVE", "Remove a network.", _DRY_RUN, has_body=False),
     _network("PUT", "connect", "OP_NETWORK_CONNECT", "Connect it to a node group.", _DRY_RUN),
     _network(
         "PUT", "disconnect", "OP_NETWORK_DISCONNECT", "Disconnect it from a node group.", _DRY_RUN
@@ -196,6 +199,7 @@ _NODE_JOBS: Final = (
         from_path={},
         fixed={"nodes": None},
         build=jobs.query_storage,
+        has_body=False,
     ),
     _node(
         "PUT",
@@ -207,6 +211,7 @@ _NODE_JOBS: Final = (
         Argument("allocatable", Kind.SWITCH, "whether new disks may lie on it"),
         fixed={"changes": None},
         build=jobs.modify_storage,
+        has_body=False,
     ),
     _node(
         "PUT",
@@ -215,6 +220,7 @@ _NODE_JOBS: Final = (
         "Repair a storage unit.",
         _STORAGE_TYPE,
         _UNIT_NAME,
+        has_body=False,
     ),
 )
 
@@ -254,9 +260,15 @@ _INSTANCE_JOBS: Final = (
         "OP_INSTANCE_ACTIVATE_DISKS",
         "Make its disks usable on its nodes.",
         Argument("ignore_size", Kind.SWITCH, "1 to ignore recorded sizes", "ignore_size"),
+        has_body=False,
     ),
     _instance(
-        "PUT", "deactivate-disks", "OP_INSTANCE_DEACTIVATE_DISKS", "Let its disks go.", _FORCE
+        "PUT",
+        "deactivate-disks",
+        "OP_INSTANCE_DEACTIVATE_DISKS",
+        "Let its disks go.",
+        _FORCE,
+        has_body=False,
     ),
     _instance(
         "POST",
@@ -284,6 +296,7 @@ _INSTANCE_JOBS: Final = (
         fixed={"instances": None},
         build=jobs.query_instance_data,
         access=(),
+        has_body=False,
     ),
     _instance("PUT", "migrate", "OP_INSTANCE_MIGRATE", "Migrate it to its other node."),
     _instance(
@@ -299,6 +312,7 @@ _INSTANCE_JOBS: Final = (
         "OP_BACKUP_PREPARE",
         "Make ready for an export.",
         Argument("mode", Kind.TEXT, "local or remote", "mode"),
+        has_body=False,
     ),
     _instance(
         "POST",
@@ -346,6 +360,7 @@ _INSTANCE_JOBS: Final = (
         _FORCE,
         _DRY_RUN,
         _NO_REMEMBER,
+        has_body=False,
     ),
 )
 
