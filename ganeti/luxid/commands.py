@@ -17,7 +17,7 @@ from ganeti.jobs.scheduler import PriorityChanged
 from ganeti.jobs.status import Status
 from ganeti.luxid.dispatcher import Dispatcher
 from ganeti.luxid.entries import Entries, Entry, Phase
-from ganeti.luxid.follower import Follower
+from ganeti.luxid.follower import Follower, priority_message
 from ganeti.luxid.job_store import JobStore
 from ganeti.system import clock, files
 from ganeti.system.clock import timestamp
@@ -135,7 +135,7 @@ class Commands:
     async def _tell_priority(self, entry: Entry, priority: int) -> Outcome:
         """Pass the priority on to the process of the job."""
         job_id = entry.job.id
-        path = f"{self._paths.luxid_message_dir}/{job_id}.prio"
+        path = priority_message(self._paths, job_id)
         files.ensure_directory(self._paths.luxid_message_dir)
         await asyncio.to_thread(files.write_atomic, path, b"%d\n" % priority)
 

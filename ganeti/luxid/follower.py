@@ -37,6 +37,11 @@ DIED_TEXT: Final = "Job process died"
 _WRITE_RETRY_S: Final = 2.0
 
 
+def priority_message(paths: Paths, job_id: JobId) -> str:
+    """Return the file in which a job process finds a new priority."""
+    return f"{paths.luxid_message_dir}/{job_id}.prio"
+
+
 class Follower:
     """Watches over the running jobs."""
 
@@ -179,6 +184,7 @@ class Follower:
             except JobQueueError as err:
                 logger.warning("Cannot record that job %s died: %s", entry.job.id, err)
                 await asyncio.sleep(_WRITE_RETRY_S)
+        files.remove_if_exists(priority_message(self._paths, failed.id))
         if entry.phase is Phase.RUNNING:  # else the event of that very write was faster
             entry.set_job(failed)
             self._end(entry)

@@ -179,7 +179,7 @@ _NO_CONTEXT: Final[Any] = None  # the fields of jobs look at nothing else
 def _with_watermark(qfilter: object, watermark: int) -> object:
     if qfilter == WATERMARK:
         return watermark
-    if isinstance(qfilter, list):
+    if isinstance(qfilter, list) and qfilter:
         return [qfilter[0], *(_with_watermark(each, watermark) for each in qfilter[1:])]
     return qfilter
 

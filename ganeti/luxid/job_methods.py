@@ -23,7 +23,7 @@ from ganeti.system import clock
 
 OpCodes = Sequence[Mapping[str, object]]
 _JobId = int | str
-_ARCHIVED_READS_MAX: Final = 1000  # archived jobs that one question may name
+_YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from the archive
 
 
 class JobMethods:
@@ -119,7 +119,7 @@ class JobMethods:
                 rows.append([wanted if field == "id" else None for field in fields])
             else:
                 rows.append(self._values(record, fields, archived=archived))
-            if position % _ARCHIVED_READS_MAX == _ARCHIVED_READS_MAX - 1:
+            if position % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         return rows
 

@@ -97,11 +97,6 @@ class JobStore:
             logger.warning("Archived job %s: %s; ignoring", job_id, err)
             return None
 
-    def load_archive(self) -> list[QueuedJob]:
-        """Read all archived jobs; files that make no sense are left out."""
-        jobs = map(self.read_archived, self.files.archived_ids())
-        return [job for job in jobs if job is not None]
-
     def load(self) -> dict[JobId, QueuedJob]:
         """Read the whole queue; files that make no sense are set aside."""
         jobs: dict[JobId, QueuedJob] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from msgspec.structs import replace
 
@@ -31,24 +31,20 @@ from ganeti.query.fields import ASKED_OF_NODES, Source
 from ganeti.query.view import JobItem, LockState, View
 
 _OLD_QUERY_NAMES_MAX: Final = 20000
+_JOBS_AT_ONCE: Final = 200  # some 10 ms of work
 
 
 class JobTable(Mapping[JobId, JobItem]):
-    """The jobs of the queue, and of the archive those that are named or all of them."""
+    """The jobs of the queue, and of the archive those that are named."""
 
-    def __init__(
-        self, entries: Entries, store: JobStore, archived: Mapping[JobId, JobItem]
-    ) -> None:
+    def __init__(self, entries: Entries, store: JobStore) -> None:
         self._entries = entries
         self._store = store
-        self._archived = archived
 
     def __getitem__(self, job_id: JobId) -> JobItem:
         entry = self._entries.get(job_id)
         if entry is not None:
             return JobItem(entry.job)
-        if job_id in self._archived:
-            return self._archived[job_id]
         job = self._store.read_archived(job_id) if isinstance(job_id, int) else None
         if job is None:
             raise KeyError(job_id)
@@ -56,10 +52,9 @@ class JobTable(Mapping[JobId, JobItem]):
 
     def __iter__(self) -> Iterator[JobId]:
         yield from (entry.job.id for entry in self._entries)
-        yield from self._archived
 
     def __len__(self) -> int:
-        return len(self._entries) + len(self._archived)
+        return len(self._entries)
 
 
 class QueryMethods:
@@ -87,10 +82,33 @@ class QueryMethods:
         plan = prepare(what, fields, qfilter)
         if not plan.needs:
             return plan.run_encoded(self._view.snapshot())
-        return self._ask_and_run(plan, with_archive=mentions(qfilter, ARCHIVED_FIELD))
+        if plan.names is None and mentions(qfilter, ARCHIVED_FIELD):
+            return self._run_with_archive(plan)
+        return self._ask_and_run(plan)
 
-    async def _ask_and_run(self, plan: Plan, *, with_archive: bool) -> dict[str, object]:
-        return plan.run_encoded(await self._filled(plan, with_archive=with_archive))
+    async def _ask_and_run(self, plan: Plan) -> dict[str, object]:
+        return plan.run_encoded(await self._filled(plan))
+
+    async def _run_with_archive(self, plan: Plan) -> dict[str, object]:
+        """Answer about the jobs of queue and archive, some at a time: the archive may be huge."""
+        archived = await asyncio.to_thread(self._store.files.archived_ids)
+        job_ids = sorted({*archived, *(entry.job.id for entry in self._entries)})
+        view = self._view.snapshot()
+        answer = plan.run_encoded(view)
+        data: list[object] = []
+        for start in range(0, len(job_ids), _JOBS_AT_ONCE):
+            jobs = await self._read(job_ids[start : start + _JOBS_AT_ONCE])
+            data += cast("list[object]", plan.run_encoded(replace(view, jobs=jobs))["data"])
+        return {**answer, "data": data}
+
+    async def _read(self, job_ids: Sequence[JobId]) -> dict[JobId, JobItem]:
+        """Return jobs, those of the archive read by a thread; what is gone is left out."""
+        left = [job_id for job_id in job_ids if self._entries.get(job_id) is None]
+        read = await asyncio.to_thread(lambda: [self._store.read_archived(each) for each in left])
+        found = {job.id: JobItem(job, archived=True) for job in read if job is not None}
+        table = JobTable(self._entries, self._store)  # some may have been archived meanwhile
+        found.update((each, table[each]) for each in job_ids if each not in found and each in table)
+        return found
 
     async def query_fields(self, what: str, fields: Sequence[str] | None) -> dict[str, object]:
         """QueryFields."""
@@ -140,17 +158,16 @@ class QueryMethods:
             raise OpPrereqError(
                 f"unknown fields of {what}: {', '.join(plan.unknown_fields)}", ErrorCode.INVAL
             )
-        return plan.run_plain(await self._filled(plan, with_archive=False))
+        return plan.run_plain(await self._filled(plan))
 
     # What a plan needs.
 
-    async def _filled(self, plan: Plan, *, with_archive: bool) -> View:
+    async def _filled(self, plan: Plan) -> View:
         """Return the view that a plan runs on."""
         view = self._view.snapshot()
         needs = plan.needs
         if Source.JOBS in needs:
-            archived = await self._archive() if with_archive and plan.names is None else {}
-            view = replace(view, jobs=JobTable(self._entries, self._store, archived))
+            view = replace(view, jobs=JobTable(self._entries, self._store))
         if Source.LOCKS in needs:
             view = replace(view, locks=await self._locks())
         if needs & ASKED_OF_NODES:
@@ -170,11 +187,6 @@ class QueryMethods:
             running = plan.targets(view).consoles  # only now it is known which run
             view = replace(view, consoles=await self._live.consoles(running, live_context(view)))
         return view
-
-    async def _archive(self) -> dict[JobId, JobItem]:
-        """Read the whole archive, from a thread."""
-        jobs = await asyncio.to_thread(self._store.load_archive)
-        return {job.id: JobItem(job, archived=True) for job in jobs}
 
     async def _locks(self) -> list[LockState]:
         def work() -> object:

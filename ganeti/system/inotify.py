@@ -75,7 +75,7 @@ class Watcher:
     def _dispatch(self, watch: int, mask: int, name: str) -> None:
         if mask & pyinotify.IN_Q_OVERFLOW:
             for callback in self._callbacks.values():
-                callback("", "overflow")
+                self._call(callback, "", "overflow")
             return
         if mask & pyinotify.IN_IGNORED:  # the directory is gone
             self._callbacks.pop(watch, None)
@@ -84,7 +84,15 @@ class Watcher:
             return
         for kind, bit in _MASKS.items():
             if mask & bit:
-                called(name, kind)
+                self._call(called, name, kind)
+
+    def _call(self, callback: Callback, name: str, kind: Kind) -> None:
+        """Hand on an event; an error is reported, and those after it are handed on as well."""
+        try:
+            callback(name, kind)
+        except Exception as err:  # noqa: BLE001 - the loop reports it
+            message = f"error in the callback for event {kind} of {name!r}"
+            self._loop.call_exception_handler({"message": message, "exception": err})
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int, str]]:

@@ -70,6 +70,9 @@ def test_a_full_queue_takes_what_fits_and_refuses_the_rest(client: LuxiClient) -
     job_id = client.submit_job([delay()])
     assert wait_status(client, job_id, is_final) == "success"
     assert len(client.query("job", ["id"]).rows()) == 1
+    everything = ["|", ["?", "archived"], ["!", ["?", "archived"]]]
+    found = client.query("job", ["id", "archived"], everything).rows()
+    assert found == [[each, each != job_id] for each in range(1, job_id + 1)]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_a_refusal_names_the_rule() -> None:
         ([], ["RATE_LIMIT", True]),
         ([["colour", ["=", "id", 1]]], "PAUSE"),
         ([["jobid"]], "PAUSE"),
+        ([["jobid", []]], "PAUSE"),
+        ([["jobid", ["!", []]]], "PAUSE"),
         ([["jobid", ["=", "colour", 1]]], "PAUSE"),
         ([["opcode", ["=~", "x", "("]]], "PAUSE"),
         ([["opcode", ["=~", "x", "(a+)+$"]]], "PAUSE"),

@@ -40,6 +40,34 @@ def test_a_renamed_file_is_seen_once_and_in_order(tmp_path: Path) -> None:
     ]
 
 
+def test_an_error_in_a_callback_is_reported_and_keeps_no_event_back(tmp_path: Path) -> None:
+    async def scenario() -> tuple[list[str], list[str]]:
+        seen: list[str] = []
+        errors: list[str] = []
+        done = asyncio.Event()
+
+        def on_change(name: str, _kind: str) -> None:
+            seen.append(name)
+            if name == "last":
+                done.set()
+            else:
+                raise ValueError(name)
+
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, details: errors.append(details["message"]))
+        watcher = Watcher()
+        watcher.watch(str(tmp_path), ("moved_to",), on_change)
+        write_atomic(str(tmp_path / "a"), b"1")
+        write_atomic(str(tmp_path / "last"), b"2")
+        await asyncio.wait_for(done.wait(), 60)
+        watcher.close()
+        return seen, errors
+
+    seen, errors = asyncio.run(scenario())
+    assert seen == ["a", "last"]
+    assert errors == ["error in the callback for event moved_to of 'a'"]
+
+
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         watcher = Watcher()
