@@ -8,6 +8,7 @@ NODES ?= 3
 DESTDIR ?=
 PREFIX ?= /usr
 PYTEST_ARGS ?=
+BENCHES := $(filter-out bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 TOOLS := $(filter-out tools/demo tools/make-docs,$(wildcard tools/*))
 # A plain path entry instead of an import hook: the hook costs every process 8 ms at its start.
 EDITABLE := --config-settings editable_mode=compat
@@ -62,8 +63,8 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@echo "--- tests"
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, WConfD
-	@for program in bench/*.py; do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
+bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
+	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
 
 docs: $(VENV)/.installed  ## Write the manual pages and the command reference from the tables
 	@$(BIN)/python tools/make-docs
