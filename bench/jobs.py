@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Measures what a job that does nothing costs: time, rate, processor, memory.
 
-    bench/jobs.py [--base BASE] [--nodes 3] [--jobs 50]
+    bench/jobs.py [--base BASE] [--nodes 3] [--jobs 100] [--instances 5050]
 
 Without --base a virtual cluster is made below a temporary directory and removed afterwards; all
-its nodes are master candidates, so every durable step goes to the two others as well.
+its nodes are master candidates, so every durable step goes to the two others as well.  The figures
+depend on the machine and on what else it does, so beside the targets stand the same moment's load,
+the time of a bare interpreter and that of an fsync.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -26,12 +29,15 @@ sys.path.insert(0, CHECKOUT)
 from ganeti.base.ids import JobId  # noqa: E402
 from ganeti.base.paths import Paths  # noqa: E402
 from ganeti.clients.luxi import LuxiClient  # noqa: E402
+from ganeti.system import files  # noqa: E402
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MASTER = "node1.example.com"
 NOTHING = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 FINAL = ("success", "error", "canceled")
 ANSWER_S_MAX = 60.0
+JOB_PROCESSES = "job processes"
+BURST = 200
 
 
 @contextmanager
@@ -59,11 +65,12 @@ class Process:
         self.pid = pid
         self.name = name
 
-    def cpu_s(self) -> float:
-        """Seconds of processor, ended children included."""
+    def cpu_s(self) -> tuple[float, float]:
+        """Seconds of processor: its own, and those of its children that ended."""
         with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / TICKS_PER_SECOND
+        own, children = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        return own / TICKS_PER_SECOND, children / TICKS_PER_SECOND
 
     def memory_kib(self) -> tuple[int, int]:
         """Resident memory, and the part of it that is not shared with others."""
@@ -104,11 +111,14 @@ def _name_of(words: list[str], root: str) -> str:
 
 
 def cpu_by_daemon(processes: list[Process]) -> dict[str, float]:
-    """Return seconds of processor by daemon; job processes count for LuxiD once they ended."""
+    """Return seconds of processor by daemon, and those of the job processes that ended."""
     used: dict[str, float] = {}
     for each in processes:
         if each.name.startswith("ganeti-"):
-            used[each.name] = used.get(each.name, 0.0) + each.cpu_s()
+            own_s, children_s = each.cpu_s()
+            used[each.name] = used.get(each.name, 0.0) + own_s
+            if "luxid" in each.name:
+                used[JOB_PROCESSES] = children_s
     return used
 
 
@@ -153,7 +163,7 @@ def measure_rate(client: LuxiClient, count: int) -> tuple[float, float]:
 
 
 def bare_interpreter_ms() -> float:
-    """Return what starting Python alone costs on this machine, as busy as it is now."""
+    """Return the processor time that Python alone costs here and now."""
     argv = [sys.executable, "-I", "-S", "-c", "import time; print(time.process_time())"]
     tries = [
         float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
@@ -162,48 +172,113 @@ def bare_interpreter_ms() -> float:
     return statistics.median(tries) * 1000
 
 
+def fsync_ms(directory: str) -> float:
+    """Return how long a write and fsync of 4 KB take where the cluster's files are."""
+    times = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(50):
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), b"x" * 4096, 0)
+            os.fsync(file.fileno())
+            times.append((time.perf_counter() - started) * 1000)
+    return statistics.median(times)
+
+
 def quantile(values: list[float], share: float) -> float:
     """Return the value below which that share lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def row(text: str, value: str) -> None:
-    """Print one line of the table."""
-    print(f"{text:<52}{value:>24}")
+# The tables.
 
 
-def run(base: str, jobs: int) -> None:
-    """Measure, and print a table."""
-    os.environ["GANETI_ROOTDIR"] = f"{base}/{MASTER}"
-    os.environ["GANETI_HOSTNAME"] = MASTER
-    client = LuxiClient(Paths(os.environ["GANETI_ROOTDIR"]))
-    measure_latency(client, 5, 0.2)  # connections, caches
-    time.sleep(1.0)
-    row("load average before", f"{os.getloadavg()[0]:.2f}")
-    row("a bare interpreter's processor, for comparison", f"{bare_interpreter_ms():.1f} ms")
+def row(text: str, value: str, target: str = "") -> None:
+    """Print one line of a table."""
+    print(f"{text:<54}{value:>22}  {target}".rstrip(), flush=True)
 
+
+def show_machine(base: str) -> float:
+    """Print what the machine can do just now; returns the bare interpreter's milliseconds."""
+    bare_ms = bare_interpreter_ms()
+    row("load average", f"{os.getloadavg()[0]:.2f}")
+    row("bare interpreter, processor", f"{bare_ms:.1f} ms")
+    row("write and fsync of 4 KB", f"{fsync_ms(base):.2f} ms")
+    return bare_ms
+
+
+def measure_one_at_a_time(client: LuxiClient, jobs: int, of: float | None) -> float:
+    """Print how long single jobs take; returns the median without pauses, in milliseconds.
+
+    Args:
+        of: the median to compare with, if there is one.
+    """
     submits, totals = measure_latency(client, jobs, 0.25)
-    row("one job at a time, submit call: median, p95", _pair(submits))
-    row("one job at a time, submit to success: median, p95", _pair(totals))
-    submits, totals = measure_latency(client, jobs, 0.0)
-    row("the same without a pause between jobs: median, p95", _pair(totals))
+    row("submit call: median, p95", _pair(submits))
+    row("job after job with pauses: median, p95", _pair(totals), "25 ms, 50 ms")
+    _submits, totals = measure_latency(client, jobs, 0.0)
+    median_ms = statistics.median(totals)
+    row("job after job: median, p95", _pair(totals), "25 ms, 50 ms")
+    if of is not None:
+        row("  of that without instances", f"{median_ms / of:.2f} times", "1.3 times")
+    return median_ms
+
+
+def measure_many(client: LuxiClient, base: str, bare_ms: float) -> None:
+    """Print what many jobs at once cost."""
     daemons = processes_of(base)
     before = cpu_by_daemon(daemons)
-    taken_in_s, total_s = measure_rate(client, 2 * jobs)
+    taken_in_s, total_s = measure_rate(client, BURST)
     time.sleep(0.5)  # until the last processes are collected
     used = {name: cpu_s - before[name] for name, cpu_s in cpu_by_daemon(daemons).items()}
-    row(f"{2 * jobs} jobs in one message: taken in", f"{taken_in_s:.2f} s")
-    row("jobs per second", f"{2 * jobs / total_s:.1f}")
-    row("processor per job, whole cluster", f"{sum(used.values()) / (2 * jobs) * 1000:.0f} ms")
+    cpu_ms = sum(used.values()) / BURST * 1000
+    row(f"{BURST} jobs in one message: taken in", f"{taken_in_s:.2f} s", "0.5 s")
+    row("jobs per second", f"{BURST / total_s:.1f}", "30 (60)")
+    row("processor per job, whole cluster", f"{cpu_ms:.0f} ms", "60 ms")
+    row("  in bare interpreters", f"{cpu_ms / bare_ms:.1f}")
     for name, cpu_s in sorted(used.items()):
-        note = ", job processes included" if "luxid" in name else ""
-        row(f"  {name}{note}", f"{cpu_s / (2 * jobs) * 1000:.1f} ms")
-    time.sleep(1.0)
+        row(f"  {name}", f"{cpu_s / BURST * 1000:.1f} ms")
+
+
+def show_memory(base: str) -> None:
+    """Print what the processes hold."""
     print("memory: resident, and proportional share")
     for each in sorted(processes_of(base), key=lambda process: process.name):
         resident, share = each.memory_kib()
         row(f"  {each.name}", f"{resident / 1024:.1f} MB, {share / 1024:.1f} MB")
-    row("load average after", f"{os.getloadavg()[0]:.2f}")
+
+
+def grow(paths: Paths, instances: int) -> None:
+    """Put so many instances into the configuration."""
+    from query import start_masters, stop_masters, with_instances
+
+    with open(paths.config_data, "rb") as file:
+        config = json.load(file)
+    stop_masters(paths)
+    content = json.dumps(with_instances(config, instances), separators=(",", ":")).encode()
+    files.write_durable(paths.config_data, content)
+    start_masters(paths)
+
+
+def run(base: str, jobs: int, instances: int) -> None:
+    """Measure, and print the tables."""
+    paths = Paths(f"{base}/{MASTER}")
+    os.environ["GANETI_ROOTDIR"] = paths.root
+    os.environ["GANETI_HOSTNAME"] = MASTER
+    row("", "reached", "at most, or at least")
+    bare_ms = show_machine(base)
+    median_ms: float | None = None
+    for count in (0, instances):
+        if count:
+            print(f"with {count} instances in the configuration")
+            grow(paths, count)
+        with LuxiClient(paths) as client:
+            measure_latency(client, 5, 0.2)  # connections, caches
+            time.sleep(1.0)
+            median_ms = measure_one_at_a_time(client, jobs, median_ms)
+            measure_many(client, base, bare_ms)
+    time.sleep(1.0)
+    show_memory(base)
+    show_machine(base)
 
 
 def _pair(values: list[float]) -> str:
@@ -213,15 +288,16 @@ def _pair(values: list[float]) -> str:
 def main() -> int:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--base", help="a running virtual cluster to measure on")
+    parser.add_argument("--base", help="a running virtual cluster, which stays as it is")
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster made")
-    parser.add_argument("--jobs", type=int, default=50, help="jobs per measurement")
+    parser.add_argument("--jobs", type=int, default=100, help="single jobs per measurement")
+    parser.add_argument("--instances", type=int, default=5050, help="0: only without any")
     options = parser.parse_args()
     if options.base:
-        run(os.path.abspath(options.base), options.jobs)
+        run(os.path.abspath(options.base), options.jobs, 0)
         return 0
-    with virtual_cluster(options.nodes) as base:
-        run(base, options.jobs)
+    with virtual_cluster(options.nodes, "--hypervisor", "fake") as base:
+        run(base, options.jobs, options.instances)
     return 0
 
 

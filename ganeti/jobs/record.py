@@ -6,8 +6,6 @@ JSON objects here, so that a queue written by another release is kept as it is.
 Source: config.json, "queue" (example_job_file, log_entry, timestamps).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec
@@ -23,6 +21,10 @@ PRIORITY_LEAST_URGENT: Final = 19
 
 Timestamp = tuple[int, int]  # seconds, microseconds
 LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, payload
+
+
+# Annotations here are values, not text: each job process would have to evaluate the text of every
+# Struct that it reads.
 
 
 class QueuedOp(msgspec.Struct, frozen=True):
