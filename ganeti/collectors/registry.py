@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.node_view import Collect
-from ganeti.collectors.report import FINE, VERSION, Kind, Report, Status, StatusCode
+from ganeti.collectors.report import FINE, VERSION, Kind, Report, Status, StatusCode, presentable
 from ganeti.objects.hypervisors import Hypervisor
 
 
@@ -69,7 +69,7 @@ class CollectorRow:
         self, message: str, timestamp_ns: int, code: StatusCode = StatusCode.UNKNOWN
     ) -> Report:
         """Report that there is nothing to report, and why."""
-        status = Status(code, message)
+        status = Status(code, presentable(message))
         if isinstance(self.empty, Mapping) and self.kind is Kind.STATUS:
             return self.report({"status": status, **self.empty}, timestamp_ns)
         return self.report(self.empty, timestamp_ns, status)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 VERSION: Final = "B"  # built in
+_MESSAGE_CHARS_MAX: Final = 500
 DEFAULT_CATEGORY: Final = "default"  # in addresses, for collectors without one
 
 
@@ -63,6 +64,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def failure(self) -> str | None:
         """Why there is nothing in it; None unless the collector failed."""
         return None if self.status is None else self.status.message
+
+
+def presentable(message: str) -> str:
+    """Return a message fit to be shown: commands say anything, at any length."""
+    shown = message[:_MESSAGE_CHARS_MAX]
+    printable = "".join(each if each.isprintable() or each == "\n" else "?" for each in shown)
+    return printable + "..." * (len(message) > _MESSAGE_CHARS_MAX)
 
 
 def worst(statuses: Iterable[Status]) -> StatusCode:

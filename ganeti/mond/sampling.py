@@ -22,7 +22,7 @@ from ganeti.base.errors import GenericError
 from ganeti.collectors.cluster_facts import Need, Switch
 from ganeti.collectors.node_view import Collect, NodeView
 from ganeti.collectors.registry import CollectorRow, Timing
-from ganeti.collectors.report import Report, StatusCode
+from ganeti.collectors.report import Report, StatusCode, presentable
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -179,6 +179,7 @@ class Sampler:
 
     def _failed(self, message: str) -> Report:
         """Say so once, not every five seconds."""
+        message = presentable(message)
         if message != self.tally.failure:
             logger.warning("Collector %s: %s", self.name, message)
         self.tally.failure = message

@@ -66,6 +66,14 @@ def test_a_collector_that_failed_has_no_samples_but_its_status(name: str) -> Non
     assert [sample.name for sample in samples_of(report)] == expected
 
 
+@pytest.mark.parametrize("name", ["lv", "diagnose"])
+def test_what_a_command_said_is_shown_in_part(name: str) -> None:
+    report = COLLECTORS[name].failure("printed\n\0\x1b[2J" + "x" * 99999, 1)
+    status = report.status or report.data["status"]
+    assert status.message.startswith("printed\n??[2Jxxx")
+    assert len(status.message) < 600
+
+
 def test_units_are_bytes_and_seconds() -> None:
     disk = values("diskstats")
     assert disk["disk_reads_completed_total", "sda"] == 1
