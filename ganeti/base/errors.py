@@ -295,7 +295,7 @@ class ConfdMagicError(GenericError):
 
 
 class ConfdClientError(GenericError):
-    """A configuration daemon client was used wrongly."""
+    """A configuration daemon client was used wrongly, or refused an answer."""
 
 
 class UdpDataSizeError(GenericError):

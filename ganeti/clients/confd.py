@@ -201,7 +201,7 @@ class ConfdClient:
 
         Raises:
             TransportError: nobody answered.
-            GenericError: the question was refused.
+            ConfdClientError: the question was refused.
         """
         return self.ask(query_type, query).check()
 
@@ -286,7 +286,7 @@ class AsyncConfdClient:
         See `ganeti.protocol.confd_exchange` for filters to put around it.
 
         Raises:
-            GenericError: there is nobody to ask, or too many questions wait.
+            ConfdClientError: there is nobody to ask, or too many questions wait.
         """
         asked = self._exchange.ask(
             query_type,

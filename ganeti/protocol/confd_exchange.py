@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.errors import ConfdClientError, ProtocolError
 from ganeti.base.json import dumps
 from ganeti.protocol.confd import ErrorKind, Reply, Signer, Status, open_reply, request_packet
 from ganeti.protocol.confd_queries import QUERIES, QueryType
@@ -48,7 +48,7 @@ class Answer:
         """Return the value.
 
         Raises:
-            GenericError: the question was refused; the text says why.
+            ConfdClientError: the question was refused; the text says why.
         """
         if self.status is Status.OK:
             return self.value
@@ -57,7 +57,9 @@ class Answer:
             reason = _ERROR_TEXTS[ErrorKind(self.value)]
         about = "" if self.query is None else f" about {dumps(self.query).decode():.{_SHOWN_CHARS}}"
         name = QUERIES[self.type].name
-        raise GenericError(f"RConfD on {self.peer} refused the question {name!r}{about}: {reason}")
+        raise ConfdClientError(
+            f"RConfD on {self.peer} refused the question {name!r}{about}: {reason}"
+        )
 
     def is_newer_than(self, other: Answer | None) -> bool:
         """Tell whether it is to be preferred: an answer to a refusal, then by serial number."""
@@ -132,12 +134,12 @@ class Exchange:
             deadline_s: by whatever clock `expire` is told the time of.
 
         Raises:
-            GenericError: too many questions wait already, or there is nobody to ask.
+            ConfdClientError: too many questions wait already, or there is nobody to ask.
         """
         if not peers:
-            raise GenericError("there is no master candidate to ask")
+            raise ConfdClientError("there is no master candidate to ask")
         if len(self._pending) >= PENDING_MAX:
-            raise GenericError(f"{PENDING_MAX} questions to RConfD wait for answers already")
+            raise ConfdClientError(f"{PENDING_MAX} questions to RConfD wait for answers already")
         packet = request_packet(self.signer, query_type, query, rsalt=salt, now_s=unix_time_s)
         asked = Asked(
             query_type,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import ConfdClientError
 from ganeti.protocol import confd_exchange
 from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal
 from ganeti.protocol.confd_exchange import (
@@ -125,9 +125,9 @@ def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client()
     client.ask("a")
     client.ask("a")
-    with pytest.raises(GenericError, match="wait for answers already"):
+    with pytest.raises(ConfdClientError, match="wait for answers already"):
         client.ask("a")
-    with pytest.raises(GenericError, match="no master candidate to ask"):
+    with pytest.raises(ConfdClientError, match="no master candidate to ask"):
         client.ask()
 
 
@@ -164,7 +164,7 @@ def test_filter_of_changes() -> None:
 )
 def test_refusals_say_why(status: Status, value: object, text: str) -> None:
     answer = Answer(QueryType.NODE_ROLE, "x", status, value, 0, "a")
-    with pytest.raises(GenericError, match=text):
+    with pytest.raises(ConfdClientError, match=text):
         answer.check()
 
 
