@@ -211,15 +211,9 @@ def _answer(asked: Asked, reply: Reply, peer: str) -> Answer:
 
 def newest_only(callback: Callback) -> Callback:
     """Filter: pass an answer on only if it is newer than all before it to the same question."""
-    best: dict[int, Answer] = {}
 
     def filtered(event: Event) -> None:
-        key = id(event.asked)
-        if event.kind is EventKind.ENDED:
-            best.pop(key, None)
-            callback(event)
-        elif event.answer is not None and event.answer.is_newer_than(best.get(key)):
-            best[key] = event.answer
+        if event.kind is EventKind.ENDED or event.answer is event.asked.best:
             callback(event)
 
     return filtered
