@@ -14,7 +14,7 @@ from fakes.luxid_cluster import LuxidCluster
 from fakes.luxid_node import DEADLINE_S, delay, is_final, wait_status
 from fakes.noded_node import NodedNode
 
-from ganeti.base.errors import JobQueueError
+from ganeti.base.errors import GenericError, JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import decode_job, encode_job
 from ganeti.jobs.status import Status
@@ -166,6 +166,27 @@ def test_who_is_outvoted_while_running_ends(cluster: LuxidCluster) -> None:
     process.send_signal(signal.SIGCONT)
     assert process.wait(DEADLINE_S) == EXIT_NOTMASTER
     cluster.master.process = None
+
+
+def test_a_former_master_gets_nothing_acknowledged(cluster: LuxidCluster) -> None:
+    """It was cut off and is back, idle, and has not noticed yet."""
+    client = cluster.master.start()
+    first = client.submit_job([delay()])
+    wait_status(client, first, "success")
+    own = cluster.master.job(first)
+    wait_until(lambda: all(cluster.copy_of(n, first) == own for n in cluster.others), "all copies")
+    process = cluster.master.process
+    assert process is not None
+    names = [cluster.master.name, *(node.name for node in cluster.others)]
+    for node in cluster.others:
+        os.unlink(node.paths.ssconf_file("master_node"))
+        known = {"master_node": "node3.example.com", "node_list": "\n".join(names)}
+        ssconf.write_values(node.paths, known)
+    with pytest.raises(GenericError):
+        client.submit_job([delay()])
+    assert process.wait(DEADLINE_S) == EXIT_NOTMASTER, "their refusal makes it ask who is master"
+    cluster.master.process = None
+    assert [queued(node) for node in cluster.others] == [[first], [first]]
 
 
 # Too few.
