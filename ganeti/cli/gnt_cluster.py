@@ -225,7 +225,7 @@ _MODIFY = Command(
         ),
         _number(
             "--max-tracked-jobs",
-            help="how many jobs are watched at a time",
+            help="how many jobs LuxiD of 3.0 watches at a time; this one watches all",
             metavar="MAX_TRACKED_JOBS",
         ),
         _yes_no("--modify-etc-hosts", help="whether /etc/hosts is kept up to date"),
