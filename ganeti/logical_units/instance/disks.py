@@ -108,9 +108,18 @@ def directories(disks: Sequence[Disk]) -> list[str]:
     return list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
 
 
+def own_directories(subject: Subject) -> list[str]:
+    """Return the directories that are the instance's own: named after it.
+
+    A disk that was attached lies where it was made, perhaps in the directory of another instance.
+    """
+    name = subject.instance.name
+    return [path for path in directories(subject.disks) if path.rpartition("/")[2] == name]
+
+
 def remove_directory(context: JobContext, subject: Subject) -> None:
     """Remove the directories that held the files of an instance; a failure is told."""
-    remove_directories(context, subject.primary, directories(subject.disks))
+    remove_directories(context, subject.primary, own_directories(subject))
 
 
 def remove_directories(context: JobContext, node: Node, paths: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ from ganeti.logical_units.instance.device_changes import (
     Settings,
     plan_changes,
 )
+from ganeti.logical_units.instance.disks import own_directories
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.modify_parts import Hotplug, Results
 from ganeti.logical_units.instance.outside_disks import check_outside
@@ -96,10 +97,10 @@ class DiskMakers:
         return new_disks.choose_template(self._subject.cluster, has)
 
     def _place(self, template: DiskTemplate) -> new_disks.FilePlace | None:
-        disks, op = self._subject.disks, self._op
-        if template in FILE_BASED and disks and not (op.file_storage_dir or op.file_driver):
-            driver, path = disks[0].logical_id
-            return new_disks.FilePlace(str(path).rpartition("/")[0], FileDriver(str(driver)))
+        op, own = self._op, own_directories(self._subject)
+        if template in FILE_BASED and own and not (op.file_storage_dir or op.file_driver):
+            driver = str(self._subject.disks[0].logical_id[0])
+            return new_disks.FilePlace(own[0], FileDriver(driver))
         return new_disks.file_place(
             self._subject.cluster,
             template,
@@ -217,8 +218,9 @@ class DiskPart:
         """Make the new disks, unplug those that go."""
         added = self.plan.of(_ADD)
         primary = self._subject.primary
-        if added and self._makers.directory is not None and not self._subject.disks:
-            make_directory(self._context, primary, self._makers.directory, undo)
+        directory = self._makers.directory
+        if added and directory is not None and directory not in own_directories(self._subject):
+            make_directory(self._context, primary, directory, undo)
         self._made: dict[str, Disk] = {}
         for step in added:
             self._context.check_canceled()

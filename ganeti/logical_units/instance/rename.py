@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -70,6 +71,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
             raise OpPrereqError(
                 f"instance {self.new_name!r} is already in the cluster", ErrorCode.EXISTS
             )
+        self._check_directories()
         self._check_ip_free()
 
     def _check_ip_free(self) -> None:
@@ -98,32 +100,48 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
             undo.forget()
         old_name = self.instance.name
         self.subject.instance = replace(self.instance, name=self.new_name)
-        self.subject.disks = renamed or self.subject.disks
+        by_uuid = {disk.uuid: disk for disk in renamed}
+        self.subject.disks = [by_uuid.get(disk.uuid, disk) for disk in self.subject.disks]
         self._tell_os(old_name)
         return self.new_name
 
+    def _check_directories(self) -> None:
+        """Refuse to rename a directory in which a disk lies that is not the instance's.
+
+        Raises:
+            OpPrereqError: there is one (wrong_state).
+        """
+        own = set(disks.own_directories(self.subject))
+        if not own:
+            return
+        for disk in lookup.present(self.config.get_disks(None)):
+            if disk.uuid not in self.instance.disks and own & set(disks.directories([disk])):
+                raise OpPrereqError(
+                    f"instance {self.instance.name!r} cannot be renamed: disk {disk.uuid}, which"
+                    " does not belong to it any more, lies in its directory; attach it again first",
+                    ErrorCode.STATE,
+                )
+
     def _rename_directory(self, undo: Undo) -> list[Disk]:
-        """Rename the directory of the files; returns the disks with their new places."""
+        """Rename the directories of the files; returns the disks that have new places."""
         subject = self.subject
-        if subject.template not in OWN_DIRECTORY:
-            return []
-        old = str(subject.disks[0].logical_id[1]).rpartition("/")[0]
-        new = f"{old.rpartition('/')[0]}/{self.new_name}"
         call = "file_storage_dir_rename"
-        what = f"rename directory {old} to {new}"
-        order(self.context, subject.primary, what, call, old, new)
-        back = f"rename directory {new} back to {old}"
-        undo.push(back, lambda: order(self.context, subject.primary, back, call, new, old))
-        return [
-            replace(
-                disk,
-                logical_id=[
-                    disk.logical_id[0],
-                    f"{new}/{str(disk.logical_id[1]).rpartition('/')[2]}",
-                ],
-            )
-            for disk in subject.disks
-        ]
+        renamed: list[Disk] = []
+        for old in disks.own_directories(subject):
+            new = f"{old.rpartition('/')[0]}/{self.new_name}"
+            what = f"rename directory {old} to {new}"
+            order(self.context, subject.primary, what, call, old, new)
+            undo.push(f"rename directory {new} back to {old}", partial(self._back, new, old))
+            for disk in subject.disks:
+                driver, path = disk.logical_id
+                directory, _slash, file_name = str(path).rpartition("/")
+                if disk.dev_type in OWN_DIRECTORY and directory == old:
+                    renamed.append(replace(disk, logical_id=[driver, f"{new}/{file_name}"]))
+        return renamed
+
+    def _back(self, new: str, old: str) -> None:
+        what = f"rename directory {new} back to {old}"
+        order(self.context, self.subject.primary, what, "file_storage_dir_rename", new, old)
 
     def _tell_os(self, old_name: str) -> None:
         """Run the rename script of the operating system; a failure is told."""

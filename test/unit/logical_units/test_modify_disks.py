@@ -271,3 +271,36 @@ def test_every_cancel_leads_back_or_is_done(cluster: FakeCluster) -> None:
         assert files(cluster) == known_files(cluster)
     else:
         raise AssertionError("it never got through")
+
+
+# Disks that lie elsewhere
+
+
+def test_a_rename_leaves_alone_what_is_not_its_own(cluster: FakeCluster) -> None:
+    cluster.add_instance(
+        "web2.example.com",
+        start=False,
+        no_install=True,
+        disk_template="file",
+        disks=[{"size": 1}, {"size": 2, "name": "far"}],
+    )
+    stopped(cluster)
+    detach = ["detach", "far", {}]
+    cluster.execute("OP_INSTANCE_SET_PARAMS", instance_name="web2", disks=[detach])
+    rename = {"instance_name": "web2", "new_name": "web3.example.com"}
+    with pytest.raises(OpPrereqError, match="does not belong to it any more"):
+        cluster.execute("OP_INSTANCE_RENAME", **rename, name_check=False, ip_check=False)
+    modify(cluster, ["attach", 0, {"name": "far"}])
+    cluster.execute(
+        "OP_INSTANCE_RENAME",
+        instance_name=NAME,
+        new_name="web4.example.com",
+        name_check=False,
+        ip_check=False,
+    )
+    far, own = [
+        cluster.config.disks[uuid]["logical_id"][1]
+        for uuid in cluster.config.instance("web4.example.com")["disks"]
+    ]
+    assert "/web2.example.com/" in far
+    assert "/web4.example.com/" in own
