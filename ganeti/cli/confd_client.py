@@ -47,7 +47,8 @@ _COMMON: Final = (
     Option(("--hmac",), "key to sign with; by default that of this node", metavar="KEY"),
     Option(
         ("-a", "--address"),
-        "candidate to ask, may be given several times; by default those of this node's cluster",
+        "candidate to ask, by address or name, may be given several times; by default those of this"
+        " node's cluster",
         action=Action.APPEND,
         metavar="ADDRESS",
     ),

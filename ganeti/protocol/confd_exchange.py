@@ -18,7 +18,15 @@ from typing import Final
 
 from ganeti.base.errors import ConfdClientError, ProtocolError
 from ganeti.base.json import dumps
-from ganeti.protocol.confd import ErrorKind, Reply, Signer, Status, open_reply, request_packet
+from ganeti.protocol.confd import (
+    DATAGRAM_BYTES_MAX,
+    ErrorKind,
+    Reply,
+    Signer,
+    Status,
+    open_reply,
+    request_packet,
+)
 from ganeti.protocol.confd_queries import QUERIES, QueryType
 
 CANDIDATES_ASKED: Final = 6
@@ -134,13 +142,18 @@ class Exchange:
             deadline_s: by whatever clock `expire` is told the time of.
 
         Raises:
-            ConfdClientError: too many questions wait already, or there is nobody to ask.
+            ConfdClientError: too many questions wait already, there is nobody to ask, or the
+                question is too long.
         """
         if not peers:
             raise ConfdClientError("there is no master candidate to ask")
         if len(self._pending) >= PENDING_MAX:
             raise ConfdClientError(f"{PENDING_MAX} questions to RConfD wait for answers already")
         packet = request_packet(self.signer, query_type, query, rsalt=salt, now_s=unix_time_s)
+        if len(packet) > DATAGRAM_BYTES_MAX:
+            raise ConfdClientError(
+                f"the question has {len(packet)} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram"
+            )
         asked = Asked(
             query_type,
             query,

@@ -50,7 +50,7 @@ def test_every_candidate_answers_by_the_same_configuration(three: TestCluster) -
             timeout_s=DEADLINE_S,
         )
     assert ask(three, "test --requests 3", node=three.nodes[2]).status == 0
-    found = ask(three, "candidate-ips --no-headers", node=three.nodes[1])
+    found = ask(three, "candidate-ips --no-headers -a node3", node=three.nodes[1])
     assert found.lines == [node.ip for node in ssconf.master_candidates(three.paths)]
 
 
@@ -115,6 +115,7 @@ def test_questions_that_fail_say_why(three: TestCluster) -> None:
         ("ping --hmac wrong --timeout 0.2", "is the key the same?"),
         ("ping --timeout 0", "--timeout must be more than 0"),
         ("test --requests 0", "--requests must be at least 1"),
+        ("ping -a nosuch.example.com", "nosuch.example.com"),
         ("nosuch", "unknown command"),
     ):
         outcome = three.run(["confd-client", *words.split()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -25,6 +26,7 @@ from ganeti.protocol.confd_queries import (
     Takes,
 )
 from ganeti.system import clock
+from ganeti.system.environment import resolve
 
 Rows = list[list[object]]
 _BY_NAME: Final = {query.name: query for query in QUERIES.values()}
@@ -171,7 +173,8 @@ def _client(context: Context, options: Options) -> ConfdClient:
     if options.timeout <= 0:
         raise ParameterError(f"--timeout must be more than 0, not {options.timeout:g}")
     key = read_key(context.paths) if options.hmac is None else _as_in_file(options.hmac)
-    addresses = options.address or candidate_addresses(context.paths)
+    addresses = [_address(context, text) for text in options.address]
+    addresses = addresses or candidate_addresses(context.paths)
     return ConfdClient(
         key,
         addresses,
@@ -179,6 +182,15 @@ def _client(context: Context, options: Options) -> ConfdClient:
         timeout_s=options.timeout,
         settle_s=_SETTLE_ALL_S if options.get("all") else SETTLE_S,
     )
+
+
+def _address(context: Context, text: str) -> str:
+    """Return the address of a candidate given by address or name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return resolve(text, context.paths)[1]
+    return text
 
 
 def _as_in_file(key: str) -> bytes:

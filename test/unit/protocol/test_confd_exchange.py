@@ -129,6 +129,8 @@ def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         client.ask("a")
     with pytest.raises(ConfdClientError, match="no master candidate to ask"):
         client.ask()
+    with pytest.raises(ConfdClientError, match=r"has \d+ bytes, 61440 fit"):
+        Client().ask("a", query="x" * 62_000)
 
 
 def test_filter_of_newest() -> None:
