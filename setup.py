@@ -13,6 +13,7 @@ GNT_COMMANDS = (
     "network",
     "node",
     "os",
+    "rapi",
     "storage",
 )
 

@@ -28,6 +28,7 @@ PROGRAMS: Final = (
     "network",
     "node",
     "os",
+    "rapi",
     "storage",
 )
 METRICS_PATH: Final = "doc/metrics.md"
