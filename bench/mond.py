@@ -88,9 +88,8 @@ def usage(node: MondNode) -> process_facts.ProcessFacts:
 
 def measure(node: MondNode, count: int) -> None:
     """Print the table."""
-    row(
-        f"memory after the start (at most {TARGET_MB} MB)", f"{usage(node).resident_bytes >> 20} MB"
-    )
+    small = f"at most {TARGET_MB} MB"
+    row("memory after the start", f"{usage(node).resident_bytes >> 20} MB", small)
     first = once(node, "/1/report/all")
     row("/1/report/all, the first one of all", f"{first:.0f} ms")
     time.sleep(SETTLE_S)
