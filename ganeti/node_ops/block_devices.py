@@ -75,8 +75,10 @@ def blockdev_assemble(
 
 
 def blockdev_shutdown(context: NodeContext, disk: RpcDisk) -> None:
-    """Undo `blockdev_assemble`."""
-    drivers.device(context, disk).shutdown()
+    """Undo `blockdev_assemble`, which opens a disk as well."""
+    driver = drivers.device(context, disk)
+    driver.close()
+    driver.shutdown()
 
 
 def blockdev_find(context: NodeContext, disk: RpcDisk) -> dict[str, object] | None:

@@ -69,6 +69,12 @@ def assemble_disks(context: NodeContext, instance: RpcInstance) -> list[Assemble
     ]
 
 
+def open_disks(context: NodeContext, instance: RpcInstance, *, exclusive: bool = True) -> None:
+    """Make the assembled disks of an instance writable here; ``exclusive`` means nowhere else."""
+    for disk in instance.disks_info:
+        device(context, disk).open(exclusive=exclusive)
+
+
 def assemble_disk(
     context: NodeContext, instance_name: str, index: int, disk: RpcDisk
 ) -> AssembledDisk:

@@ -123,6 +123,7 @@ def instance_start(
         driver.stop(instance.name, force=True)  # what is left of a guest that went down by itself
     try:
         disks = drivers.assemble_disks(context, instance)
+        drivers.open_disks(context, instance)
         linked = drivers.with_links(context, instance.name, disks)
         driver.start(instance, linked, paused=startup_paused)
     except GenericError:

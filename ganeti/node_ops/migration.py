@@ -37,6 +37,7 @@ def accept_instance(context: NodeContext, instance: RpcInstance, info: str, targ
     driver = drivers.hypervisor(context, instance.hypervisor)
     try:
         disks = drivers.assemble_disks(context, instance)
+        drivers.open_disks(context, instance, exclusive=False)  # the source has them open as well
         linked = drivers.with_links(context, instance.name, disks)
         return driver.accept_instance(instance, info, target, linked)
     except GenericError:

@@ -113,7 +113,12 @@ def plan_disks(template: DiskTemplate, settings: Sequence[DiskSettings]) -> list
             f"an instance can have at most {DISKS_MAX} disks, {len(settings)} were given",
             ErrorCode.NORES,
         )
-    return [plan_disk(template, f"disk/{index}", disk) for index, disk in enumerate(settings)]
+    planned = [plan_disk(template, f"disk/{index}", disk) for index, disk in enumerate(settings)]
+    names = [disk.name for disk in planned if disk.name is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise OpPrereqError(f"several disks are to be called {name!r}", ErrorCode.NOTUNIQUE)
+    return planned
 
 
 def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewDisk:

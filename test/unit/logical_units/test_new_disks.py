@@ -15,6 +15,7 @@ from ganeti.logical_units.instance.new_disks import (
     file_place,
     make_disk,
     plan_disk,
+    plan_disks,
 )
 from ganeti.objects.cluster import Cluster
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
@@ -108,3 +109,8 @@ def test_what_comes_from_outside_is_checked(
 ) -> None:
     with pytest.raises(OpPrereqError, match=text):
         plan_disk(DiskTemplate(template), "disk/0", settings)
+
+
+def test_names_of_disks_are_unique_in_an_instance() -> None:
+    with pytest.raises(OpPrereqError, match="several disks are to be called 'x'"):
+        plan_disks(DiskTemplate.FILE, [{"size": 1, "name": "x"}, {"size": 1, "name": "x"}])
