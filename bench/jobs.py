@@ -268,7 +268,7 @@ def run(base: str, jobs: int, instances: int) -> None:
     row("", "reached", "at most, or at least")
     show_machine(base)
     median_ms: float | None = None
-    for count in (0, instances):
+    for count in dict.fromkeys((0, instances)):
         if count:
             print(f"with {count} instances in the configuration")
             grow(paths, count)
