@@ -1,0 +1,119 @@
+"""MonD on a cluster: settings come by RConfD, and a node goes on telling when its master is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from prometheus_client.parser import text_string_to_metric_families
+
+from ganeti.system import daemon_control, process
+
+DEADLINE_S = 60.0
+OTHER = "node2.example.com"
+MASTER_DAEMONS = ("ganeti-wconfd", "ganeti-luxid", "ganeti-confd", "ganeti-noded")
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[TestCluster]:
+    """A cluster of our own: its master dies."""
+    with own_cluster(2, without=("ganeti-rapi",)) as made:
+        yield made
+
+
+def get(cluster: TestCluster, path: str, node: str = OTHER) -> str:
+    address = cluster.layout.address_of(node)
+    with urllib.request.urlopen(f"http://{address}:1815{path}", timeout=DEADLINE_S) as answer:
+        return str(answer.read().decode())
+
+
+def collectors(cluster: TestCluster) -> list[str]:
+    return [row[0] for row in json.loads(get(cluster, "/1/list/collectors"))]
+
+
+def metrics(cluster: TestCluster, node: str = OTHER) -> dict[Any, float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(get(cluster, "/metrics", node))
+        for sample in family.samples
+    }
+
+
+def restart(cluster: TestCluster) -> None:
+    """Let the daemon ask again now instead of within 15 seconds."""
+    paths = cluster.paths_of(OTHER)
+    daemon_control.stop_daemon(paths, "ganeti-mond", timeout_s=DEADLINE_S)
+    daemon_control.start_daemon(paths, "ganeti-mond", hostname=OTHER)
+
+
+def test_collectors_are_switched_by_the_cluster(two: TestCluster) -> None:
+    assert "lv" in collectors(two)
+    two.gnt("cluster modify --enabled-data-collectors lv=no,drbd=no")
+    two.gnt("cluster modify --data-collector-interval diagnose=2,cpu-avg-load=1.5")
+    shown = two.gnt("cluster info").out
+    assert "cpu-avg-load: every 1.5 s" in shown
+    assert "diagnose: every 2 s" in shown
+    two.refused("cluster modify --enabled-data-collectors nix=yes", "unknown data collector 'nix'")
+    restart(two)
+    wait_until(lambda: "lv" not in collectors(two), "lv is off", timeout_s=DEADLINE_S)
+    assert "drbd" not in collectors(two)
+
+
+def test_the_diagnose_command_of_the_cluster_is_run_where_a_node_allows_it(
+    two: TestCluster,
+) -> None:
+    two.gnt("cluster modify --diagnose-data-collector-filename check")
+    path = os.path.join(two.paths_of(OTHER).diagnose_commands_dir, "check")
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w", encoding="ascii") as file:
+        file.write('#!/bin/sh\necho \'{"status": "evacuate", "details": "smoke"}\'\n')
+    os.chmod(path, 0o755)
+    restart(two)
+
+    def message() -> str:
+        data = json.loads(get(two, "/1/report/node/diagnose"))["data"]
+        return str(data.get("msg", ""))
+
+    wait_until(lambda: "smoke" in message(), "the diagnosis", timeout_s=DEADLINE_S)
+    two.gnt(["cluster", "modify", "--diagnose-data-collector-filename="])
+    two.gnt("cluster verify-config")
+
+
+def test_mon_collector_prints_the_same_reports(two: TestCluster) -> None:
+    outcome = two.run("mon-collector diskstats", node=OTHER)
+    assert outcome.status == 0, outcome
+    printed = json.loads(outcome.out)
+    served = json.loads(get(two, "/1/report/storage/diskstats"))
+    assert printed.keys() == served.keys()
+    assert [each["name"] for each in printed["data"]] == [each["name"] for each in served["data"]]
+    outcome = two.run("mon-collector inst-status-kvm", node=OTHER)
+    assert json.loads(outcome.out)["data"] == {
+        "status": {"code": 0, "message": ""},
+        "instances": [],
+    }
+
+
+def test_a_node_tells_what_it_is_when_the_master_is_dead(two: TestCluster) -> None:
+    paths = two.paths
+    for name in MASTER_DAEMONS:
+        pid = daemon_control.running_pid(paths, name)
+        assert pid is not None, name
+        os.kill(pid, signal.SIGKILL)
+        assert process.wait_gone(pid, DEADLINE_S)
+    restart(two)  # it knows nothing but what the other candidate's RConfD tells
+    wait_until(
+        lambda: ("ganeti_config_serial",) in metrics(two),
+        "an answer of RConfD",
+        timeout_s=DEADLINE_S,
+    )
+    wait_until(lambda: "lv" not in collectors(two), "the settings", timeout_s=DEADLINE_S)
+    assert json.loads(get(two, "/1/report/all"))
+    found = metrics(two, two.master)
+    assert found["ganeti_daemon_up", "ganeti-luxid"] == 0
+    assert found["ganeti_daemon_up", "ganeti-mond"] == 1
