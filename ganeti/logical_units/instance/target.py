@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ganeti.clients.wconfd_stub import WConfStub
     from ganeti.logical_units.context import JobContext
     from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
 
 
 def check_movable(subject: Subject, what: str) -> None:
@@ -108,9 +109,21 @@ def check_target(
         ignored = check_policy(subject.cluster, group, name, spec, ignore=ignore_ipolicy)
         if ignored:
             context.warn(f"{ignored}; ignoring")
+        _warn_of_networks(context, subject, group)
     bridges = bridges_of(subject.cluster, subject.instance.nics)
     if bridges:
         ask(context, target, "use the bridges of the NICs", "bridges_exist", bridges)
+
+
+def _warn_of_networks(context: JobContext, subject: Subject, group: NodeGroup) -> None:
+    """Say which networks of the instance its NICs will not find in another group."""
+    used = {nic.network for nic in subject.instance.nics if nic.network}
+    missing = sorted(subject.networks[uuid].name for uuid in used - set(group.networks))
+    if missing:
+        context.warn(
+            f"node group {group.name!r} is not connected to network(s) {', '.join(missing)} of"
+            f" instance {subject.instance.name!r}; its NICs keep mode and link"
+        )
 
 
 def record_move(context: JobContext, subject: Subject, target: Node) -> None:

@@ -95,6 +95,14 @@ def test_addresses_that_cannot_be(networks: FakeCluster, nic: dict[str, str], te
     assert not networks.config.ips
 
 
+def test_an_ipv6_only_instance_can_be_in_a_network(networks: FakeCluster) -> None:
+    networks.execute("OP_NETWORK_SET_PARAMS", network_name="net1", network6="2001:db8::/64")
+    made = create(networks, {"network": "net1", "ip": "2001:db8::9"})
+    assert made["nics"][0]["ip"] == "2001:db8::9"
+    with pytest.raises(OpPrereqError, match="does not lie in network 'net1'"):
+        modify(networks, ["modify", 0, {"ip": "2001:db9::9"}])
+
+
 def test_an_address_is_given_once(networks: FakeCluster) -> None:
     create(networks, {"network": "net1", "ip": "192.0.2.9"})
     with pytest.raises(OpPrereqError, match="already in use") as caught:

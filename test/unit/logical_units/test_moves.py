@@ -401,3 +401,14 @@ def test_disks_written_with_a_node_follow_the_instance(running: FakeCluster) -> 
     failover(running)
     (disk,) = running.config.disks.values()
     assert disk["nodes"] == [uuid_of("node2")]
+
+
+def test_networks_that_the_other_group_lacks_are_named(running: FakeCluster) -> None:
+    config = running.config
+    config.networks["n1"] = {"name": "lan", "network": "10.0.0.0/24", "uuid": "n1", "serial_no": 1}
+    config.nodegroups["g2"] = make_group("other", "g2")
+    config.node(2)["group"] = "g2"
+    nic = {"mac": "aa:00:00:00:00:01", "uuid": "u", "network": "n1", "ip": "10.0.0.5"}
+    config.instance(NAME)["nics"] = [nic]
+    migrate(running)
+    assert running.said("not connected to network(s) lan")
