@@ -25,7 +25,7 @@ OTHER_FACES = [name for name in FACES if name != "ganeti-confd"]  # one shows wh
 VCLUSTER = os.path.join(ROOT, "tools", "vcluster")
 
 
-def vcluster(*words: str, timeout_s: float = 60.0) -> process.CommandResult:
+def vcluster(*words: str, timeout_s: float = 120.0) -> process.CommandResult:
     return process.run([sys.executable, VCLUSTER, *words], timeout_s=timeout_s)
 
 
@@ -229,7 +229,7 @@ def test_nodes_leave_come_back_and_the_cluster_is_destroyed(base: str) -> None:
 def test_demo_shows_everything_and_leaves_the_cluster_running(base: str) -> None:
     environment = dict(os.environ, DEMO_BASE=base, NODES="3")
     outcome = process.run(
-        [sys.executable, os.path.join(ROOT, "tools", "demo")], timeout_s=120, env=environment
+        [sys.executable, os.path.join(ROOT, "tools", "demo")], timeout_s=200, env=environment
     )
     assert outcome.status == 0, outcome.output
     text = outcome.stdout.decode()
