@@ -11,6 +11,7 @@ from typing import Final
 
 SAMPLES_MAX: Final = 150
 SPAN_S: Final = 600.0
+_SAMPLES_MIN: Final = 2  # however long the interval is, an average needs them
 
 
 class LoadWindow:
@@ -31,7 +32,7 @@ class LoadWindow:
             for _, sample in self._samples:
                 sample.pop(name, None)
         self._samples.append((now_s, dict(used_s)))
-        while now_s - self._samples[0][0] > SPAN_S:
+        while len(self._samples) > _SAMPLES_MIN and now_s - self._samples[0][0] > SPAN_S:
             self._samples.popleft()
 
     def loads(self) -> dict[str, float]:

@@ -18,19 +18,19 @@ from typing import Final
 from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.node_view import NodeView, RunCommand
 from ganeti.collectors.registry import COLLECTORS
+from ganeti.daemon.address import listen_address
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.questions import Questions
 from ganeti.mond.sampling import Sampler
 from ganeti.mond.service import MonitoringService
-from ganeti.system import environment, process
+from ganeti.system import process
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
-_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - monitoring systems are anywhere
 _LIMITS: Final = HttpLimits(
     head_bytes_max=8 * 1024, body_bytes_max=0, idle_s_max=120.0, connections_max=1024
 )
@@ -58,7 +58,7 @@ async def _serve(context: DaemonContext) -> None:
         service = MonitoringService(paths, hostname, watch, samplers, threads)
         watch.read_hypervisors()
         service.obey(watch.facts)
-        address = context.options.bind or _default_address(context)
+        address = listen_address(context)
         async with serve_http(
             address,
             context.options.port,
@@ -93,13 +93,6 @@ def _stoppable_commands() -> Iterator[RunCommand]:
         yield functools.partial(process.run, stop_fd=stop_fd)
     finally:
         os.eventfd_write(stop_fd, 1)  # stays open: threads that are late look at it
-
-
-def _default_address(context: DaemonContext) -> str:
-    """Return where to listen: a virtual node shares its machine with others."""
-    if context.paths.root:
-        return environment.resolve(context.hostname, context.paths)[1]
-    return _ANY_ADDRESS
 
 
 SPEC: Final = DaemonSpec(

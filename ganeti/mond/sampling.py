@@ -27,6 +27,7 @@ from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
+INTERVAL_S_MIN: Final = 0.1  # a microsecond is possible in the configuration
 IDLE_S: Final = 600.0  # after which a collector sleeps that nobody asks
 FIRST_WAIT_S: Final = 2.0  # for a report that is not there yet
 # An average needs two samples; the second comes soon, so that there is one soon.
@@ -131,7 +132,7 @@ class Sampler:
 
     async def _pause(self) -> None:
         """Wait for the interval, or until something changes."""
-        interval_s = min(self.switch.interval_s, self.row.interval_s_max)
+        interval_s = max(min(self.switch.interval_s, self.row.interval_s_max), INTERVAL_S_MIN)
         if self.row.timing is Timing.STEADY and self._samples == 1:
             interval_s = min(interval_s, WARM_UP_S)
         try:

@@ -57,6 +57,13 @@ def test_samples_leave_by_age() -> None:
     assert window.loads() == {"a": 0.0}
 
 
+def test_an_interval_longer_than_the_window_still_gives_averages() -> None:
+    window = LoadWindow()
+    for number in range(4):
+        window.add(number * 2 * SPAN_S, {"a": number * SPAN_S})
+    assert window.loads() == {"a": 0.5}
+
+
 def test_samples_leave_by_number() -> None:
     window = LoadWindow()
     for number in range(SAMPLES_MAX + 1):

@@ -208,6 +208,17 @@ async def test_a_collector_that_is_switched_off_rests_and_forgets(
 
 
 @in_virtual_time
+async def test_a_tiny_interval_does_not_keep_the_node_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject = Subject(Timing.STEADY)
+    async with at_work(subject, monkeypatch) as sampler:
+        sampler.set_switch(Switch(True, 1e-6))
+        await asyncio.sleep(10)
+        assert 90 < len(subject.collected) < 110
+
+
+@in_virtual_time
 async def test_an_interval_is_cut_where_reports_grow_stale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
