@@ -61,14 +61,19 @@ class Answerer:
         if message is None:
             message = self._keep(key)
         packet = seal_quoted(self._signer, request.rsalt, *message)
+        if len(packet) <= DATAGRAM_BYTES_MAX:
+            return packet
+        packet = seal_quoted(self._signer, request.rsalt, *_too_large(len(packet)))
         if len(packet) > DATAGRAM_BYTES_MAX:
-            return self._too_large(request.rsalt, len(packet))
+            raise ProtocolError(f"the salt for its answer has {len(request.rsalt)} characters")
         return packet
 
     def _keep(self, key: tuple[int, bytes]) -> Message:
         text = self._find(*key)
         message = Message(text, quoted(text))
-        size_bytes = len(key[1]) + len(text) + len(message.quoted) + _KEPT_OVERHEAD_BYTES
+        if len(message.quoted) > DATAGRAM_BYTES_MAX:
+            message = _too_large(len(message.quoted))
+        size_bytes = len(key[1]) + sum(map(len, message)) + _KEPT_OVERHEAD_BYTES
         if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
             self._kept.clear()
             self._kept_bytes = 0
@@ -89,14 +94,12 @@ class Answerer:
             return reply_message(Status.ERROR, b"%d" % err.kind, 0)
         return reply_message(Status.OK, found.value, found.serial)
 
-    def _too_large(self, rsalt: str, size_bytes: int) -> bytes:
-        """Say that an answer cannot be sent, unless even that cannot."""
-        text = (
-            f"the answer has {size_bytes} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram;"
-            " ask for a part of it"
-        )
-        message = reply_message(Status.ERROR, dumps(text), 0)
-        packet = seal_quoted(self._signer, rsalt, message, quoted(message))
-        if len(packet) > DATAGRAM_BYTES_MAX:
-            raise ProtocolError(f"the salt for its answer has {len(rsalt)} characters")
-        return packet
+
+def _too_large(size_bytes: int) -> Message:
+    """Return the message that says that an answer cannot be sent."""
+    reason = (
+        f"the answer has {size_bytes} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram;"
+        " ask for a part of it"
+    )
+    text = reply_message(Status.ERROR, dumps(reason), 0)
+    return Message(text, quoted(text))

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ganeti.base.errors import GenericError, ParameterError, TransportError
+from ganeti.base.errors import ConfdClientError, GenericError, ParameterError, TransportError
 from ganeti.base.json import dumps
 from ganeti.cli.confd_client import FIELDS
 from ganeti.cli.declaration.parser import Options
@@ -212,7 +212,7 @@ def try_all(context: Context, options: Options, _args: list[str]) -> int:
 def _try(context: Context, client: ConfdClient, query: Query) -> bool:
     begun_s = clock.monotonic()
     try:
-        question = _example(client, query)
+        question = _example_or_nothing(client, query)
         if question == _NOTHING:
             context.write(f"{query.name:16} -   there is nothing to ask about")
             return True
@@ -227,6 +227,13 @@ def _try(context: Context, client: ConfdClient, query: Query) -> bool:
         f"{query.name:16} ok  {size:6} bytes  serial {answer.serial:5}  {took_ms:6.1f} ms"
     )
     return True
+
+
+def _example_or_nothing(client: ConfdClient, query: Query) -> object:
+    try:
+        return _example(client, query)
+    except ConfdClientError:  # a list of all that there is may be too long for an answer
+        return _NOTHING
 
 
 def _example(client: ConfdClient, query: Query) -> object:

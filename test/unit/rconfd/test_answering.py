@@ -82,6 +82,20 @@ def test_an_answer_that_is_too_large_is_refused_in_words() -> None:
     assert ask(answerer, 10, "/cluster/cluster_name")[1].answer == "cluster.example.com"
 
 
+def test_what_is_too_large_is_not_kept() -> None:
+    answerer = Answerer(large_facts(), SIGNER)
+    for _ in range(2):
+        assert ask(answerer, 10, "/cluster/tags")[1].status is Status.ERROR
+    assert answerer._kept_bytes < 2000
+
+
+def test_quoting_may_make_an_answer_too_large() -> None:
+    config = confd_config()
+    config["cluster"]["tags"] = [""] * 15_000  # 45,000 bytes, and a backslash for each mark
+    answerer = Answerer(Facts(split_config(encoded(config))), SIGNER)
+    assert "fit into a datagram" in str(ask(answerer, 10, "/cluster/tags")[1].answer)
+
+
 def test_a_salt_that_leaves_no_room_gets_no_answer() -> None:
     answerer = Answerer(FACTS, SIGNER)
     long = "s" * (DATAGRAM_BYTES_MAX - 400)
