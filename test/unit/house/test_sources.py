@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -70,13 +71,15 @@ def is_python_script(path: Path) -> bool:
         return file.readline().startswith(b"#!") and b"python" in path.read_bytes()[:64]
 
 
-def imported_modules(path: Path) -> Iterator[str]:
+@functools.cache
+def imported_modules(path: Path) -> tuple[str, ...]:
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+            found.append(node.module)
+    return tuple(found)
 
 
 def test_there_are_sources() -> None:
