@@ -1,0 +1,180 @@
+"""Disks on their way between two nodes: real processes, real TLS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.tls_node import TlsNode
+from fakes.virtual_cluster import wait_until
+from guests.instances import make_instance
+
+from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.transfers import calls
+from ganeti.node_ops.transfers.status import Options
+
+WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
+WAIT_S = 60.0
+MIB = 1 << 20
+
+
+class Node:
+    """One node with one disk, and the transfers that were begun on it."""
+
+    def __init__(self, base: Path, name: str, server_pem: bytes | None = None) -> None:
+        self.tls = TlsNode(base, name, server_pem)
+        self.context = NodeContext(self.tls.paths, name)
+        self.disk = Path(self.tls.paths.localize(WIRE_PATH))
+        self.disk.parent.mkdir(parents=True)
+        self.transfers: list[str] = []
+        hosts = Path(self.tls.paths.etc_hosts)
+        hosts.parent.mkdir(exist_ok=True)
+        hosts.write_text(f"127.0.0.1 {name}\n")
+
+    def make_disk(self, size: int, data: bytes = b"", offset: int = 0) -> None:
+        with self.disk.open("wb") as file:
+            file.seek(offset)
+            file.write(data)
+            file.truncate(size)
+
+    def receive(self, **options: Any) -> int:
+        """Begin to receive; returns the port."""
+        place = ("raw", [WIRE_DISK])
+        name = calls.import_start(self.context, Options(**options), INSTANCE, "disk0", place)
+        self.transfers.append(name)
+        return int(self.state()["listen_port"])
+
+    def send(self, port: int, **options: Any) -> None:
+        place = ("raw", [WIRE_DISK])
+        name = calls.export_start(
+            self.context, Options(**options), "127.0.0.1", port, INSTANCE, "disk0", place
+        )
+        self.transfers.append(name)
+
+    def state(self) -> Mapping[str, Any]:
+        [found] = calls.impexp_status(self.context, self.transfers[-1:])
+        assert isinstance(found, dict)
+        return found
+
+    def end(self) -> Mapping[str, Any]:
+        """Wait for the end of the last transfer."""
+        wait_until(
+            lambda: self.state()["exit_status"] is not None, "the transfer ends", timeout_s=WAIT_S
+        )
+        return self.state()
+
+    def forget(self) -> None:
+        for name in self.transfers:
+            calls.impexp_cleanup(self.context, name)
+        assert not os.path.exists(self.tls.paths.import_export_dir) or not os.listdir(
+            self.tls.paths.import_export_dir
+        )
+
+
+WIRE_DISK = {
+    "logical_id": ["loop", WIRE_PATH],
+    "dev_type": "file",
+    "size": 4,
+    "uuid": "d1",
+    "serial_no": 1,
+    "iv_name": "disk/0",
+}
+INSTANCE = make_instance()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    """Two nodes of one cluster; what is begun on them is ended."""
+    first = Node(tmp_path, "node1")
+    second = Node(tmp_path, "node2", first.tls.server_pem)
+    yield first, second
+    first.forget()
+    second.forget()
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip", "gzip-fast", "gzip-slow"])
+def test_what_is_sent_arrives(nodes: tuple[Node, Node], compress: str) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB, os.urandom(MIB), offset=2 * MIB)
+    target.make_disk(4 * MIB, b"old" * 1000)
+    port = target.receive(magic="the-word", compress=compress)
+    source.send(port, magic="the-word", compress=compress)
+    assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
+    assert source.state()["progress_percent"] == 100.0
+    assert target.disk.read_bytes() == source.disk.read_bytes()
+
+
+def test_an_empty_disk_arrives_each_time(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB)
+    target.make_disk(4 * MIB)
+    for _ in range(5):
+        source.send(target.receive())
+        assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
+
+
+def test_who_does_not_know_the_word_is_refused(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB, b"new")
+    target.make_disk(4 * MIB, b"old")
+    source.send(target.receive(magic="the-word"), magic="another")
+    assert target.end()["error_message"] == "the peer said another word than was agreed"
+    assert source.end()["exit_status"] == 1
+    assert target.disk.read_bytes().startswith(b"old")
+
+
+def test_a_node_of_another_cluster_is_refused(nodes: tuple[Node, Node], tmp_path: Path) -> None:
+    _, target = nodes
+    stranger = Node(tmp_path, "node3")
+    stranger.make_disk(4 * MIB, b"new")
+    target.make_disk(4 * MIB, b"old")
+    stranger.send(target.receive())
+    assert target.end()["exit_status"] == 1
+    assert stranger.end()["exit_status"] == 1
+    assert target.disk.read_bytes().startswith(b"old")
+    stranger.forget()
+
+
+def test_a_disk_that_is_too_small_is_told_by_the_receiver(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB)
+    target.make_disk(2 * MIB)
+    source.send(target.receive())
+    assert target.end()["error_message"] == "the disk has 2 MiB here, 4 MiB are to be written"
+    assert source.end()["exit_status"] == 1
+
+
+def test_a_receiver_does_not_wait_for_ever(nodes: tuple[Node, Node]) -> None:
+    _, target = nodes
+    target.make_disk(4 * MIB)
+    target.receive(connect_timeout=1)
+    assert target.end()["error_message"] == "nobody connected in time"
+
+
+def test_a_transfer_can_be_stopped_and_forgotten(nodes: tuple[Node, Node]) -> None:
+    _, target = nodes
+    target.make_disk(4 * MIB)
+    target.receive()
+    assert target.state()["exit_status"] is None
+    name = target.transfers[-1]
+    calls.impexp_abort(target.context, name)
+    assert "ended early" in target.end()["error_message"]
+    calls.impexp_cleanup(target.context, name)
+    calls.impexp_cleanup(target.context, name)
+    assert calls.impexp_status(target.context, [name]) == [None]
+
+
+def test_what_cannot_be_begun_is_refused(nodes: tuple[Node, Node]) -> None:
+    source, _ = nodes
+    with pytest.raises(BlockDeviceError, match="does not exist"):
+        source.receive()
+    source.make_disk(4 * MIB)
+    with pytest.raises(NotSupportedError, match="compression 'lzop' is not supported"):
+        source.receive(compress="lzop")
+    for name in ("", "../x", ".x"):
+        with pytest.raises(GenericError, match="is not the name of a transfer"):
+            calls.impexp_abort(source.context, name)
