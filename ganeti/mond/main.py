@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
 _LIMITS: Final = HttpLimits(
-    head_bytes_max=8 * 1024, body_bytes_max=0, idle_s_max=120.0, connections_max=1024
+    head_bytes_max=8 * 1024, body_bytes_max=1024, idle_s_max=120.0, connections_max=1024
 )
 _THREADS: Final = 2 * len(COLLECTORS)  # each works in one at a time; no other ever waits for it
 
