@@ -33,13 +33,13 @@ from ganeti.luxid.follower import Follower
 from ganeti.luxid.job_filters import JobFilters, rejection_text
 from ganeti.luxid.job_store import JobStore
 from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.luxi import QUEUE_DRAINED
 from ganeti.system.clock import timestamp
 
 logger = logging.getLogger(__name__)
 
 OpCodes = Sequence[Mapping[str, object]]
 
-DRAINED_TEXT: Final = "Queue drained"  # luxi.json, "queue_drained_on_submit"
 SECRETS_LOST_TEXT: Final = (
     "the job has secret parameters, which are kept in memory only, and LuxiD was restarted before"
     " the job began; submit it again"
@@ -141,7 +141,7 @@ class Intake:
         None of them starts before all are durable: whoever sends many waits for the answer.
         """
         if self.is_drained and not even_if_drained:
-            return [GenericError(DRAINED_TEXT)] * len(jobs)
+            return [GenericError(QUEUE_DRAINED)] * len(jobs)
         made: list[Entry | GenericError] = []
         earlier: list[JobId | None] = []
         for position, opcodes in enumerate(jobs):

@@ -20,6 +20,7 @@ WAIT_FOR_JOB_CHANGE_S_MAX: Final = 89
 CANCEL_JOB_S_MAX: Final = 44
 SOCKET_MODE: Final = 0o660
 NOT_CHANGED: Final = "nochange"
+QUEUE_DRAINED: Final = "Queue drained"  # the text of a GenericError, "queue_drained_on_submit"
 
 # 10,000 jobs of a few opcodes each in one message; ten times what the limit of the queue lets in
 MESSAGE_BYTES_MAX: Final = 64 << 20

@@ -17,6 +17,7 @@ from ganeti.base import errors
 from ganeti.base.errors import ErrorCode, GenericError
 from ganeti.base.json import dumps
 from ganeti.protocol.envelope import RefusedError
+from ganeti.protocol.luxi import QUEUE_DRAINED
 
 DEFAULT_PORT: Final = 5080
 CLIENTS_MAX_DEFAULT: Final = 20
@@ -119,7 +120,7 @@ def as_problem(error: GenericError) -> HttpProblem:
     for kind, status in _STATUS_OF:
         if isinstance(error, kind):
             return HttpProblem(status, error.message)
-    return HttpProblem(500, error.message)
+    return HttpProblem(503 if error.message == QUEUE_DRAINED else 500, error.message)
 
 
 class Kind(StrEnum):
