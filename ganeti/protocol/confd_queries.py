@@ -62,7 +62,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 Question = str | Keys | None
 
-_questions: Final = msgspec.json.Decoder(str | Keys | None)
+_questions: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(str | Keys | None)
 
 
 def decode_question(raw: Raw | bytes) -> Question:
