@@ -18,7 +18,7 @@ from ganeti.cli.declaration.values import ValueType
 _EXPORT = Command(
     "export",
     "export an instance to a node",
-    "",
+    "backup:export",
     opt.ONE_INSTANCE,
     (
         opt.FORCE,
@@ -49,12 +49,15 @@ _EXPORT = Command(
         ),
         *opt.CHANGE,
     ),
+    description="""The instance is stopped while its disks are read, and started again after that.
+An earlier export of it is replaced once the new one is complete.""",
+    examples=(("gnt-backup export -n node3 web1", "to node3, below /var/lib/ganeti/export"),),
 )
 
 _IMPORT = Command(
     "import",
     "create an instance from an export",
-    "",
+    "backup:import_",
     (Argument(ArgKind.INSTANCE),),
     (
         opt.BACKEND_PARAMETERS,
@@ -92,6 +95,15 @@ _IMPORT = Command(
         opt.TAGS,
         *opt.CHANGE,
     ),
+    description="""Whatever no option says is as it was when the instance was exported.  Without
+--src-node, the export is looked for on all nodes.  The instance is not started.""",
+    examples=(
+        ("gnt-backup import -n node1 web1", "bring web1 back"),
+        (
+            "gnt-backup import --src-node node3 --src-dir web1 -n node2 web2",
+            "a copy of web1 under another name, with new MAC addresses",
+        ),
+    ),
 )
 
 PROGRAM = Program(
@@ -118,7 +130,7 @@ PROGRAM = Program(
         Command(
             "remove",
             "remove an export",
-            "",
+            "backup:remove",
             (Argument(ArgKind.TEXT, metavar="<export>"),),
             opt.CHANGE,
         ),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _PACKAGE: Final = "ganeti.logical_units"
 
 LOGICAL_UNITS: Final[Mapping[str, str]] = {
+    "OP_BACKUP_EXPORT": "backup.export:LUBackupExport",
+    "OP_BACKUP_PREPARE": "backup.others:LUBackupPrepare",
+    "OP_BACKUP_REMOVE": "backup.others:LUBackupRemove",
     "OP_CLUSTER_ACTIVATE_MASTER_IP": "cluster.life:LUClusterActivateMasterIp",
     "OP_CLUSTER_CONFIG_QUERY": "cluster.query:LUClusterConfigQuery",
     "OP_CLUSTER_DEACTIVATE_MASTER_IP": "cluster.life:LUClusterDeactivateMasterIp",

@@ -6,16 +6,28 @@ Source: node_rpc.json, calls export_*; constants.json, "export_import".
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
-from ganeti.system import files
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
+from ganeti.protocol.export_description import (
+    CONFIG_NAME,
+    PARTIAL_SUFFIX,
+    DumpedDisk,
+    ExportDescription,
+    dump_name,
+    format_description,
+)
+from ganeti.system import clock, files, swap_file
 
-CONFIG_NAME: Final = "config.ini"
+CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
 _EXPORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONFIG_BYTES_MAX: Final = 1 << 20
+_CONFIG_MODE: Final = 0o600  # it holds private parameters
+_DIRECTORY_MODE: Final = 0o750
 
 
 def export_list(context: NodeContext) -> list[str]:
@@ -38,7 +50,7 @@ def export_info(context: NodeContext, path: str) -> str:
     Raises:
         GenericError: there is none.
     """
-    config_path = os.path.join(_local(context.paths, path), CONFIG_NAME)
+    config_path = os.path.join(local_path(context.paths, path), CONFIG_NAME)
     data = files.read_bytes_or_none(config_path, _CONFIG_BYTES_MAX)
     if data is None:
         raise GenericError(f"there is no export in {path!r}")
@@ -59,7 +71,7 @@ def export_remove(context: NodeContext, export: str) -> None:
     shutil.rmtree(path)
 
 
-def _local(paths: Paths, path: str) -> str:
+def local_path(paths: Paths, path: str) -> str:
     """Return where an export lies: a name, or a path below the export directory.
 
     Raises:
@@ -71,3 +83,93 @@ def _local(paths: Paths, path: str) -> str:
     if not local.startswith(paths.export_dir + "/"):
         raise GenericError(f"{path!r} does not lie in the export directory")
     return local
+
+
+def finalize_export(context: NodeContext, instance: RpcInstance, snap_disks: list[object]) -> None:
+    """Describe an export whose dumps are all here, and put it in the place of an older one.
+
+    Args:
+        snap_disks: the disks as they were dumped; false for one that was not.
+
+    Raises:
+        GenericError: nothing was dumped to this node.
+    """
+    final = os.path.join(context.paths.export_dir, instance.name)
+    partial = final + PARTIAL_SUFFIX
+    if not os.path.isdir(partial):
+        files.ensure_directory(partial, _DIRECTORY_MODE)
+    # From false or a disk's JSON form; a disk says itself what is wrong with it.
+    dumped = [RpcDisk.from_wire(disk) if disk else None for disk in snap_disks]  # type: ignore[arg-type]
+    if len(dumped) != len(instance.disks_info):
+        raise GenericError(f"instance {instance.name!r} has another number of disks")
+    description = _describe(instance, dumped, partial)
+    files.write_durable(
+        os.path.join(partial, CONFIG_NAME), format_description(description).encode(), _CONFIG_MODE
+    )
+    for name in os.listdir(partial):
+        if name.endswith(CHECKSUM_SUFFIX):
+            os.unlink(os.path.join(partial, name))
+    _put_in_place(partial, final)
+
+
+def _put_in_place(partial: str, final: str) -> None:
+    """Swap the new export in; the old one is there until that moment, and removed after it."""
+    if not os.path.isdir(final):
+        os.rename(partial, final)
+    elif swap_file.exchange(partial, final):
+        shutil.rmtree(partial)
+    else:  # this file system cannot swap two names
+        shutil.rmtree(final)
+        os.rename(partial, final)
+    files.fsync_directory(os.path.dirname(final))
+
+
+def _describe(
+    instance: RpcInstance, dumped: Sequence[RpcDisk | None], directory: str
+) -> ExportDescription:
+    disks = [
+        _dumped(disk, directory) if disk else DumpedDisk(size_mib=known.size, iv_name=known.iv_name)
+        for disk, known in zip(dumped, instance.disks_info, strict=True)
+    ]
+    return ExportDescription(
+        name=instance.name,
+        os=instance.os,
+        source_node=str(instance.primary_node),
+        timestamp=int(clock.now()),
+        hypervisor=instance.hypervisor,
+        disk_template=instance.disk_template or "",
+        disks=disks,
+        nics=[_nic_settings(nic) for nic in instance.nics],
+        tags=instance.tags,
+        hvparams=_texts(instance.hvparams),
+        beparams=_texts({**instance.beparams}),
+        osparams=_texts(instance.osparams.reveal()),
+        osparams_private=_texts(instance.osparams_private.reveal()),
+    )
+
+
+def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
+    dump = dump_name(disk.uuid)
+    checksum = files.read_bytes_or_none(
+        os.path.join(directory, dump + CHECKSUM_SUFFIX), _CONFIG_BYTES_MAX
+    )
+    if checksum is None:
+        raise GenericError(f"the dump of {disk.iv_name} is not complete")
+    return DumpedDisk(
+        size_mib=disk.size,
+        dump=dump,
+        name=disk.name,
+        iv_name=disk.iv_name,
+        sha256=checksum.decode(),
+    )
+
+
+def _nic_settings(nic: RpcNIC) -> dict[str, str]:
+    network = nic.netinfo.name if nic.netinfo is not None else nic.network
+    values = {"mac": nic.mac, "ip": nic.ip, "network": network, "name": nic.name}
+    values |= {name: str(value) for name, value in nic.nicparams.items()}
+    return {name: value for name, value in values.items() if value}
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -65,7 +65,7 @@ def _run_script(
     env = os_environment(context, definition, instance, debug) | extra_env
     outcome = scripts.run_logged(
         [script],
-        _log_path(context, log_kind, definition.name, instance.name),
+        log_path(context, log_kind, definition.name, instance.name),
         env=env,
         cwd=definition.path,
         timeout_s=context.script_timeout_s(),
@@ -75,7 +75,7 @@ def _run_script(
         raise GenericError(f"{what} on node {context.hostname}: {outcome.failure('it')}")
 
 
-def _log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) -> str:
+def log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) -> str:
     """Return a new log file for one run of a script."""
     directory = context.paths.log_os_dir
     files.ensure_directory(directory, _LOG_DIRECTORY_MODE)

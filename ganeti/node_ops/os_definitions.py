@@ -28,7 +28,10 @@ CREATE: Final = "create"
 CREATE_UNTRUSTED: Final = "create_untrusted"
 RENAME: Final = "rename"
 VERIFY: Final = "verify"
-_ALWAYS_REQUIRED: Final = ("import", "export", RENAME)
+IMPORT: Final = "import"
+EXPORT: Final = "export"
+# Import and export scripts may be missing, unlike in 3.0: disks are dumped and restored whole then.
+_ALWAYS_REQUIRED: Final = (RENAME,)
 _CHECK_PARAMETERS: Final = "parameters"
 _TEXT_BYTES_MAX: Final = 1 << 20
 
@@ -299,7 +302,7 @@ def _required_scripts(api_version: int) -> tuple[str, ...]:
 
 def _find_scripts(path: str) -> dict[str, str]:
     """Return the executable scripts of a definition."""
-    kinds = (CREATE, CREATE_UNTRUSTED, *_ALWAYS_REQUIRED, VERIFY)
+    kinds = (CREATE, CREATE_UNTRUSTED, EXPORT, IMPORT, RENAME, VERIFY)
     paths = {kind: os.path.join(path, kind) for kind in kinds}
     return {kind: script for kind, script in paths.items() if programs.is_runnable(script)}
 

@@ -52,7 +52,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
         "node_stop_master",
     ),
     "etc_hosts": ("etc_hosts_modify",),
-    "exports": ("export_info", "export_list", "export_remove"),
+    "exports": ("export_info", "export_list", "export_remove", "finalize_export"),
     "external_storage": ("extstorage_diagnose",),
     "file_storage": (
         "file_storage_dir_create",

@@ -32,6 +32,10 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 DISK_COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 
 
+# What a receiver says when the sender broke off; the sender knows why.
+STREAM_ENDED_EARLY = "the stream ended early"
+
+
 class HookResult(IntEnum):
     """How one hook script went."""
 

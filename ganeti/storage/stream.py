@@ -14,11 +14,13 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from ganeti.base.errors import StorageError
+from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
 from ganeti.storage.data import CHUNK_BYTES, data_areas, write_at
 from ganeti.storage.data import wipe as wipe_area
+from ganeti.storage.frames import Source
 
 MAGIC: Final = b"GNTDISK1"
 _HEAD: Final = struct.Struct(">QQ")
@@ -64,13 +66,6 @@ class DiskReader:
                 yield _PIECE.pack(position, len(data)) + data
                 position += len(data)
                 self.done_bytes += len(data)
-
-
-class Source(Protocol):
-    """Where the bytes of a stream come from."""
-
-    def read(self, count: int) -> bytes:
-        """Return up to so many bytes; none at the end."""
 
 
 class DiskWriter:
@@ -145,7 +140,7 @@ class DiskWriter:
         while left:
             part = self._source.read(left)
             if not part:
-                raise StorageError("the stream ended early")
+                raise StorageError(STREAM_ENDED_EARLY)
             parts.append(part)
             left -= len(part)
         data = b"".join(parts)

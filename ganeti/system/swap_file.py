@@ -42,7 +42,7 @@ class SwapFile:
         self._spare_descriptors = [-1] * SPARES
         self._descriptor = -1
         self._next = 0
-        self._can_swap = hasattr(_libc, "renameat2")
+        self._can_swap = True
 
     def write(self, data: bytes) -> None:
         """Replace the content in one step.
@@ -62,7 +62,7 @@ class SwapFile:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         spare = self._spare_descriptors[number]
         _overwrite(spare, data)
-        if not _exchange(self._spares[number], self.path):
+        if not exchange(self._spares[number], self.path):
             self._can_swap = False
             self.close()
             write_atomic(self.path, data, self._mode)
@@ -94,8 +94,10 @@ def _overwrite(descriptor: int, data: bytes) -> None:
     os.ftruncate(descriptor, len(data))
 
 
-def _exchange(one: str, other: str) -> bool:
+def exchange(one: str, other: str) -> bool:
     """Swap two names in one step; False where the file system cannot."""
+    if not hasattr(_libc, "renameat2"):
+        return False
     result = _libc.renameat2(
         _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
     )

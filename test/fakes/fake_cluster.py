@@ -758,16 +758,22 @@ class FakeRpc:
     def do_import_start(
         self, node: FakeNode, _opts: Any, _instance: Any, _component: str, dest: Any
     ) -> str:
-        self._must_have(node, dest[1][0])
         name = f"import-{len(self.transfers)}"
-        self.transfers[name] = (node, dest[1][0]["logical_id"][1])
+        self.transfers[name] = (node, self._end(node, dest))
         return name
+
+    def _end(self, node: FakeNode, io: Any) -> str:
+        """Return the path of what one end of a transfer is."""
+        kind, args = io
+        if kind == "file":
+            return str(args[0])
+        self._must_have(node, args[0])
+        return str(args[0]["logical_id"][1])
 
     def do_export_start(self, node: FakeNode, *args: Any) -> str:
         _opts, _host, port, _instance, _component, source = args
-        self._must_have(node, source[1][0])
         name = f"export-{len(self.transfers)}"
-        path = source[1][0]["logical_id"][1]
+        path = self._end(node, source)
         self.transfers[name] = (node, path)
         if self.transfer_error is None:
             into, into_path = self.transfers[f"import-{port}"]

@@ -10,19 +10,23 @@ from msgspec.structs import replace
 from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.subject import Subject
-from ganeti.logical_units.node_calls import order
+from ganeti.logical_units.node_calls import call_node, failure_text, order
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.hypervisors import NEED_NETWORK_PORT
 
 if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
+    from ganeti.logical_units.instance.importing import Export
     from ganeti.logical_units.instance.new_disks import FilePlace
     from ganeti.objects.private import PrivateParams
 
 
 @dataclass(slots=True)
 class Plan:
-    """Everything about an instance to be made; ``osparams`` are all three kinds, filled."""
+    """Everything about an instance to be made.
+
+    ``osparams`` are all three kinds, filled; the disks are filled from ``export`` if there is one.
+    """
 
     subject: Subject
     place: FilePlace | None
@@ -31,6 +35,8 @@ class Plan:
     start: bool
     reason: object
     debug_level: int
+    export: Export | None = None
+    compress: str = "none"
     was_registered: bool = False
 
 
@@ -48,11 +54,13 @@ def build(context: JobContext, plan: Plan) -> None:
         if plan.install:
             context.feedback("* running the instance OS create scripts...")
             _install(context, plan)
+        if plan.export is not None:
+            _restore(context, plan, plan.export)
         context.check_canceled()
         if plan.start:
             context.feedback("* starting instance...")
             _start(context, plan, undo)
-        elif plan.install:
+        elif plan.install or plan.export is not None:
             disks.deactivate(context, plan.subject, plan.subject.primary)
         undo.forget()
 
@@ -115,6 +123,24 @@ def _install(context: JobContext, plan: Plan) -> None:
         False,
         plan.debug_level,
     )
+
+
+def _restore(context: JobContext, plan: Plan, export: Export) -> None:
+    """Fill the disks from an export; what has another name than before is told so."""
+    from ganeti.logical_units.instance.importing import restore
+
+    subject, old_name = plan.subject, export.description.name
+    name, os_name = subject.instance.name, subject.instance.os
+    context.feedback(f"* filling the disks from the export of {old_name}...")
+    restore(context, subject, export, plan.compress)
+    if os_name and name != old_name:
+        doing = f"run the rename script of operating system {os_name!r} for instance {name!r}"
+        call = "instance_run_rename"
+        result = call_node(
+            context, subject.primary, call, subject.wire(), old_name, plan.debug_level
+        )
+        if result.error is not None:
+            context.warn(f"{failure_text(doing, subject.primary, call, result)}; ignoring")
 
 
 def _start(context: JobContext, plan: Plan, undo: Undo) -> None:

@@ -6,13 +6,13 @@ are stopped and forgotten in the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node_calls import call_node, failure_text, order
-from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS
+from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, STREAM_ENDED_EARLY
 
 if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
@@ -22,16 +22,35 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.1
 PROGRESS_S: Final = 5.0  # between two messages
+BOTH_ENDED_S: Final = 5.0  # both sides end within a moment of each other
 NO_ANSWER_S_MAX: Final = 30.0  # a node daemon that is restarted is back by then
 _STATUS: Final = "impexp_status"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A disk on a node."""
+    """One end of a copy: a node, and what is there in the form that it takes.
+
+    Source: node_rpc.json, ED_IMPEXP_IO.
+    """
 
     node: Node
-    disk: Disk
+    io: Sequence[object]
+
+
+def whole_disk(subject: Subject, node: Node, disk: Disk) -> Place:
+    """Return a disk as it is, byte for byte."""
+    return Place(node, ["raw", [subject.disk_wire(disk)]])
+
+
+def disk_by_script(subject: Subject, index: int) -> Place:
+    """Return a disk as the scripts of the instance's operating system read and write it."""
+    return Place(subject.primary, ["script", [subject.disk_wire(subject.disks[index]), index]])
+
+
+def dump_file(node: Node, path: str, sha256: str = "") -> Place:
+    """Return a file of an export."""
+    return Place(node, ["file", [path, sha256] if sha256 else [path]])
 
 
 def check_compression(name: str) -> None:
@@ -56,7 +75,7 @@ def copy_disk(
     target: Place,
     compress: str = "none",
 ) -> None:
-    """Copy the contents of a disk over another one, which must exist.
+    """Copy the contents of a disk over another one, which must exist, or to or from a file.
 
     Raises:
         OpExecError: it was not copied completely; names the node and what went wrong there.
@@ -74,27 +93,16 @@ def copy_disk(
     wire, component = subject.wire(), f"disk{index}"
     started: list[tuple[Node, str]] = []
     try:
-        into = ["raw", [subject.disk_wire(target.disk)]]
-        answer = order(context, target.node, doing, "import_start", options, wire, component, into)
-        started.append((target.node, str(answer)))
-        status = _status(context, doing, *started[0])
-        host, port = target.node.secondary_ip, status.get("listen_port")
-        out_of = ["raw", [subject.disk_wire(source.disk)]]
-        answer = order(
-            context,
-            source.node,
-            doing,
-            "export_start",
-            options,
-            host,
-            port,
-            wire,
-            component,
-            out_of,
-        )
-        started.append((source.node, str(answer)))
+        node = target.node
+        answer = order(context, node, doing, "import_start", options, wire, component, target.io)
+        started.append((node, str(answer)))
+        port = _status(context, doing, *started[0]).get("listen_port")
+        place, node = (node.secondary_ip, port), source.node
+        what = (wire, component, source.io)
+        answer = order(context, node, doing, "export_start", options, *place, *what)
+        started.append((node, str(answer)))
         context.feedback(
-            f"* copying disk {index} ({source.disk.size} MiB) from {source.node.name}"
+            f"* copying disk {index} ({subject.disks[index].size} MiB) from {source.node.name}"
             f" to {target.node.name}"
         )
         _follow(context, doing, index, started)
@@ -104,18 +112,18 @@ def copy_disk(
 
 
 def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]) -> None:
-    """Wait until both sides have ended."""
+    """Wait until both sides have ended; ``started`` is the receiver, then the sender."""
     next_message = context.monotonic() + PROGRESS_S
+    patience_s = BOTH_ENDED_S
     while True:
         context.check_canceled()
         states = [(node, _status(context, doing, node, name)) for node, name in started]
-        # What the receiver says comes first: the sender only sees that it is gone.
-        for node, state in states:
-            if state.get("exit_status") not in (None, 0):
-                raise OpExecError(
-                    f"cannot {doing}: node {node.name!r}: {state.get('error_message')}"
-                )
+        failed = why_failed(states, patient=patience_s > 0)
+        if failed is not None:
+            raise OpExecError(f"cannot {doing}: {failed}")
         sender = states[-1][1]
+        if any(state.get("exit_status") is not None for _, state in states):
+            patience_s -= POLL_S
         if all(state.get("exit_status") == 0 for _, state in states):
             context.feedback(f"* disk {index} copied: {_amount(sender)}")
             return
@@ -123,6 +131,32 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
             next_message = context.monotonic() + PROGRESS_S
             context.feedback(progress_text(index, sender))
         context.wait(POLL_S)
+
+
+def why_failed(states: Sequence[tuple[Node, Mapping[str, object]]], *, patient: bool) -> str | None:
+    """Say why a copy failed; None if it did not, or not yet.
+
+    Of two sides that failed one only saw that the other was gone: the receiver counts, unless all
+    it saw is that nothing more came.  While one side still runs, the failure of the other may wait.
+
+    Args:
+        states: of the receiver, then of the sender.
+        patient: wait for the other side.
+    """
+    failed = [
+        (node, state.get("error_message"))
+        for node, state in states
+        if state.get("exit_status") not in (None, 0)
+    ]
+    if not failed:
+        return None
+    knows_why = [
+        (node, text) for node, text in failed if node is states[0][0] and text != STREAM_ENDED_EARLY
+    ]
+    if not knows_why and patient and any(state.get("exit_status") is None for _, state in states):
+        return None
+    node, text = (knows_why or failed[::-1])[0]
+    return f"node {node.name!r}: {text}"
 
 
 def _status(context: JobContext, doing: str, node: Node, name: str) -> Mapping[str, object]:

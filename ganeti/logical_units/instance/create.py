@@ -60,6 +60,7 @@ from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.system.reachable import answers
 
 if TYPE_CHECKING:
+    from ganeti.logical_units.instance.importing import Export
     from ganeti.objects.disk import Disk
     from ganeti.objects.node import Node
     from ganeti.objects.nodegroup import NodeGroup
@@ -79,18 +80,26 @@ _NOT_YET: Final = {
 class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
     """Make a new instance, install its operating system, start it."""
 
+    export: Export | None
+
     def expand_names(self) -> None:
         """Decide the name, and look the node up."""
         self._check_supported()
+        self.export = None
+        if self.op.mode is InstanceCreateMode.IMPORT:
+            from ganeti.logical_units.instance import importing
+
+            self.export = importing.find_export(self.context, self.op)
+            self.op = importing.filled_from(self.op, self.export)
         self.name, self.resolved_ip = self._decide_name()
         self.node = self._decide_node()
         self.networks = named_networks(self.config, self.op.nics)
 
     def _check_supported(self) -> None:
-        if self.op.mode is not InstanceCreateMode.CREATE:
+        if self.op.mode is InstanceCreateMode.REMOTE_IMPORT:
             raise NotSupportedError(
-                f"instance {self.op.instance_name!r}: mode {self.op.mode.value!r} is not supported"
-                " yet; only new instances can be made"
+                f"instance {self.op.instance_name!r}: imports from other clusters are not supported"
+                " yet"
             )
         for name, text in _NOT_YET.items():
             if getattr(self.op, name):
@@ -126,7 +135,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             case LockLevel.INSTANCE:
                 return exclusive(level, [self.name])
             case LockLevel.NODE:
-                return shared(level, [self.node.uuid])
+                source = [self.export.node.uuid] if self.export else []
+                return shared(level, [self.node.uuid, *source])
             case LockLevel.NETWORK:
                 return network_locks(level, self.networks.values())
             case _:
@@ -165,10 +175,12 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             subject=subject,
             place=place,
             osparams=osparams,
-            install=bool(instance.os) and not self.op.no_install,
+            install=bool(instance.os) and not self.op.no_install and self.export is None,
             start=self.start,
             reason=self.op.reason,
             debug_level=self.op.debug_level or 0,
+            export=self.export,
+            compress=self.op.compress,
         )
 
     def _check_name_free(self) -> None:
@@ -377,7 +389,15 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
 
     def hooks_env(self) -> Mapping[str, object]:
         """Tell about the instance to be."""
-        return self.plan.subject.env() | {"ADD_MODE": self.op.mode.value}
+        env: dict[str, object] = {**self.plan.subject.env(), "ADD_MODE": self.op.mode.value}
+        if self.export is not None:
+            dumps = [disk.dump for disk in self.export.description.disks]
+            env |= {
+                "SRC_NODE": self.export.node.name,
+                "SRC_PATH": self.export.path,
+                "SRC_IMAGES": " ".join(dumps),
+            }
+        return env
 
     def exec(self) -> list[str]:
         """Make the instance; returns the names of its nodes."""

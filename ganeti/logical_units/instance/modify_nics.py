@@ -174,11 +174,6 @@ class NicPart:
         if not self._hotplug.is_on:
             return
         before = {nic.uuid: nic for nic in self._before}
-        uuid, old = self._subject.instance.uuid, [nic.to_wire() for nic in self._before]
-        undo.push(
-            "undo the change of NICs in the configuration",
-            lambda: self._context.config.modify_instance(uuid, {"nics": old}),
-        )
         for index, nic in enumerate(self._after):
             was = before.get(nic.uuid)
             if was is None or replace(was, name=nic.name) != nic:

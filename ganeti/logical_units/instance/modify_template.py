@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units.instance import disks, new_disks
-from ganeti.logical_units.instance.copying import Place, copy_disk
+from ganeti.logical_units.instance.copying import copy_disk, whole_disk
 from ganeti.logical_units.instance.device_changes import DevicePlan
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.modify_disks import remove_unknown
@@ -136,8 +136,8 @@ class TemplatePart:
                 self._context,
                 subject,
                 index,
-                source=Place(node, subject.disks[index]),
-                target=Place(node, self._made[-1]),
+                source=whole_disk(subject, node, subject.disks[index]),
+                target=whole_disk(subject, node, self._made[-1]),
             )
 
     def store(self, undo: Undo) -> None:

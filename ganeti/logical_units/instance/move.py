@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.instance import disks
-from ganeti.logical_units.instance.copying import Place, check_compression, copy_disk
+from ganeti.logical_units.instance.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.failover import check_failover
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.power import is_running, running_info
@@ -156,8 +156,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove]):
                 self.context,
                 subject,
                 index,
-                source=Place(subject.primary, disk),
-                target=Place(target, made[-1]),
+                source=whole_disk(subject, subject.primary, disk),
+                target=whole_disk(subject, target, made[-1]),
                 compress=self.op.compress,
             )
         return made

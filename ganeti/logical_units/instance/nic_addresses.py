@@ -77,8 +77,8 @@ def check_places(
 ) -> None:
     """Refuse an address that another NIC has in the same place: network, or link without one.
 
-    Other instances are looked through only for new addresses outside of networks: those inside
-    are looked after by reserving them.
+    Other instances are looked through only for new addresses outside of the pools of networks:
+    those inside are looked after by reserving them.
 
     Raises:
         OpPrereqError: names both.
@@ -93,7 +93,7 @@ def check_places(
         if place in seen:
             _refuse(f"nic/{index}", place, seen[place])
         seen[place] = f"nic/{index} of the same instance"
-        if nic.network is None and place not in had:
+        if place not in had and (nic.network is None or not _is_ipv4(place[1])):
             wanted[place] = f"nic/{index}"
     for other in lookup.present(config.get_instances(None)) if wanted else ():
         for nic in other.nics:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.logical_units.instance import disks
-from ganeti.logical_units.instance.subject import InstanceUnit
+from ganeti.logical_units.instance.subject import InstanceUnit, Subject
 from ganeti.logical_units.node_calls import call_node, failure_text
 from ganeti.opcodes.instance import OpInstanceRemove
 
 if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
     from ganeti.objects.node import Node
 
 _HINT = "use --ignore-failures to remove the instance from the configuration all the same"
@@ -44,25 +45,43 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove]):
 
     def exec(self) -> None:
         """Stop, remove, forget; each failure ends it unless failures are to be ignored."""
-        primary = self.subject.primary
-        result = call_node(
+        remove_instance(
             self.context,
-            primary,
-            "instance_shutdown",
-            self.subject.wire(),
-            self.op.shutdown_timeout,
-            self.op.reason,
+            self.subject,
+            shutdown_timeout_s=self.op.shutdown_timeout,
+            ignore_failures=self.op.ignore_failures,
+            reason=self.op.reason,
         )
-        if result.error is not None:
-            doing = f"shut down instance {self.instance.name!r}"
-            self._failed(failure_text(doing, primary, "instance_shutdown", result))
-        if self.subject.disks:
-            self.context.info(f"removing block devices for instance {self.instance.name}")
-        if not disks.remove(self.context, self.subject):
-            self._failed(f"cannot remove all disks of instance {self.instance.name!r}")
-        self.config.delete_instance(self.instance.uuid)
 
-    def _failed(self, text: str) -> None:
-        if not self.op.ignore_failures:
+
+def remove_instance(
+    context: JobContext,
+    subject: Subject,
+    *,
+    shutdown_timeout_s: int,
+    ignore_failures: bool,
+    reason: object,
+) -> None:
+    """Stop an instance, remove its disks, forget it.
+
+    Raises:
+        OpExecError: a step failed, and failures are not to be ignored.
+    """
+
+    def failed(text: str) -> None:
+        if not ignore_failures:
             raise OpExecError(f"{text}; {_HINT}")
-        self.context.warn(f"{text}; ignoring")
+        context.warn(f"{text}; ignoring")
+
+    primary, instance = subject.primary, subject.instance
+    result = call_node(
+        context, primary, "instance_shutdown", subject.wire(), shutdown_timeout_s, reason
+    )
+    if result.error is not None:
+        doing = f"shut down instance {instance.name!r}"
+        failed(failure_text(doing, primary, "instance_shutdown", result))
+    if subject.disks:
+        context.info(f"removing block devices for instance {instance.name}")
+    if not disks.remove(context, subject):
+        failed(f"cannot remove all disks of instance {instance.name!r}")
+    context.config.delete_instance(instance.uuid)

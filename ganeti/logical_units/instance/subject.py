@@ -17,6 +17,7 @@ from ganeti.logical_units.instance.hooks_env import instance_env
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
 from ganeti.objects.rpc_instance import build_rpc_disk, build_rpc_instance, disk_template
 from ganeti.opcodes import instance as ops
+from ganeti.opcodes.backup import OpBackupExport
 
 if TYPE_CHECKING:
     from ganeti.base.ids import NodeUuid
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from ganeti.objects.private import PrivateParams
 
 InstanceOp = (
-    ops.OpInstanceActivateDisks
+    OpBackupExport
+    | ops.OpInstanceActivateDisks
     | ops.OpInstanceConsole
     | ops.OpInstanceDeactivateDisks
     | ops.OpInstanceFailover

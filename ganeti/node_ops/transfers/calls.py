@@ -1,4 +1,4 @@
-"""Transfers of disks between nodes: start one, look at it, stop it, forget it.
+"""Transfers of disks between nodes and to and from exports: start, look at, stop, forget one.
 
 A transfer is a process of its own, so it outlives the call and the node daemon; what is known about
 it stands in its files until `impexp_cleanup`.
@@ -20,6 +20,8 @@ from ganeti.base.paths import Paths
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.transfers import main as transfer_process
+from ganeti.node_ops.transfers.ends import End
+from ganeti.node_ops.transfers.places import find_end
 from ganeti.node_ops.transfers.status import (
     Options,
     Request,
@@ -27,13 +29,12 @@ from ganeti.node_ops.transfers.status import (
     TransferFiles,
     files_of,
 )
-from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock, process
 from ganeti.system.files import ensure_directory, write_atomic
 
 _STOP_TIMEOUT_S: Final = 5.0
 _FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
-_RAW: Final = "raw"
 
 
 def import_start(
@@ -47,12 +48,13 @@ def import_start(
 
     Raises:
         BlockDeviceError: the disk is not there.
-        NotSupportedError: anything but a whole disk, or an unknown way to compress.
+        GenericError: the file of an export cannot be there.
+        NotSupportedError: an unknown way to compress.
     """
-    device = _device(context, instance, dest)
+    end = find_end(context, instance, component, dest, receives=True)
     host = drivers.own_address(context) if context.paths.root else ""
     with _listen(host, ipv6=opts.ipv6) as listener:
-        request = _request(context, opts, device, listener=listener.fileno())
+        request = _request(context, opts, end, listener=listener.fileno())
         port = int(listener.getsockname()[1])
         return _start(context, f"import-{component}", request, port)
 
@@ -70,10 +72,11 @@ def export_start(
 
     Raises:
         BlockDeviceError: the disk is not there.
-        NotSupportedError: anything but a whole disk, or an unknown way to compress.
+        GenericError: the file of an export cannot be there.
+        NotSupportedError: an unknown way to compress.
     """
-    device = _device(context, instance, source)
-    request = _request(context, opts, device, host=host, port=port)
+    end = find_end(context, instance, component, source, receives=False)
+    request = _request(context, opts, end, host=host, port=port)
     return _start(context, f"export-{component}", request, None)
 
 
@@ -94,25 +97,10 @@ def impexp_cleanup(context: NodeContext, name: str) -> None:
     shutil.rmtree(files.directory, ignore_errors=True)
 
 
-def _device(context: NodeContext, instance: RpcInstance, place: tuple[str, list[object]]) -> str:
-    """Return the local path of the disk that is meant."""
-    kind, args = place
-    if kind != _RAW or not args:
-        raise NotSupportedError(f"transfers of {kind!r} are not supported yet, only of raw disks")
-    disk = RpcDisk.from_wire(args[0])  # type: ignore[arg-type]  # it says what is wrong itself
-    index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
-    path = drivers.assemble_disk(context, instance.name, index, disk).dev_path
-    if not path:
-        raise GenericError(
-            f"disk {disk.uuid} has no device on node {context.hostname}, so it cannot be copied"
-        )
-    return path
-
-
 def _request(
     context: NodeContext,
     options: Options,
-    device: str,
+    end: End,
     *,
     host: str = "",
     port: int = 0,
@@ -124,7 +112,7 @@ def _request(
         raise NotSupportedError("transfers between clusters are not supported yet")
     certificate = paths.server_pem if listener >= 0 else paths.client_pem
     return Request(
-        device=device,
+        end=end,
         options=options,
         certificate=certificate,
         authority=paths.server_pem,

@@ -1,10 +1,10 @@
-"""The process that carries one disk from a node to another, over TLS, with a checksum.
+"""The process that carries one disk from a node to another, over TLS, in frames.
 
 The receiver listens and takes one connection from a peer that has a certificate of the cluster (or
 of the other cluster, when one is named) and knows the word that both were given.  It answers one
 byte when everything is written, checked and on its disk; only then has the sender succeeded.
 
-    sender:    word, newline, then the stream of the disk, perhaps compressed
+    sender:    word, newline, then frames (`ganeti.storage.frames`), perhaps compressed
     receiver:  "+" at the end
 
 Whatever does not move for `STALL_S` is given up.
@@ -25,9 +25,10 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
+from ganeti.node_ops.transfers.ends import open_sink, open_source
 from ganeti.node_ops.transfers.status import Options, Request, Status, TransferFiles
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS
-from ganeti.storage.stream import DiskReader, DiskWriter
+from ganeti.storage.frames import FrameReader, framed
 from ganeti.system import clock
 from ganeti.transport.tls import server_context
 
@@ -87,8 +88,8 @@ class Reporter:
         self.say(
             progress_mbytes=done / _MIB,
             progress_throughput=speed / _MIB,
-            progress_percent=100.0 * done / total if total else 100.0,
-            progress_eta=(total - done) / speed if speed else None,
+            progress_percent=100.0 * done / total if total else None,
+            progress_eta=(total - done) / speed if total and speed else None,
         )
 
 
@@ -139,11 +140,24 @@ def receive(request: Request, reporter: Reporter) -> None:
     with context.wrap_socket(plain, server_side=True) as connection:
         _check_word(connection, request.options.magic or "")
         reporter.say(connected=True)
-        writer = DiskWriter(request.device, _Incoming(connection, request.options.compress))
-        for _ in writer.run():
-            reporter.moved(writer)
-        reporter.moved(writer, at_once=True)
+        incoming = FrameReader(_Incoming(connection, request.options.compress))
+        sink = open_sink(request.end, incoming)
+        for _ in sink.run():
+            reporter.moved(sink)
+        reporter.moved(sink, at_once=True)
         connection.sendall(_DONE)
+        _wait_for_hang_up(connection)
+
+
+def _wait_for_hang_up(connection: ssl.SSLSocket) -> None:
+    """Read until the sender hangs up.
+
+    A connection that is closed with something unread, the end of the packing for one, is reset, and
+    the answer that was just sent is lost with it.
+    """
+    with contextlib.suppress(OSError):
+        while connection.recv(_CHUNK_BYTES):
+            continue
 
 
 def _check_word(connection: ssl.SSLSocket, magic: str) -> None:
@@ -166,19 +180,19 @@ def send(request: Request, reporter: Reporter) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     address = (request.host, request.port)
     timeout_s = request.options.connect_timeout or CONNECT_TIMEOUT_S
-    reader = DiskReader(request.device)
+    source = open_source(request.end)
     with (
-        contextlib.closing(reader),
+        contextlib.closing(source),
         socket.create_connection(address, timeout_s) as plain,
         context.wrap_socket(plain) as connection,
     ):
         connection.settimeout(STALL_S)
         connection.sendall((request.options.magic or "").encode() + b"\n")
         reporter.say(connected=True)
-        for piece in _packed(reader.pieces(), request.options.compress):
+        for piece in _packed(framed(source.pieces()), request.options.compress):
             connection.sendall(piece)
-            reporter.moved(reader)
-        reporter.moved(reader, at_once=True)
+            reporter.moved(source)
+        reporter.moved(source, at_once=True)
         if connection.recv(1) != _DONE:
             raise TransportError("the receiving node could not write everything")
 

@@ -18,6 +18,7 @@ import msgspec
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
+from ganeti.node_ops.transfers.ends import End
 from ganeti.system import process
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
@@ -36,9 +37,9 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a transfer is to do.  ``device`` is a local path; a sender has ``host`` and ``port``."""
+    """What a transfer is to do; a sender has ``host`` and ``port``, a receiver a ``listener``."""
 
-    device: str
+    end: End
     options: Options
     certificate: str
     authority: str

@@ -80,7 +80,7 @@ def test_api_20_with_parameters(os_dir: Path) -> None:
         (SCRIPTS, {"ganeti_api_version": ""}, r"versions \[\] are declared"),
         (SCRIPTS, {"ganeti_api_version": "5"}, r"versions \[5\] are declared"),
         (SCRIPTS[1:], {"ganeti_api_version": "10"}, "create: script missing"),
-        (("create",), {"ganeti_api_version": "10"}, "import, export, rename: script missing"),
+        (("create",), {"ganeti_api_version": "10"}, "rename: script missing"),
         (SCRIPTS, {"ganeti_api_version": "20"}, "verify: script missing"),
         ((*SCRIPTS, "verify"), {"ganeti_api_version": "20"}, "parameters.list is missing"),
     ],

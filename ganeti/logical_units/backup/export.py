@@ -1,0 +1,186 @@
+"""Export an instance: its disks and its settings, to files on a node.
+
+    source   the instance is shut down (its disks cannot be read while it writes to them)
+    target   each disk is dumped to a file in a directory that is not the export yet
+    source   the instance is started again, if it ran
+    target   the description is written, and the directory becomes the export in one step
+
+Whatever fails leaves the instance as it was and an earlier export untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.logical_units import lookup
+from ganeti.logical_units.backup.finding import EXPORT_DIR, nodes_with_export
+from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.copying import (
+    check_compression,
+    copy_disk,
+    disk_by_script,
+    dump_file,
+)
+from ganeti.logical_units.instance.power import is_running, running_info
+from ganeti.logical_units.instance.remove import remove_instance
+from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.logical_units.undo import Undo
+from ganeti.opcodes.backup import ExportMode, OpBackupExport
+from ganeti.protocol.export_description import PARTIAL_SUFFIX, dump_name
+
+if TYPE_CHECKING:
+    from ganeti.objects.node import Node
+
+
+class LUBackupExport(InstanceUnit[OpBackupExport]):
+    """Write the disks and settings of an instance to a node."""
+
+    def expand_names(self) -> None:
+        """Read the instance, and look the target up."""
+        super().expand_names()
+        op = self.op
+        if op.mode is not ExportMode.LOCAL or not isinstance(op.target_node, str):
+            raise NotSupportedError("exports to other clusters are not supported yet")
+        self.target = lookup.require_node(self.config, op.target_node_uuid or op.target_node)
+
+    def declare_locks(self, level: LockLevel) -> LockNeed:
+        """Lock the instance exclusively, both nodes shared."""
+        if level is LockLevel.INSTANCE:
+            return exclusive(level, [self.instance.name])
+        if level is LockLevel.NODE:
+            return shared(level, {self.target.uuid, *(node.uuid for node in self.subject.nodes)})
+        return {}
+
+    def check_prereq(self) -> None:
+        """Refuse what cannot be exported as things stand."""
+        op, name = self.op, self.instance.name
+        check_compression(op.compress)
+        if op.zero_free_space:
+            raise NotSupportedError("filling free space with zeroes is not supported yet")
+        check_node_online(self.subject.primary, f"cannot export instance {name!r} from its")
+        if self.target.offline:
+            raise OpPrereqError(f"node {self.target.name!r} is marked offline", ErrorCode.STATE)
+        self.was_running = is_running(
+            running_info(self.context, self.subject, self.subject.primary)
+        )
+        if self.was_running and not op.shutdown:
+            raise OpPrereqError(
+                f"instance {name!r} runs, and its disk template {self.subject.template!r} has no"
+                " snapshots: it cannot be exported without --noshutdown being left out",
+                ErrorCode.STATE,
+            )
+        if op.remove_instance and not op.shutdown:
+            raise OpPrereqError(
+                "an instance is removed only after it was shut down; leave --noshutdown out"
+            )
+
+    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+        """Run hooks on master, source and target."""
+        nodes = [self.master, self.subject.primary, self.target]
+        return nodes, nodes
+
+    def own_env(self) -> Mapping[str, object]:
+        """Tell how and where it is exported."""
+        return {
+            "EXPORT_MODE": self.op.mode.value,
+            "EXPORT_NODE": self.target.name,
+            "EXPORT_DO_SHUTDOWN": self.op.shutdown,
+            "SHUTDOWN_TIMEOUT": self.op.shutdown_timeout,
+            "REMOVE_INSTANCE": self.op.remove_instance,
+        }
+
+    def hooks_env_after(self) -> Mapping[str, object]:
+        """Tell about the instance as it is, or was."""
+        return self.hooks_env() if self.op.remove_instance else super().hooks_env_after()
+
+    def exec(self) -> tuple[bool, list[bool]]:
+        """Export it; returns whether the export is complete, and whether each disk is."""
+        with Undo(self.context) as undo:
+            if self.was_running:
+                self._stop(undo)
+            self._dump()
+            undo.forget()
+        if self.was_running and not self.op.remove_instance:
+            self._start_again()
+        self._finalize()
+        self._remove_older()
+        if self.op.remove_instance:
+            remove_instance(
+                self.context,
+                self.subject,
+                shutdown_timeout_s=self.op.shutdown_timeout,
+                ignore_failures=self.op.ignore_remove_failures,
+                reason=self.op.reason,
+            )
+        return True, [True] * len(self.subject.disks)
+
+    def _stop(self, undo: Undo) -> None:
+        source, name = self.subject.primary, self.instance.name
+        self.context.feedback(f"Shutting down instance {name}")
+        what = f"start instance {name!r} again"
+        undo.push(what, self._start_again)
+        order(
+            self.context,
+            source,
+            f"shut down instance {name!r}",
+            "instance_shutdown",
+            self.subject.wire(),
+            self.op.shutdown_timeout,
+            self.op.reason,
+        )
+
+    def _start_again(self) -> None:
+        source, name = self.subject.primary, self.instance.name
+        if is_running(running_info(self.context, self.subject, source)):
+            return
+        self.context.feedback(f"Starting instance {name}")
+        what = f"start instance {name!r} again"
+        wire = self.subject.wire()
+        order(self.context, source, what, "instance_start", wire, False, self.op.reason)
+
+    def _dump(self) -> None:
+        """Dump every disk to a file; the disks are closed again if the instance is not to run."""
+        subject = self.subject
+        directory = f"{EXPORT_DIR}/{self.instance.name}{PARTIAL_SUFFIX}"
+        try:
+            for index, disk in enumerate(subject.disks):
+                self.context.check_canceled()
+                copy_disk(
+                    self.context,
+                    subject,
+                    index,
+                    source=disk_by_script(subject, index),
+                    target=dump_file(self.target, f"{directory}/{dump_name(disk.uuid)}"),
+                    compress=self.op.compress,
+                )
+        finally:
+            if not self.instance.disks_active:
+                disks.deactivate(self.context, subject, subject.primary)
+
+    def _finalize(self) -> None:
+        subject = self.subject
+        self.context.feedback(f"Finalizing export on {self.target.name}")
+        result = call_node(
+            self.context,
+            self.target,
+            "finalize_export",
+            subject.wire(),
+            [subject.disk_wire(disk) for disk in subject.disks],
+        )
+        if result.error is not None:
+            doing = f"finish the export of instance {self.instance.name!r}"
+            raise OpExecError(failure_text(doing, self.target, "finalize_export", result))
+
+    def _remove_older(self) -> None:
+        """Remove exports of the instance that other nodes have: there is one, the newest."""
+        name = self.instance.name
+        others = [n for n in lookup.all_nodes(self.config) if n.uuid != self.target.uuid]
+        for node in nodes_with_export(self.context, others, name):
+            result = call_node(self.context, node, "export_remove", name)
+            if result.error is not None:
+                doing = f"remove the older export of instance {name!r}"
+                self.context.warn(failure_text(doing, node, "export_remove", result))

@@ -1,0 +1,333 @@
+"""The two ends of a transfer: where its bytes come from, and where they go.
+
+    raw      a whole disk, as a stream with a checksum (`ganeti.storage.stream`)
+    file     a file of an export; it is written beside its place and renamed when it is complete
+    script   the export or import script of an operating system.  One that has no such script is
+             dumped and restored like a raw disk, which the stream itself tells
+
+Source: node_rpc.json, ED_IMPEXP_IO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from ganeti.base.errors import CommandError, StorageError
+from ganeti.node_ops.exports import CHECKSUM_SUFFIX
+from ganeti.storage.data import CHUNK_BYTES
+from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter
+from ganeti.system import process
+from ganeti.system.files import fsync_directory
+
+SCRIPT_STALL_S: Final = 900.0  # a script that neither writes nor reads for so long is stopped
+_SCRIPT_END_S: Final = 3600.0  # what it may do after its input has ended
+_TAIL_BYTES: Final = 4096
+_FILE_MODE: Final = 0o600
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of a transfer.
+
+    Attributes:
+        path: the device, or the file of an export.
+        argv: the script, none where there is none.
+        log: where the script's messages go.
+        sha256: what a file must add up to, empty if nobody knows.
+    """
+
+    kind: str
+    path: str
+    argv: list[str] = []
+    env: Mapping[str, str] = {}
+    cwd: str = "/"
+    log: str = ""
+    sha256: str = ""
+
+
+class Incoming(Protocol):
+    """What comes from the peer."""
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+
+
+class Source(Protocol):
+    """What is sent; ``done_bytes`` of ``data_bytes`` (0: nobody knows) have been read so far."""
+
+    data_bytes: int
+    done_bytes: int
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield everything; raises when it cannot be read to its end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Sink(Protocol):
+    """What is received; ``done_bytes`` of ``data_bytes`` (0: nobody knows) have been written."""
+
+    data_bytes: int
+    done_bytes: int
+
+    def run(self) -> Iterator[None]:
+        """Write everything, stopping now and then so that progress can be told."""
+
+
+def open_source(end: End) -> Source:
+    """Return what is to be sent."""
+    if end.kind == "file":
+        return FileSource(end)
+    return ScriptSource(end) if end.argv else DiskReader(end.path)
+
+
+def open_sink(end: End, incoming: Incoming) -> Sink:
+    """Return what takes the bytes; a dump of a whole disk needs no script."""
+    if end.kind == "raw":
+        return DiskWriter(end.path, incoming)
+    if end.kind == "file":
+        return FileSink(end, incoming)
+    ahead = Ahead(incoming)
+    if ahead.starts_with(MAGIC):
+        return DiskWriter(end.path, ahead)
+    return ScriptSink(end, ahead)
+
+
+class Ahead:
+    """Bytes whose beginning can be looked at before they are read."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+        self._kept = b""
+
+    def starts_with(self, word: bytes) -> bool:
+        """Tell whether a word comes first."""
+        while len(self._kept) < len(word):
+            data = self._incoming.read(len(word) - len(self._kept))
+            if not data:
+                break
+            self._kept += data
+        return self._kept == word
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+        if self._kept:
+            data, self._kept = self._kept[:count], self._kept[count:]
+            return data
+        return self._incoming.read(count)
+
+
+class FileSource:
+    """Reads a file of an export, and checks what it adds up to."""
+
+    def __init__(self, end: End) -> None:
+        self._file = open(end.path, "rb")  # noqa: SIM115 - closed by close()
+        self._end = end
+        self.data_bytes = os.fstat(self._file.fileno()).st_size
+        self.done_bytes = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the file.
+
+        Raises:
+            StorageError: it is not what was written once.
+        """
+        digest = hashlib.sha256()
+        while data := self._file.read(CHUNK_BYTES):
+            digest.update(data)
+            self.done_bytes += len(data)
+            yield data
+        if self._end.sha256 and digest.hexdigest() != self._end.sha256:
+            name = os.path.basename(self._end.path)
+            raise StorageError(f"file {name} is damaged: its checksum is not that of the export")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class FileSink:
+    """Writes a file of an export; its checksum lies beside it until the export is complete."""
+
+    def __init__(self, end: End, incoming: Incoming) -> None:
+        self._path = end.path
+        self._incoming = incoming
+        self.data_bytes = self.done_bytes = 0
+
+    def run(self) -> Iterator[None]:
+        """Write everything.
+
+        Raises:
+            OSError: there is no room, or the file cannot be written.
+        """
+        digest = hashlib.sha256()
+        part = f"{self._path}.part"
+        with open(part, "wb", opener=_private) as file:
+            while data := self._incoming.read(CHUNK_BYTES):
+                file.write(data)
+                digest.update(data)
+                self.done_bytes += len(data)
+                yield
+            file.flush()
+            os.fsync(file.fileno())
+        with open(self._path + CHECKSUM_SUFFIX, "w", encoding="ascii", opener=_private) as file:
+            file.write(digest.hexdigest())
+        os.rename(part, self._path)
+        fsync_directory(os.path.dirname(self._path))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
+class _Script:
+    """A script of an operating system, its messages in a log file."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+        self._stall_s = int(SCRIPT_STALL_S)
+
+    def start(self, *, stdin: int | None = None, stdout: int | None = None) -> None:
+        """Start it."""
+        end = self._end
+        log = os.open(end.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        try:
+            self._child = process.spawn(
+                end.argv,
+                env=end.env,
+                cwd=end.cwd,
+                stdin=stdin,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        finally:
+            os.close(log)
+        signal.signal(signal.SIGALRM, self._stalled)
+
+    def _stalled(self, _number: int, _frame: object) -> None:
+        self.kill()
+        raise TimeoutError
+
+    def still_there(self) -> None:
+        """Give it time again: something moved."""
+        signal.alarm(self._stall_s)
+
+    def kill(self) -> None:
+        """Stop it with all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+    def finish(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            CommandError: it failed; with the end of its messages.
+        """
+        signal.alarm(int(_SCRIPT_END_S))
+        status = self._child.wait()
+        signal.alarm(0)
+        if status != 0:
+            raise self.failure(f"ended with status {status}")
+
+    def failure(self, what: str) -> CommandError:
+        """Return the error for a script that failed."""
+        argv, tail = self._end.argv, self._tail()
+        text = f"script {argv[0]} {what} (log file {self._end.log})"
+        return CommandError(f"{text}: {tail}" if tail else text, tuple(argv), 1, tail)
+
+    def _tail(self) -> str:
+        with open(self._end.log, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - _TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        return "\n".join(lines[-20:])
+
+
+class ScriptSource:
+    """Reads what an export script writes."""
+
+    def __init__(self, end: End) -> None:
+        self._script = _Script(end)
+        self._output, output = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._script.start(stdout=output)
+        finally:
+            os.close(output)
+        self.data_bytes = self.done_bytes = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what the script writes.
+
+        Raises:
+            CommandError: it failed.
+        """
+        while True:
+            self._script.still_there()
+            data = os.read(self._output, CHUNK_BYTES)
+            if not data:
+                break
+            self.done_bytes += len(data)
+            yield data
+        self._script.finish()
+
+    def close(self) -> None:
+        """Stop the script, if it still runs."""
+        self._script.kill()
+        os.close(self._output)
+
+
+class ScriptSink:
+    """Gives what comes to an import script."""
+
+    def __init__(self, end: End, incoming: Incoming) -> None:
+        if not end.argv:
+            raise StorageError(
+                "the export was written by a script of its operating system, which has no import"
+                " script here"
+            )
+        self._script = _Script(end)
+        self._incoming = incoming
+        self.data_bytes = self.done_bytes = 0
+
+    def run(self) -> Iterator[None]:
+        """Write everything.
+
+        Raises:
+            CommandError: the script failed.
+        """
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._script.start(stdin=reader)
+        finally:
+            os.close(reader)
+        try:
+            yield from self._feed(writer)
+        except BaseException:
+            self._script.kill()  # or it would take the end of its input for the end of the disk
+            os.close(writer)
+            raise
+        os.close(writer)
+        self._script.finish()
+
+    def _feed(self, writer: int) -> Iterator[None]:
+        while True:
+            signal.alarm(0)  # the peer has its own time limit
+            data = memoryview(self._incoming.read(CHUNK_BYTES))
+            if not data:
+                return
+            self.done_bytes += len(data)
+            while data:
+                self._script.still_there()
+                try:
+                    data = data[os.write(writer, data) :]
+                except BrokenPipeError:
+                    self._script.finish()
+                    raise self._script.failure("did not read all of its input") from None
+            yield

@@ -1,0 +1,182 @@
+"""The description of an exported instance: the INI file that lies beside the dumps of its disks.
+
+Values of parameters are those in force at the time of the export, defaults included.  A dump has a
+checksum beside its size, which other versions do not know and pass over.
+
+Source: constants.json, "export_import"; config.json, "well_known_paths".
+"""
+
+from __future__ import annotations
+
+import configparser
+import io
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import ProtocolError
+from ganeti.base.versions import EXPORT_VERSION
+
+CONFIG_NAME: Final = "config.ini"
+PARTIAL_SUFFIX: Final = ".new"  # of the directory of an export that is not complete
+_EXPORT: Final = "export"
+_INSTANCE: Final = "instance"
+_OS: Final = "os"
+_OS_PRIVATE: Final = "os_private"
+_HYPERVISOR: Final = "hypervisor"
+_BACKEND: Final = "backend"
+_NIC_SETTINGS: Final = ("mac", "ip", "network", "name", "mode", "link", "vlan")
+_DEVICES_MAX: Final = 64
+
+
+class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none."""
+
+    size_mib: int
+    dump: str = ""
+    name: str | None = None
+    iv_name: str = ""
+    sha256: str = ""
+
+
+class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about an exported instance; NICs are settings as opcodes take them."""
+
+    name: str
+    os: str
+    source_node: str
+    timestamp: int
+    hypervisor: str
+    disk_template: str
+    disks: Sequence[DumpedDisk]
+    nics: Sequence[Mapping[str, str]]
+    tags: Sequence[str] = ()
+    hvparams: Mapping[str, str] = {}
+    beparams: Mapping[str, str] = {}
+    osparams: Mapping[str, str] = {}
+    osparams_private: Mapping[str, str] = {}
+
+
+def dump_name(disk_uuid: str) -> str:
+    """Return the name of the file that the dump of a disk has in its export."""
+    return f"{disk_uuid}.dump"
+
+
+def _parser() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    return parser
+
+
+def format_description(found: ExportDescription) -> str:
+    """Return the text of the INI file."""
+    parser = _parser()
+    parser[_EXPORT] = {
+        "version": str(EXPORT_VERSION),
+        "timestamp": str(found.timestamp),
+        "source": found.source_node,
+        "os": found.os,
+        "compression": "none",
+    }
+    values = {
+        "name": found.name,
+        "hypervisor": found.hypervisor,
+        "disk_template": found.disk_template,
+        "tags": " ".join(found.tags),
+        "nic_count": str(len(found.nics)),
+        "disk_count": str(len(found.disks)),
+    }
+    memory = found.beparams.get("maxmem")
+    if memory is not None:
+        values["memory"] = memory  # what versions before 2.6 read
+    for index, nic in enumerate(found.nics):
+        values |= {f"nic{index}_{name}": value for name, value in nic.items()}
+    for index, disk in enumerate(found.disks):
+        values |= _disk_values(f"disk{index}_", disk)
+    parser[_INSTANCE] = values
+    parser[_HYPERVISOR] = dict(found.hvparams)
+    parser[_BACKEND] = dict(found.beparams)
+    parser[_OS] = dict(found.osparams)
+    parser[_OS_PRIVATE] = dict(found.osparams_private)
+    text = io.StringIO()
+    parser.write(text)
+    return text.getvalue()
+
+
+def _disk_values(prefix: str, disk: DumpedDisk) -> dict[str, str]:
+    values = {"ivname": disk.iv_name, "size": str(disk.size_mib)}
+    for name, value in (("dump", disk.dump), ("name", disk.name), ("sha256", disk.sha256)):
+        if value:
+            values[name] = value
+    return {prefix + name: value for name, value in values.items()}
+
+
+def parse_description(text: str) -> ExportDescription:
+    """Read the text of the INI file.
+
+    Raises:
+        ProtocolError: it is not one; says what is missing or wrong.
+    """
+    parser = _parser()
+    try:
+        parser.read_string(text)
+        version = parser.getint(_EXPORT, "version")
+        if version != EXPORT_VERSION:
+            raise ProtocolError(f"the export has version {version}, not {EXPORT_VERSION}")
+        return _description(parser)
+    except (configparser.Error, ValueError) as err:
+        reason = " ".join(str(err).split())
+        raise ProtocolError(f"the description of the export is damaged: {reason}") from err
+
+
+def _description(parser: configparser.ConfigParser) -> ExportDescription:
+    name = parser.get(_INSTANCE, "name")  # which says so when there is no such section
+    instance = parser[_INSTANCE]
+    return ExportDescription(
+        name=name,
+        os=parser.get(_EXPORT, "os"),
+        source_node=parser.get(_EXPORT, "source", fallback=""),
+        timestamp=int(parser.getfloat(_EXPORT, "timestamp", fallback=0)),
+        hypervisor=instance.get("hypervisor", ""),
+        disk_template=instance.get("disk_template", ""),
+        tags=instance.get("tags", "").split(),
+        disks=[_disk(instance, index) for index in range(_count(instance, "disk_count"))],
+        nics=[_nic(instance, index) for index in range(_count(instance, "nic_count"))],
+        hvparams=_section(parser, _HYPERVISOR),
+        beparams=_section(parser, _BACKEND),
+        osparams=_section(parser, _OS),
+        osparams_private=_section(parser, _OS_PRIVATE),
+    )
+
+
+def _section(parser: configparser.ConfigParser, name: str) -> dict[str, str]:
+    return dict(parser[name]) if parser.has_section(name) else {}
+
+
+def _count(instance: configparser.SectionProxy, name: str) -> int:
+    count = instance.getint(name, 0)
+    if not 0 <= count <= _DEVICES_MAX:
+        raise ProtocolError(f"the description of the export is damaged: {name} is {count}")
+    return count
+
+
+def _disk(instance: configparser.SectionProxy, index: int) -> DumpedDisk:
+    prefix = f"disk{index}_"
+    size = instance.getint(f"{prefix}size", 0)
+    dump = instance.get(f"{prefix}dump", "")
+    if size <= 0 or "/" in dump or dump.startswith("."):
+        raise ProtocolError(f"the description of the export is damaged: disk {index}")
+    return DumpedDisk(
+        size_mib=size,
+        dump=dump,
+        name=instance.get(f"{prefix}name") or None,
+        iv_name=instance.get(f"{prefix}ivname", ""),
+        sha256=instance.get(f"{prefix}sha256", ""),
+    )
+
+
+def _nic(instance: configparser.SectionProxy, index: int) -> dict[str, str]:
+    found = {name: instance.get(f"nic{index}_{name}", "") for name in _NIC_SETTINGS}
+    # "None" is how versions before wrote that there is none.
+    return {name: value for name, value in found.items() if value not in ("", "None")}

@@ -1,0 +1,232 @@
+"""Exports of instances, and instances from exports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, uuid_of
+from msgspec.structs import replace
+
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.logical_units.instance.copying import why_failed
+from ganeti.objects.node import Node
+from ganeti.protocol.export_description import (
+    DumpedDisk,
+    ExportDescription,
+    format_description,
+)
+from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
+
+NAME = "web1.example.com"
+DIRECTORY = f"/var/lib/ganeti/export/{NAME}"
+
+
+@pytest.fixture
+def running(cluster: FakeCluster) -> FakeCluster:
+    cluster.add_instance()
+    return cluster
+
+
+def export(cluster: FakeCluster, **params: Any) -> Any:
+    return cluster.execute(
+        "OP_BACKUP_EXPORT", **{"instance_name": "web1", "target_node": "node3", **params}
+    )
+
+
+def test_an_instance_is_stopped_dumped_started_and_described(running: FakeCluster) -> None:
+    running.rpc.answers["export_list"] = []
+    assert export(running) == (True, [True])
+    disk = running.config.instance(NAME)["disks"][0]
+    path = f"{DIRECTORY}.new/{disk}.dump"
+    [(node, args)] = running.rpc.called("import_start")
+    assert (node, args[3]) == ("node3", ["file", [path]])
+    [(node, args)] = running.rpc.called("export_start")
+    assert node == "node1"
+    kind, [wire, index] = args[5]
+    assert (kind, wire["uuid"], index) == ("script", disk, 0)
+    names = running.rpc.names()
+    order = ("instance_shutdown", "export_start", "instance_start", "finalize_export")
+    assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
+    assert running.rpc.node("node1").running
+    assert not running.rpc.transfers
+
+
+def test_there_is_one_export_the_newest(running: FakeCluster) -> None:
+    running.rpc.answers["export_list"] = [NAME]
+    export(running)
+    removed = running.rpc.called("export_remove")
+    assert sorted(removed) == [("node1", [NAME]), ("node2", [NAME])]
+
+
+def test_a_failed_dump_leaves_the_instance_running(running: FakeCluster) -> None:
+    running.rpc.transfer_error = "no space left"
+    with pytest.raises(OpExecError, match="no space left"):
+        export(running)
+    assert running.rpc.node("node1").running
+    assert "finalize_export" not in running.rpc.names()
+    assert not running.rpc.transfers
+
+
+def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> None:
+    running.rpc.fail("finalize_export")
+    with pytest.raises(OpExecError, match="finish the export"):
+        export(running, remove_instance=True)
+    assert running.config.instance(NAME)
+    running.rpc.fail("nothing")
+    export(running, remove_instance=True)
+    assert not running.config.instances
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"target_node": "node9"}, "node 'node9' is not known"),
+        ({"shutdown": False}, "has no snapshots"),
+        ({"compress": "lzop"}, "compression 'lzop' is not supported"),
+        ({"mode": "remote", "target_node": []}, "other clusters are not supported"),
+        ({"zero_free_space": True}, "not supported yet"),
+    ],
+)
+def test_what_cannot_be_exported(running: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(GenericError, match=text):
+        export(running, **params)
+    assert running.rpc.node("node1").running
+
+
+EXPORT = ExportDescription(
+    name=NAME,
+    os="debian",
+    source_node="x",
+    timestamp=1,
+    hypervisor="fake",
+    disk_template="sharedfile",
+    disks=[DumpedDisk(size_mib=100, dump="a.dump", name="data", sha256="ab" * 32)],
+    nics=[{"mac": "aa:00:00:11:22:33", "mode": "bridged", "link": "br7"}],
+    tags=["old"],
+    hvparams={"migration_mode": "live"},
+    beparams={"maxmem": "256", "minmem": "256", "vcpus": "2", "auto_balance": "True"},
+)
+
+
+@pytest.fixture
+def exported(cluster: FakeCluster) -> FakeCluster:
+    cluster.rpc.answers["export_list"] = [NAME]
+    cluster.rpc.answers["export_info"] = format_description(EXPORT)
+    return cluster
+
+
+def import_(cluster: FakeCluster, name: str = NAME, **params: Any) -> dict[str, Any]:
+    values = {
+        "instance_name": name,
+        "mode": "import",
+        "disks": [],
+        "nics": [],
+        "pnode": "node2",
+        "name_check": False,
+        "ip_check": False,
+        "start": False,
+    }
+    cluster.execute("OP_INSTANCE_CREATE", **{**values, **params})
+    return cluster.config.instance(name)
+
+
+def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
+    made = import_(exported)
+    assert made["beparams"] == {"maxmem": 256, "minmem": 256, "vcpus": 2, "auto_balance": True}
+    assert made["nics"][0]["mac"] == "aa:00:00:11:22:33"
+    assert made["nics"][0]["nicparams"]["link"] == "br7"
+    assert (made["os"], made["tags"]) == ("debian", ["old"])
+    disk = exported.config.disks[made["disks"][0]]
+    assert (disk["size"], disk["name"]) == (100, "data")
+    [(node, args)] = exported.rpc.called("export_start")
+    assert (node, args[5]) == ("node1", ["file", [f"{DIRECTORY}/a.dump", "ab" * 32]])
+    assert "instance_os_add" not in exported.rpc.names()
+    assert "instance_run_rename" not in exported.rpc.names()
+
+
+def test_a_copy_has_a_name_and_addresses_of_its_own(exported: FakeCluster) -> None:
+    made = import_(
+        exported,
+        "web2.example.com",
+        src_path=NAME,
+        src_node="node3",
+        beparams={"memory": 512},
+        disks=[{"size": 200}],
+        identify_defaults=True,
+    )
+    assert made["nics"][0]["mac"] != "aa:00:00:11:22:33"
+    assert (made["beparams"]["maxmem"], made["beparams"]["minmem"]) == (512, 512)
+    assert "auto_balance" not in made["beparams"]
+    [(_, args)] = exported.rpc.called("instance_run_rename")
+    assert args[1] == NAME
+    assert [node for node, _ in exported.rpc.called("export_start")] == ["node3"]
+
+
+def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
+    exported.rpc.transfer_error = "the checksum is wrong"
+    with pytest.raises(OpExecError, match="the checksum is wrong"):
+        import_(exported)
+    assert not exported.config.instances
+    assert not exported.leftovers()
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"disks": [{"size": 50}]}, "50 MiB are too few"),
+        ({"src_path": "/var/lib/ganeti/export/x"}, "give the node"),
+        ({"src_node": "node9"}, "not known"),
+        ({"compress": "lzop"}, "lzop"),
+        ({"mode": "remote-import"}, "other clusters"),
+        ({"hypervisor": "chroot"}, "chroot"),
+    ],
+)
+def test_what_cannot_be_imported(exported: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(GenericError, match=text):
+        import_(exported, **params)
+    assert not exported.config.instances
+
+
+def test_an_export_that_is_not_there_or_damaged(exported: FakeCluster) -> None:
+    exported.rpc.answers["export_list"] = []
+    with pytest.raises(OpPrereqError, match="no node has an export"):
+        import_(exported)
+    exported.rpc.answers["export_info"] = "[export]\nversion = 0\n"
+    with pytest.raises(OpPrereqError, match="damaged"):
+        import_(exported, src_node="node1")
+
+
+def test_exports_are_removed(exported: FakeCluster) -> None:
+    exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
+    assert len(exported.rpc.called("export_remove")) == 3
+    exported.rpc.answers["export_list"] = []
+    with pytest.raises(OpPrereqError, match="no node has an export"):
+        exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
+
+
+@pytest.mark.parametrize(
+    ("receiver", "sender", "expected"),
+    [
+        ((None, None), (None, None), None),
+        ((0, None), (0, None), None),
+        ((1, "disk full"), (None, None), "node 'in': disk full"),
+        ((1, "disk full"), (1, "connection broke"), "node 'in': disk full"),
+        ((1, STREAM_ENDED_EARLY), (None, None), None),
+        ((1, STREAM_ENDED_EARLY), (1, "file damaged"), "node 'out': file damaged"),
+        ((None, None), (1, "connection broke"), None),
+        ((0, None), (1, "script failed"), "node 'out': script failed"),
+        ((1, STREAM_ENDED_EARLY), (0, None), f"node 'in': {STREAM_ENDED_EARLY}"),
+    ],
+)
+def test_who_is_to_blame(
+    cluster: FakeCluster, receiver: Any, sender: Any, expected: str | None
+) -> None:
+    node = Node.from_wire(cluster.config.nodes[uuid_of("node1")])
+    states: list[tuple[Node, dict[str, object]]] = [
+        (replace(node, name=name), {"exit_status": status, "error_message": text})
+        for name, (status, text) in (("in", receiver), ("out", sender))
+    ]
+    assert why_failed(states, patient=True) == expected
+    if any(status for _, state in states if (status := state["exit_status"])):
+        assert why_failed(states, patient=False) is not None

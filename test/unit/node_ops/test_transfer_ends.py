@@ -1,0 +1,116 @@
+"""Where the bytes of a transfer come from, and where they go."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import CommandError, StorageError
+from ganeti.node_ops.transfers.ends import End, open_sink, open_source
+
+DATA = os.urandom(100_000)
+SUM = hashlib.sha256(DATA).hexdigest()
+
+
+def script(tmp_path: Path, text: str) -> End:
+    path = tmp_path / "script"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    device = tmp_path / "disk"
+    return End(
+        kind="script",
+        path=str(device),
+        argv=[str(path)],
+        env={"PATH": "/usr/bin:/bin", "DEVICE": str(device)},
+        log=str(tmp_path / "log"),
+    )
+
+
+def drain(end: End) -> bytes:
+    source = open_source(end)
+    try:
+        return b"".join(source.pieces())
+    finally:
+        source.close()
+
+
+def fill(end: End, data: bytes) -> None:
+    for _ in open_sink(end, io.BytesIO(data)).run():
+        pass
+
+
+def test_a_file_is_written_whole_with_its_checksum(tmp_path: Path) -> None:
+    end = End(kind="file", path=str(tmp_path / "dump"))
+    fill(end, DATA)
+    assert (tmp_path / "dump").read_bytes() == DATA
+    assert (tmp_path / "dump.sha256").read_text() == SUM
+    assert sorted(os.listdir(tmp_path)) == ["dump", "dump.sha256"]
+    assert drain(End(kind="file", path=end.path, sha256=SUM)) == DATA
+    assert drain(end) == DATA, "nobody knows what it should add up to"
+
+
+def test_a_damaged_file_has_no_end(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(DATA + b"x")
+    with pytest.raises(StorageError, match="file dump is damaged"):
+        drain(End(kind="file", path=str(tmp_path / "dump"), sha256=SUM))
+
+
+def test_scripts_read_and_write(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(DATA)
+    assert drain(script(tmp_path, "echo reading >&2; cat $DEVICE")) == DATA
+    assert (tmp_path / "log").read_text() == "reading\n"
+    fill(script(tmp_path, "tr a-z A-Z > $DEVICE"), b"hello")
+    assert (tmp_path / "disk").read_bytes() == b"HELLO"
+
+
+@pytest.mark.parametrize("text", ["head -c 10 /dev/zero; echo broken >&2; exit 3", "kill -9 $$"])
+def test_an_export_script_that_fails(tmp_path: Path, text: str) -> None:
+    with pytest.raises(CommandError, match=r"script .*/script ended with status"):
+        drain(script(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ["exit 1", "cat >/dev/null; echo full >&2; exit 1", "true"])
+def test_an_import_script_that_fails(tmp_path: Path, text: str) -> None:
+    with pytest.raises(CommandError, match=r"script .*/script (ended|did not read)"):
+        fill(script(tmp_path, text), DATA * 10)
+
+
+def test_an_import_script_does_not_see_the_end_of_a_broken_stream(tmp_path: Path) -> None:
+    class Broken:
+        def read(self, count: int) -> bytes:
+            raise StorageError("the stream ended early")
+
+    end = script(tmp_path, "cat > /dev/null; touch $DEVICE")
+    with pytest.raises(StorageError):
+        for _ in open_sink(End(kind="file", path=str(tmp_path / "dump")), Broken()).run():
+            pass
+    assert not (tmp_path / "dump").exists()
+    with pytest.raises(StorageError):
+        open_sink(end, Broken())
+    assert not (tmp_path / "disk").exists()
+
+
+def test_without_a_script_the_disk_is_dumped_and_restored(tmp_path: Path) -> None:
+    size = 4 << 20
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path in (one, two):
+        path.touch()
+        os.truncate(path, size)
+    with one.open("r+b") as disk:
+        disk.seek(1 << 20)
+        disk.write(DATA)
+    dump = drain(End(kind="script", path=str(one)))
+    assert len(dump) < size
+    fill(End(kind="script", path=str(two)), dump)
+    assert one.read_bytes() == two.read_bytes()
+    end = script(tmp_path, "exit 1")
+    fill(End(kind="script", path=str(two), argv=end.argv, log=end.log), dump)
+
+
+def test_what_a_script_wrote_needs_a_script(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="has no import script here"):
+        fill(End(kind="script", path=str(tmp_path / "disk")), b"a tar archive")
