@@ -101,6 +101,9 @@ def test_an_ipv6_only_instance_can_be_in_a_network(networks: FakeCluster) -> Non
     assert made["nics"][0]["ip"] == "2001:db8::9"
     with pytest.raises(OpPrereqError, match="does not lie in network 'net1'"):
         modify(networks, ["modify", 0, {"ip": "2001:db9::9"}])
+    again = {"network": "net1", "ip": "2001:db8::9"}
+    with pytest.raises(OpPrereqError, match="is that of instance 'web1"):
+        create(networks, again, instance_name="web2.example.com")
 
 
 def test_an_address_is_given_once(networks: FakeCluster) -> None:
