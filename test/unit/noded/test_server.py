@@ -23,7 +23,8 @@ def request(**headers: str) -> HttpRequest:
 )
 def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: int | None) -> None:
     head = server._request_head(request(**headers), NODE_RPC["version"])
-    assert head == RequestHead("version", "127.0.0.5 (node1.example.com)", job_id)
+    name = "node1.example.com"
+    assert head == RequestHead("version", f"127.0.0.5 ({name})", job_id, peer_name=name)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +56,10 @@ def test_slow_calls_never_keep_quick_ones_waiting(name: str, speed: str) -> None
 
 def test_a_deadline_is_handed_on() -> None:
     head = server._with_deadline(RequestHead("version", "p", 3), 17.0)
-    assert structs.astuple(head) == ("version", "p", 3, 17.0)
+    assert structs.asdict(head) == {
+        "call": "version",
+        "peer": "p",
+        "job_id": 3,
+        "deadline_s": 17.0,
+        "peer_name": "",
+    }
