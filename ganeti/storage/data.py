@@ -36,6 +36,8 @@ def data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int
 
 def wipe(path: str, offset: int, count: int) -> None:
     """Make ``count`` bytes from ``offset`` read as zeroes."""
+    if not count:
+        return
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         for begin, stop in data_areas(descriptor, offset, offset + count):
