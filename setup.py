@@ -56,7 +56,7 @@ setup(
     license="BSD-2-Clause",
     python_requires=">=3.11",
     packages=find_packages(include=["ganeti", "ganeti.*"]),
-    package_data={"ganeti": ["py.typed"]},
+    package_data={"ganeti": ["py.typed"], "ganeti.rapid": ["ui/*"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={"test": TEST_REQUIRES},
     entry_points={

@@ -1,5 +1,7 @@
 """All routes of the remote API, as one table; server, client, OpenAPI document and pages use it.
 
+The files of the dashboard are found by the same table, but are no part of the API.
+
 The rows of 3.0 come first; what is new stands beside them, with one resource for each opcode.
 
 Source: rapi.json.
@@ -12,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ganeti.protocol import rapi_questions, rapi_submissions
+from ganeti.protocol.rapi_pages import PAGES
 from ganeti.protocol.rapi_routes import Route, RouteTable, resources_of
 
 _OLD: Final = (*rapi_questions.READING, *rapi_questions.CHANGING, *rapi_submissions.OLD)
@@ -22,4 +25,4 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_OLD,
     *(replace(route, is_new=route.path not in _OLD_PATHS) for route in _NEW),
 )
-TABLE: Final = RouteTable(resources_of(ROUTES))
+TABLE: Final = RouteTable(resources_of((*ROUTES, *PAGES)))

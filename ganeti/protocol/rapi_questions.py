@@ -14,7 +14,7 @@ from ganeti.base.json import dumps
 from ganeti.protocol import rapi_answers as answers
 from ganeti.protocol.rapi_answers import Shape
 from ganeti.protocol.rapi_jobs import Inputs
-from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Question, Route
+from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Identity, Question, Route
 from ganeti.protocol.rapi_values import (
     FEATURES,
     FIELDS,
@@ -379,6 +379,23 @@ CHANGING: Final = (
 
 NEW: Final = (
     Route(
+        "/2/user",
+        "GET",
+        "Tell who asks, and the rights of that user on anything at all.",
+        Identity(),
+        result=_OBJECT,
+        is_public=True,
+    ),
+    Route(
+        "/2/jobs/{job_id}/wait",
+        "PUT",
+        f"Wait up to {WAIT_S} s until a job changes, for those who cannot send a body with GET.",
+        Question("WaitForJobChange", _wait_args, answers.job_change, waits=True),
+        access=_R_OR_W,
+        body=WaitBody,
+        result={"anyOf": [_NULL, _OBJECT]},
+    ),
+    Route(
         "/2/queue",
         "GET",
         "Tell whether the job queue is drained.",
@@ -462,7 +479,9 @@ NEW: Final = (
         "/2/docs",
         "GET",
         "Show the description of this interface as a page.",
-        Document("page"),
+        Document(
+            "page", "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+        ),
         content_type="text/html; charset=utf-8",
         result=_TEXT,
     ),

@@ -43,12 +43,17 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Answers what the server makes of its own tables; ``name`` says which."""
+    """Answers what the server has itself; ``name`` says which, ``policy`` what a page may load."""
 
     name: str
+    policy: str = "default-src 'none'"
 
 
-Action = Submission | Question | ByJob | Constant | Document
+class Identity(msgspec.Struct, frozen=True):
+    """Answers who asks."""
+
+
+Action = Submission | Question | ByJob | Constant | Document | Identity
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -59,6 +64,7 @@ class Route(msgspec.Struct, frozen=True):
         body: type of the body, if it is not made of an opcode's parameters.
         result: JSON schema of the answer.
         is_new: whether 3.0 does not have the resource.
+        is_public: whether everybody gets it, whatever the server asks of those who want others.
     """
 
     path: str
@@ -70,6 +76,7 @@ class Route(msgspec.Struct, frozen=True):
     body: type[Any] | None = None
     result: Mapping[str, Any] = {}
     is_new: bool = False
+    is_public: bool = False
     content_type: str = "application/json"
 
     @property

@@ -18,13 +18,13 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.protocol import rapi_users
 from ganeti.protocol.rapi_routes import Route
-from ganeti.protocol.rapi_users import Grant, Roles, Token, User
+from ganeti.protocol.rapi_users import RIGHTS, Grant, Roles, Scheme, Token, User
 from ganeti.protocol.rapi_values import READ, REALM, HttpProblem
 from ganeti.system import clock, files
 
@@ -78,7 +78,7 @@ class Access:
         Raises:
             HttpProblem: 401.
         """
-        if authorization is None and (self._always or route.access):
+        if authorization is None and (route.access or (self._always and not route.is_public)):
             raise HttpProblem(401, "", _CHALLENGE)
 
     async def user_of(self, authorization: str | None, route: Route) -> User | None:
@@ -131,7 +131,7 @@ class Access:
         Raises:
             HttpProblem: 403: nothing.
         """
-        if user is None:
+        if user is None or route.is_public:
             return Permission()
         if not user.rights.isdisjoint(route.access) or not (route.access or user.roles):
             return Permission()
@@ -145,6 +145,17 @@ class Access:
         if not grants:
             raise HttpProblem(403, f"User '{user.name}' has no right to do this")
         return Permission(grants if all(grant.is_limited for grant in grants) else ())
+
+    def identity(self, name: str) -> dict[str, Any]:
+        """Return who a user is, and which rights he has on anything at all; "" is nobody."""
+        user = self._users.get(name) or User("", Scheme.NONE, "")
+        grants = [grant for role in user.roles for grant in self._roles.get(role, ())]
+        rights = user.rights.union(*(grant.rights for grant in grants))
+        return {
+            "name": user.name or None,
+            "rights": [right for right in RIGHTS if right in rights],
+            "roles": list(user.roles),
+        }
 
 
 def _decode_basic(word: str) -> str:

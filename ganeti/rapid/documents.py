@@ -1,17 +1,23 @@
-"""What the server makes of its own tables: the OpenAPI document and a page that shows it.
+"""What the server has itself: OpenAPI document, a page that shows it, the dashboard's files.
 
-The page needs nothing from elsewhere: no scripts, styles or fonts of others.
+The pages need nothing from elsewhere: no scripts, styles or fonts of others.
 """
 
 from __future__ import annotations
 
+import functools
 import html
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ganeti.base.json import dumps
+from ganeti.protocol import rapi_pages
 from ganeti.protocol.rapi_openapi import openapi_document
+from ganeti.system import files
 
+_UI_DIRECTORY: Final = os.path.join(os.path.dirname(__file__), "ui")
+_FILE_BYTES_MAX: Final = 1 << 20
 _STYLE: Final = """
 :root{color-scheme:light dark}
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem}
@@ -118,4 +124,12 @@ def _default(schema: Mapping[str, Any]) -> str:
     return f"default {dumps(schema['default']).decode()}"
 
 
-MAKERS: Final[Mapping[str, Callable[[], bytes]]] = {"openapi": openapi_json, "page": page}
+def _file(name: str) -> bytes:
+    return files.read_bytes(os.path.join(_UI_DIRECTORY, name), _FILE_BYTES_MAX)
+
+
+MAKERS: Final[Mapping[str, Callable[[], bytes]]] = {
+    "openapi": openapi_json,
+    "page": page,
+    **{f"ui/{name}": functools.partial(_file, name) for name in rapi_pages.FILES},
+}

@@ -14,9 +14,9 @@ from typing import Any, Final
 from msgspec import Raw
 
 from ganeti.base.errors import GenericError
-from ganeti.base.json import loads_as
+from ganeti.base.json import dumps, loads_as
 from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire
-from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Question
+from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Identity, Question
 from ganeti.protocol.rapi_users import Grant
 from ganeti.protocol.rapi_values import HttpProblem, as_problem, problem_body
 from ganeti.rapid.access import Access, Permission
@@ -43,6 +43,12 @@ BY_JOB_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 30
 _FINAL: Final = frozenset({"success", "error", "canceled"})
 _ETAG_BYTES: Final = 16
+_PAGE_HEADERS: Final = {
+    "Cache-Control": "no-cache",  # keep it, and ask each time whether it is still the same
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 Documents = Mapping[str, Callable[[], bytes]]
 """Makes of the documents that routes name."""
@@ -107,9 +113,7 @@ class RapiServer:
             if _matches(request.headers.get("if-none-match", ""), tag):
                 return HttpResponse(304, content_type=route.content_type, headers=headers)
         if isinstance(route.action, Document):
-            headers["Content-Security-Policy"] = (
-                "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-            )
+            headers |= {**_PAGE_HEADERS, "Content-Security-Policy": route.action.policy}
         return HttpResponse(200, body, route.content_type, headers)
 
     async def _perform(
@@ -123,6 +127,8 @@ class RapiServer:
             return action.body + b"\n"
         if isinstance(action, Document):
             return self._document(action.name)
+        if isinstance(action, Identity):
+            return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):
             return await self._ask_by_job(action, inputs)
         return await self._ask(target, action, inputs, permission)
