@@ -56,6 +56,9 @@ def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
     node.driver.start(first, [nodes.boot_disk()])
     node.wait_serial(first.name, "guest up")
     assert uids(node, first.name) == {free}
+    late = nodes.boot_disk(1)  # which only root may open
+    os.chmod(late.dev_path, 0o600)
+    assert node.driver.plug_disk(first, late).startswith("pci.0/")
     with pytest.raises(OpPrereqError, match="all 1 user ids of the pool are in use"):
         node.driver.start(second, [])
     assert os.listdir(paths.uid_pool_dir) == [str(free)]

@@ -8,6 +8,7 @@ DEVICE_DELETED and DEVICE_UNPLUG_GUEST_ERROR.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -55,7 +56,7 @@ def plug(monitor: Monitor, machine: Machine, place: AssembledDisk) -> tuple[Mach
     except GenericError as err:
         raise HotplugError(err.message) from err
     try:
-        monitor.execute("blockdev-add", image_options(disk, place, machine.params))
+        _add_image(monitor, machine, disk, place)
         try:
             monitor.execute("device_add", disk_options(disk, machine))
         except HypervisorError:
@@ -64,6 +65,30 @@ def plug(monitor: Monitor, machine: Machine, place: AssembledDisk) -> tuple[Mach
     except MonitorError as err:
         raise HotplugError(err.message) from err
     return replace(machine, disks=(*machine.disks, disk)), disk
+
+
+def _add_image(monitor: Monitor, machine: Machine, disk: DiskDevice, place: AssembledDisk) -> None:
+    """Let QEMU open a disk; one that has become another user gets it open, as it may not itself."""
+    options = image_options(disk, place, machine.params)
+    if machine.params.text("security_model") == "none" or place.uri is not None:
+        monitor.execute("blockdev-add", options)
+        return
+    file = options["file"]
+    assert isinstance(file, dict)
+    try:
+        mode = os.O_RDONLY if disk.read_only else os.O_RDWR
+        descriptor = os.open(place.dev_path, mode | os.O_CLOEXEC)
+    except OSError as err:
+        raise HotplugError(f"cannot open {place.dev_path}: {err.strerror}") from err
+    try:
+        number = monitor.lend_file(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        there = {**file, "filename": f"/dev/fdset/{number}"}
+        monitor.execute("blockdev-add", {**options, "file": there})
+    finally:
+        monitor.execute("remove-fd", {"fdset-id": number})
 
 
 def unplug(monitor: Monitor, machine: Machine, uuid: str) -> Machine:

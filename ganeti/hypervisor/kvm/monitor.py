@@ -129,6 +129,21 @@ class Monitor:
         deadline = clock.monotonic() + COMMAND_TIMEOUT_S
         self._execute("getfd", {"fdname": name}, deadline, descriptor)
 
+    def lend_file(self, descriptor: int) -> int:
+        """Give QEMU a copy of an open file, which it may use as /dev/fdset/NUMBER.
+
+        Returns:
+            That number; ``remove-fd`` ends the loan once QEMU has opened the path.
+
+        Raises:
+            HypervisorError: as `execute`.
+        """
+        deadline = clock.monotonic() + COMMAND_TIMEOUT_S
+        answer = self._execute("add-fd", None, deadline, descriptor)
+        if not isinstance(answer, dict):
+            raise ProtocolError(f"QEMU answered add-fd with {answer!r:.100}")
+        return int(answer["fdset-id"])
+
     def _execute(
         self,
         command: str,
