@@ -1,21 +1,28 @@
-"""Tells a daemon that a file of its was written or replaced."""
+"""Tells a daemon that a file of its was written or replaced; takes up new certificates."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import ssl
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
+from ganeti.base.errors import GenericError
+from ganeti.daemon.context import DaemonContext
 from ganeti.system.inotify import Kind, Watcher
+from ganeti.transport.http_server import HttpServer
+
+logger = logging.getLogger(__name__)
 
 _KINDS: Final[tuple[Kind, ...]] = ("moved_to", "close_write", "create", "delete", "moved_from")
 _DELAY_S: Final = 0.05  # several files, or pieces of one, that change together are read once
 
 
 @contextlib.contextmanager
-def follow_files(paths: Sequence[str], on_changed: Callable[[], object]) -> Iterator[None]:
+def follow_files(paths: Collection[str], on_changed: Callable[[], object]) -> Iterator[None]:
     """Call back soon after one of these files changed, while the context is entered.
 
     Raises:
@@ -45,3 +52,34 @@ def follow_files(paths: Sequence[str], on_changed: Callable[[], object]) -> Iter
         watcher.close()
         if timer is not None:
             timer.cancel()
+
+
+@contextlib.contextmanager
+def follow_certificate(
+    context: DaemonContext,
+    server: HttpServer,
+    paths: Collection[str],
+    make: Callable[[], ssl.SSLContext],
+) -> Iterator[None]:
+    """Serve new connections with what the files hold, while entered; open connections stay.
+
+    A certificate that cannot be used is complained of, and the one before stays in use.
+
+    Args:
+        make: reads the files; raises GenericError.
+    """
+
+    async def renew() -> None:
+        try:
+            renewed = make()
+        except GenericError as err:
+            logger.error("%s; the old certificate stays in use", err.message)  # noqa: TRY400
+            return
+        await server.renew_tls(renewed)
+        logger.info("Using a new certificate")
+
+    def on_changed() -> None:
+        context.spawn(renew(), "renewal of the certificate")
+
+    with follow_files(paths, on_changed):
+        yield

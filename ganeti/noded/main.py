@@ -5,12 +5,14 @@ calls run, `helper` for the process that makes children, `memory` for staying in
 """
 
 import logging
+import ssl
 import threading
 from typing import Final
 
 from ganeti.base.errors import NotSupportedError
 from ganeti.daemon.address import listen_address
 from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.follow import follow_certificate
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.daemon.options import TLS, Option
 from ganeti.node_ops import dispatch
@@ -76,22 +78,27 @@ async def _serve(context: DaemonContext) -> None:
         clients_max=options.max_clients or CLIENTS_MAX_DEFAULT,
         stop=context.stop,
     )
-    tls_context = tls.server_context(
-        options.ssl_cert or context.paths.server_pem, context.paths.server_pem
-    )
+    certificate = options.ssl_cert or context.paths.server_pem
+
+    def make_context() -> ssl.SSLContext:
+        return tls.server_context(certificate, context.paths.server_pem)
+
     address = listen_address(context)
     try:
         async with serve_http(
             address,
             options.port,
             server.handle,
-            tls=tls_context,
+            tls=make_context(),
             authorize=authorize,
             limits=_LIMITS,
         ) as listening:
             logger.info("Listening on %s port %d", address, listening.port)
-            context.ready()
-            await context.stopping.wait()
+            with follow_certificate(
+                context, listening, {certificate, context.paths.server_pem}, make_context
+            ):
+                context.ready()
+                await context.stopping.wait()
     finally:
         server.close()
         children.close()

@@ -8,14 +8,15 @@ Source: rapi.json, "transport"; cli.json, "daemons".
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 from typing import Final
 
-from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.base.errors import ConfigurationError, NotMasterError
 from ganeti.daemon.address import listen_address
 from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.follow import follow_files
+from ganeti.daemon.follow import follow_certificate, follow_files
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.daemon.options import TLS, Option
 from ganeti.protocol.rapi_values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
@@ -27,7 +28,7 @@ from ganeti.rapid.server import RapiServer, refuse
 from ganeti.store import ssconf
 from ganeti.system import files
 from ganeti.transport import tls
-from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
+from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,7 @@ def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
     return options.ssl_cert or context.paths.rapi_pem, options.ssl_key
 
 
-def _tls_context(context: DaemonContext) -> ssl.SSLContext | None:
-    if context.options.no_ssl:
-        return None
+def _tls_context(context: DaemonContext) -> ssl.SSLContext:
     certificate, key = _certificate_paths(context)
     return tls.server_context(certificate, key_path=key)
 
@@ -69,17 +68,6 @@ def _check_master(context: DaemonContext) -> None:
         raise NotMasterError(f"this node is not the master, {master} is", master)
 
 
-async def _renew(context: DaemonContext, server: HttpServer) -> None:
-    try:
-        renewed = _tls_context(context)
-    except GenericError as err:
-        logger.error("%s; the old certificate stays in use", err.message)  # noqa: TRY400
-        return
-    if renewed is not None:
-        await server.renew_tls(renewed)
-        logger.info("Using a new certificate")
-
-
 async def serve(context: DaemonContext) -> None:
     """Answer requests until told to stop."""
     paths, options = context.paths, context.options
@@ -90,26 +78,28 @@ async def serve(context: DaemonContext) -> None:
     rapi = RapiServer(luxi, access, MAKERS)
     address = listen_address(context)
     log = AccessLog(paths, context)
+    access_files = (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens)
+    tls_context = None if options.no_ssl else _tls_context(context)
     try:
         async with serve_http(
             address,
             options.port,
             rapi.handle,
-            tls=_tls_context(context),
+            tls=tls_context,
             authorize=rapi.authorize,
             refuse=refuse,
             on_answered=log.on_answered,
             limits=_LIMITS,
         ) as server:
-            with (
-                follow_files(
-                    (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens), access.reload
-                ),
-                follow_files(
-                    [path for path in _certificate_paths(context) if path],
-                    lambda: context.spawn(_renew(context, server), "renewal of the certificate"),
-                ),
-            ):
+            with contextlib.ExitStack() as followed:
+                followed.enter_context(follow_files(access_files, access.reload))
+                if tls_context is not None:
+                    certificate = [path for path in _certificate_paths(context) if path]
+                    followed.enter_context(
+                        follow_certificate(
+                            context, server, certificate, lambda: _tls_context(context)
+                        )
+                    )
                 access.reload()
                 logger.info("Listening on %s port %d", address, server.port)
                 context.ready()
