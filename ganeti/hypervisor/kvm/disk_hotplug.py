@@ -46,11 +46,17 @@ def pci_slots_taken(monitor: Monitor) -> set[int]:
 def plug(monitor: Monitor, machine: Machine, place: AssembledDisk) -> tuple[Machine, DiskDevice]:
     """Add a disk; returns the machine as it is now, and the disk in it.
 
+    A disk that the machine has already is left as it is.
+
     Raises:
         HotplugError: it was not added.
     """
-    if any(disk.uuid == place.uuid for disk in machine.disks):
-        raise HotplugError(f"instance {machine.name} has disk {place.uuid} already")
+    present = devices_there(monitor)
+    for known in machine.disks:
+        if known.uuid == place.uuid and known.device_id in present:
+            return machine, known
+    others = tuple(other for other in machine.disks if other.uuid != place.uuid)
+    machine = replace(machine, disks=others)
     try:
         disk = new_disk_device(machine, place, pci_slots_taken(monitor))
     except GenericError as err:

@@ -229,11 +229,10 @@ class DiskPart:
                 self._context, self._subject, primary, step.index, step.device, undo
             )
         for step in self.plan.of(_REMOVE, _DETACH):
-            self._unplug(step, undo)
+            if self._hotplug.is_on and step.device.uuid not in self._made:
+                self._unplug(step, undo)
 
     def _unplug(self, step: DeviceStep[Disk], undo: Undo) -> None:
-        if not self._hotplug.is_on:
-            return
         disk = self._subject.disk_wire(step.device)
         doing = f"hotplug: take disk {step.index} from the running instance"
         back = f"give disk {step.index} back to the running instance"
@@ -315,8 +314,11 @@ class DiskPart:
 
     def after_store(self, undo: Undo) -> None:
         """Plug the disks that came; those that nobody uses yet are closed."""
+        stay = {disk.uuid for disk in self.plan.devices}
         for step in self.plan.of(_ADD, _ATTACH):
             disk = self._made.get(step.device.uuid, step.device)
+            if disk.uuid not in stay:
+                continue
             if self._hotplug.is_on:
                 self._plug(disk, step.index, undo)
             elif not self._subject.instance.disks_active and step.action is _ADD:

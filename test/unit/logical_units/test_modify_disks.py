@@ -304,3 +304,11 @@ def test_a_rename_leaves_alone_what_is_not_its_own(cluster: FakeCluster) -> None
     ]
     assert "/web2.example.com/" in far
     assert "/web4.example.com/" in own
+
+
+def test_a_disk_that_comes_and_goes_in_one_change_is_never_given(cluster: FakeCluster) -> None:
+    running(cluster)
+    before = files(cluster)
+    modify(cluster, ["add", {"size": 7}], ["remove", -1, {}], hotplug=True)
+    assert plugged(cluster) == []
+    assert files(cluster) == before == known_files(cluster)
