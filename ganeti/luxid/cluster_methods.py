@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
 from ganeti.luxid.cluster_info import cluster_info, config_values
@@ -116,7 +116,10 @@ class ClusterMethods:
             "action": action,
             "reason_trail": [*reason, ["luxid", "", clock.now_ns()]],
         }
-        Rule(FilterRule.from_wire({**rule, "uuid": ""}))  # refuses what cannot be tried
+        try:
+            Rule(FilterRule.from_wire({**rule, "uuid": ""}))  # refuses what cannot be tried
+        except ConfigurationError as err:
+            raise OpPrereqError(err.message, ErrorCode.INVAL) from err
         if uuid is not None and uuid in self._view.filters:
             await self._ask(lambda client: client.modify_filter(uuid, rule))
             return uuid

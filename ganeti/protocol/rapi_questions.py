@@ -49,7 +49,7 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 0
     predicates: list[list[Any]] = []
     action: str | list[Any] = "CONTINUE"
-    reason: list[Any] = []
+    reason: list[list[Any]] = []
 
 
 class WaitBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.noded_node import NodedNode, refused_by_handshake, short_directory
+from fakes.virtual_cluster import wait_until
 
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.protocol.node_rpc import NODE_RPC
 from ganeti.protocol.node_rpc_values import compress
 from ganeti.store import ssconf
-from ganeti.system import certificates, clock, process
+from ganeti.system import certificates, clock, files, process
 from ganeti.system.filelock import FileLock
 
 MEMORY_BYTES_MAX = 50 << 20
@@ -207,6 +208,17 @@ def test_the_log_names_changes_with_job_and_peer(node: NodedNode) -> None:
     assert "job=42" in line
     assert "(node1.example.com)" in line
     assert node.payload("get_watcher_pause") == 9999999999.0
+
+
+def test_a_new_certificate_is_taken_up_without_a_restart(node: NodedNode) -> None:
+    kept = node.connect()
+    assert node.call("version", connection=kept) == [True, PROTOCOL_VERSION]
+    path = node.paths.server_pem
+    files.write_atomic(path, files.read_bytes(path))
+    wait_until(lambda: "Using a new certificate" in node.log(), "it is used", timeout_s=60.0)
+    assert node.call("version") == [True, PROTOCOL_VERSION]
+    assert node.call("version", connection=kept) == [True, PROTOCOL_VERSION]
+    kept.close()
 
 
 def test_memory_at_rest(node: NodedNode) -> None:

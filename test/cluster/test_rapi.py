@@ -1,0 +1,351 @@
+"""The remote API on a live cluster: users, jobs, lists, bad input, a new certificate."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.rapi import DAEMON, USERS, RapiClient, rapi_of, write_users
+from fakes.virtual_cluster import TestCluster, wait_until
+
+from ganeti.base.paths import Paths
+from ganeti.protocol import rapi_users
+from ganeti.protocol.rapi_users import Grant
+from ganeti.system import certificates, clock, daemon_control, files
+
+TIMEOUT_S = 60.0
+WEB, DB = "web1.example.com", "db1.example.com"
+
+
+@pytest.fixture(scope="module")
+def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
+    with rapi_of(cluster) as client:
+        yield client
+
+
+def wait_job(rapi: RapiClient, job_id: int) -> str:
+    """Wait for a job by long poll; returns its status."""
+    seen: list[str] | None = None
+    while seen is None or seen[0] not in ("success", "error", "canceled"):
+        body = {"fields": ["status"], "previous_job_info": seen}
+        change = rapi.ask("GET", f"/2/jobs/{job_id}/wait", body).json
+        if change is not None:
+            seen = change["job_info"]
+    return seen[0]
+
+
+def submit(rapi: RapiClient, method: str, path: str, body: object = None) -> str:
+    """Submit a job and wait for it; returns its status."""
+    answer = rapi.ask(method, path, body)
+    assert answer.status == 200, answer
+    return wait_job(rapi, answer.json)
+
+
+def create(rapi: RapiClient, cluster: TestCluster, name: str, *tags: str) -> None:
+    body = {
+        "__version__": 1,
+        "name": name,
+        "mode": "create",
+        "disk_template": "diskless",
+        "disks": [],
+        "nics": [],
+        "os": "test",
+        "no_install": True,
+        "pnode": cluster.master,
+        "hypervisor": "fake",
+        "ip_check": False,
+        "name_check": False,
+        "tags": list(tags),
+    }
+    assert submit(rapi, "POST", "/2/instances", body) == "success"
+
+
+# Who may do what.
+
+
+# user, password; status of reading, of asking for a console, of changing something
+RIGHTS: tuple[tuple[Any, ...], ...] = (
+    (None, "", 200, 401, 401),
+    ("writer", "secret", 200, 404, 404),
+    ("hashed", "secret", 200, 404, 404),
+    ("reader", "secret", 200, 404, 403),
+    ("nobody", "secret", 200, 403, 403),
+    ("writer", "wrong", 401),
+    ("unknown", "secret", 401),
+    ("tokens", "", 401),
+)
+
+
+def test_rights(rapi: RapiClient) -> None:
+    requests = (
+        ("GET", "/2/info"),
+        ("GET", "/2/instances/none.example.com/console"),
+        ("DELETE", "/2/filters/none"),
+    )
+    for user, password, *expected in RIGHTS:
+        answers = [
+            rapi.ask(method, path, user=user, password=password)
+            for method, path in requests[: len(expected)]
+        ]
+        assert [answer.status for answer in answers] == expected, user
+        for answer in answers:
+            challenge = 'Basic realm="Ganeti Remote API"' if answer.status == 401 else None
+            assert answer.headers.get("WWW-Authenticate") == challenge
+
+
+def test_a_change_of_the_users_counts_without_a_restart(
+    rapi: RapiClient, cluster: TestCluster
+) -> None:
+    def status() -> int:
+        return rapi.ask("GET", "/version", user="eve", password="new").status
+
+    assert status() == 401
+    write_users(cluster.paths, USERS + "eve new\n")
+    wait_until(lambda: status() == 200, "the new user is known", timeout_s=TIMEOUT_S)
+    write_users(cluster.paths)
+    wait_until(lambda: status() == 401, "the user is forgotten", timeout_s=TIMEOUT_S)
+
+
+def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) -> None:
+    grants = [Grant(("read", "write"), ("/2/*",), names=("web*",), tags=("theirs",))]
+    data = rapi_users.format_roles({"webs": grants})
+    files.write_atomic(cluster.paths.rapi_roles, data)
+    create(rapi, cluster, WEB)
+    create(rapi, cluster, DB)
+
+    def ask(method: str, path: str, body: object = None) -> int:
+        return rapi.ask(method, path, body, user="limited").status
+
+    wait_until(
+        lambda: ask("GET", f"/2/instances/{WEB}") == 200, "the role is known", timeout_s=TIMEOUT_S
+    )
+    assert ask("GET", f"/2/instances/{DB}") == 403
+    assert ask("GET", "/2/nodes") == 403
+    assert ask("PUT", "/2/modify", {}) == 403
+    assert ask("PUT", f"/2/instances/{DB}/startup") == 403
+    rename = {"new_name": "db2.example.com", "ip_check": False, "name_check": False}
+    assert ask("PUT", f"/2/instances/{WEB}/rename", rename) == 403
+    assert ask("POST", "/2/opcodes/OP_INSTANCE_REMOVE", {"instance_name": DB}) == 403
+    for path in ("/2/instances", "/2/instances?bulk=1"):
+        [shown] = rapi.ask("GET", path, user="limited").json
+        assert WEB in (shown.get("id"), shown.get("name"))
+    answer = rapi.ask("PUT", f"/2/instances/{WEB}/tags?tag=x&dry-run=1", user="limited")
+    assert wait_job(rapi, answer.json) == "success"
+    assert submit(rapi, "PUT", f"/2/instances/{DB}/tags?tag=theirs") == "success"
+    assert ask("GET", f"/2/instances/{DB}") == 200
+
+
+def test_the_command_manages_users_roles_and_tokens(rapi: RapiClient, cluster: TestCluster) -> None:
+    def run(words: str, stdin: bytes | None = None) -> str:
+        outcome = cluster.run(["gnt-rapi", *words.split()], stdin=stdin)
+        assert outcome.status == 0, outcome
+        return outcome.out
+
+    run("set-role --local --rights=read,write --resources=/2/tags,/2/info ops")
+    run("set-user --roles=ops sue", b"first\n")
+    other = cluster.paths_of(cluster.nodes[1])
+    assert "sue {scrypt}" in files.read_bytes(other.rapi_users).decode()
+    token = run("add-token --local --days=1 sue").strip()
+
+    def status(**how: str) -> int:
+        headers = {"Authorization": f"Bearer {how['token']}"} if "token" in how else {}
+        user = None if "token" in how else "sue"
+        return rapi.ask(
+            "PUT",
+            "/2/tags?tag=x&dry-run=1",
+            user=user,
+            password=how.get("password", ""),
+            headers=headers,
+        ).status
+
+    wait_until(lambda: status(token=token) == 200, "the token is known", timeout_s=TIMEOUT_S)
+    assert status(password="first") == 200
+    assert rapi.ask("GET", "/2/nodes", user="sue", password="first").status == 403
+    assert "sue" in run("list-tokens")
+    assert "role" in run("list-users")
+    cluster.refused("rapi remove-role ops", "is that of sue")
+    cluster.refused("rapi set-user --roles=none sue", "there is no role 'none'")
+    run(f"remove-token --local {token.partition('.')[0]}")
+    wait_until(lambda: status(token=token) == 401, "the token is gone", timeout_s=TIMEOUT_S)
+    run("remove-user --local sue")
+    run("remove-role --local ops")
+    assert "ops" not in run("list-roles")
+    write_users(cluster.paths)
+
+
+# Answers.
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> None:
+    first = rapi.ask("GET", "/2/nodes")
+    tag = first.headers["ETag"]
+    again = rapi.ask("GET", "/2/nodes", headers={"If-None-Match": f'"x", {tag}'})
+    assert (again.status, again.body) == (304, b"")
+    assert rapi.ask("GET", "/2/nodes", headers={"If-None-Match": '"x"'}).body == first.body
+    assert rapi.ask("HEAD", "/2/nodes").body == b""
+
+
+def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestCluster) -> None:
+    create(rapi, cluster, WEB)
+    create(rapi, cluster, DB)
+    for path in ("/2/instances", "/2/nodes", "/2/groups"):
+        for shown in rapi.ask("GET", f"{path}?bulk=1").json:
+            single = rapi.ask("GET", f"{path}/{shown['name']}").json
+            changing = {"mfree", "dfree", "mnode"}
+            assert {k: v for k, v in shown.items() if k not in changing} == {
+                k: v for k, v in single.items() if k not in changing
+            }
+    assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB, WEB]
+    assert submit(rapi, "DELETE", f"/2/instances/{WEB}") == "success"
+    assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB]
+
+
+def test_a_job_can_be_followed_hurried_and_archived(rapi: RapiClient) -> None:
+    delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": False}
+    job_id = rapi.ask("POST", "/2/jobs", {"opcodes": [delay, delay]}).json
+    assert wait_job(rapi, job_id) == "success"
+    assert rapi.ask("GET", f"/2/jobs/{job_id}").json["opstatus"] == ["success", "success"]
+    done, _text = rapi.ask("PUT", f"/2/jobs/{job_id}/priority", {"priority": 5}).json
+    assert done is False
+    assert rapi.ask("POST", f"/2/jobs/{job_id}/archive").json is True
+    unknown = rapi.ask("GET", "/2/jobs/999999999").json
+    assert unknown.pop("id") == 999999999
+    assert set(unknown.values()) == {None}
+
+
+def test_the_watcher_can_be_paused(rapi: RapiClient) -> None:
+    until = clock.now() + 600
+    assert rapi.ask("PUT", "/2/watcher", {"until": until}).status == 200
+    assert rapi.ask("GET", "/2/watcher").json == {"until": pytest.approx(until)}
+    assert rapi.ask("PUT", "/2/watcher", {"until": None}).status == 200
+    assert rapi.ask("GET", "/2/watcher").json == {"until": None}
+
+
+def test_without_luxid_the_answer_says_so(rapi: RapiClient, cluster: TestCluster) -> None:
+    daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
+    try:
+        answer = rapi.ask("GET", "/2/nodes")
+        assert (answer.status, "ganeti-luxid" in answer.json["message"]) == (502, True)
+        assert rapi.ask("GET", "/version").json == 2
+    finally:
+        daemon_control.start_daemon(cluster.paths, "ganeti-luxid", hostname=cluster.master)
+    assert rapi.ask("GET", "/2/nodes").status == 200
+
+
+# Bad input.
+
+
+def raw(rapi: RapiClient, data: bytes) -> bytes:
+    """Send bytes over TLS and return what comes, the head at least."""
+    plain = socket.create_connection((rapi.address, rapi.port), timeout=TIMEOUT_S)
+    with rapi.tls.wrap_socket(plain) as sock:
+        received = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            sock.sendall(data)
+            while b"\r\n\r\n" not in received and (chunk := sock.recv(1 << 16)):
+                received += chunk
+        return received
+
+
+BAD: tuple[tuple[str, str, bytes | None, dict[str, str], int], ...] = (
+    ("PUT", "/2/modify", b"{", {}, 400),
+    ("PUT", "/2/modify", b"\xff\xfe", {}, 400),
+    ("PUT", "/2/modify", b"[" * 100_000, {}, 400),
+    ("PUT", "/2/modify", b'{"candidate_pool_size": "many"}', {}, 400),
+    ("PUT", "/2/modify", b'{"comment": "\\ud800"}', {}, 400),
+    ("PUT", "/2/modify", b"{}", {"Content-Type": "text/xml"}, 415),
+    ("GET", "/2/info", None, {"Accept": "text/xml"}, 406),
+    ("POST", "/2/info", b"{}", {}, 501),
+    ("PATCH", "/2/info", None, {}, 501),
+    ("POST", "/2/watcher", b"{}", {}, 405),
+    ("GET", "/2/nodes?bulk=yes", None, {}, 400),
+    ("GET", "/2/nodes?bulk=" + "9" * 5000, None, {}, 400),
+    ("GET", "/2/nodes/..", None, {}, 404),
+    ("GET", "/../../etc/passwd", None, {}, 404),
+    ("GET", "/2/%00", None, {}, 404),
+    ("GET", "/2/instances/%ff%fe", None, {}, 404),
+    ("GET", "/2/query/node?fields=nonsense%00", None, {}, 200),
+    ("GET", "/2/query/nonsense?fields=name", None, {}, 400),
+    ("GET", "/2/instances?lock=1", None, {}, 400),
+)
+
+
+def test_bad_input_is_answered(rapi: RapiClient) -> None:
+    for method, path, data, headers, status in BAD:
+        answer = rapi.ask(method, path, raw=data, headers=headers)
+        assert answer.status == status, (method, path, answer)
+        if status >= 400:
+            assert set(answer.json) == {"code", "message", "explain"}
+        assert rapi.ask("GET", "/version").status == 200
+
+
+def test_too_much_is_refused_before_it_is_taken(rapi: RapiClient) -> None:
+    head = b"PUT /2/modify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n"
+    large = b"Content-Length: 100000000"
+    right = b"Authorization: Basic d3JpdGVyOnNlY3JldA==\r\n"
+    assert raw(rapi, head % (right + large)).startswith(b"HTTP/1.1 413 ")
+    assert raw(rapi, head % large).startswith(b"HTTP/1.1 401 ")
+    flood = b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(20_000))
+    assert b" 431 " in raw(rapi, flood)
+    assert raw(rapi, b"rubbish\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert rapi.ask("GET", "/version").status == 200
+
+
+def test_slow_clients_and_rubbish_hold_up_nobody(rapi: RapiClient) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            sock = socket.create_connection((rapi.address, rapi.port), timeout=TIMEOUT_S)
+            stack.callback(sock.close)
+            sock.sendall(b"\x16\x03\x01" if number % 2 else b"GET / HTTP/1.1\r\n\r\n")
+        client = RapiClient(rapi.address, rapi.port)
+        stack.callback(client.close)
+        assert client.ask("GET", "/2/info").status == 200
+    assert rapi.ask("GET", "/version").status == 200
+
+
+def test_every_answer_is_in_the_access_log(rapi: RapiClient, cluster: TestCluster) -> None:
+    rapi.ask("GET", "/2/features?from=log", user="reader")
+    with open(f"{cluster.paths.log_dir}/rapi-access.log", encoding="ascii") as file:
+        line = next(line for line in file if "from=log" in line)
+    assert " - reader [" in line
+    assert '"GET /2/features?from=log HTTP/1.1" 200 ' in line
+
+
+# The certificate.
+
+
+def shown_certificate(rapi: RapiClient) -> bytes | None:
+    plain = socket.create_connection((rapi.address, rapi.port), timeout=TIMEOUT_S)
+    with rapi.tls.wrap_socket(plain) as sock:
+        return sock.getpeercert(binary_form=True)
+
+
+def test_a_new_certificate_is_used_without_a_restart(
+    rapi: RapiClient, cluster: TestCluster
+) -> None:
+    paths: Paths = cluster.paths
+    pid = daemon_control.running_pid(paths, DAEMON)
+    rapi.close()
+    assert rapi.ask("GET", "/version").status == 200  # this connection is kept
+    old = shown_certificate(rapi)
+    files.write_atomic(paths.rapi_pem, b"rubbish", 0o440)
+    wait_until(
+        lambda: "old certificate stays" in log_of(paths),
+        "the bad certificate is complained of",
+        timeout_s=TIMEOUT_S,
+    )
+    assert shown_certificate(rapi) == old
+    pem = certificates.make_self_signed(now=clock.now())
+    files.write_atomic(paths.rapi_pem, pem, 0o440)
+    wait_until(lambda: shown_certificate(rapi) != old, "the new one is shown", timeout_s=TIMEOUT_S)
+    assert rapi.ask("GET", "/version").status == 200
+    assert daemon_control.running_pid(paths, DAEMON) == pid
+
+
+def log_of(paths: Paths) -> str:
+    with open(paths.log_file(DAEMON), encoding="utf-8") as file:
+        return file.read()
