@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Never
+from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import ErrorCode, HotplugError, HypervisorError, OpPrereqError
+from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor.interface import (
@@ -28,9 +28,10 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.hypervisor.node_resources import node_resources
 from ganeti.hypervisor.power import powercycle
+from ganeti.hypervisor.refusals import WithoutHotplug
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.hypervisors import ConsoleKind, MigrationMode, RebootType
-from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
+from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock
 from ganeti.system.files import (
     ensure_directory,
@@ -60,7 +61,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase = Phase.RUNNING
 
 
-class FakeHypervisor:
+class FakeHypervisor(WithoutHotplug):
     """The hypervisor "fake" on one node."""
 
     info = HypervisorInfo(
@@ -244,26 +245,6 @@ class FakeHypervisor:
             self._save(instance.name, msgspec.structs.replace(book, phase=Phase.RUNNING))
         elif book is not None and book.phase is Phase.INCOMING:
             remove_if_exists(self._path(instance.name))
-
-    def hotplug_supported(self, instance: RpcInstance) -> Never:
-        """Refuse: there are no devices."""
-        raise HotplugError("hypervisor fake has no devices to change while an instance runs")
-
-    def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> Never:
-        """Refuse: there are no devices."""
-        self.hotplug_supported(instance)
-
-    def unplug_disk(self, instance: RpcInstance, uuid: str) -> Never:
-        """Refuse: there are no devices."""
-        self.hotplug_supported(instance)
-
-    def plug_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> Never:
-        """Refuse: there are no devices."""
-        self.hotplug_supported(instance)
-
-    def unplug_nic(self, instance: RpcInstance, uuid: str) -> Never:
-        """Refuse: there are no devices."""
-        self.hotplug_supported(instance)
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Do nothing: this guest does not look at its disks."""

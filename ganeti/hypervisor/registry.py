@@ -11,7 +11,7 @@ from ganeti.hypervisor.interface import Hypervisor, NodeEnv
 
 # name -> "module:class", the class taking a NodeEnv; None where there is no driver yet
 _DRIVERS: Final[Mapping[str, str | None]] = {
-    "chroot": None,
+    "chroot": "ganeti.hypervisor.chroot:ChrootHypervisor",
     "fake": "ganeti.hypervisor.fake:FakeHypervisor",
     "kvm": "ganeti.hypervisor.kvm.driver:KvmHypervisor",
     "lxc": None,

@@ -45,7 +45,7 @@ class ConsoleKind(StrEnum):
     VNC = "vnc"
 
 
-SUPPORTED_HYPERVISORS: Final = (Hypervisor.KVM, Hypervisor.FAKE)
+SUPPORTED_HYPERVISORS: Final = (Hypervisor.KVM, Hypervisor.FAKE, Hypervisor.CHROOT)
 """Hypervisors that have a driver; the first is the usual one."""
 
 NEED_NETWORK_PORT: Final = frozenset({Hypervisor.KVM, Hypervisor.XEN_HVM})

@@ -136,7 +136,7 @@ def test_console_is_a_message(source: Hypervisor) -> None:
 def test_registry(tmp_path: Path) -> None:
     env = NodeEnv(Paths(str(tmp_path)), "n", "a")
     assert isinstance(get_hypervisor("fake", env), FakeHypervisor)
-    assert supported_hypervisors() == ["fake", "kvm"]
+    assert supported_hypervisors() == ["chroot", "fake", "kvm"]
     with pytest.raises(NotSupportedError, match="xen-pvm"):
         get_hypervisor("xen-pvm", env)
     with pytest.raises(OpPrereqError, match="unknown hypervisor"):

@@ -179,7 +179,7 @@ def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
         ({"src_node": "node9"}, "not known"),
         ({"compress": "lzop"}, "lzop"),
         ({"mode": "remote-import"}, "other clusters"),
-        ({"hypervisor": "chroot"}, "chroot"),
+        ({"hypervisor": "lxc"}, "lxc"),
     ],
 )
 def test_what_cannot_be_imported(exported: FakeCluster, params: dict[str, Any], text: str) -> None:

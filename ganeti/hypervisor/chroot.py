@@ -1,0 +1,310 @@
+"""Instances that are processes of the node in a directory tree of their own.
+
+The only disk of an instance holds a file system; it is mounted below the run directory, and the
+instance's init script is called in it with ``start`` or ``stop``.  An instance runs while its tree
+is mounted.  There is no isolation beyond the root directory: for trusted guests only.
+
+    RUN_DIR/chroot-hypervisor/<name>          where the disk is mounted
+    RUN_DIR/chroot-hypervisor/.<name>.json    what its driver must know to stop it
+
+Source: constants.json, "hvparams" of chroot; config.json, "well_known_paths".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import CommandError, ErrorCode, HypervisorError, OpPrereqError
+from ganeti.base.json import dumps, loads_as
+from ganeti.base.text import natural_sorted
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    HypervisorInfo,
+    InstanceInfo,
+    InstanceState,
+    NodeEnv,
+)
+from ganeti.hypervisor.node_resources import node_resources
+from ganeti.hypervisor.power import powercycle
+from ganeti.hypervisor.refusals import WithoutHotplug, WithoutMigration
+from ganeti.objects.console import InstanceConsole
+from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.hypervisors import ConsoleKind, RebootType
+from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.system import clock, process
+from ganeti.system.files import (
+    ensure_directory,
+    read_bytes_or_none,
+    remove_if_exists,
+    write_atomic,
+)
+
+START_TIMEOUT_S: Final = 300.0
+_MOUNT_TIMEOUT_S: Final = 60.0
+_KILL_WAIT_S: Final = 5.0
+_KILL_ROUNDS_MAX: Final = 20  # processes may fork while they are being killed
+_FILE_BYTES_MAX: Final = 1 << 16
+_ENVIRONMENT: Final = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin"}
+_TREE_MODE: Final = 0o755
+
+
+class Book(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written down about one instance."""
+
+    init_script: str
+    memory_mib: int
+    vcpus: int
+    started_s: float
+
+
+def mounted_below(directory: str, mountinfo: str) -> set[str]:
+    """Return the paths right below a directory at which something is mounted.
+
+    Args:
+        mountinfo: the text of /proc/self/mountinfo.
+    """
+    paths = (line.split()[4] for line in mountinfo.splitlines())
+    plain = (path.encode().decode("unicode_escape") if "\\" in path else path for path in paths)
+    return {path for path in plain if os.path.dirname(path) == directory}
+
+
+def processes_in(tree: str) -> list[int]:
+    """Return the processes whose root directory is a tree, or below it."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with suppress(OSError):
+            root = os.readlink(f"/proc/{entry}/root")
+            if root == tree or root.startswith(f"{tree}/"):
+                found.append(int(entry))
+    return found
+
+
+class ChrootHypervisor(WithoutHotplug, WithoutMigration):
+    """The hypervisor "chroot" on one node."""
+
+    info = HypervisorInfo(
+        name="chroot",
+        can_migrate=False,
+        can_migrate_live=False,
+        can_hotplug=False,
+        needs_network_port=False,
+    )
+
+    def __init__(self, env: NodeEnv) -> None:
+        self._env = env
+        self._directory = os.path.realpath(env.paths.chroot_dir)
+
+    def _tree(self, name: str) -> str:
+        if not name or "/" in name or name.startswith("."):
+            raise HypervisorError(f"{name!r} cannot be the name of an instance")
+        return os.path.join(self._directory, name)
+
+    def _book_path(self, name: str) -> str:
+        return os.path.join(self._directory, f".{name}.json")
+
+    def _load(self, name: str) -> Book | None:
+        data = read_bytes_or_none(self._book_path(name), _FILE_BYTES_MAX)
+        return None if data is None else loads_as(Book, data)
+
+    def _mounted(self) -> set[str]:
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+            return mounted_below(self._directory, file.read())
+
+    def list_instances(self) -> list[str]:
+        """Return the names of the instances whose trees are mounted."""
+        return natural_sorted(os.path.basename(path) for path in self._mounted())
+
+    def all_instances_info(self) -> list[InstanceInfo]:
+        """Look at all instances here."""
+        return [self._info(name) for name in self.list_instances()]
+
+    def instance_info(self, name: str) -> InstanceInfo | None:
+        """Look at one instance; None when it is not here."""
+        return self._info(name) if self._tree(name) in self._mounted() else None
+
+    def _info(self, name: str) -> InstanceInfo:
+        book = self._load(name)
+        return InstanceInfo(
+            name=name,
+            memory_mib=book.memory_mib if book else 0,
+            vcpus=book.vcpus if book else 0,
+            state=InstanceState.RUNNING,
+            cpu_time_s=max(0.0, clock.now() - book.started_s) if book else 0.0,
+        )
+
+    def start(
+        self, instance: RpcInstance, disks: Sequence[AssembledDisk], *, paused: bool = False
+    ) -> None:
+        """Mount the disk and call the init script; on failure nothing stays mounted."""
+        name = instance.name
+        if self.instance_info(name) is not None:
+            raise HypervisorError(f"instance {name!r} runs already")
+        if len(disks) != 1:
+            raise HypervisorError(
+                f"instance {name!r} has {len(disks)} disks; hypervisor chroot needs exactly one,"
+                " with the file system of its tree"
+            )
+        script = str(instance.hvparams["init_script"])
+        tree = self._tree(name)
+        ensure_directory(tree, _TREE_MODE)
+        self._mount(name, disks[0], tree)
+        book = Book(
+            init_script=script,
+            memory_mib=instance.beparams["maxmem"],
+            vcpus=instance.beparams["vcpus"],
+            started_s=clock.now(),
+        )
+        write_atomic(self._book_path(name), dumps(book), 0o600)
+        if paused:
+            return
+        try:
+            self._call(name, script, "start", START_TIMEOUT_S)
+        except CommandError as err:
+            self._take_down(name)
+            raise HypervisorError(f"instance {name!r} did not start: {err.message}") from err
+
+    def _mount(self, name: str, disk: AssembledDisk, tree: str) -> None:
+        options = ["loop"] if os.path.isfile(disk.dev_path) else []
+        options.append("ro" if disk.mode is DiskMode.RO else "rw")
+        argv = ["mount", "-o", ",".join(options), disk.dev_path, tree]
+        try:
+            process.run(argv, timeout_s=_MOUNT_TIMEOUT_S).check()
+        except CommandError as err:
+            with suppress(OSError):
+                os.rmdir(tree)
+            raise HypervisorError(
+                f"the disk of instance {name!r} cannot be mounted: {err.message}"
+            ) from err
+
+    def _call(self, name: str, script: str, word: str, timeout_s: float) -> None:
+        """Call the init script; what it starts in the background may keep its output open.
+
+        Raises:
+            CommandError: it failed or did not end in time; with the end of what it printed.
+        """
+        argv = ["chroot", self._tree(name), script, word]
+        log_path = os.path.join(self._directory, f".{name}.log")
+        with open(log_path, "wb") as log:
+            child = process.spawn(
+                argv, env=_ENVIRONMENT, cwd="/", stdout=log.fileno(), stderr=log.fileno()
+            )
+        ended = process.wait_gone(child.pid, timeout_s)
+        if not ended:
+            process.terminate(child.pid, 0.0)
+        status = child.wait()
+        with open(log_path, "rb") as log:
+            output = log.read(_FILE_BYTES_MAX)
+        remove_if_exists(log_path)
+        process.CommandResult(tuple(argv), status, output, b"", timed_out=not ended).check()
+
+    def stop(self, name: str, *, force: bool = False, timeout_s: float = 120) -> None:
+        """Call the init script, then end what is left in the tree, and unmount it."""
+        if self.instance_info(name) is None:
+            self._forget(name)
+            return
+        book = self._load(name)
+        if book is not None and not force and timeout_s > 0:
+            # Whether it obeys or not: what is left is ended below.
+            with suppress(CommandError):
+                self._call(name, book.init_script, "stop", timeout_s)
+        self._take_down(name)
+
+    def _take_down(self, name: str) -> None:
+        tree = self._tree(name)
+        self._end_processes(tree)
+        try:
+            process.run(["umount", tree], timeout_s=_MOUNT_TIMEOUT_S).check()
+        except CommandError as err:
+            raise HypervisorError(
+                f"the tree of instance {name!r} cannot be unmounted: {err.message}"
+            ) from err
+        self._forget(name)
+
+    def _end_processes(self, tree: str) -> None:
+        number = signal.SIGTERM
+        for _round in range(_KILL_ROUNDS_MAX):
+            left = processes_in(tree)
+            if not left:
+                return
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            deadline_s = clock.monotonic() + _KILL_WAIT_S
+            for pid in left:
+                process.wait_gone(pid, max(0.0, deadline_s - clock.monotonic()))
+            number = signal.SIGKILL
+        raise HypervisorError(f"processes in {tree} cannot be ended: {processes_in(tree)}")
+
+    def _forget(self, name: str) -> None:
+        remove_if_exists(self._book_path(name))
+        with suppress(FileNotFoundError):
+            os.rmdir(self._tree(name))
+
+    def reboot(
+        self,
+        instance: RpcInstance,
+        disks: Sequence[AssembledDisk],
+        *,
+        kind: RebootType,
+        timeout_s: float = 120,
+    ) -> None:
+        """Stop the instance and start it anew; there is no machine that could stay."""
+        self.stop(instance.name, timeout_s=timeout_s)
+        self.start(instance, disks)
+
+    def balloon(self, name: str, memory_mib: int) -> None:
+        """Refuse: nobody limits the memory of these processes."""
+        raise HypervisorError(f"instance {name!r}: hypervisor chroot does not limit memory")
+
+    def node_info(self) -> dict[str, object]:
+        """Return the node's memory and processors."""
+        return node_resources(0)
+
+    def verify(self) -> str | None:
+        """Say what keeps this hypervisor from working here, or None."""
+        if os.geteuid() != 0:
+            return "hypervisor chroot needs the node daemon to run as root"
+        return None
+
+    def check_params(self, hvparams: Mapping[str, object]) -> None:
+        """Check that the init script is an absolute path."""
+        script = str(hvparams.get("init_script", ""))
+        if not os.path.isabs(script) or os.path.normpath(script) != script:
+            raise OpPrereqError(
+                f"hypervisor parameter init_script: {script!r} is not an absolute path inside the"
+                " instance's tree, such as /ganeti-chroot",
+                ErrorCode.INVAL,
+            )
+
+    def validate_params(self, hvparams: Mapping[str, object]) -> None:
+        """Check nothing more: the script lies on the instance's disk."""
+        self.check_params(hvparams)
+
+    def consoles(
+        self, instance: RpcInstance, *, node_name: str, node_address: str
+    ) -> list[InstanceConsole]:
+        """Return a shell in the tree."""
+        return [
+            InstanceConsole(
+                instance=instance.name,
+                kind=ConsoleKind.SSH,
+                host=node_name,
+                user="root",
+                command=["chroot", self._tree(instance.name)],
+            )
+        ]
+
+    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
+        """Do nothing: whoever uses the tree grows its file system."""
+
+    def powercycle(self) -> None:
+        """Restart the node."""
+        powercycle(self._env)
