@@ -27,7 +27,7 @@ OPERATIONS = [
     for method, operation in methods.items()
     if (path, method) != LETS_JOBS_RUN
 ]
-EXAMPLES = 3
+EXAMPLES = 4
 FUZZ = settings(
     max_examples=EXAMPLES,
     derandomize=True,
