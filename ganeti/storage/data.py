@@ -36,16 +36,19 @@ def data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int
 
 def wipe(path: str, offset: int, count: int) -> None:
     """Make ``count`` bytes from ``offset`` read as zeroes."""
-    if not count:
-        return
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for begin, stop in data_areas(descriptor, offset, offset + count):
-            for position in range(begin, stop, CHUNK_BYTES):
-                write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
+        wipe_open(descriptor, offset, count)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def wipe_open(descriptor: int, offset: int, count: int) -> None:
+    """Do the same to an open file or device, without waiting for the disk."""
+    for begin, stop in data_areas(descriptor, offset, offset + count):
+        for position in range(begin, stop, CHUNK_BYTES):
+            write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
 
 
 def copy_into(source: str, target: str, count: int | None = None) -> int:

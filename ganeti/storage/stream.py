@@ -18,8 +18,7 @@ from typing import Final
 
 from ganeti.base.errors import StorageError
 from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
-from ganeti.storage.data import CHUNK_BYTES, data_areas, write_at
-from ganeti.storage.data import wipe as wipe_area
+from ganeti.storage.data import CHUNK_BYTES, data_areas, wipe_open, write_at
 from ganeti.storage.frames import Source
 
 MAGIC: Final = b"GNTDISK1"
@@ -99,12 +98,12 @@ class DiskWriter:
                     raise StorageError("the stream is damaged: a piece lies where none can be")
                 self._digest.update(head)
                 data = self._exactly(length)
-                wipe_area(self._path, end, offset - end)
+                wipe_open(descriptor, end, offset - end)
                 write_at(descriptor, data, offset)
                 end = offset + length
                 self.done_bytes += length
                 yield
-            wipe_area(self._path, end, size - end)
+            wipe_open(descriptor, end, size - end)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -106,3 +106,15 @@ def test_a_lack_of_room_is_told_before_anything_is_written(
     with pytest.raises(StorageError, match="no space"):
         write(target, stream)
     assert not any(target.read_bytes())
+
+
+def test_a_disk_that_takes_the_place_of_another_is_left_alone(tmp_path: Path) -> None:
+    stream = stream_of(make(tmp_path / "a", SIZE, [(0, b"x" * 10), (SIZE - 9, b"y" * 9)]))
+    target = make(tmp_path / "b", SIZE, [])
+    running = DiskWriter(str(target), io.BytesIO(stream)).run()
+    next(running)
+    target.unlink()
+    make(target, SIZE, [(SIZE // 2, b"new")])
+    for _ in running:
+        pass
+    assert target.read_bytes().count(b"\0") == SIZE - 3
