@@ -180,7 +180,7 @@ _INSTANCES_OF_NODE = (
     Command(
         "list-drbd",
         "list the DRBD devices of a node",
-        "",
+        "node.drbd:list_drbd",
         opt.ONE_NODE,
         opt.FIELD_LISTING,
     ),

@@ -122,3 +122,8 @@ def test_questions_that_fail_say_why(three: TestCluster) -> None:
         assert outcome.status == 1
         assert text in outcome.err
         assert "Traceback" not in outcome.err
+
+
+def test_nodes_have_no_drbd_devices(three: TestCluster) -> None:
+    assert three.gnt("node list-drbd --no-headers node2").lines == []
+    three.refused("node list-drbd node9", "node 'node9' is not known")

@@ -44,7 +44,7 @@ def test_a_reader_is_not_disturbed_by_the_next_writes(tmp_path: Path) -> None:
 def test_without_swapping_it_is_still_atomic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap_file, "_exchange", lambda _one, _other: False)
+    monkeypatch.setattr(swap_file, "exchange", lambda _one, _other: False)
     file = SwapFile(str(tmp_path / "f"), 0o600)
     for data in (b"one", b"two"):
         file.write(data)
