@@ -172,7 +172,7 @@ def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
             lifecycle.run_checked(layout, layout.first_node, init)
         assert cluster_files.cluster_files(paths) == []
         # A daemon that could not start says so, and is gone a moment later.
-        wait_until(lambda: processes.find(base) == [], "the last process", timeout_s=5)
+        wait_until(lambda: processes.find(base) == [], "the last process", timeout_s=60)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def own_cluster(nodes: int = 3, without: tuple[str, ...] = FACES) -> Iterator[Te
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str, *, timeout_s: float = 10.0, step_s: float = 0.02
+    condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0, step_s: float = 0.02
 ) -> float:
     """Wait for something that no event tells; returns how long it took."""
     started = time.monotonic()

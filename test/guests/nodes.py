@@ -44,7 +44,7 @@ class KvmNode:
         except FileNotFoundError:
             return ""
 
-    def wait_serial(self, name: str, text: str, timeout_s: float = 30) -> str:
+    def wait_serial(self, name: str, text: str, timeout_s: float = 60) -> str:
         wait_until(lambda: text in self.serial(name), f"{text!r} on the console", timeout_s)
         return self.serial(name)
 
@@ -64,7 +64,7 @@ class KvmNodes:
         )
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     """Wait until something is true that has no event."""
     deadline = time.monotonic() + timeout_s
     while not condition():
