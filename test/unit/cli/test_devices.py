@@ -60,6 +60,8 @@ def test_interfaces() -> None:
     assert devices.nics_for_create(given, no_nics=False) == [{"mac": "auto", "ip": None}]
     with pytest.raises(OpPrereqError):
         devices.nics_for_create(given, no_nics=True)
+    with pytest.raises(OpPrereqError, match="interface 0: unknown setting 'nix'; known are: bri"):
+        devices.nics_for_create([("0", {"nix": "1"})], no_nics=False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
+from ganeti.objects.nic_modes import NIC_PARAM_NAMES
 
 Given = Sequence[tuple[str, object]]
 
@@ -83,10 +84,13 @@ def nic_settings(index: object, settings: Mapping[str, object]) -> dict[str, obj
     """Return the settings of an interface; ``none`` as a value means without.
 
     Raises:
-        OpPrereqError: a value is missing.
+        OpPrereqError: a value is missing, or there is no such setting.
     """
     converted: dict[str, object] = {}
     for name, value in settings.items():
+        if name not in NIC_PARAM_NAMES:
+            known = ", ".join(sorted(NIC_PARAM_NAMES))
+            raise OpPrereqError(f"interface {index}: unknown setting {name!r}; known are: {known}")
         if value is True or value is False:
             raise OpPrereqError(f"interface {index}: {name} needs a value")
         converted[name] = value
