@@ -82,15 +82,20 @@ def _add_netdev(
         if backend.kind is BackendKind.TAP:
             queues = params.number("virtio_net_queues")
             tap = taps.open_tap(backend.tap, vnet_hdr=uses_vnet_hdr(params), queues=queues)
+            _close_later(opened, tap)
             vhost = _open_vhost(queues) if params.flag("vhost_net") else []
-            for descriptor in (*tap, *vhost):
-                opened.callback(os.close, descriptor)
+            _close_later(opened, vhost)
             tap_files = TapFiles(
                 _hand_over(monitor, f"tap-{device.device_id}", tap, undo),
                 _hand_over(monitor, f"vhost-{device.device_id}", vhost, undo),
             )
         monitor.execute("netdev_add", netdev_options(device, backend, params, tap_files))
     undo.callback(_remove_netdev, monitor, device)
+
+
+def _close_later(opened: contextlib.ExitStack, descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        opened.callback(os.close, descriptor)
 
 
 def _open_vhost(queues: int) -> list[int]:
