@@ -14,6 +14,7 @@ from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.node_ops import drivers, verify_files, verify_network
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.os_definitions import os_diagnose
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.storage.allowed_paths import storage_directory_problem
 from ganeti.system import clock
 
@@ -190,6 +191,10 @@ def _storage_paths(context: NodeContext, wanted: object) -> list[str]:
     return verify_files.forbidden_storage_paths(context.paths)
 
 
+def _stored_disks(context: NodeContext, wanted: object) -> list[str]:
+    return verify_files.stored_disks(context.paths, _names(wanted))
+
+
 def _node_setup(context: NodeContext, _wanted: object) -> list[str]:
     return verify_files.node_setup(context.paths)
 
@@ -233,6 +238,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "oob-paths": _oob_programs,
     "oslist": _oslist,
     "shared-file-storage-path": _storage_directory,
+    STORED_DISKS_CHECK: _stored_disks,
     "time": _time,
     "user-scripts": _not_executable,
     "version": _version,
@@ -256,6 +262,7 @@ _VM_CHECKS: Final = frozenset(
         "oslist",
         "pvlist",
         "shared-file-storage-path",
+        STORED_DISKS_CHECK,
         "vglist",
     }
 )

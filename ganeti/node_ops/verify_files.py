@@ -5,7 +5,7 @@ import os
 import stat
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.storage.allowed_paths import load_allowed_paths, refused_directories
 from ganeti.system import files, programs
@@ -15,6 +15,7 @@ _EXPIRATION_ERROR_DAYS: Final = 7
 _EXPIRATION_WARN_DAYS: Final = 30
 _SECONDS_PER_DAY: Final = 86400
 _PEM_BYTES_MAX: Final = 1 << 20
+_STORED_FILES_MAX: Final = 100_000  # some three times the disks of a large shared directory
 _CLIENT_PEM_MODES: Final = frozenset({0o440, 0o400})
 
 
@@ -72,6 +73,26 @@ def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
 def forbidden_storage_paths(paths: Paths) -> list[str]:
     """Return which of the allowed file storage paths lie in the system's directories."""
     return refused_directories(load_allowed_paths(paths))
+
+
+def stored_disks(paths: Paths, wire_directories: list[str]) -> list[str]:
+    """Return the files in storage directories and below, as their paths are on the wire.
+
+    Raises:
+        GenericError: there are too many.
+    """
+    allowed = frozenset(load_allowed_paths(paths))
+    found: list[str] = []
+    for wire_directory in wire_directories:
+        if wire_directory not in allowed:
+            continue  # told by its own check; nothing else of this node is to be listed
+        for directory, _subdirectories, names in os.walk(paths.localize(wire_directory)):
+            found += (paths.globalize(os.path.join(directory, name)) for name in names)
+            if len(found) > _STORED_FILES_MAX:
+                raise GenericError(
+                    f"{wire_directory} holds more than {_STORED_FILES_MAX} files, too many to list"
+                )
+    return sorted(found)
 
 
 def node_setup(paths: Paths) -> list[str]:

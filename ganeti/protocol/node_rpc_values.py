@@ -32,6 +32,10 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 DISK_COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 
 
+# A check of node_verify beside those of 3.0: from directories to the files in and below them.
+STORED_DISKS_CHECK = "stored-disks"
+
+
 # What a receiver says when the sender broke off; the sender knows why.
 STREAM_ENDED_EARLY = "the stream ended early"
 

@@ -94,6 +94,7 @@ def judge_node(
         entries = answer.get(check)
         for entry in entries if isinstance(entries, list) else ():
             yield Finding(code, node.name, f"{text}{_words(entry)}")
+    yield from _network(node.name, answer)
 
 
 # Checks that answer a message when something is wrong.
@@ -105,7 +106,8 @@ _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
 _LIST_CHECKS: Final = (
     ("nodesetup", _Code.ENODESETUP, ""),
     ("bridges", _Code.ENODENET, "missing bridge "),
-    ("hvparms", _Code.ENODEHV, "hypervisor parameters: "),
+    ("hvparms", _Code.ENODEHV, "hypervisor parameters of "),
+    ("user-scripts", _Code.ENODEUSERSCRIPTS, "missing or not executable: "),
     ("allowed-file-storage-paths", _Code.ENODEFILESTORAGEPATHS, "forbidden storage path "),
 )
 
@@ -153,6 +155,50 @@ def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Fi
             yield Finding(code, "", f"candidate {name}: {text}", Severity(severity))
         case _:
             yield Finding(code, "", f"candidate {name} did not tell its client certificate")
+
+
+def _network(name: str, answer: Mapping[str, object]) -> Iterator[Finding]:
+    missed = answer.get("node-net-test")
+    for other, text in sorted(missed.items()) if isinstance(missed, Mapping) else ():
+        yield Finding(_Code.ENODENET, name, f"cannot reach node {other}: {text}")
+    if answer.get("master-ip") is False:
+        yield Finding(_Code.ENODENET, name, "cannot reach the cluster's address")
+
+
+def judge_oob_programs(
+    master_name: str, programs: Sequence[str], answer: object
+) -> Iterator[Finding]:
+    """Say which out-of-band programs the master lacks; only it runs them."""
+    for program, text in zip(programs, answer if isinstance(answer, list) else (), strict=False):
+        if text is not None:
+            yield Finding(_Code.ENODEOOBPATH, master_name, str(text or program))
+
+
+def judge_leftover_files(
+    name: str, answer: object, expected: Collection[str], asked: Collection[str]
+) -> Iterator[Finding]:
+    """Say which files of the cluster are on a node that should not have them."""
+    for path in sorted(answer if isinstance(answer, Mapping) else ()):
+        if path in asked and path not in expected:
+            text = f"file {path} is on node {name}, which is not to have it"
+            yield Finding(_Code.ECLUSTERFILECHECK, "", text, Severity.WARNING)
+
+
+def judge_dangling(
+    nodes: Collection[Node], instances: Collection[Instance], group_uuids: Collection[str]
+) -> Iterator[Finding]:
+    """Say which nodes are in no group there is, and which instances on no such node."""
+    sound = {node.uuid for node in nodes if node.group in group_uuids}
+    for node in nodes:
+        if node.uuid not in sound:
+            text = f"its group {node.group} does not exist"
+            yield Finding(_Code.ECLUSTERDANGLINGNODES, node.name, text)
+    names = {node.uuid: node.name for node in nodes}
+    for instance in instances:
+        uuid = instance.primary_node
+        if uuid not in sound:
+            text = f"instance {instance.name} is on this node, which is in no group"
+            yield Finding(_Code.ECLUSTERDANGLINGINST, names.get(uuid, uuid), text)
 
 
 def _files(name: str, answer: object, expected: Mapping[str, str]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ganeti.base.errors import ConfigVerifyError, GenericError
 from ganeti.logical_units import ancillary, lookup
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.cluster.findings import Finding, Severity, softened
+from ganeti.logical_units.cluster.findings import Finding, Severity, judge_dangling, softened
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.cluster import (
     OpClusterVerify,
@@ -112,6 +112,13 @@ class LUClusterVerifyConfig(LogicalUnit[OpClusterVerifyConfig]):
         except ConfigVerifyError as err:
             for text in err.errors or [err.message]:
                 report.add(Finding(VerifyErrorCode.ECLUSTERCFG, "", text))
+        config = self.config
+        for finding in judge_dangling(
+            lookup.present(config.get_nodes(None)),
+            lookup.present(config.get_instances(None)),
+            {group.uuid for group in lookup.present(config.get_node_groups(None))},
+        ):
+            report.add(finding)
         report.section("Verifying cluster certificate files")
         for finding in certificate_findings(self.context.paths, self.context.now()):
             report.add(finding)

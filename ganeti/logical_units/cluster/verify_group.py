@@ -18,16 +18,34 @@ from ganeti.logical_units.cluster.findings import (
     Finding,
     judge_disk,
     judge_instance,
+    judge_leftover_files,
     judge_node,
+    judge_oob_programs,
     judge_orphans,
 )
+from ganeti.logical_units.cluster.group_findings import (
+    Guest,
+    file_of,
+    judge_exclusion,
+    judge_layout,
+    judge_memory,
+    judge_spare_memory,
+    judge_stored_disks,
+    judge_systems,
+)
 from ganeti.logical_units.cluster.verify import Report, as_mapping, as_sequence
+from ganeti.logical_units.cluster.verify_checks import (
+    checks_of_group,
+    oob_programs,
+    storage_directories,
+)
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
 from ganeti.logical_units.node_calls import call_nodes, target_of
 from ganeti.objects.fill import cluster_hvparams
 from ganeti.objects.rpc_instance import build_rpc_disk
 from ganeti.objects.verify_errors import VerifyErrorCode
-from ganeti.opcodes.cluster import OpClusterVerifyGroup
+from ganeti.opcodes.cluster import OpClusterVerifyGroup, OptionalCheck
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
 
 if TYPE_CHECKING:
@@ -105,7 +123,9 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         report = Report(self.context, self.op)
         report.section(f"Verifying group '{self.group.name}'")
         report.section(f"Gathering data ({len(self.nodes)} nodes)")
-        findings = [*self._nodes(), *self._instances()]
+        busy = self._busy()
+        answers, findings = self._ask_nodes()
+        findings += [*self._together(answers, busy), *self._instances()]
         report.section("Verifying node and instance status")
         for finding in findings:
             report.add(finding)
@@ -116,7 +136,8 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
 
     # Nodes.
 
-    def _nodes(self) -> Iterator[Finding]:
+    def _ask_nodes(self) -> tuple[dict[str, Mapping[str, object]], list[Finding]]:
+        """Ask all nodes; returns {node name: answer} of those that answered, and what is wrong."""
         before = self.context.now()
         results = call_nodes(
             self.context,
@@ -127,37 +148,101 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             cluster_hvparams(self.cluster),
         )
         clock = Clock(before, self.context.now())
+        answers, findings = {}, []
         for node in self.online:
             result = results[node.name]
             if result.error is not None:
-                yield Finding(VerifyErrorCode.ENODERPC, node.name, f"node_verify: {result.error}")
+                text = f"node_verify: {result.error}"
+                findings.append(Finding(VerifyErrorCode.ENODERPC, node.name, text))
                 continue
-            yield from judge_node(
-                node,
-                as_mapping(result.payload),
-                clock,
-                certificate=self.cluster.candidate_certs.get(node.uuid),
-                file_sums=self._master_sums.of(node) if node.uuid != self.master.uuid else {},
+            answers[node.name] = as_mapping(result.payload)
+            findings += self._judge_node(node, answers[node.name], clock)
+        return answers, findings
+
+    def _judge_node(
+        self, node: Node, answer: Mapping[str, object], clock: Clock
+    ) -> Iterator[Finding]:
+        is_master = node.uuid == self.master.uuid
+        expected = self._master_sums.of(node)
+        yield from judge_node(
+            node,
+            answer,
+            clock,
+            certificate=self.cluster.candidate_certs.get(node.uuid),
+            file_sums={} if is_master else expected,
+        )
+        if is_master:
+            programs = oob_programs(self.cluster, self.group, self.nodes)
+            yield from judge_oob_programs(node.name, programs, answer.get("oob-paths"))
+        else:
+            yield from judge_leftover_files(
+                node.name, answer.get("filelist"), expected, self._master_sums.paths
             )
 
     def _checks(self) -> dict[str, object]:
-        cluster = self.cluster
-        templates = {str(name) for name in cluster.enabled_disk_templates}
-        checks: dict[str, object] = {
-            "version": None,
-            "time": None,
-            "client-cert": None,
-            "nodesetup": None,
-            "filelist": self._master_sums.paths,
-            "hypervisor": [str(name) for name in cluster.enabled_hypervisors],
-            "nonvmnodes": [node.name for node in self.nodes if not node.vm_capable],
-            "allowed-file-storage-paths": self.master.name,
+        candidates = [node for node in lookup.all_nodes(self.config) if node.master_candidate]
+        checks = checks_of_group(
+            self.cluster,
+            self.group,
+            self.nodes,
+            self.instances,
+            master=self.master,
+            candidates=[node.name for node in candidates],
+        )
+        if self.context.paths.root:  # daemons of virtual nodes listen on their own address only
+            del checks["master-ip"]
+        return {"filelist": self._master_sums.paths, **checks}
+
+    # Nodes and instances together.
+
+    def _together(
+        self, answers: Mapping[str, Mapping[str, object]], busy: set[str]
+    ) -> Iterator[Finding]:
+        """Judge what can be seen only by looking at several nodes and instances."""
+        vm_nodes = {node.name: node for node in self.online if node.vm_capable}
+        said = {name: answer for name, answer in answers.items() if name in vm_nodes}
+        yield from judge_systems({n: a["oslist"] for n, a in said.items() if "oslist" in a})
+        guests = self._guests()
+        all_nodes = {str(node.uuid): node for node in lookup.all_nodes(self.config)}
+        names = {uuid: node.name for uuid, node in all_nodes.items()}
+        for guest in guests:
+            yield from judge_layout(guest, self.cluster, self.group, all_nodes)
+        yield from judge_exclusion(self.cluster, guests, names)
+        if OptionalCheck.NPLUSONE_MEM not in self.op.skip_checks:
+            free_mib = {
+                str(vm_nodes[name].uuid): free
+                for name, answer in said.items()
+                if isinstance(free := as_mapping(answer.get("hvinfo")).get("memory_free"), int)
+            }
+            yield from judge_memory(self.cluster, guests, free_mib, names)
+            yield from judge_spare_memory(self.cluster, guests, free_mib, names)
+        busy |= self._busy()  # who began meanwhile, too: their disks are not in the configuration
+        disks = lookup.present(self.config.get_disks(None))
+        yield from judge_stored_disks(
+            [guest for guest in guests if guest.name not in busy],
+            {
+                name: [str(path) for path in as_sequence(answer[STORED_DISKS_CHECK])]
+                for name, answer in said.items()
+                if isinstance(answer.get(STORED_DISKS_CHECK), list)
+            },
+            owned={path for disk in disks if (path := file_of(disk)) is not None},
+            busy=busy,
+            directories=storage_directories(self.cluster).values(),
+            node_names=names,
+        )
+
+    def _guests(self) -> list[Guest]:
+        """The instances that are made, with their disks."""
+        uuids = [uuid for item in self.instances for uuid in item.disks]
+        disks = {
+            disk.uuid: disk
+            for disk in (lookup.present(self.config.get_disks(uuids)) if uuids else [])
         }
-        if "file" in templates:
-            checks["file-storage-path"] = cluster.file_storage_dir
-        if "sharedfile" in templates:
-            checks["shared-file-storage-path"] = cluster.shared_file_storage_dir
-        return checks
+        return [
+            Guest(item, [disks[uuid] for uuid in item.disks if uuid in disks])
+            for item in self.instances
+            if not item.forthcoming
+        ]
 
     @cached_property
     def _master_sums(self) -> ancillary.FileSums:
@@ -235,14 +320,18 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         """Return the names of the instances that nobody has changed or is changing."""
         now = lookup.present(self.config.get_instances([item.uuid for item in self.instances]))
         serials = {instance.name: instance.serial_no for instance in now}
-        busy = {
-            name.partition("/")[2]
-            for name, owners in self.config.list_all_locks_owners()
-            if name.startswith("instance/")
-            and any(mode == LockMode.EXCLUSIVE for _owner, mode in owners)
-        }
+        busy = self._busy()
         return {
             instance.name
             for instance in self.instances
             if serials.get(instance.name) == instance.serial_no and instance.name not in busy
+        }
+
+    def _busy(self) -> set[str]:
+        """Return the names of the instances that somebody is working on; also of new ones."""
+        return {
+            name.partition("/")[2]
+            for name, owners in self.config.list_all_locks_owners()
+            if name.startswith("instance/")
+            and any(mode == LockMode.EXCLUSIVE for _owner, mode in owners)
         }

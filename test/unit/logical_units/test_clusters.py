@@ -216,6 +216,14 @@ def test_verification_submits_jobs(cluster: FakeCluster) -> None:
         (lambda c: c.rpc.verify_answers.update(hypervisor={"kvm": "no kvm"}), "hypervisor kvm: no kvm"),
         (lambda c: c.rpc.verify_answers.update({"file-storage-path": "bad"}), "bad"),
         (lambda c: c.config.cluster["candidate_certs"].clear(), "is not on the list"),
+        (lambda c: c.rpc.verify_answers.update({"node-net-test": {"node3": "no"}}), "cannot reach node node3: no"),
+        (lambda c: c.rpc.verify_answers.update({"master-ip": False}), "cannot reach the cluster's address"),
+        (lambda c: c.rpc.verify_answers.update({"hvparms": [["OS x", "kvm", "bad"]]}), "parameters of OS x, kvm, bad"),
+        (lambda c: c.rpc.verify_answers.update({"user-scripts": ["/x"]}), "missing or not executable: /x"),
+        (lambda c: c.rpc.verify_answers.update({"oslist": [["x", "/x", False, "no create"]]}), "OS x (/x) is not valid"),
+        (lambda c: c.rpc.verify_answers.update({"oslist": "no"}), "did not tell its operating systems"),
+        (lambda c: c.rpc.verify_answers.update({"hvinfo": {"memory_free": 9}}), "node node1.example.com: after its failure"),
+        (lambda c: c.rpc.verify_answers.update({"bridges": ["br9"]}), "missing bridge br9"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(cluster: FakeCluster, spoil: Any, text: str) -> None:

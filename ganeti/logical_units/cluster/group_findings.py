@@ -1,0 +1,281 @@
+"""What is wrong with instances and nodes when seen together: memory, layout, policy, tags, disks.
+
+Plain functions over the configuration and over what the nodes said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ganeti.logical_units.cluster.findings import Finding, Severity
+from ganeti.logical_units.instance.policy import spec_of, violations
+from ganeti.logical_units.os_diagnose import OsOnNode
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.disk_templates import EXCLUSIVE_STORAGE, EXTERNALLY_MIRRORED, FILE_BASED
+from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
+from ganeti.objects.rpc_instance import disk_template, secondary_nodes
+from ganeti.objects.verify_errors import VerifyErrorCode
+
+if TYPE_CHECKING:
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.disk import Disk
+    from ganeti.objects.instance import Instance
+    from ganeti.objects.node import Node
+    from ganeti.objects.nodegroup import NodeGroup
+
+_Code = VerifyErrorCode
+EXCLUSION_PREFIX: Final = "htools:iextags:"  # of tags of the cluster; constants.json, "tags"
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """An instance with its disks."""
+
+    instance: Instance
+    disks: Sequence[Disk]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.instance.name
+
+    @property
+    def template(self) -> str:
+        """Its disk template."""
+        return disk_template(self.disks)
+
+
+def judge_layout(
+    guest: Guest, cluster: Cluster, group: NodeGroup, nodes: Mapping[str, Node]
+) -> Iterator[Finding]:
+    """Say what is wrong with where an instance is placed and with how it is made.
+
+    Args:
+        nodes: all nodes of the cluster by UUID.
+    """
+    name, primary = guest.name, nodes[guest.instance.primary_node]
+    secondaries = [nodes[uuid] for uuid in secondary_nodes(guest.instance, guest.disks)]
+    own = [primary, *(secondaries if guest.template not in EXTERNALLY_MIRRORED else [])]
+    if not primary.vm_capable:
+        text = f"its primary node {primary.name} is not vm-capable"
+        yield Finding(_Code.EINSTANCEBADNODE, name, text)
+    for node in own[1:]:
+        if node.offline:
+            text = f"its secondary node {node.name} is marked offline"
+            yield Finding(_Code.EINSTANCEBADNODE, name, text)
+    if len(own) > 2:
+        shown = ", ".join(node.name for node in own[1:])
+        text = f"it has several secondary nodes: {shown}"
+        yield Finding(_Code.EINSTANCELAYOUT, name, text, Severity.WARNING)
+    outside = [node.name for node in own if node.group != group.uuid]
+    if outside:
+        text = f"node(s) {', '.join(outside)} are not in group {group.name} of its primary node"
+        yield Finding(_Code.EINSTANCESPLITGROUPS, name, text, Severity.WARNING)
+    exclusive = [
+        node.name for node in own if fill_ndparams(cluster, group, node)["exclusive_storage"]
+    ]
+    if exclusive and guest.disks and guest.template not in EXCLUSIVE_STORAGE:
+        text = (
+            f"disk template {guest.template} cannot be on node(s) {', '.join(exclusive)},"
+            " which have exclusive storage"
+        )
+        yield Finding(_Code.EINSTANCEUNSUITABLENODE, name, text)
+    broken = violations(fill_ipolicy(cluster, group), spec_of(cluster, guest.instance, guest.disks))
+    if broken:
+        text = f"violates the instance policy of group {group.name}: {'; '.join(broken)}"
+        yield Finding(_Code.EINSTANCEPOLICY, name, text, Severity.WARNING)
+
+
+def judge_exclusion(
+    cluster: Cluster, guests: Sequence[Guest], node_names: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Say on which nodes instances are together that their exclusion tags keep apart."""
+    prefixes = tuple(
+        f"{tag.removeprefix(EXCLUSION_PREFIX)}:"
+        for tag in cluster.tags
+        if tag.startswith(EXCLUSION_PREFIX)
+    )
+    together: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for guest in guests:
+        for tag in guest.instance.tags:
+            if prefixes and tag.startswith(prefixes):
+                together[guest.instance.primary_node, tag].append(guest.name)
+    for (uuid, tag), names in sorted(together.items()):
+        if len(names) > 1:
+            text = f"instances {', '.join(sorted(names))} are on it, which all have the tag {tag}"
+            yield Finding(_Code.EEXTAGS, node_names[uuid], text)
+
+
+def judge_memory(
+    cluster: Cluster,
+    guests: Sequence[Guest],
+    free_mib: Mapping[str, int],
+    node_names: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Say which nodes could not start what they would have to after the failure of another one.
+
+    Args:
+        free_mib: free memory of the nodes that told it, by UUID.
+    """
+    wanted: Counter[tuple[str, str]] = Counter()
+    for guest in guests:
+        beparams = fill_beparams(cluster, guest.instance)
+        if guest.instance.admin_state is not AdminState.UP or not beparams["auto_balance"]:
+            continue
+        if guest.template in EXTERNALLY_MIRRORED:
+            continue  # any node of the group may take it
+        for secondary in secondary_nodes(guest.instance, guest.disks):
+            wanted[secondary, guest.instance.primary_node] += beparams["minmem"]
+    for (uuid, failing), needed_mib in sorted(wanted.items()):
+        if uuid in free_mib and needed_mib > free_mib[uuid]:
+            text = (
+                f"has not the memory to take over the instances of node {node_names[failing]}:"
+                f" {needed_mib} MiB are needed, {free_mib[uuid]} MiB are free"
+            )
+            yield Finding(_Code.ENODEN1, node_names[uuid], text)
+
+
+def judge_spare_memory(
+    cluster: Cluster,
+    guests: Sequence[Guest],
+    free_mib: Mapping[str, int],
+    node_names: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Say after the failure of which nodes the others could not start what any of them may take.
+
+    Largest first onto the node with most room, which is near enough to the best way.
+    """
+    by_node: defaultdict[str, list[int]] = defaultdict(list)
+    for guest in guests:
+        beparams = fill_beparams(cluster, guest.instance)
+        may_move = guest.template in EXTERNALLY_MIRRORED and beparams["auto_balance"]
+        if may_move and guest.instance.admin_state is AdminState.UP:
+            by_node[guest.instance.primary_node].append(beparams["minmem"])
+    for failing, sizes_mib in sorted(by_node.items()):
+        room_mib = [mib for uuid, mib in free_mib.items() if uuid != failing]
+        if room_mib and not _fits(sizes_mib, room_mib):
+            text = (
+                f"after its failure the other nodes could not take its instances: these need"
+                f" {sum(sizes_mib)} MiB, free on the others are {', '.join(map(str, room_mib))} MiB"
+            )
+            yield Finding(_Code.ENODEN1, node_names[failing], text)
+
+
+def _fits(sizes_mib: Sequence[int], room_mib: Sequence[int]) -> bool:
+    room = list(room_mib)
+    for size in sorted(sizes_mib, reverse=True):
+        room.sort()
+        room[-1] -= size
+        if room[-1] < 0:
+            return False
+    return True
+
+
+def judge_systems(answers: Mapping[str, object]) -> Iterator[Finding]:
+    """Say which operating systems are broken, or not the same on all nodes.
+
+    Args:
+        answers: {node name: answer to "oslist"}; the first node is what others are compared with.
+    """
+    known: dict[str, dict[str, OsOnNode]] = {}
+    for node_name, answer in answers.items():
+        try:
+            systems = msgspec.convert(answer, list[OsOnNode])
+        except msgspec.ValidationError:
+            text = f"did not tell its operating systems, but {answer!r:.120}"
+            yield Finding(_Code.ENODEOS, node_name, text)
+            continue
+        found: dict[str, OsOnNode] = {}
+        for system in systems:
+            first = found.setdefault(system.name, system)
+            if first is not system:
+                text = f"OS {system.name} in {system.path} is hidden by the one in {first.path}"
+                yield Finding(_Code.ENODEOS, node_name, text, Severity.WARNING)
+        known[node_name] = found
+        for system in found.values():
+            if not system.ok:
+                text = f"OS {system.name} ({system.path}) is not valid: {system.message}"
+                yield Finding(_Code.ENODEOS, node_name, text)
+    if known:
+        reference, *others = known
+        for node_name in others:
+            yield from _differences(node_name, known[node_name], reference, known[reference])
+
+
+def _differences(
+    node_name: str,
+    systems: Mapping[str, OsOnNode],
+    reference: str,
+    expected: Mapping[str, OsOnNode],
+) -> Iterator[Finding]:
+    for name in sorted(expected.keys() - systems.keys()):
+        yield Finding(_Code.ENODEOS, node_name, f"OS {name} of node {reference} is missing")
+    for name in sorted(systems.keys() - expected.keys()):
+        yield Finding(_Code.ENODEOS, node_name, f"OS {name} is not on node {reference}")
+    for name in sorted(systems.keys() & expected.keys()):
+        here, there = systems[name], expected[name]
+        differing = [what for what in _COMPARED if getattr(here, what) != getattr(there, what)]
+        if here.ok and there.ok and differing:
+            text = f"OS {name} differs from node {reference} in: {_words(differing)}"
+            yield Finding(_Code.ENODEOS, node_name, text)
+
+
+_COMPARED: Final = ("api_versions", "variants", "parameters", "trusted")
+
+
+def _words(names: Sequence[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in names)
+
+
+def judge_stored_disks(
+    guests: Sequence[Guest],
+    stored: Mapping[str, Collection[str]],
+    *,
+    owned: Collection[str],
+    busy: Collection[str],
+    directories: Collection[str],
+    node_names: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Compare the files of disks that are there with those that should be.
+
+    Args:
+        stored: files in the storage directories by the names of the nodes that told them.
+        owned: the files of all disks in the configuration.
+        busy: names of instances that somebody is working on, also of new ones.
+        directories: the storage directories.
+    """
+    told: set[str] = set()
+    for node_name, paths in sorted(stored.items()):
+        for path in sorted(set(paths) - set(owned) - told):
+            told.add(path)
+            if _directory_name(path) not in busy:
+                text = f"file {path} belongs to no disk"
+                yield Finding(_Code.ENODEORPHANLV, node_name, text, Severity.WARNING)
+    for guest in guests:
+        node_name = node_names[guest.instance.primary_node]
+        if guest.instance.disks_active or node_name not in stored:
+            continue  # the disks of those that are active are asked for one by one
+        for index, disk in enumerate(guest.disks):
+            file = file_of(disk)
+            if file is None or file in stored[node_name]:
+                continue
+            if file.startswith(tuple(f"{directory}/" for directory in directories)):
+                text = f"disk/{index} on {node_name}: file {file} is missing"
+                yield Finding(_Code.EINSTANCEMISSINGDISK, guest.name, text)
+
+
+def file_of(disk: Disk) -> str | None:
+    """Return the file of a disk that is in one."""
+    if disk.dev_type in FILE_BASED and len(disk.logical_id) == 2:
+        return str(disk.logical_id[1])
+    return None
+
+
+def _directory_name(path: str) -> str:
+    """Return the directory that a file is in: the name of its instance."""
+    return path.rpartition("/")[0].rpartition("/")[2]
