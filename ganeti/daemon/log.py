@@ -1,8 +1,10 @@
 """Log files of daemons and job processes: one line says when, who, for which job, and what.
 
 Writing a log line never fails and never blocks the program's work: what a full disk swallowed is
-counted, and the count written once there is room again.  A file that was rotated away is followed
-by its name.
+counted, and the count written once there is room again; meanwhile lines can go to the console.  A
+file that was rotated away is followed by its name.
+
+Source: design of Ganeti 2.1, "Node daemon in RAM", for the console.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from contextvars import ContextVar
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
 
 FILE_MODE: Final = 0o600
 SYSLOG_SOCKET: Final = "/dev/log"
+_CONSOLE: Final = "/dev/console"
 
 _job_id: ContextVar[int | None] = ContextVar("job_id", default=None)
 
@@ -66,11 +70,16 @@ class LineFormatter(logging.Formatter):
 
 
 class FileHandler(logging.Handler):
-    """Appends lines to a file that may be renamed, or stand on a full disk."""
+    """Appends lines to a file that may be renamed, or stand on a full or failed disk.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        console: terminal that is written to while the file cannot be; "" for none.
+    """
+
+    def __init__(self, path: str, console: str = "") -> None:
         super().__init__()
         self.path = path
+        self._console = console
         self._identity: tuple[int, int] | None = None
         self._lost_lines = 0
         self._is_inside_line = False
@@ -86,17 +95,19 @@ class FileHandler(logging.Handler):
                     os.close(old)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line, or count it as lost."""
+        """Write one line; if the file does not take it, count it as lost and tell the console."""
         try:
             line = self.format(record)
         except Exception as err:  # noqa: BLE001 - a wrong %-format must not stop the work
             line = f"cannot format log line {record.msg!r}: {err}"
         if self._is_rotated():
             self.reopen()
+        encoded = line.encode("utf-8", "backslashreplace")
         try:
-            self._write(line.encode("utf-8", "backslashreplace"))
+            self._write(encoded)
         except OSError:
             self._lost_lines += 1
+            self._tell_console(encoded)
             self.reopen()  # for the next line: somebody may have closed the descriptor
 
     @contextlib.contextmanager
@@ -117,6 +128,18 @@ class FileHandler(logging.Handler):
     def fileno(self) -> int:
         """Return the descriptor in use."""
         return self._descriptor
+
+    def _tell_console(self, line: bytes) -> None:
+        """Write a line to the console, without ever waiting for it."""
+        if not self._console:
+            return
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(self._console, flags)
+            try:
+                os.write(descriptor, line + b"\r\n")
+            finally:
+                os.close(descriptor)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -148,8 +171,19 @@ class FileHandler(logging.Handler):
         self._lost_lines = 0
 
 
+def console_of(paths: Paths) -> str:
+    """Return the node's console; a virtual node has one only if somebody made it."""
+    return paths.localize(_CONSOLE)
+
+
 def set_up(
-    program: str, path: str | None, *, debug: bool, console: bool, syslog: str = "no"
+    program: str,
+    path: str | None,
+    *,
+    debug: bool,
+    console: bool,
+    syslog: str = "no",
+    fallback: str = "",
 ) -> FileHandler | None:
     """Send everything logged in this process to a file, the console, the system log.
 
@@ -157,6 +191,7 @@ def set_up(
         path: the log file, or None for none.
         console: also write to standard error.
         syslog: "no", "yes", or "only" (then no file).
+        fallback: terminal for lines that cannot be written to the file.
 
     Raises:
         GenericError: the log file or the system log cannot be opened.
@@ -174,7 +209,7 @@ def set_up(
     if path is None or syslog == "only":
         return None
     try:
-        file_handler = FileHandler(path)
+        file_handler = FileHandler(path, fallback)
     except OSError as err:
         raise GenericError(f"cannot open log file {path}: {err.strerror}") from err
     file_handler.setFormatter(LineFormatter(program))

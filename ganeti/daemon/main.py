@@ -158,6 +158,7 @@ def _run(spec: DaemonSpec, context: DaemonContext) -> int:
             debug=options.debug,
             console=options.foreground,
             syslog=options.syslog,
+            fallback=log.console_of(context.paths) if spec.runs_as_root else "",
         )
         if handler is not None:
             context.on_reload.append(handler.reopen)

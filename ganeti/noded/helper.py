@@ -135,7 +135,13 @@ def main() -> NoReturn:
     control.set_inheritable(False)
     paths = environment.current_paths()
     with contextlib.suppress(GenericError):  # calls are served even where no log can be written
-        log.set_up(DAEMON_NAME, paths.log_file(DAEMON_NAME), debug=False, console=False)
+        log.set_up(
+            DAEMON_NAME,
+            paths.log_file(DAEMON_NAME),
+            debug=False,
+            console=False,
+            fallback=log.console_of(paths),
+        )
     if sys.argv[2] == "lock":
         memory.enable()
     serve(control, paths, environment.own_hostname())

@@ -290,3 +290,17 @@ def test_it_listens_where_the_options_say(base: Path) -> None:
     node = NodedNode(base, options=("-b", "127.0.0.1", "-p", "0"))
     with node:
         assert "Listening on 127.0.0.1 port " in node.log()
+
+
+def test_a_powercycle_is_answered_when_the_disk_takes_no_log(base: Path) -> None:
+    node = NodedNode(base)
+    console = Path(node.paths.localize("/dev/console"))
+    for directory in (console.parent, Path(node.paths.log_dir)):
+        directory.mkdir(parents=True, exist_ok=True)
+    console.touch()
+    os.symlink("/dev/full", node.paths.log_file("ganeti-noded"))
+    with node:
+        ok, text = node.call("node_powercycle", "fake", {})
+        assert not ok
+        assert "has no power to switch" in text  # a virtual node; it was asked all the same
+        assert "node_powercycle(hypervisor=fake" in console.read_text()

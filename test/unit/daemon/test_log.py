@@ -142,6 +142,17 @@ def test_a_full_disk_loses_lines_but_counts_them(
     assert "after" in lines[2]
 
 
+def test_lines_that_a_failed_disk_does_not_take_go_to_the_console(path: Path) -> None:
+    console = path.with_name("console")
+    os.symlink("/dev/full", path)
+    log.set_up("x", str(path), debug=False, console=False, fallback=str(console))
+    logger.info("before there is a console")
+    assert not console.exists()
+    console.touch()
+    logger.info("restarting")
+    assert console.read_bytes().endswith(b"INFO restarting\r\n")
+
+
 def test_half_a_line_is_ended_before_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_up(path)
     real_write = os.write
