@@ -25,6 +25,9 @@ LIVE: Final = ("oper_state", "oper_ram", "oper_vcpus", "status")
 RECORDED: Final = tuple(field for field in FIELDS["instance"] if field not in LIVE)
 _KEY_BYTES: Final = 16
 
+Part = tuple[bytes, bytes]
+"""An instance's name as JSON, and what the configuration says of it; the object is not closed."""
+
 
 class _Rows(msgspec.Struct):
     data: list[Raw]
@@ -57,38 +60,25 @@ class InstanceLists:
 
     def __init__(self, luxi: LuxiPool) -> None:
         self._luxi = luxi
-        self._parts: dict[bytes, tuple[bytes, bytes]] = {}
+        self._parts: dict[bytes, Part] = {}
 
     async def all(self) -> bytes | None:
         """Return all instances as a line of JSON; None if they changed meanwhile."""
-        recorded, live = await asyncio.gather(
-            self._query(list(RECORDED)), self._query(["name", *LIVE])
-        )
+        parts, live = await asyncio.gather(self._recorded(), self._query(["name", *LIVE]))
         try:
-            return self._joined(recorded, live)
+            return _joined(parts, live)
         except _NotTheSame:
             return None
+
+    async def _recorded(self) -> list[Part]:
+        """Return name and text of each instance, made while the nodes are still being asked."""
+        return self._parts_of(_rows.decode(await self._query(list(RECORDED))).data)
 
     async def _query(self, fields: list[str]) -> Raw:
         request = luxi_request("Query", ["instance", fields, None])
         return await self._luxi.ask("Query", request)
 
-    def _joined(self, recorded: Raw, live: Raw) -> bytes:
-        parts = self._parts_of(_rows.decode(recorded).data)
-        live_rows = _live_rows.decode(live).data
-        if len(parts) != len(live_rows):
-            raise _NotTheSame
-        pieces: list[bytes] = []
-        before = b"["
-        for (name, text), row in zip(parts, live_rows, strict=True):
-            if bytes(row[0][1]) != name:
-                raise _NotTheSame
-            pieces += (before, text, _LIVE_TEMPLATE % tuple(value for _, value in row[1:]))
-            before = b","
-        pieces.append(b"]\n" if pieces else b"[]\n")
-        return b"".join(pieces)
-
-    def _parts_of(self, rows: list[Raw]) -> list[tuple[bytes, bytes]]:
+    def _parts_of(self, rows: list[Raw]) -> list[Part]:
         """Return name and text of each row; what is not in this list is forgotten."""
         known, self._parts = self._parts, {}
         found = []
@@ -102,6 +92,21 @@ class InstanceLists:
         return found
 
 
-def _part_of(row: Raw) -> tuple[bytes, bytes]:
+def _part_of(row: Raw) -> Part:
     cells = [value for _, value in _cells.decode(row)]
     return bytes(cells[0]), _RECORDED_TEMPLATE % tuple(with_memory(cells, _BEPARAMS))
+
+
+def _joined(parts: list[Part], live: Raw) -> bytes:
+    live_rows = _live_rows.decode(live).data
+    if len(parts) != len(live_rows):
+        raise _NotTheSame
+    pieces: list[bytes] = []
+    before = b"["
+    for (name, text), row in zip(parts, live_rows, strict=True):
+        if bytes(row[0][1]) != name:
+            raise _NotTheSame
+        pieces += (before, text, _LIVE_TEMPLATE % tuple(value for _, value in row[1:]))
+        before = b","
+    pieces.append(b"]\n" if pieces else b"[]\n")
+    return b"".join(pieces)
