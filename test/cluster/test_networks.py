@@ -62,6 +62,21 @@ def test_addresses_come_from_the_pool_and_go_back(networks: TestCluster) -> None
     assert "ERROR" not in networks.gnt("cluster verify-config").out
 
 
+def test_creations_at_once_get_different_addresses(networks: TestCluster) -> None:
+    words = ADD.replace(NAME, "").replace("-o bootsector+default", "--no-install")
+    names = [f"pool{number}.example.com" for number in range(4)]
+    jobs = [
+        networks.submit(
+            f"instance add -t diskless -H fake --net 0:network=net1,ip=pool {words} {name}"
+        )
+        for name in names
+    ]
+    for job in jobs:
+        networks.gnt(f"job wait {job}")
+    out = networks.gnt("instance list --no-headers -o nic.ip/0").out.split()
+    assert sorted(out) == [f"192.0.2.{number}" for number in range(2, 6)]
+
+
 @pytest.mark.qemu
 @pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
 def test_a_running_guest_gets_a_nic_and_keeps_it_when_it_moves(networks: TestCluster) -> None:
