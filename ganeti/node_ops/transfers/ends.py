@@ -27,7 +27,7 @@ from ganeti.system import process
 from ganeti.system.files import fsync_directory
 
 SCRIPT_STALL_S: Final = 900.0  # a script that neither writes nor reads for so long is stopped
-_SCRIPT_END_S: Final = 3600.0  # what it may do after its input has ended
+SCRIPT_END_S: Final = 3600.0  # what it may do after its input or output has ended
 _TAIL_BYTES: Final = 4096
 _FILE_MODE: Final = 0o600
 
@@ -192,7 +192,7 @@ class _Script:
 
     def __init__(self, end: End) -> None:
         self._end = end
-        self._stall_s = int(SCRIPT_STALL_S)
+        self._patience_s = 0
 
     def start(self, *, stdin: int | None = None, stdout: int | None = None) -> None:
         """Start it."""
@@ -212,15 +212,18 @@ class _Script:
         signal.signal(signal.SIGALRM, self._stalled)
 
     def _stalled(self, _number: int, _frame: object) -> None:
+        error = self.failure(f"was stopped: nothing moved for {self._patience_s} s")
         self.kill()
-        raise TimeoutError
+        raise error
 
-    def still_there(self) -> None:
-        """Give it time again: something moved."""
-        signal.alarm(self._stall_s)
+    def give_time(self, seconds: float) -> None:
+        """Stop it, and raise, unless something moves within so many seconds; zero: never."""
+        self._patience_s = int(seconds)
+        signal.alarm(self._patience_s)
 
     def kill(self) -> None:
         """Stop it with all that it started."""
+        self.give_time(0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
 
@@ -230,9 +233,9 @@ class _Script:
         Raises:
             CommandError: it failed; with the end of its messages.
         """
-        signal.alarm(int(_SCRIPT_END_S))
+        self.give_time(SCRIPT_END_S)
         status = self._child.wait()
-        signal.alarm(0)
+        self.give_time(0)
         if status != 0:
             raise self.failure(f"ended with status {status}")
 
@@ -269,8 +272,9 @@ class ScriptSource:
             CommandError: it failed.
         """
         while True:
-            self._script.still_there()
+            self._script.give_time(SCRIPT_STALL_S)
             data = os.read(self._output, CHUNK_BYTES)
+            self._script.give_time(0)  # the peer has its own time limit
             if not data:
                 break
             self.done_bytes += len(data)
@@ -307,24 +311,26 @@ class ScriptSink:
             self._script.start(stdin=reader)
         finally:
             os.close(reader)
+        pipe = open(writer, "wb", buffering=0)  # noqa: SIM115 - closed between two steps
         try:
             yield from self._feed(writer)
+            pipe.close()
+            self._script.finish()
         except BaseException:
             self._script.kill()  # or it would take the end of its input for the end of the disk
-            os.close(writer)
             raise
-        os.close(writer)
-        self._script.finish()
+        finally:
+            pipe.close()
 
     def _feed(self, writer: int) -> Iterator[None]:
         while True:
-            signal.alarm(0)  # the peer has its own time limit
+            self._script.give_time(0)  # the peer has its own time limit
             data = memoryview(self._incoming.read(CHUNK_BYTES))
             if not data:
                 return
             self.done_bytes += len(data)
             while data:
-                self._script.still_there()
+                self._script.give_time(SCRIPT_STALL_S)
                 try:
                     data = data[os.write(writer, data) :]
                 except BrokenPipeError:

@@ -7,7 +7,8 @@ byte when everything is written, checked and on its disk; only then has the send
     sender:    word, newline, then frames (`ganeti.storage.frames`), perhaps compressed
     receiver:  "+" at the end
 
-Whatever does not move for `STALL_S` is given up.
+A peer that is gone is noticed after `DEAD_PEER_S`.  One that lives may be busy for long, with a
+script or with what is on its way to its disk, so it is given up only after `STALL_S`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
-from ganeti.node_ops.transfers.ends import open_sink, open_source
+from ganeti.node_ops.transfers.ends import SCRIPT_END_S, open_sink, open_source
 from ganeti.node_ops.transfers.status import Options, Request, Status, TransferFiles
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS
 from ganeti.storage.frames import FrameReader, framed
 from ganeti.system import clock
 from ganeti.transport.tls import server_context
 
-STALL_S: Final = 60.0
+STALL_S: Final = SCRIPT_END_S + 60  # no end of a transfer may be silent for longer
+DEAD_PEER_S: Final = 60
+GREETING_TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 60.0
 _STATUS_EVERY_S: Final = 0.5
 _DONE: Final = b"+"
@@ -136,9 +139,10 @@ def receive(request: Request, reporter: Reporter) -> None:
     except TimeoutError as err:
         raise TransportError("nobody connected in time") from err
     listener.close()
-    plain.settimeout(STALL_S)
+    plain.settimeout(GREETING_TIMEOUT_S)
     with context.wrap_socket(plain, server_side=True) as connection:
         _check_word(connection, request.options.magic or "")
+        _be_patient(connection)
         reporter.say(connected=True)
         incoming = FrameReader(_Incoming(connection, request.options.compress))
         sink = open_sink(request.end, incoming)
@@ -149,12 +153,26 @@ def receive(request: Request, reporter: Reporter) -> None:
         _wait_for_hang_up(connection)
 
 
+def _be_patient(connection: ssl.SSLSocket) -> None:
+    """Wait long for a peer that lives, and not for one that is gone."""
+    connection.settimeout(STALL_S)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    probes = 4
+    for option, value in (
+        (socket.TCP_KEEPIDLE, DEAD_PEER_S // 2),
+        (socket.TCP_KEEPINTVL, DEAD_PEER_S // 2 // probes),
+        (socket.TCP_KEEPCNT, probes),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def _wait_for_hang_up(connection: ssl.SSLSocket) -> None:
     """Read until the sender hangs up.
 
     A connection that is closed with something unread, the end of the packing for one, is reset, and
     the answer that was just sent is lost with it.
     """
+    connection.settimeout(GREETING_TIMEOUT_S)
     with contextlib.suppress(OSError):
         while connection.recv(_CHUNK_BYTES):
             continue
@@ -186,7 +204,7 @@ def send(request: Request, reporter: Reporter) -> None:
         socket.create_connection(address, timeout_s) as plain,
         context.wrap_socket(plain) as connection,
     ):
-        connection.settimeout(STALL_S)
+        _be_patient(connection)
         connection.sendall((request.options.magic or "").encode() + b"\n")
         reporter.say(connected=True)
         for piece in _packed(framed(source.pieces()), request.options.compress):
@@ -209,7 +227,7 @@ def run(directory: str) -> int:
     except (ssl.SSLError, zlib.error) as err:
         text = f"the connection broke: {err}"
     except TimeoutError:
-        text = f"nothing moved for {STALL_S:.0f} s"
+        text = "the other side is gone, or nothing moved for too long"
     except OSError as err:
         text = err.strerror or str(err)
     else:
@@ -219,9 +237,14 @@ def run(directory: str) -> int:
     return 1
 
 
+def _stopped(number: int, _frame: object) -> None:
+    """End as the signal would, but stop the script first that reads or writes the disk."""
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """Run with the directory of the transfer as the only argument."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _stopped)
     os.umask(0o077)
     return run(sys.argv[1])
 
