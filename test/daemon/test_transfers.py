@@ -168,6 +168,18 @@ def test_a_transfer_can_be_stopped_and_forgotten(nodes: tuple[Node, Node]) -> No
     assert calls.impexp_status(target.context, [name]) == [None]
 
 
+def test_a_transfer_whose_job_died_makes_way_for_the_next(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB, b"new")
+    target.make_disk(4 * MIB)
+    target.receive()
+    [left] = target.transfers
+    source.send(target.receive())
+    assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
+    assert calls.impexp_status(target.context, [left]) == [None]
+    assert target.disk.read_bytes() == source.disk.read_bytes()
+
+
 def test_what_cannot_be_begun_is_refused(nodes: tuple[Node, Node]) -> None:
     source, _ = nodes
     with pytest.raises(BlockDeviceError, match="does not exist"):

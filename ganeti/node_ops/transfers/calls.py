@@ -6,6 +6,8 @@ it stands in its files until `impexp_cleanup`.
 Source: node_rpc.json, calls import_start, export_start, impexp_*.
 """
 
+import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -30,8 +32,10 @@ from ganeti.node_ops.transfers.status import (
     files_of,
 )
 from ganeti.objects.rpc_instance import RpcInstance
-from ganeti.system import clock, process
-from ganeti.system.files import ensure_directory, write_atomic
+from ganeti.system import clock, filelock, process
+from ganeti.system.files import ensure_directory
+
+logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S: Final = 5.0
 _FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
@@ -131,37 +135,56 @@ def _start(context: NodeContext, what: str, request: Request, port: int | None) 
     """Start the process; returns the name of the transfer."""
     parent = context.paths.import_export_dir
     ensure_directory(parent, 0o700)
-    _remove_forgotten(parent)
+    _make_way(parent, request)
     safe = "".join(letter if letter.isalnum() else "-" for letter in what)
     directory = tempfile.mkdtemp(prefix=f"{safe}-", dir=parent)
     files = TransferFiles(directory)
     now = clock.now()
     files.save_request(request)
     files.save_status(Status(ctime=now, mtime=now, listen_port=port))
-    log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with contextlib.ExitStack() as opened:
+        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        opened.callback(os.close, log)
+        lock = filelock.open_locked(files.pid)
+        assert lock is not None, "nobody knows of this directory yet"
+        opened.callback(os.close, lock)
         child = process.spawn(
             [sys.executable, "-m", transfer_process.__name__, directory],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stderr=log,
-            pass_fds=[request.listener] if request.listener >= 0 else [],
+            pass_fds=[lock, *([request.listener] if request.listener >= 0 else [])],
             cwd="/",
         )
-    finally:
-        os.close(log)
-    write_atomic(files.pid, str(child.pid).encode())
+        os.pwrite(lock, str(child.pid).encode(), 0)
     return os.path.basename(directory)
 
 
-def _remove_forgotten(parent: str) -> None:
-    """Remove what is left of transfers that ended long ago and that nobody cleaned up."""
+def _make_way(parent: str, request: Request) -> None:
+    """End what is left of transfers that nobody waits for, and forget it.
+
+    Those are the ones that ended long ago, and those on the very device or file that is to be
+    written now, or that are writing it: the job that began them has died.
+    """
     for name in os.listdir(parent):
         files = TransferFiles(os.path.join(parent, name))
         status = files.load_status()
-        if status is None or status.mtime > clock.now() - _FORGOTTEN_S:
+        if status is None:
             continue
-        if files.live_pid() is None:
+        is_old = status.mtime < clock.now() - _FORGOTTEN_S and files.live_pid() is None
+        if is_old or _is_rival(files, request):
+            logger.info("ending transfer %s, which nobody waits for", name)
+            _stop(files)
             shutil.rmtree(files.directory, ignore_errors=True)
+
+
+def _is_rival(files: TransferFiles, request: Request) -> bool:
+    """Tell whether another transfer works on the same device or file, one of the two writing."""
+    try:
+        other = files.load_request()
+    except GenericError:
+        return False
+    writes = other.listener >= 0 or request.listener >= 0
+    return writes and other.end.path == request.end.path
 
 
 def _state(paths: Paths, name: str) -> object:
@@ -171,7 +194,7 @@ def _state(paths: Paths, name: str) -> object:
     if status is None:
         return None
     wire = to_builtins(status)
-    if status.exit_status is None and not is_alive and os.path.exists(files.pid):
+    if status.exit_status is None and not is_alive:
         wire.update(exit_status=1, error_message=_last_words(files))
     return wire
 

@@ -19,7 +19,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.node_ops.transfers.ends import End
-from ganeti.system import process
+from ganeti.system import filelock
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -82,7 +82,7 @@ class TransferFiles:
 
     @property
     def pid(self) -> str:
-        """The number of the process."""
+        """The number of the process, in a file that is locked while it runs."""
         return f"{self.directory}/pid"
 
     @property
@@ -108,16 +108,8 @@ class TransferFiles:
         write_atomic(self.status, dumps(status))
 
     def live_pid(self) -> int | None:
-        """Return the number of the process if it runs."""
-        data = read_bytes_or_none(self.pid, _FILE_BYTES_MAX)
-        if data is None or not data.isdigit() or not process.pid_alive(int(data)):
-            return None
-        try:
-            with open(f"/proc/{int(data)}/cmdline", "rb") as file:
-                words = file.read(_FILE_BYTES_MAX).split(b"\0")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return None
-        return int(data) if os.fsencode(self.directory) in words else None
+        """Return the number of the process if it runs: then it holds the lock on its pid file."""
+        return filelock.running_pid(self.pid)
 
 
 def files_of(paths: Paths, name: str) -> TransferFiles:
