@@ -43,8 +43,22 @@ class TlsIdentity(msgspec.Struct, frozen=True):
     authority_path: str
 
 
+class TlsTrust(msgspec.Struct, frozen=True):
+    """Whom one who has no certificate of his own believes.
+
+    Attributes:
+        authority_path: PEM file with the certificates to believe; "" for those of the system.
+        checks_certificate: False believes anybody.
+        checks_name: whether the certificate must be for the host asked.
+    """
+
+    authority_path: str = ""
+    checks_certificate: bool = True
+    checks_name: bool = True
+
+
 class CurlRequest(msgspec.Struct, frozen=True):
-    """One POST; ``timeout_s`` counts from its start, connecting included.
+    """One request, a POST by default; ``timeout_s`` counts from its start, connecting included.
 
     libcurl sends a request again by itself when a connection that it kept ends without an answer;
     one that is not ``repeatable`` fails then instead, as the peer may have begun to act.
@@ -55,6 +69,7 @@ class CurlRequest(msgspec.Struct, frozen=True):
     timeout_s: float
     headers: tuple[str, ...] = ()
     repeatable: bool = True
+    method: str = "POST"
 
 
 class CurlResponse(msgspec.Struct, frozen=True):
@@ -87,6 +102,7 @@ class Transfer:
         easy = self.easy
         easy.setopt(pycurl.URL, request.url)
         easy.setopt(pycurl.PREREQFUNCTION, self._may_send)
+        easy.setopt(pycurl.CUSTOMREQUEST, request.method)
         easy.setopt(pycurl.POSTFIELDS, request.body)
         # Without the empty Expect, curl waits for a "100 Continue" before it sends large bodies.
         headers = ["Content-type: application/json", "Expect:", *request.headers]
@@ -153,10 +169,18 @@ class Transfer:
         )
 
 
+def _trust(easy: pycurl.Curl, trust: TlsTrust) -> None:
+    if trust.authority_path:
+        easy.setopt(pycurl.CAINFO, trust.authority_path)
+    easy.setopt(pycurl.SSL_VERIFYPEER, int(trust.checks_certificate))
+    is_checked = trust.checks_certificate and trust.checks_name
+    easy.setopt(pycurl.SSL_VERIFYHOST, 2 if is_checked else 0)
+
+
 class Pool(ABC):
     """What both pools share: handles, and which of them are under way."""
 
-    def __init__(self, identity: TlsIdentity | None) -> None:
+    def __init__(self, identity: TlsIdentity | TlsTrust | None) -> None:
         self._identity = identity
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, _CONNECTIONS_KEPT_MAX)
@@ -219,7 +243,9 @@ class Pool(ABC):
         easy.setopt(pycurl.CONNECTTIMEOUT_MS, int(CONNECT_TIMEOUT_S * 1000))
         easy.setopt(pycurl.MAXAGE_CONN, _CONNECTION_AGE_S_MAX)
         easy.setopt(pycurl.FOLLOWLOCATION, 0)
-        if self._identity is not None:
+        if isinstance(self._identity, TlsTrust):
+            _trust(easy, self._identity)
+        elif self._identity is not None:
             easy.setopt(pycurl.SSLCERTTYPE, "PEM")
             easy.setopt(pycurl.SSLCERT, self._identity.certificate_path)
             easy.setopt(pycurl.SSLKEY, self._identity.certificate_path)
@@ -264,7 +290,7 @@ class Pool(ABC):
 class CurlPool(Pool):
     """Performs batches of requests, blocking until all are answered or have failed."""
 
-    def __init__(self, identity: TlsIdentity | None) -> None:
+    def __init__(self, identity: TlsIdentity | TlsTrust | None) -> None:
         self._poller = select.poll()
         self._due: float | None = None  # on the monotonic clock
         super().__init__(identity)

@@ -1,0 +1,240 @@
+// Nodes and instances: overview, lists, one of each, and what can be done to an instance.
+
+import { badge, bar, between, el, facts, link, size } from "/ui/dom.js";
+import { jobTable, jobsAbout } from "/ui/jobs.js";
+import { Table } from "/ui/table.js";
+
+const ROLES = { M: "master", C: "master candidate", R: "regular", D: "drained", O: "offline" };
+const ROLE_TONES = { M: "blue", C: "green", R: "green", D: "amber", O: "red" };
+const SHARED = new Set(["blockdev", "ext", "gluster", "rbd", "sharedfile"]);
+
+const isUp = (instance) => instance.oper_state === true;
+const canMigrate = (instance) => isUp(instance) && (instance.snodes.length > 0 || SHARED.has(instance.disk_template));
+const ACTIONS = [
+  { word: "Start", method: "PUT", verb: "startup", fits: (instance) => !isUp(instance), text: (i) => `It will run on ${i.pnode}.` },
+  { word: "Stop", method: "PUT", verb: "shutdown", fits: isUp, text: (i) => `It runs on ${i.pnode} and will be shut down.` },
+  { word: "Reboot", method: "POST", verb: "reboot", fits: isUp, text: () => "What runs in it is interrupted." },
+  {
+    word: "Migrate",
+    method: "PUT",
+    verb: "migrate",
+    fits: canMigrate,
+    text: (i) => `It moves from ${i.pnode} to ${i.snodes[0] ?? "another node"} while it runs.`,
+  },
+];
+
+const short = (name) => name.split(".")[0];
+
+function stateBadge(instance) {
+  const status = instance.status ?? "unknown";
+  if (status === "running") return badge("running", "green");
+  if (/^(ADMIN|USER)_(down|offline)$/.test(status)) return badge(status.includes("offline") ? "offline" : "stopped", "grey");
+  return badge(status.replace("_", ": "), "red");
+}
+
+export function actions(instance, app) {
+  if (!app.mayWrite) return null;
+  return el("span", { class: "actions" }, ACTIONS.filter(({ fits }) => fits(instance)).map((action) => el("button", {
+    type: "button",
+    "data-focus": `${action.verb} ${instance.name}`,
+    "aria-label": `${action.word} ${instance.name}`,
+    click: () => app.act({
+      ...action,
+      path: `/2/instances/${encodeURIComponent(instance.name)}/${action.verb}?reason=dashboard`,
+      title: `${action.word} ${instance.name}?`,
+      text: action.text(instance),
+    }),
+  }, action.word)));
+}
+
+const tagList = (tags) => (tags.length ? [...tags].sort().map((tag) => el("span", { class: "tag" }, tag)) : ["–"]);
+
+function instanceTable(app, label) {
+  const columns = [
+    { name: "Instance", sort: (i) => i.name, cell: (i) => el("a", { href: link("instance", i.name).hash, "data-focus": i.name }, i.name), kind: "title" },
+    { name: "State", sort: (i) => i.status, cell: stateBadge },
+    { name: "Runs on", sort: (i) => i.pnode, cell: (i) => link("node", i.pnode, short(i.pnode)) },
+    { name: "Backed by", sort: (i) => i.snodes[0] ?? "", cell: (i) => (i.snodes.length ? between(i.snodes.map((name) => link("node", name, short(name)))) : "–") },
+    { name: "Memory", sort: (i) => i.beparams.maxmem, cell: (i) => size(i.beparams.maxmem), kind: "number" },
+    { name: "CPUs", sort: (i) => i.beparams.vcpus, cell: (i) => String(i.beparams.vcpus), kind: "number" },
+    { name: "System", sort: (i) => i.os, cell: (i) => i.os || "–" },
+  ];
+  if (app.mayWrite) columns.push({ name: "Actions", cell: (i) => actions(i, app), kind: "acts" });
+  return new Table({ columns, key: (i) => i.name, label, empty: "No instances to show." });
+}
+
+const memory = (node) => (typeof node.mtotal === "number" ? bar(node.mtotal - node.mfree, node.mtotal, `${size(node.mtotal - node.mfree)} of ${size(node.mtotal)}`) : "–");
+const disk = (node) => (typeof node.dtotal === "number" && node.dtotal > 0 ? bar(node.dtotal - node.dfree, node.dtotal, `${size(node.dtotal - node.dfree)} of ${size(node.dtotal)}`) : "–");
+const share = (total, free) => (typeof total === "number" && total > 0 ? (total - free) / total : null);
+const roleBadge = (node) => badge(ROLES[node.role] ?? node.role, ROLE_TONES[node.role] ?? "grey");
+
+function nodeTable(label) {
+  return new Table({
+    columns: [
+      { name: "Node", sort: (n) => n.name, cell: (n) => el("a", { href: link("node", n.name).hash, "data-focus": n.name }, n.name), kind: "title" },
+      { name: "Role", sort: (n) => ROLES[n.role], cell: roleBadge },
+      { name: "Memory in use", sort: (n) => share(n.mtotal, n.mfree), cell: memory },
+      { name: "Disk in use", sort: (n) => share(n.dtotal, n.dfree), cell: disk },
+      { name: "CPUs", sort: (n) => n.ctotal, cell: (n) => String(n.ctotal ?? "–"), kind: "number" },
+      { name: "Instances", sort: (n) => n.pinst_cnt, cell: (n) => String(n.pinst_cnt), kind: "number" },
+      { name: "Backs", sort: (n) => n.sinst_cnt, cell: (n) => String(n.sinst_cnt), kind: "number" },
+    ],
+    key: (n) => n.name,
+    label,
+    empty: "No nodes to show.",
+  });
+}
+
+// Searching: the text of each thing is made once.
+const texts = new WeakMap();
+
+export function found(things, words, textOf) {
+  if (!words.length) return things;
+  return things.filter((thing) => {
+    if (!texts.has(thing)) texts.set(thing, textOf(thing).filter(Boolean).join(" ").toLowerCase());
+    const text = texts.get(thing);
+    return words.every((word) => text.includes(word));
+  });
+}
+
+export const instancesFound = (app) => found(app.instances, app.words, (i) => [i.name, i.status, stateBadge(i).textContent, i.pnode, ...i.snodes, i.os, i.disk_template, ...i.tags, ...i["nic.ips"]]);
+export const nodesFound = (app) => found(app.nodes, app.words, (n) => [n.name, ROLES[n.role], n.pip, ...n.tags]);
+
+class ListView {
+  constructor(title, table, rows) {
+    Object.assign(this, { title, table, rows });
+    this.element = el("section", {}, el("h1", {}, title), table.element);
+  }
+
+  update(app) {
+    this.table.update(this.rows(app));
+  }
+
+  close() {
+    this.table.close();
+  }
+}
+
+export const nodesView = () => new ListView("Nodes", nodeTable("Nodes"), nodesFound);
+export const instancesView = (app) => new ListView("Instances", instanceTable(app, "Instances"), instancesFound);
+
+function card(title, number, text, href, tone = "") {
+  return el("a", { class: `card ${tone}`, href }, el("span", { class: "small" }, title), el("strong", {}, String(number)), el("span", { class: "small" }, text));
+}
+
+export class OverviewView {
+  constructor(app) {
+    this.title = "Overview";
+    this.cards = el("div", { class: "cards" });
+    this.tables = [nodeTable("Nodes"), instanceTable(app, "Instances that need a look"), jobTable("Latest jobs")];
+    this.second = el("h2");
+    const [nodes, instances, jobs] = this.tables.map((table) => table.element);
+    this.element = el("section", {}, el("h1", { class: "unseen" }, "Overview"), this.cards,
+      el("h2", {}, "Nodes"), nodes, this.second, instances, el("h2", {}, "Latest jobs"), jobs);
+  }
+
+  update(app) {
+    const up = app.instances.filter(isUp);
+    const bad = app.instances.filter((i) => /^ERROR/.test(i.status ?? ""));
+    const away = app.nodes.filter((n) => n.offline || n.drained);
+    const open = app.jobs.filter((job) => job.isOpen);
+    const sum = (of) => app.nodes.reduce((all, n) => all + (typeof n[of] === "number" ? n[of] : 0), 0);
+    this.cards.replaceChildren(
+      card("Nodes", app.nodes.length, away.length ? `${away.length} offline or drained` : "all in use", "#/nodes", away.length ? "amber" : ""),
+      card("Instances", app.instances.length, `${up.length} running`, "#/instances"),
+      card("Trouble", bad.length, bad.length ? "instances with errors" : "none", "#/instances", bad.length ? "red" : ""),
+      card("Jobs", open.length, "waiting or running", "#/jobs"),
+      card("Memory", size(sum("mfree")), `free of ${size(sum("mtotal"))}`, "#/nodes"),
+    );
+    const isSearch = app.words.length > 0;
+    this.second.textContent = isSearch ? "Instances found" : "Instances that need a look";
+    this.tables[0].update(nodesFound(app));
+    this.tables[1].update(isSearch ? instancesFound(app) : bad);
+    this.tables[2].update(app.jobsFound().slice(0, 10));
+  }
+
+  close() {
+    this.tables.forEach((table) => table.close());
+  }
+}
+
+// One thing; it is drawn again when it changed.
+class OneView {
+  constructor(kind, name) {
+    Object.assign(this, { title: name, kind, name });
+    this.body = el("div");
+    this.jobs = jobTable(`Latest jobs about ${name}`);
+    this.element = el("section", {}, el("h1", {}, name), this.body, el("h2", {}, "Latest jobs"), this.jobs.element);
+  }
+
+  update(app) {
+    const thing = app[`${this.kind}s`].find((each) => each.name === this.name);
+    this.jobs.update(jobsAbout(app.jobs, this.name).slice(0, 10));
+    if (thing && thing === this.drawn && !this.parts) return;
+    this.drawn = thing;
+    const focused = document.activeElement?.dataset?.focus;
+    this.parts?.forEach((part) => part.close());
+    this.parts = null;
+    this.body.replaceChildren(...(thing ? this.draw(thing, app) : [el("p", { class: "empty" }, `There is no ${this.kind} of this name.`)]));
+    if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  close() {
+    this.jobs.close();
+    this.parts?.forEach((part) => part.close());
+  }
+}
+
+export class InstanceView extends OneView {
+  constructor(name) {
+    super("instance", name);
+  }
+
+  draw(i, app) {
+    const nics = i["nic.macs"].map((mac, at) => el("div", {}, between([mac, i["nic.ips"][at], i["nic.networks.names"][at], i["nic.links"][at]].filter(Boolean), " · ")));
+    const disks = i["disk.sizes"].map((mib, at) => el("div", {}, `${i["disk.names"][at] ?? `disk ${at}`}: ${size(mib)}`));
+    return [
+      el("p", {}, stateBadge(i), " ", actions(i, app)),
+      facts([
+        ["Runs on", link("node", i.pnode)],
+        ["Backed by", i.snodes.length ? between(i.snodes.map((name) => link("node", name))) : "no other node"],
+        ["Wanted state", i.admin_state],
+        ["Memory", i.beparams.minmem === i.beparams.maxmem ? size(i.beparams.maxmem) : `${size(i.beparams.minmem)} to ${size(i.beparams.maxmem)}`],
+        ["CPUs", i.beparams.vcpus],
+        ["System", i.os],
+        ["Disks", disks.length ? [el("div", {}, i.disk_template), ...disks] : i.disk_template],
+        ["Networks", nics.length ? nics : "none"],
+        ["Tags", tagList(i.tags)],
+        ["UUID", i.uuid],
+      ]),
+    ];
+  }
+}
+
+export class NodeView extends OneView {
+  constructor(name) {
+    super("node", name);
+  }
+
+  draw(n, app) {
+    const here = instanceTable(app, `Instances on ${n.name}`);
+    const backed = instanceTable(app, `Instances that ${n.name} backs`);
+    here.update(app.instances.filter((i) => i.pnode === n.name));
+    backed.update(app.instances.filter((i) => i.snodes.includes(n.name)));
+    this.parts = [here, backed];
+    return [
+      el("p", {}, roleBadge(n)),
+      facts([
+        ["Address", n.pip],
+        ["Second address", n.sip === n.pip ? "" : n.sip],
+        ["Group", app.groups.find((group) => group.uuid === n["group.uuid"])?.name],
+        ["Memory in use", memory(n)],
+        ["Disk in use", disk(n)],
+        ["CPUs", n.ctotal],
+        ["Tags", tagList(n.tags)],
+      ]),
+      el("h2", {}, "Runs here"), here.element,
+      el("h2", {}, "Would be taken over from others"), backed.element,
+    ];
+  }
+}
