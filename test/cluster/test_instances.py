@@ -297,16 +297,16 @@ def test_parameters_and_names_change(cluster: TestCluster) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["grow-disk x 0 1g", "replace-disks x", "move x", "batch-create x", "recreate-disks x"],
+    ["instance change-group x", "group evacuate x", "cluster epo", "cluster renew-crypto"],
 )
 def test_unbuilt_commands_say_so(cluster: TestCluster, command: str) -> None:
-    cluster.refused(f"instance {command}", "not supported yet")
+    cluster.refused(command, "not supported yet")
 
 
 @pytest.mark.parametrize(
     "opcode",
     [
-        {"OP_ID": "OP_INSTANCE_GROW_DISK", "instance_name": "x", "disk": 0, "amount": 1},
+        {"OP_ID": "OP_CLUSTER_RENEW_CRYPTO"},
         {"OP_ID": "OP_CLUSTER_RENAME", "name": "x"},
     ],
 )
