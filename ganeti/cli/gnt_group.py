@@ -52,7 +52,7 @@ the master node.""",
         Command(
             "evacuate",
             "move all instances out of a group",
-            "",
+            "group:evacuate",
             opt.ONE_GROUP,
             (
                 opt.EARLY_RELEASE,

@@ -282,7 +282,7 @@ _MOVES = (
     Command(
         "change-group",
         "move an instance to another node group",
-        "",
+        "instance.move:change_group",
         opt.ONE_INSTANCE,
         (opt.EARLY_RELEASE, opt.IALLOCATOR, *opt.SUBMISSION, _TO_GROUP),
     ),
@@ -421,9 +421,18 @@ _OTHERS = (
     Command(
         "batch-create",
         "create many instances from a JSON file",
-        "",
+        "instance.batch_create:batch_create",
         (Argument(ArgKind.FILE),),
         (opt.IALLOCATOR, *opt.CHANGE),
+        description="""The file holds a list with one object for each instance, whose keys are the
+parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Each instance needs its
+node (pnode).  Each is made by a job of its own, all at the same time.""",
+        examples=(
+            (
+                "gnt-instance batch-create instances.json",
+                'with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]',
+            ),
+        ),
     ),
     Command(
         "reinstall",

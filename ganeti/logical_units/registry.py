@@ -49,6 +49,7 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_INSTANCE_GROW_DISK": "instance.grow_disk:LUInstanceGrowDisk",
     "OP_INSTANCE_MIGRATE": "instance.migrate:LUInstanceMigrate",
     "OP_INSTANCE_MOVE": "instance.move:LUInstanceMove",
+    "OP_INSTANCE_MULTI_ALLOC": "instance.multi_alloc:LUInstanceMultiAlloc",
     "OP_INSTANCE_QUERY_DATA": "instance.query_data:LUInstanceQueryData",
     "OP_INSTANCE_REBOOT": "instance.power:LUInstanceReboot",
     "OP_INSTANCE_RECREATE_DISKS": "instance.recreate_disks:LUInstanceRecreateDisks",
@@ -88,6 +89,18 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_TEST_OS_PARAMS": "testing:LUTestOsParams",
 }
 
+# What only an allocator can do, and what does the same by hand.
+_BY_ALLOCATOR: Final[Mapping[str, str]] = {
+    "OP_GROUP_EVACUATE": (
+        "moving the instances of a group needs an allocator to choose their nodes, which is not"
+        " supported yet; use 'gnt-instance migrate -n NODE' or 'move -n NODE' for each"
+    ),
+    "OP_INSTANCE_CHANGE_GROUP": (
+        "moving an instance to another group needs an allocator to choose its node, which is not"
+        " supported yet; use 'gnt-instance migrate -n NODE' or 'move -n NODE'"
+    ),
+}
+
 
 def logical_unit_class(op_id: str) -> type[LogicalUnit[Any]]:
     """Return the class that carries out an opcode.
@@ -97,7 +110,8 @@ def logical_unit_class(op_id: str) -> type[LogicalUnit[Any]]:
     """
     row = LOGICAL_UNITS.get(op_id)
     if row is None:
-        raise NotSupportedError(f"opcode {op_id} is not supported by this version")
+        default = f"opcode {op_id} is not supported by this version"
+        raise NotSupportedError(_BY_ALLOCATOR.get(op_id, default))
     module, _, name = row.partition(":")
     found: type[LogicalUnit[Any]] = getattr(import_module(f"{_PACKAGE}.{module}"), name)
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ganeti.base import json
-from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
+from ganeti.cli.commands.json_file import read_json
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.values import PRIORITIES
 from ganeti.cli.run.context import Context
@@ -14,9 +14,7 @@ from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.jobs import execute, follow_all, make_opcode, with_common
 from ganeti.cli.run.listing import print_response, select_fields
 from ganeti.system import clock
-from ganeti.system.files import read_bytes
 
-JOB_FILE_BYTES_MAX = 64 << 20
 LOCK_FIELDS = ("name", "mode", "owner", "pending", "priorities")
 
 
@@ -119,12 +117,7 @@ def _repeated(path: str, times: int) -> list[Mapping[str, object]]:
     Raises:
         OpPrereqError, GenericError: it cannot be read, or holds something else.
     """
-    try:
-        found = json.loads(read_bytes(path, JOB_FILE_BYTES_MAX))
-    except OSError as err:
-        raise GenericError(f"cannot read {path}: {err.strerror}") from err
-    except ProtocolError as err:
-        raise OpPrereqError(f"{path}: {err.message}") from err
+    found = read_json(path)
     opcodes: list[Mapping[str, object]] = []
     for opcode in found if isinstance(found, list) else [found]:
         if not isinstance(opcode, Mapping) or not isinstance(opcode.get("OP_ID"), str):

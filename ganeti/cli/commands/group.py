@@ -1,4 +1,4 @@
-"""``gnt-group`` add, assign-nodes, info, modify, remove and rename."""
+"""``gnt-group`` add, assign-nodes, evacuate, info, modify, remove and rename."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ganeti.cli.commands.node.add import disk_state
 from ganeti.cli.commands.node.info import parameters
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_SUCCESS
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
+from ganeti.cli.run.jobs import execute, follow_all, make_opcode, submitted_jobs
 from ganeti.cli.run.report import Facts, format_report
 
 _FIELDS: Final = (
@@ -110,3 +110,18 @@ def info(context: Context, _options: Options, args: list[str]) -> int:
         )
     context.terminal.write_lines(format_report(facts))
     return EXIT_SUCCESS
+
+
+def evacuate(context: Context, options: Options, args: list[str]) -> int:
+    """Move all instances out of a group."""
+    opcode = make_opcode(
+        "OP_GROUP_EVACUATE",
+        group_name=args[0],
+        early_release=options.early_release,
+        iallocator=options.iallocator,
+        target_groups=list(options.to) or None,
+        sequential=options.sequential,
+        force_failover=options.force_failover,
+    )
+    [result] = execute(context, options, opcode)
+    return EXIT_FAILURE if follow_all(context, submitted_jobs(result)) else EXIT_SUCCESS

@@ -16,7 +16,12 @@ from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.instance.policy import spec_of, violations
 from ganeti.logical_units.os_diagnose import OsOnNode
 from ganeti.objects.admin_state import AdminState
-from ganeti.objects.disk_templates import EXCLUSIVE_STORAGE, EXTERNALLY_MIRRORED, FILE_BASED
+from ganeti.objects.disk_templates import (
+    EXCLUSIVE_STORAGE,
+    EXTERNALLY_MIRRORED,
+    FILE_BASED,
+    DiskTemplate,
+)
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
 from ganeti.objects.rpc_instance import disk_template, secondary_nodes
 from ganeti.objects.verify_errors import VerifyErrorCode
@@ -238,7 +243,7 @@ def judge_stored_disks(
     *,
     owned: Collection[str],
     busy: Collection[str],
-    directories: Collection[str],
+    directories: Mapping[str, str],
     node_names: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Compare the files of disks that are there with those that should be.
@@ -247,12 +252,15 @@ def judge_stored_disks(
         stored: files in the storage directories by the names of the nodes that told them.
         owned: the files of all disks in the configuration.
         busy: names of instances that somebody is working on, also of new ones.
-        directories: the storage directories.
+        directories: the storage directories by disk template.
     """
-    told: set[str] = set()
+    told: set[str] = set()  # once is enough for what all nodes see
+    below = {template: f"{directory}/" for template, directory in directories.items()}
+    shared_directory = below.get(DiskTemplate.SHAREDFILE, "//")
     for node_name, paths in sorted(stored.items()):
         for path in sorted(set(paths) - set(owned) - told):
-            told.add(path)
+            if path.startswith(shared_directory):
+                told.add(path)
             if _directory_name(path) not in busy:
                 text = f"file {path} belongs to no disk"
                 yield Finding(_Code.ENODEORPHANLV, node_name, text, Severity.WARNING)
@@ -264,7 +272,7 @@ def judge_stored_disks(
             file = file_of(disk)
             if file is None or file in stored[node_name]:
                 continue
-            if file.startswith(tuple(f"{directory}/" for directory in directories)):
+            if file.startswith(tuple(below.values())):
                 text = f"disk/{index} on {node_name}: file {file} is missing"
                 yield Finding(_Code.EINSTANCEMISSINGDISK, guest.name, text)
 

@@ -200,7 +200,8 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
     ) -> Iterator[Finding]:
         """Judge what can be seen only by looking at several nodes and instances."""
         vm_nodes = {node.name: node for node in self.online if node.vm_capable}
-        said = {name: answer for name, answer in answers.items() if name in vm_nodes}
+        names_in_order = sorted(vm_nodes.keys() & answers.keys(), key=self._master_first)
+        said = {name: answers[name] for name in names_in_order}
         yield from judge_systems({n: a["oslist"] for n, a in said.items() if "oslist" in a})
         guests = self._guests()
         all_nodes = {str(node.uuid): node for node in lookup.all_nodes(self.config)}
@@ -227,9 +228,12 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             },
             owned={path for disk in disks if (path := file_of(disk)) is not None},
             busy=busy,
-            directories=storage_directories(self.cluster).values(),
+            directories=storage_directories(self.cluster),
             node_names=names,
         )
+
+    def _master_first(self, node_name: str) -> tuple[bool, str]:
+        return node_name != self.master.name, node_name
 
     def _guests(self) -> list[Guest]:
         """The instances that are made, with their disks."""

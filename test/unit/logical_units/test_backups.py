@@ -38,7 +38,7 @@ def test_an_instance_is_stopped_dumped_started_and_described(running: FakeCluste
     running.rpc.answers["export_list"] = []
     assert export(running) == (True, [True])
     disk = running.config.instance(NAME)["disks"][0]
-    path = f"{DIRECTORY}.new/{disk}.dump"
+    path = f"{DIRECTORY}+new/{disk}.dump"
     [(node, args)] = running.rpc.called("import_start")
     assert (node, args[3]) == ("node3", ["file", [path]])
     [(node, args)] = running.rpc.called("export_start")
@@ -68,11 +68,28 @@ def test_a_failed_dump_leaves_the_instance_running(running: FakeCluster) -> None
     assert not running.rpc.transfers
 
 
+def test_what_a_broken_export_left_is_removed(running: FakeCluster) -> None:
+    running.rpc.answers["export_list"] = [f"{NAME}+new"]
+    running.rpc.transfer_error = "no space left"
+    with pytest.raises(OpExecError, match="no space left"):
+        export(running)
+    assert running.rpc.called("export_remove") == [("node3", [f"{NAME}+new"])] * 2
+    assert running.rpc.names().index("export_remove") < running.rpc.names().index("import_start")
+
+
+def test_an_instance_that_does_not_start_again_is_exported(running: FakeCluster) -> None:
+    running.rpc.fail("instance_start", text="no memory")
+    with pytest.raises(OpExecError, match=r"is exported, but cannot start .* no memory"):
+        export(running)
+    assert "finalize_export" in running.rpc.names()
+
+
 def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> None:
     running.rpc.fail("finalize_export")
     with pytest.raises(OpExecError, match="finish the export"):
         export(running, remove_instance=True)
     assert running.config.instance(NAME)
+    assert running.rpc.node("node1").running, "it is not to be lost and runs again"
     running.rpc.fail("nothing")
     export(running, remove_instance=True)
     assert not running.config.instances
@@ -120,6 +137,7 @@ def import_(cluster: FakeCluster, name: str = NAME, **params: Any) -> dict[str, 
     values = {
         "instance_name": name,
         "mode": "import",
+        "src_node": "node1",
         "disks": [],
         "nics": [],
         "pnode": "node2",
@@ -163,6 +181,22 @@ def test_a_copy_has_a_name_and_addresses_of_its_own(exported: FakeCluster) -> No
     assert [node for node, _ in exported.rpc.called("export_start")] == ["node3"]
 
 
+def test_a_nic_of_a_network_is_connected_as_the_network_is_now(exported: FakeCluster) -> None:
+    exported.execute("OP_NETWORK_ADD", network_name="net1", network="192.0.2.0/28")
+    exported.execute(
+        "OP_NETWORK_CONNECT",
+        group_name="default",
+        network_name="net1",
+        network_mode="bridged",
+        network_link="br9",
+    )
+    nic = {"network": "net1", "ip": "192.0.2.7", "mode": "bridged", "link": "br7"}
+    export = replace(EXPORT, nics=[nic])
+    exported.rpc.answers["export_info"] = format_description(export)
+    [made] = import_(exported)["nics"]
+    assert (made["ip"], made["nicparams"]["link"]) == ("192.0.2.7", "br9")
+
+
 def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
     exported.rpc.transfer_error = "the checksum is wrong"
     with pytest.raises(OpExecError, match="the checksum is wrong"):
@@ -175,7 +209,8 @@ def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
     ("params", "text"),
     [
         ({"disks": [{"size": 50}]}, "50 MiB are too few"),
-        ({"src_path": "/var/lib/ganeti/export/x"}, "give the node"),
+        ({"src_path": "/var/lib/ganeti/export/x", "src_node": None}, "give the node"),
+        ({"src_node": None}, "nodes node1.*, node2.*, node3.* have an export .* name one"),
         ({"src_node": "node9"}, "not known"),
         ({"compress": "lzop"}, "lzop"),
         ({"mode": "remote-import"}, "other clusters"),
@@ -191,7 +226,7 @@ def test_what_cannot_be_imported(exported: FakeCluster, params: dict[str, Any], 
 def test_an_export_that_is_not_there_or_damaged(exported: FakeCluster) -> None:
     exported.rpc.answers["export_list"] = []
     with pytest.raises(OpPrereqError, match="no node has an export"):
-        import_(exported)
+        import_(exported, src_node=None)
     exported.rpc.answers["export_info"] = "[export]\nversion = 0\n"
     with pytest.raises(OpPrereqError, match="damaged"):
         import_(exported, src_node="node1")
@@ -199,6 +234,7 @@ def test_an_export_that_is_not_there_or_damaged(exported: FakeCluster) -> None:
 
 def test_exports_are_removed(exported: FakeCluster) -> None:
     exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
+    assert (f"instance/{NAME}", "exclusive") in exported.config.lock_history[0]
     assert len(exported.rpc.called("export_remove")) == 3
     exported.rpc.answers["export_list"] = []
     with pytest.raises(OpPrereqError, match="no node has an export"):

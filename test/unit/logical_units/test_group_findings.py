@@ -143,7 +143,7 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
     arguments: dict[str, Any] = {
         "owned": {f"/srv/{NAME}/a"},
         "busy": {"new"},
-        "directories": ["/srv"],
+        "directories": {"sharedfile": "/srv"},
         "node_names": NODES,
     }
     stored = {"node1": ["/srv/gone/x", "/srv/new/y"], "node2": ["/srv/gone/x"]}
@@ -151,6 +151,8 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
         "ENODEORPHANLV node1: file /srv/gone/x belongs to no disk",
         f"EINSTANCEMISSINGDISK {NAME}: disk/0 on node1: file /srv/{NAME}/a is missing",
     ]
+    arguments["directories"] = {"file": "/srv"}  # of each node
+    assert len(found(judges.judge_stored_disks([stopped], stored, **arguments))) == 3
     stored = {"node1": [f"/srv/{NAME}/a"]}
     assert not found(judges.judge_stored_disks([stopped], stored, **arguments))
     assert not found(judges.judge_stored_disks([stopped], {}, **arguments))  # it did not tell

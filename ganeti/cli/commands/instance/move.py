@@ -1,4 +1,4 @@
-"""``gnt-instance`` failover, migrate and move."""
+"""``gnt-instance`` change-group, failover, migrate and move."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_SUCCESS
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
+from ganeti.cli.run.jobs import execute, follow_all, make_opcode, submitted_jobs
 
 
 def failover(context: Context, options: Options, args: list[str]) -> int:
@@ -82,3 +82,16 @@ def move(context: Context, options: Options, args: list[str]) -> int:
 def _one_way_to_choose(options: Options) -> None:
     if options.iallocator is not None and options.target_node is not None:
         raise OpPrereqError("give either a target node or an allocator, not both")
+
+
+def change_group(context: Context, options: Options, args: list[str]) -> int:
+    """Move an instance to another group."""
+    opcode = make_opcode(
+        "OP_INSTANCE_CHANGE_GROUP",
+        instance_name=args[0],
+        early_release=options.early_release,
+        iallocator=options.iallocator,
+        target_groups=list(options.to) or None,
+    )
+    [result] = execute(context, options, opcode)
+    return EXIT_FAILURE if follow_all(context, submitted_jobs(result)) else EXIT_SUCCESS

@@ -1,0 +1,56 @@
+"""Several instances at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+
+from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.logical_units.registry import logical_unit_class
+
+NEW: dict[str, Any] = {
+    "mode": "create",
+    "instance_name": "a.example.com",
+    "pnode": "node1.example.com",
+    "disk_template": "diskless",
+    "disks": [],
+    "nics": [],
+}
+
+
+def test_each_is_a_job_of_its_own(cluster: FakeCluster) -> None:
+    other = {**NEW, "instance_name": "b.example.com", "OP_ID": "OP_INSTANCE_CREATE"}
+    result = cluster.execute("OP_INSTANCE_MULTI_ALLOC", instances=[NEW, other])
+    assert result == {
+        "jobs": [(True, 100), (True, 101)],
+        "allocatable": ["a.example.com", "b.example.com"],
+        "failed": [],
+    }
+    assert [job[0].instance_name for job in cluster.jobs] == ["a.example.com", "b.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "text"),
+    [
+        ({"instances": []}, OpPrereqError, "no instances"),
+        ({"instances": [3]}, OpPrereqError, "must be a list of parameters"),
+        ({"instances": [{**NEW, "x": 1}]}, OpPrereqError, "'x' is unknown"),
+        ({"instances": [NEW, NEW]}, OpPrereqError, "more than once: a.example.com"),
+        ({"instances": [{**NEW, "pnode": None}]}, NotSupportedError, r"\(a.example.com\) by an"),
+        ({"instances": [NEW], "iallocator": "hail"}, NotSupportedError, "by an allocator"),
+    ],
+)
+def test_what_cannot_be(
+    cluster: FakeCluster, params: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        cluster.execute("OP_INSTANCE_MULTI_ALLOC", **params)
+    assert not cluster.jobs
+
+
+@pytest.mark.parametrize("op_id", ["OP_GROUP_EVACUATE", "OP_INSTANCE_CHANGE_GROUP"])
+def test_what_only_an_allocator_can_do_says_so(op_id: str) -> None:
+    with pytest.raises(NotSupportedError, match="an allocator"):
+        logical_unit_class(op_id)
