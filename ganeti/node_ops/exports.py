@@ -24,14 +24,14 @@ from ganeti.protocol.export_description import (
 from ganeti.system import clock, files, swap_file
 
 CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
-_EXPORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXPORT_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*({re.escape(PARTIAL_SUFFIX)})?")
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
 _DIRECTORY_MODE: Final = 0o750
 
 
 def export_list(context: NodeContext) -> list[str]:
-    """Return the names of the exports, one directory each."""
+    """Return the names of the exports, one directory each; what a broken one left is among them."""
     try:
         names = os.listdir(context.paths.export_dir)
     except FileNotFoundError:

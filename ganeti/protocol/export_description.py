@@ -19,7 +19,8 @@ from ganeti.base.errors import ProtocolError
 from ganeti.base.versions import EXPORT_VERSION
 
 CONFIG_NAME: Final = "config.ini"
-PARTIAL_SUFFIX: Final = ".new"  # of the directory of an export that is not complete
+# Of the directory of an export that is not complete; no instance has such a name.
+PARTIAL_SUFFIX: Final = "+new"
 _EXPORT: Final = "export"
 _INSTANCE: Final = "instance"
 _OS: Final = "os"

@@ -5,7 +5,9 @@
     source   the instance is started again, if it ran
     target   the description is written, and the directory becomes the export in one step
 
-Whatever fails leaves the instance as it was and an earlier export untouched.
+Whatever fails leaves the instance as it was and an earlier export untouched.  A job that is killed
+leaves the instance shut down, which its status shows, and a directory beside the export that the
+next export of the instance removes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    NotSupportedError,
+    OpExecError,
+    OpPrereqError,
+)
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.finding import EXPORT_DIR, nodes_with_export
 from ganeti.logical_units.instance import disks
@@ -100,13 +108,14 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
     def exec(self) -> tuple[bool, list[bool]]:
         """Export it; returns whether the export is complete, and whether each disk is."""
         with Undo(self.context) as undo:
+            self._clear()
+            undo.push(f"remove the incomplete export of {self.instance.name!r}", self._clear)
             if self.was_running:
                 self._stop(undo)
             self._dump()
+            failure = None if self.op.remove_instance else self._why_not_started()
+            self._finalize()
             undo.forget()
-        if self.was_running and not self.op.remove_instance:
-            self._start_again()
-        self._finalize()
         self._remove_older()
         if self.op.remove_instance:
             remove_instance(
@@ -116,7 +125,15 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
                 ignore_failures=self.op.ignore_remove_failures,
                 reason=self.op.reason,
             )
+        if failure is not None:
+            raise OpExecError(f"instance {self.instance.name!r} is exported, but {failure}")
         return True, [True] * len(self.subject.disks)
+
+    def _clear(self) -> None:
+        """Remove what an export that was broken off has left on the target."""
+        left = f"{self.instance.name}{PARTIAL_SUFFIX}"
+        if nodes_with_export(self.context, [self.target], left):
+            order(self.context, self.target, f"remove {left!r}", "export_remove", left)
 
     def _stop(self, undo: Undo) -> None:
         source, name = self.subject.primary, self.instance.name
@@ -132,6 +149,15 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
             self.op.shutdown_timeout,
             self.op.reason,
         )
+
+    def _why_not_started(self) -> GenericError | None:
+        """Start the instance again, if it ran; what was dumped is kept if it cannot be."""
+        try:
+            if self.was_running:
+                self._start_again()
+        except GenericError as err:
+            return err
+        return None
 
     def _start_again(self) -> None:
         source, name = self.subject.primary, self.instance.name

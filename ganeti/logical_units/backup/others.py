@@ -6,9 +6,11 @@ from ganeti.base.errors import ErrorCode, NotSupportedError, OpExecError, OpPrer
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.finding import nodes_with_export
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared
+from ganeti.logical_units.host_names import normal_name
+from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared, exclusive
 from ganeti.logical_units.node_calls import call_node, failure_text
 from ganeti.opcodes.backup import ExportMode, OpBackupPrepare, OpBackupRemove
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 
 
 class LUBackupRemove(LogicalUnit[OpBackupRemove]):
@@ -19,9 +21,12 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove]):
         op = self.op
         found = lookup.present(self.config.get_instances([op.instance_uuid or op.instance_name]))
         self.name = found[0].name if found else op.instance_name
+        self.lock_key = normal_name("export", self.name.removesuffix(PARTIAL_SUFFIX))
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock all nodes shared: none comes or goes."""
+        """Lock the name exclusively, as who exports does, and all nodes shared: none goes."""
+        if level is LockLevel.INSTANCE:
+            return exclusive(level, [self.lock_key])
         return all_shared(level) if level is LockLevel.NODE else {}
 
     def check_prereq(self) -> None:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from ganeti.opcodes.instance import OpInstanceCreate
 
 _MAC: Final = "mac"
+_OF_CONNECTION: Final = frozenset(
+    {"mode", "link", "vlan"}
+)  # NICs in a network have them from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,12 @@ def find_export(context: JobContext, op: OpInstanceCreate) -> Export:
         if not nodes:
             raise OpPrereqError(
                 f"no node has an export {path!r}; see 'gnt-backup list'", ErrorCode.NOENT
+            )
+        if len(nodes) > 1:
+            names = ", ".join(node.name for node in nodes)
+            raise OpPrereqError(
+                f"nodes {names} have an export {path!r} each; name one with --src-node",
+                ErrorCode.NOTUNIQUE,
             )
         node = nodes[0]
     description = read_description(context, node, path)
@@ -153,9 +162,13 @@ def _disks(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, obj
 
 def _nics(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, str]]:
     """Return the settings of the NICs; another instance than the exported one gets new MACs."""
-    is_same = op.instance_name == found.name
+    always = frozenset() if op.instance_name == found.name else {_MAC}
     return [
-        {name: value for name, value in nic.items() if is_same or name != _MAC}
+        {
+            name: value
+            for name, value in nic.items()
+            if name not in (always | _OF_CONNECTION if nic.get("network") else always)
+        }
         for nic in found.nics
     ]
 
