@@ -46,7 +46,8 @@ def instances(cluster: TestCluster) -> TestCluster:
 
 def test_nodes_are_emptied(instances: TestCluster) -> None:
     names = ("one.example.com", "two.example.com")
-    instances.gnt("node migrate -f -n node3 node2")
+    outcome = instances.gnt("node migrate -f -n node3 node2")
+    assert "for INSTANCE_MIGRATE(one.example.com) ..." in outcome.out
     assert where(instances) == dict.fromkeys(names, "node3.example.com running")
     instances.gnt("node evacuate -f -n node1 node3")
     assert where(instances) == dict.fromkeys(names, "node1.example.com running")

@@ -239,6 +239,20 @@ def submitted_jobs(result: object) -> list[tuple[str, JobId]]:
     return jobs
 
 
+def named_by_summary(
+    context: Context, jobs: Sequence[tuple[str, JobId]]
+) -> list[tuple[str, JobId]]:
+    """Return jobs with what they do as words for messages, such as ``INSTANCE_MIGRATE(web1)``."""
+    if not jobs:
+        return []
+    rows = context.client.query_jobs([job_id for _, job_id in jobs], ["summary"])
+    found = [summary if isinstance(summary, list) else [] for [summary] in rows]
+    return [
+        (", ".join(map(str, summary)) or name, job_id)
+        for (name, job_id), summary in zip(jobs, found, strict=True)
+    ]
+
+
 def results_of_all(
     context: Context, jobs: Sequence[tuple[str, JobId]]
 ) -> tuple[int, list[list[object]]]:

@@ -9,7 +9,14 @@ from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.jobs import JobGroup, execute, follow_all, make_opcode, submitted_jobs
+from ganeti.cli.run.jobs import (
+    JobGroup,
+    execute,
+    follow_all,
+    make_opcode,
+    named_by_summary,
+    submitted_jobs,
+)
 
 _EVACUATED: Final = {
     (False, False): ("all", "all instances"),
@@ -61,7 +68,7 @@ def migrate(context: Context, options: Options, args: list[str]) -> int:
 
 
 def _follow(context: Context, result: object) -> int:
-    failures = follow_all(context, submitted_jobs(result))
+    failures = follow_all(context, named_by_summary(context, submitted_jobs(result)))
     if failures:
         context.terminal.error(f"{failures} instance(s) could not be moved; see above.")
         return EXIT_FAILURE
