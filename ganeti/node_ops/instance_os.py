@@ -61,6 +61,7 @@ def _run_script(
     """Run one script of the OS of an instance."""
     drivers.check_instance_name(instance.name)
     definition = os_definitions.load(context.paths, instance.os)
+    definition.check_hypervisor(instance.hypervisor)
     script = definition.script(kind)
     env = os_environment(context, definition, instance, debug) | extra_env
     outcome = scripts.run_logged(

@@ -3,7 +3,7 @@
 A definition is a directory with scripts and a few text files.  What it must contain depends on the
 API versions that it declares.
 
-Source: hooks_os_ext.json, "os_api".
+Source: hooks_os_ext.json, "os_api"; design-2.0, "OS interface", for the file "hypervisors".
 """
 
 import os
@@ -16,11 +16,13 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import OS_API_VERSIONS
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 from ganeti.system import files, process, programs
 
 API_FILE: Final = "ganeti_api_version"
 VARIANTS_FILE: Final = "variants.list"
 PARAMETERS_FILE: Final = "parameters.list"
+HYPERVISORS_FILE: Final = "hypervisors"
 _API_WITH_VARIANTS: Final = 15
 _API_WITH_PARAMETERS: Final = 20
 
@@ -44,6 +46,7 @@ class OsDefinition:
         path: its directory on this node.
         api_versions: what it declares, highest first.
         scripts: path of each script that is there.
+        hypervisors: those that it can be installed for; empty for any.
     """
 
     name: str
@@ -52,6 +55,7 @@ class OsDefinition:
     scripts: Mapping[str, str]
     variants: tuple[str, ...]
     parameters: tuple[tuple[str, str], ...]
+    hypervisors: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> int:
@@ -95,6 +99,18 @@ class OsDefinition:
         if variant not in self.variants:
             raise GenericError(
                 f"OS {self.name!r} has no variant {variant!r}; it has {', '.join(self.variants)}"
+            )
+
+    def check_hypervisor(self, hypervisor: str) -> None:
+        """Check that instances of a hypervisor can have this operating system.
+
+        Raises:
+            GenericError: it names other hypervisors.
+        """
+        if self.hypervisors and hypervisor not in self.hypervisors:
+            raise GenericError(
+                f"OS {self.name!r} is not made for hypervisor {hypervisor!r}, only for"
+                f" {', '.join(self.hypervisors)} (file {HYPERVISORS_FILE} in {self.path})"
             )
 
 
@@ -152,8 +168,13 @@ def read(name: str, path: str) -> OsDefinition:
         path=path,
         api_versions=versions,
         scripts=found,
-        variants=_read_variants(path) if api_version >= _API_WITH_VARIANTS else (),
+        variants=(
+            _read_names(os.path.join(path, VARIANTS_FILE))
+            if api_version >= _API_WITH_VARIANTS
+            else ()
+        ),
         parameters=_read_parameters(path) if api_version >= _API_WITH_PARAMETERS else (),
+        hypervisors=_read_names(os.path.join(path, HYPERVISORS_FILE)),
     )
 
 
@@ -175,13 +196,22 @@ def os_validate(
 ) -> bool:
     """Check an OS and its parameters on this node.
 
+    Args:
+        checks: "parameters"; "hypervisor:NAME" where it is to be installed for that hypervisor.
+
     Returns:
         False if the OS is not here and need not be.
 
     Raises:
         GenericError: the OS is not valid, or a parameter is not; the verify script's words.
     """
-    unknown = [check for check in checks if check != _CHECK_PARAMETERS]
+    hypervisors = [
+        check.removeprefix(OS_CHECK_HYPERVISOR)
+        for check in checks
+        if check.startswith(OS_CHECK_HYPERVISOR)
+    ]
+    known = {_CHECK_PARAMETERS, *(OS_CHECK_HYPERVISOR + name for name in hypervisors)}
+    unknown = [check for check in checks if check not in known]
     if unknown:
         raise GenericError(f"unknown checks for an OS: {', '.join(unknown)}")
     if find(context.paths, base_name(name)) is None and not required:
@@ -189,6 +219,8 @@ def os_validate(
     definition = load(context.paths, name)
     if not force_variant:
         definition.check_variant(name)
+    for hypervisor in hypervisors:
+        definition.check_hypervisor(hypervisor)
     if _CHECK_PARAMETERS in checks and definition.api_version >= _API_WITH_PARAMETERS:
         _check_parameters(context, definition, name, params)
     return True
@@ -307,9 +339,9 @@ def _find_scripts(path: str) -> dict[str, str]:
     return {kind: script for kind, script in paths.items() if programs.is_runnable(script)}
 
 
-def _read_variants(path: str) -> tuple[str, ...]:
-    """Return the declared variants; the first is the default."""
-    lines = _read_lines(os.path.join(path, VARIANTS_FILE)) or []
+def _read_names(path: str) -> tuple[str, ...]:
+    """Return the names in a file, one in a line; of variants the first is the default."""
+    lines = _read_lines(path) or []
     return tuple(line for line in lines if not line.startswith("#"))
 
 

@@ -36,6 +36,10 @@ DISK_COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 STORED_DISKS_CHECK = "stored-disks"
 
 
+# A check of os_validate beside that of 3.0; the name of a hypervisor follows.
+OS_CHECK_HYPERVISOR = "hypervisor:"
+
+
 # What a receiver says when the sender broke off; the sender knows why.
 STREAM_ENDED_EARLY = "the stream ended early"
 

@@ -57,6 +57,7 @@ from ganeti.objects.private import PrivateParams
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 from ganeti.system.reachable import answers
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
 
     def _os_name(self) -> str:
         if self.op.os_type is None:
-            if self.op.no_install:
+            if self.op.no_install or self.export is not None:
                 return ""
             raise OpPrereqError(
                 f"instance {self.name!r}: no operating system was given; give one with -o (see"
@@ -329,7 +330,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
                 "os_validate",
                 True,
                 instance.os,
-                OS_CHECKS,
+                [*OS_CHECKS, OS_CHECK_HYPERVISOR + instance.hypervisor],
                 osparams.reveal(),
                 self.op.force_variant,
                 ecode=ErrorCode.INVAL,

@@ -12,6 +12,7 @@ from ganeti.logical_units.node_calls import ask, order
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_osparams_all
 from ganeti.opcodes.instance import OpInstanceReinstall
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 
 
 class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall]):
@@ -58,7 +59,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall]):
             "os_validate",
             True,
             self.os_name,
-            ["parameters"],
+            ["parameters", OS_CHECK_HYPERVISOR + self.instance.hypervisor],
             self.filled.reveal(),
             self.op.force_variant,
             ecode=ErrorCode.INVAL,

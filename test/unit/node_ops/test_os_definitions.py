@@ -45,6 +45,20 @@ def test_api_10(os_dir: Path) -> None:
         found.check_variant("a+x")
 
 
+def test_an_os_may_name_its_hypervisors(paths: Paths, os_dir: Path) -> None:
+    make_os(os_dir / "a", ganeti_api_version="10", hypervisors="# real ones\nkvm\nlxc\n")
+    make_os(os_dir / "b", ganeti_api_version="10")
+
+    def check(name: str, hypervisor: str) -> bool:
+        checks = ["parameters", f"hypervisor:{hypervisor}"]
+        return os_definitions.os_validate(NodeContext(paths, "n"), True, name, checks, {}, False)
+
+    assert check("a", "lxc")
+    assert check("b", "fake")
+    with pytest.raises(GenericError, match="'a' is not made for hypervisor 'fake', only for kvm"):
+        check("a", "fake")
+
+
 def test_api_15_with_variants(os_dir: Path) -> None:
     path = make_os(
         os_dir / "a", ganeti_api_version="10\n15\n99\n", variants_list="big\n# no\n\nsmall\n"

@@ -1,0 +1,78 @@
+"""The example that installs a real Debian: what it would do."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import Paths
+from ganeti.node_ops import os_definitions
+from ganeti.node_ops.context import NodeContext
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "os" / "debootstrap"
+DISK = {"DISK_COUNT": "1", "DISK_0_PATH": "/nowhere/disk", "DISK_0_SIZE": "2048"}
+INSTANCE = {"INSTANCE_NAME": "deb1.example.com", "OS_VARIANT": "bookworm", "OSP_DRY_RUN": "yes"}
+
+
+def run(script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [EXAMPLE / script],
+        env={"PATH": os.environ["PATH"], **INSTANCE, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_is_a_valid_definition(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    shutil.copytree(EXAMPLE, Path(paths.os_search_path[0]) / "debootstrap")
+    definition = os_definitions.load(paths, "debootstrap+bookworm")
+    assert definition.variants == ("bookworm", "trixie")
+    assert definition.hypervisors == ("kvm", "fake")
+    context = NodeContext(paths, "node1.example.com")
+    for params, is_valid in (
+        ({"mirror": "http://deb.example.com", "packages": "vim,less"}, True),
+        ({"mirror": "ftp://deb.example.com"}, False),
+        ({"packages": "vim; rm"}, False),
+        ({"dry_run": "maybe"}, False),
+    ):
+        arguments = (True, "debootstrap+trixie", ["parameters"], params, False)
+        if is_valid:
+            assert os_definitions.os_validate(context, *arguments)
+        else:
+            with pytest.raises(Exception, match=next(iter(params))):
+                os_definitions.os_validate(context, *arguments)
+
+
+def test_what_create_would_do_is_in_order_and_undone() -> None:
+    result = run("create", **DISK, NIC_0_IP="192.0.2.5", NIC_0_NETWORK_SUBNET="192.0.2.0/24")
+    assert result.returncode == 0, result.stderr
+    steps = ["sfdisk", "losetup --find", "mkfs.ext4", "debootstrap --variant", "grub-install"]
+    steps += ["umount", "rmdir", "losetup --detach"]
+    places = [result.stdout.index(step) for step in steps]
+    assert places == sorted(places)
+
+
+def test_rename_mounts_and_undoes() -> None:
+    result = run("rename", **DISK, OLD_INSTANCE_NAME="old.example.com")
+    assert result.returncode == 0, result.stderr
+    assert "would write: /tmp/target/etc/hostname" in result.stdout
+    assert "losetup --detach" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        ({}, "has no disk"),
+        ({"DISK_COUNT": "1"}, "has no path"),
+        ({**DISK, "DISK_0_SIZE": "64"}, "1024 MiB or more"),
+    ],
+)
+def test_disks_that_will_not_do(env: dict[str, str], text: str) -> None:
+    result = run("create", **env)
+    assert result.returncode == 1
+    assert text in result.stderr
