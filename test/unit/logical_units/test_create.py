@@ -206,7 +206,7 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"pnode": None}, "give the node with -n", "wrong_input"),
         ({"pnode": "node9"}, "node 'node9' is not known", "unknown_entity"),
         ({"iallocator": "hail"}, "allocator is not supported", "wrong_input"),
-        ({"mode": "import"}, "'import' is not supported", "wrong_input"),
+        ({"mode": "import"}, "no node has an export", "unknown_entity"),
         ({"disks": []}, "at least one disk", "wrong_input"),
         ({"disks": [{}]}, "disk/0: the size is missing", "wrong_input"),
         ({"disks": [{"size": 0}]}, "disk/0: the size must be from 1", "wrong_input"),
