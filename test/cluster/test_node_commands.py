@@ -132,4 +132,4 @@ def test_commands_and_files_go_to_the_nodes(cluster: TestCluster) -> None:
             assert file.read() == "welcome\n"
         assert stat.S_IMODE(os.stat(copy).st_mode) == 0o640
     assert "not below" in cluster.run("gnt-cluster copyfile /etc/hostname").err
-    assert "not all of node9" in cluster.run("gnt-cluster command -n node9 true").err
+    assert "node 'node9' is not known" in cluster.run("gnt-cluster command -n node9 true").err

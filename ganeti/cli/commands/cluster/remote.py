@@ -14,6 +14,7 @@ from ganeti.bootstrap.node_transport import NodeTransport, transport_to
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
+from ganeti.cli.run.nodes import rows_of_nodes
 from ganeti.store import ssconf
 from ganeti.system.process import CommandResult, describe_end
 
@@ -134,9 +135,7 @@ def destinations(context: Context, options: Options) -> list[Destination]:
     """
     address = "sip" if options.get("use_replication_network") else "name"
     fields = ["name", "offline", "group", "ndp/ssh_port", address]
-    rows = context.client.query_nodes(list(options.nodes), fields)
-    if len(rows) < len(options.nodes):
-        raise OpPrereqError(f"not all of {', '.join(options.nodes)} are nodes, see 'gnt-node list'")
+    rows = rows_of_nodes(context, options.nodes, fields)
     group, cluster_name = options.node_group, ssconf.cluster_name(context.paths)
     chosen = []
     for name, is_offline, its_group, port, reached_at in rows:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_SUCCESS
 from ganeti.cli.run.listing import style_of
+from ganeti.cli.run.nodes import rows_of_nodes
 from ganeti.cli.run.table import Column, format_table
 from ganeti.clients.confd import ConfdClient
 from ganeti.protocol.confd_queries import QueryType
@@ -25,9 +25,7 @@ _COLUMNS: Final = (
 
 def list_drbd(context: Context, options: Options, args: list[str]) -> int:
     """List the DRBD devices of a node."""
-    rows = context.client.query_nodes(args, ["name"])
-    if not rows:
-        raise OpPrereqError(f"node {args[0]!r} is not known; see 'gnt-node list'", ErrorCode.NOENT)
+    rows = rows_of_nodes(context, args, ["name"])
     with ConfdClient.of_node(context.paths) as client:
         found = client.value(QueryType.NODE_DRBD, str(rows[0][0]))
     cells = [[(0, value) for value in row] for row in found] if isinstance(found, list) else []

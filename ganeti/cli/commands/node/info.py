@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.cli.run.nodes import rows_of_nodes
 from ganeti.cli.run.report import Facts, format_report
 
 FIELDS: Final = (
@@ -30,19 +30,10 @@ FIELDS: Final = (
 
 def info(context: Context, _options: Options, args: list[str]) -> int:
     """Show nodes."""
-    rows = context.client.query_nodes(args, FIELDS)
-    missing = len(args) - len(rows)
-    if missing > 0:
-        known = {str(row[0]) for row in rows}
-        unknown = [arg for arg in args if not _names_one(arg, known)]
-        raise OpPrereqError(f"no such node: {', '.join(unknown)}", ErrorCode.NOENT)
+    rows = rows_of_nodes(context, args, FIELDS)
     facts = [describe(dict(zip(FIELDS, row, strict=True))) for row in rows]
     context.terminal.write_lines(format_report(facts))
     return EXIT_SUCCESS
-
-
-def _names_one(text: str, known: set[str]) -> bool:
-    return any(name == text or name.startswith(text + ".") for name in known)
 
 
 def describe(node: Mapping[str, object]) -> Facts:

@@ -10,6 +10,7 @@ from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.jobs import (
+from ganeti.cli.run.nodes import rows_of_nodes
     JobGroup,
     execute,
     follow_all,
@@ -78,7 +79,7 @@ def _follow(context: Context, result: object) -> int:
 def failover(context: Context, options: Options, args: list[str]) -> int:
     """Fail over the primary instances of a node, each in a job of its own."""
     [name] = args
-    rows = context.client.query_nodes([name], ["name", "pinst_list"])
+    rows = rows_of_nodes(context, [name], ["name", "pinst_list"])
     [[full_name, found]] = rows
     names = [str(each) for each in found] if isinstance(found, list) else []
     if not names:

@@ -12,6 +12,7 @@ from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import style_of
+from ganeti.cli.run.nodes import rows_of_nodes
 from ganeti.cli.run.table import Cell, Column, format_table
 
 _NORMAL: Final = 0
@@ -137,7 +138,7 @@ def restricted_command(context: Context, options: Options, args: list[str]) -> i
 
 def _chosen_nodes(context: Context, names: Sequence[str], group: str | None) -> list[str]:
     """Return the nodes named, or all of a group or of the cluster that are not offline."""
-    rows = context.client.query_nodes(list(names), ["name", "offline", "group"])
+    rows = rows_of_nodes(context, names, ["name", "offline", "group"])
     chosen = [
         str(name)
         for name, offline, its_group in rows

@@ -1,0 +1,37 @@
+"""Nodes named on a command line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.run.nodes import rows_of_nodes
+
+KNOWN = ["node1.example.com", "node2.example.com"]
+
+
+def context() -> Any:
+    def query_nodes(names: list[str], _fields: list[str]) -> list[list[object]]:
+        return [[each] for each in KNOWN if not names or each.partition(".")[0] in names]
+
+    return SimpleNamespace(client=SimpleNamespace(query_nodes=query_nodes))
+
+
+def test_all_or_those_that_are_named() -> None:
+    assert rows_of_nodes(context(), [], ["name"]) == [[each] for each in KNOWN]
+    assert rows_of_nodes(context(), ["node2", "node2"], ["name"]) == [[KNOWN[1]]]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["node9"], "node 'node9' is not known; see 'gnt-node list'"),
+        (["node9", "node1", "nod"], "nodes 'node9', 'nod' are not known"),
+    ],
+)
+def test_unknown_ones_are_named(names: list[str], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        rows_of_nodes(context(), names, ["name"])
