@@ -221,7 +221,8 @@ class ChrootHypervisor(WithoutHotplug, WithoutMigration):
         tree = self._tree(name)
         self._end_processes(tree)
         try:
-            process.run(["umount", tree], timeout_s=_MOUNT_TIMEOUT_S).check()
+            # With all that the init script has mounted in it, such as /proc.
+            process.run(["umount", "--recursive", tree], timeout_s=_MOUNT_TIMEOUT_S).check()
         except CommandError as err:
             raise HypervisorError(
                 f"the tree of instance {name!r} cannot be unmounted: {err.message}"

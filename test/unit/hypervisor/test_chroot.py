@@ -25,7 +25,7 @@ MOUNTS = r"""22 1 254:0 / / rw - ext4 /dev/vda rw
 """
 INIT = """#!/bin/sh
 echo "$1" >> /calls
-[ "$1" != start ] || sleep 1000 &
+[ "$1" != start ] || sleep 1000 > /dev/null 2>&1 &
 """
 
 
@@ -92,7 +92,7 @@ def disk(tmp_path: Path) -> Iterator[AssembledDisk]:
     if os.geteuid() != 0 or mkfs is None:
         pytest.skip("needs root and mkfs.ext4")
     tree = tmp_path / "tree"
-    for name in ("bin", "dev"):
+    for name in ("bin", "dev", "mnt"):
         (tree / name).mkdir(parents=True)
     (tree / "dev" / "null").touch()  # a shell wants it for what it starts in the background
     for name in ("sh", "sleep"):
@@ -125,6 +125,7 @@ def test_life_of_an_instance(tmp_path: Path, disk: AssembledDisk) -> None:
     info = again.instance_info(NAME)
     assert info is not None
     assert info.memory_mib == 16
+    subprocess.run(["mount", "-t", "tmpfs", "none", f"{tree}/mnt"], check=True)
     again.reboot(instance(), [disk], kind=RebootType.HARD)
     assert not set(processes_in(tree)) & set(before)
     assert Path(tree, "calls").read_text().split() == ["start", "stop", "start"]

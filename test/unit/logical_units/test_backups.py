@@ -197,6 +197,12 @@ def test_a_nic_of_a_network_is_connected_as_the_network_is_now(exported: FakeClu
     assert (made["ip"], made["nicparams"]["link"]) == ("192.0.2.7", "br9")
 
 
+def test_without_an_operating_system_none_is_needed(exported: FakeCluster) -> None:
+    exported.rpc.answers["export_info"] = format_description(replace(EXPORT, os=""))
+    assert import_(exported)["os"] == ""
+    assert "instance_run_rename" not in exported.rpc.names()
+
+
 def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
     exported.rpc.transfer_error = "the checksum is wrong"
     with pytest.raises(OpExecError, match="the checksum is wrong"):
