@@ -10,7 +10,6 @@ from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.jobs import (
-from ganeti.cli.run.nodes import rows_of_nodes
     JobGroup,
     execute,
     follow_all,
@@ -18,6 +17,7 @@ from ganeti.cli.run.nodes import rows_of_nodes
     named_by_summary,
     submitted_jobs,
 )
+from ganeti.cli.run.nodes import rows_of_nodes
 
 _EVACUATED: Final = {
     (False, False): ("all", "all instances"),
