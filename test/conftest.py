@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 
@@ -18,7 +19,13 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
-TEST_SECONDS_MAX = 240  # a test that hangs ends the run with every thread's stack printed
+TEST_SECONDS_MAX = 600  # a test that hangs ends the run with every thread's stack printed
+
+
+def pytest_configure() -> None:
+    """Refuse to skip the tests with real guests where they are demanded."""
+    if os.environ.get("GANETI_TEST_REQUIRE_QEMU") and shutil.which("qemu-system-x86_64") is None:
+        raise pytest.UsageError("GANETI_TEST_REQUIRE_QEMU is set, and there is no QEMU")
 
 
 @pytest.fixture(autouse=True)

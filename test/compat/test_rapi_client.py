@@ -14,7 +14,7 @@ from fakes.virtual_cluster import TestCluster, own_cluster
 
 PYTHON = "/usr/bin/python3"
 SCRIPT = Path(__file__).with_name("rapi_methods.py")
-TIMEOUT_S = 600.0
+TIMEOUT_S = 500.0
 # Resets a real machine, and a virtual node is this one.
 NEVER_CALLED = {"PowercycleNode"}
 LIST_METHODS = (
