@@ -1,7 +1,8 @@
 """The description of an exported instance: the INI file that lies beside the dumps of its disks.
 
 Values of parameters are those in force at the time of the export, defaults included.  A dump has a
-checksum beside its size, which other versions do not know and pass over.
+checksum beside its size, which other versions do not know and pass over, as they do the section of
+values that an INI file cannot hold: text of several lines, for one.
 
 Source: constants.json, "export_import"; config.json, "well_known_paths".
 """
@@ -16,6 +17,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import ProtocolError
+from ganeti.base.json import dumps, loads_as
 from ganeti.base.versions import EXPORT_VERSION
 
 CONFIG_NAME: Final = "config.ini"
@@ -27,6 +29,7 @@ _OS: Final = "os"
 _OS_PRIVATE: Final = "os_private"
 _HYPERVISOR: Final = "hypervisor"
 _BACKEND: Final = "backend"
+_EXACT: Final = "exact"  # <section>.<name> = the value as JSON
 _NIC_SETTINGS: Final = ("mac", "ip", "network", "name", "mode", "link", "vlan")
 _DEVICES_MAX: Final = 64
 
@@ -96,13 +99,30 @@ def format_description(found: ExportDescription) -> str:
     for index, disk in enumerate(found.disks):
         values |= _disk_values(f"disk{index}_", disk)
     parser[_INSTANCE] = values
-    parser[_HYPERVISOR] = dict(found.hvparams)
-    parser[_BACKEND] = dict(found.beparams)
-    parser[_OS] = dict(found.osparams)
-    parser[_OS_PRIVATE] = dict(found.osparams_private)
+    exact: dict[str, str] = {}
+    for section, params in (
+        (_HYPERVISOR, found.hvparams),
+        (_BACKEND, found.beparams),
+        (_OS, found.osparams),
+        (_OS_PRIVATE, found.osparams_private),
+    ):
+        fitting = {name: value for name, value in params.items() if _fits(value)}
+        parser[section] = fitting
+        exact |= {
+            f"{section}.{name}": dumps(value).decode()
+            for name, value in params.items()
+            if name not in fitting
+        }
+    if exact:
+        parser[_EXACT] = exact
     text = io.StringIO()
     parser.write(text)
     return text.getvalue()
+
+
+def _fits(value: str) -> bool:
+    """Tell whether a value comes back from an INI file as it was written."""
+    return value.isprintable() and value == value.strip()
 
 
 def _disk_values(prefix: str, disk: DumpedDisk) -> dict[str, str]:
@@ -152,7 +172,12 @@ def _description(parser: configparser.ConfigParser) -> ExportDescription:
 
 
 def _section(parser: configparser.ConfigParser, name: str) -> dict[str, str]:
-    return dict(parser[name]) if parser.has_section(name) else {}
+    values = dict(parser[name]) if parser.has_section(name) else {}
+    for key, text in parser[_EXACT].items() if parser.has_section(_EXACT) else ():
+        section, _, param = key.partition(".")
+        if section == name:
+            values[param] = loads_as(str, text.encode())
+    return values
 
 
 def _count(instance: configparser.SectionProxy, name: str) -> int:

@@ -16,7 +16,7 @@ from ganeti.protocol.export_description import (
 
 WORDS = st.text("abcXYZ0123456789-_=%;#: ./", max_size=12).map(str.strip)
 NAMES = st.text("abcXYZ_", min_size=1, max_size=8)
-VALUES = st.dictionaries(NAMES, WORDS, max_size=4)
+VALUES = st.dictionaries(NAMES, WORDS | st.text("a #;[]=\n\r\t\x1c\u2028é", max_size=8), max_size=4)
 DISKS = st.builds(
     DumpedDisk,
     size_mib=st.integers(1, 10**6),
