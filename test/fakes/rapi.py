@@ -108,6 +108,40 @@ class RapiClient:
             self._kept = None
 
 
+def wait_job(rapi: RapiClient, job_id: int) -> str:
+    """Wait for a job by long poll; returns its status."""
+    seen: list[str] | None = None
+    while seen is None or seen[0] not in ("success", "error", "canceled"):
+        body = {"fields": ["status"], "previous_job_info": seen}
+        change = rapi.ask("GET", f"/2/jobs/{job_id}/wait", body).json
+        if change is not None:
+            seen = change["job_info"]
+    return seen[0]
+
+
+def create_instance(rapi: RapiClient, cluster: TestCluster, name: str, *tags: str) -> None:
+    """Make a small instance that is not started."""
+    body = {
+        "__version__": 1,
+        "name": name,
+        "mode": "create",
+        "disk_template": "diskless",
+        "disks": [],
+        "nics": [],
+        "os": "test",
+        "no_install": True,
+        "pnode": cluster.master,
+        "hypervisor": "fake",
+        "ip_check": False,
+        "name_check": False,
+        "start": False,
+        "tags": list(tags),
+    }
+    answer = rapi.ask("POST", "/2/instances", body)
+    assert answer.status == 200, answer
+    assert wait_job(rapi, answer.json) == "success", rapi.ask("GET", f"/2/jobs/{answer.json}").json
+
+
 def write_users(paths: Paths, text: str = USERS) -> None:
     """Write the file of users in one step."""
     files.ensure_directory(paths.rapi_dir, 0o750)

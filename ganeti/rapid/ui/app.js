@@ -18,7 +18,7 @@ const VIEWS = {
   jobs: () => new JobsView(),
   map: () => new MapView(),
   instance: (_app, name) => new InstanceView(name),
-  node: (_app, name) => new NodeView(name),
+  node: (app, name) => new NodeView(name, app),
   job: (_app, id) => new JobView(id),
 };
 const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", jobs: "Jobs", map: "Map" };
@@ -69,6 +69,7 @@ class App {
   async start() {
     this.#wire();
     await this.#identify();
+    this.#open(); // not before: views show what the user may do
     await this.refresh();
     if ([...this.troubles.values()].some((error) => error.status === 401)) await this.signIn();
     setInterval(() => document.hidden || this.refresh(), POLL_MS);
@@ -110,7 +111,10 @@ class App {
       this.info = value;
       return;
     }
-    if (name === "jobs") value.forEach((job) => Object.assign(job, { isOpen: isOpen(job), last: this.jobs.find((old) => old.id === job.id)?.last }));
+    if (name === "jobs") {
+      const before = new Map(this.jobs.map((job) => [job.id, job.last]));
+      value.forEach((job) => Object.assign(job, { isOpen: isOpen(job), last: before.get(job.id) }));
+    }
     this[name] = renewed(this[name], value, name === "jobs" ? "id" : "name");
     this.jobs.filter((job) => !job.isOpen && this.watched.delete(job.id)).forEach((job) => this.#tellEnd(job));
   }
@@ -207,7 +211,6 @@ class App {
       window.scrollTo(0, 0);
       byId("main").focus({ preventScroll: true });
     });
-    this.#open();
   }
 
   #changeTheme() {

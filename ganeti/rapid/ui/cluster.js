@@ -170,18 +170,15 @@ class OneView {
   update(app) {
     const thing = app[`${this.kind}s`].find((each) => each.name === this.name);
     this.jobs.update(jobsAbout(app.jobs, this.name).slice(0, 10));
-    if (thing && thing === this.drawn && !this.parts) return;
+    if (thing && thing === this.drawn) return;
     this.drawn = thing;
     const focused = document.activeElement?.dataset?.focus;
-    this.parts?.forEach((part) => part.close());
-    this.parts = null;
     this.body.replaceChildren(...(thing ? this.draw(thing, app) : [el("p", { class: "empty" }, `There is no ${this.kind} of this name.`)]));
     if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
 
   close() {
     this.jobs.close();
-    this.parts?.forEach((part) => part.close());
   }
 }
 
@@ -212,16 +209,26 @@ export class InstanceView extends OneView {
 }
 
 export class NodeView extends OneView {
-  constructor(name) {
+  constructor(name, app) {
     super("node", name);
+    this.here = instanceTable(app, `Instances on ${name}`);
+    this.backed = instanceTable(app, `Instances that ${name} backs`);
+    this.body.after(el("h2", {}, "Runs here"), this.here.element, el("h2", {}, "Would be taken over from others"), this.backed.element);
+  }
+
+  update(app) {
+    super.update(app);
+    this.here.update(app.instances.filter((i) => i.pnode === this.name));
+    this.backed.update(app.instances.filter((i) => i.snodes.includes(this.name)));
+  }
+
+  close() {
+    super.close();
+    this.here.close();
+    this.backed.close();
   }
 
   draw(n, app) {
-    const here = instanceTable(app, `Instances on ${n.name}`);
-    const backed = instanceTable(app, `Instances that ${n.name} backs`);
-    here.update(app.instances.filter((i) => i.pnode === n.name));
-    backed.update(app.instances.filter((i) => i.snodes.includes(n.name)));
-    this.parts = [here, backed];
     return [
       el("p", {}, roleBadge(n)),
       facts([
@@ -233,8 +240,6 @@ export class NodeView extends OneView {
         ["CPUs", n.ctotal],
         ["Tags", tagList(n.tags)],
       ]),
-      el("h2", {}, "Runs here"), here.element,
-      el("h2", {}, "Would be taken over from others"), backed.element,
     ];
   }
 }

@@ -66,9 +66,9 @@ export function badge(word, tone) {
   return el("span", { class: `badge ${tone}` }, word);
 }
 
-export function bar(part, whole, label) {
+export function bar(part, whole, label, kind = "") {
   const share = whole > 0 ? Math.min(1, Math.max(0, part / whole)) : 0;
-  const inner = el("span", { class: share > 0.9 ? "full" : "" });
+  const inner = el("span", { class: kind || (share > 0.9 ? "full" : "") });
   inner.style.width = `${(share * 100).toFixed(1)}%`;
   return el("span", { class: "load" },
     el("span", { class: "bar", role: "img", "aria-label": `${Math.round(share * 100)} %` }, inner),

@@ -16,7 +16,7 @@ const summary = (job) => job.summary.join(", ");
 
 function progress(job) {
   const done = job.opstatus.filter((status) => FINAL.has(status)).length;
-  return bar(done, job.opstatus.length, `${done} of ${job.opstatus.length}`);
+  return bar(done, job.opstatus.length, `${done} of ${job.opstatus.length}`, TONES[job.status] ?? "grey");
 }
 
 export function jobTable(label) {

@@ -7,7 +7,7 @@ const SIDE = 640;
 const CENTRE = SIDE / 2;
 const RADIUS = 215;
 const LABELS_MAX = 48; // more of them would cover each other
-const WIDTH_MAX = 8;
+const WIDTH_MAX = 5;
 
 // Answers, for each pair of primary and secondary node, which instances connect them.
 export function pairs(instances) {
@@ -33,7 +33,7 @@ function picture(nodes, edges) {
   const most = Math.max(1, ...edges.map((edge) => edge.instances.length));
   const lines = edges.filter(({ from, to }) => places.has(from) && places.has(to)).map((edge) => line(edge, places, most));
   const dots = nodes.map((node) => dot(node, places.get(node.name), nodes.length <= LABELS_MAX));
-  const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z" }));
+  const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 17, markerHeight: 17, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z" }));
   return svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, role: "img", "aria-label": "Lines from each node to those that back its instances; the table says the same" }, svg("defs", {}, arrow), lines, dots);
 }
 
@@ -70,11 +70,11 @@ export class MapView {
     this.title = "Map";
     this.picture = el("figure", { class: "map" });
     this.edges = [];
-    const named = (list, other) => (list.length ? between(list.map((pair) => el("span", {}, link("node", pair[other], pair[other].split(".")[0]), ` ${pair.instances.length} (${size(memoryOf(pair))})`))) : "–");
+    const named = (list, other) => (list.length ? between(list.map((pair) => el("span", { class: "whole" }, link("node", pair[other], pair[other].split(".")[0]), ` ${pair.instances.length} (${size(memoryOf(pair))})`))) : "–");
     const of = (side, name) => this.edges.filter((pair) => pair[side] === name);
     this.table = new Table({
       columns: [
-        { name: "Node", sort: (row) => row.name, cell: (row) => link("node", row.name), kind: "title" },
+        { name: "Node", sort: (row) => row.name, cell: (row) => link("node", row.name, row.name.split(".")[0]), kind: "title" },
         { name: "Its instances are backed by", sort: (row) => of("from", row.name).length, cell: (row) => named(of("from", row.name), "to") },
         { name: "It backs instances of", sort: (row) => of("to", row.name).length, cell: (row) => named(of("to", row.name), "from") },
         { name: "Not backed", sort: (row) => row.alone, cell: (row) => String(row.alone), kind: "number" },

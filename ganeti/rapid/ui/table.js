@@ -79,6 +79,7 @@ export class Table {
     this.made = made;
     this.#place(wanted);
     const left = this.rows.length - wanted.length;
+    this.element.classList.toggle("none", this.rows.length === 0);
     this.rest.textContent = left > 0 ? `${left} more` : this.rows.length ? "" : this.empty;
   }
 

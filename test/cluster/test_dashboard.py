@@ -1,0 +1,339 @@
+"""The dashboard in a real browser, on a live cluster; and with lists that no test cluster has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+
+import pytest
+from fakes.browser import Browser, open_browser
+from fakes.rapi import RapiClient, create_instance, rapi_of
+from fakes.virtual_cluster import TestCluster
+
+from ganeti.protocol.rapi_pages import FILES, PAGES, POLICY, TOP
+from ganeti.rapid import documents
+
+WEB, DB = "web1.example.com", "db1.example.com"
+MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
+DESK, PHONE = (1280, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
+    with rapi_of(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(rapi: RapiClient, window: Browser) -> Iterator[Browser]:
+    """The dashboard as somebody sees it who comes for the first time."""
+    window.resize(*DESK)
+    address = f"[{rapi.address}]" if ":" in rapi.address else rapi.address
+    top = f"https://{address}:{rapi.port}/ui/"
+    window.go(top)
+    window.script("sessionStorage.clear()")
+    window.go("about:blank")
+    window.go(top)
+    window.wait_for("main .card")
+    yield window
+    window.go("about:blank")
+
+
+def sign_in(page: Browser, user: str = "writer", password: str = "secret") -> None:
+    page.click("#sign")
+    page.type("#login-user", user)
+    page.type("#login-password", password)
+    page.click("#login-submit")
+
+
+# The files.
+
+
+@pytest.mark.parametrize("route", PAGES, ids=lambda route: route.path)
+def test_files_are_served_as_what_they_are(rapi: RapiClient, route: object) -> None:
+    path = str(getattr(route, "path"))  # noqa: B009
+    answer = rapi.ask("GET", path, user=None)
+    assert answer.status == 200
+    name = path.removeprefix(TOP).strip("/") or "index.html"
+    assert answer.body == documents.MAKERS[f"ui/{name}"]()
+    assert answer.headers["Content-Type"] == getattr(route, "content_type")  # noqa: B009
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    again = rapi.ask("GET", path, user=None, headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ui/../../../etc/passwd",
+        "/ui/%2e%2e/server.py",
+        "/ui/..%2f..%2frapid%2fserver.py",
+        "/ui//etc/passwd",
+        "/ui/app.js/..",
+        "/ui/app.js%00.html",
+        "/ui/none.html",
+    ],
+)
+def test_no_other_file_is_served(rapi: RapiClient, path: str) -> None:
+    assert rapi.ask("GET", path, user=None).status == 404
+
+
+def test_every_file_has_its_row_and_loads_nothing_from_elsewhere() -> None:
+    directory = os.path.join(os.path.dirname(documents.__file__), "ui")
+    assert sorted(os.listdir(directory)) == sorted(FILES)
+    for name in FILES:
+        text = documents.MAKERS[f"ui/{name}"]().decode()
+        left = text.replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in left, name
+        assert "https:" not in left, name
+        assert "innerHTML" not in text, name
+        assert "insertAdjacentHTML" not in text, name
+
+
+# A live cluster.
+
+
+def test_a_person_starts_an_instance(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
+    create_instance(rapi, cluster, WEB, "site:front")
+    page.wait_text("main", "node3.example.com")
+    page.screenshot("overview")
+    assert page.text("#cluster") == cluster.gnt("cluster info").out.split("\n")[0].split(": ")[1]
+    assert "master" in page.texts("main .badge")
+    page.click("nav a[href='#/instances']")
+    page.wait_text("main tbody", WEB)
+    assert page.count(".actions button") == 0, "nobody who has not signed in may act"
+
+    sign_in(page, password="wrong")
+    page.wait_text("#login-error", "wrong")
+    page.screenshot("sign-in")
+    page.type("#login-password", "secret")
+    page.click("#login-submit")
+    page.wait_text("#who", "writer")
+    assert page.script("return localStorage.length") == 0
+    assert page.script("return document.cookie") == ""
+
+    start = f"button[aria-label='Start {WEB}']"
+    page.click(start)
+    page.wait_text("#confirm-title", f"Start {WEB}?")
+    page.screenshot("confirm")
+    assert page.focused() == "confirm-no", "who presses Enter by mistake does nothing"
+    page.press("escape")
+    page.wait(lambda: page.count("dialog[open]") == 0, "the question goes away")
+    jobs_before = len(rapi.ask("GET", "/2/jobs").json)
+    page.click(start)
+    page.click("#confirm-yes")
+    page.wait_text("#notes", "INSTANCE_STARTUP")
+    page.wait_text("#notes", "success")
+    page.wait_for(f"button[aria-label='Stop {WEB}']")
+    assert len(rapi.ask("GET", "/2/jobs").json) == jobs_before + 1
+    assert rapi.ask("GET", f"/2/instances/{WEB}").json["oper_state"] is True
+    page.screenshot("instances")
+
+    page.click(f"main a[href='#/instance/{WEB}']")
+    page.wait_text("main", "site:front")
+    page.wait_text("main", "INSTANCE_STARTUP")
+    page.screenshot("instance")
+    page.click("main tbody a[href^='#/job/']")
+    page.wait_text("main .badge", "success")
+    page.screenshot("job")
+    assert [line for line in page.log() if "401" not in line] == []
+
+
+def test_a_job_is_followed_while_it_runs(rapi: RapiClient, page: Browser) -> None:
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    opcodes = [
+        {"OP_ID": "OP_TEST_JQUEUE", "log_messages": [MARKUP, "second"]},
+        {"OP_ID": "OP_TEST_DELAY", "duration": 0.1, "on_master": True},
+    ]
+    job_id = rapi.ask("POST", "/2/jobs", {"opcodes": opcodes}).json
+    page.go(f"{page.script('return location.origin')}/ui/#/job/{job_id}")
+    page.wait_text(".log", "second")
+    page.wait_text("main .badge", "success")
+    page.wait_text("main", "2 of 2")
+    assert MARKUP in page.text(".log"), "shown as it is"
+    assert page.count(".log img, .log b") == 0
+
+
+def test_who_may_only_read_has_nothing_to_press(
+    rapi: RapiClient, cluster: TestCluster, page: Browser
+) -> None:
+    create_instance(rapi, cluster, DB)
+    sign_in(page, "reader")
+    page.wait_text("#who", "reads only")
+    page.click("nav a[href='#/instances']")
+    page.wait_text("main tbody", DB)
+    assert page.count(".actions button") == 0
+    page.click("#sign")
+    page.wait_text("#sign", "Sign in")
+    assert page.script("return sessionStorage.length") == 0
+
+
+def test_the_keyboard_reaches_everything(page: Browser) -> None:
+    page.press("tab")
+    assert page.focused() == "skip"
+    page.press("enter")
+    assert page.focused() == "main"
+    page.press("/", "n", "o", "d", "e", "2")
+    assert page.focused() == "search"
+    page.wait_text("nav a[href='#/nodes'] .count", "1/3")
+    page.press("tab", "tab", "enter")
+    page.wait_for("#login[open]")
+    assert page.focused() == "login-user"
+    page.press("escape")
+    page.wait(lambda: page.focused() == "sign", "the focus is back where it was")
+    page.press("tab", "tab", "tab")
+    assert page.focused().startswith("Nodes")
+    page.press("enter")
+    page.wait_text("h1", "Nodes")
+    page.press("tab", "enter")
+    page.wait_text("main th[aria-sort='descending']", "Node")
+    unnamed = page.script(
+        "return [...document.querySelectorAll('button, input, a, svg[role=img]')].filter((each) =>"
+        " !(each.ariaLabel || each.innerText?.trim() || each.closest('dialog, label'))).length"
+    )
+    assert unnamed == 0
+
+
+# Lists that were made up: many, and full of markup.
+
+
+def node(name: str, **more: object) -> dict[str, object]:
+    values = {"name": name, "role": "R", "offline": False, "drained": False, "pip": "192.0.2.1"}
+    sizes = {"mtotal": 65536, "mfree": 20000, "dtotal": 900000, "dfree": 500000, "ctotal": 16}
+    counts = {"pinst_cnt": 100, "sinst_cnt": 100}
+    return {**values, **sizes, **counts, "sip": "192.0.2.1", "tags": [], "group.uuid": "g", **more}
+
+
+def instance(name: str, pnode: str, snode: str, **more: object) -> dict[str, object]:
+    lists = {each: [] for each in ("nic.macs", "nic.ips", "nic.networks.names", "nic.links")}
+    disks = {"disk.sizes": [10240], "disk.names": [None], "disk_template": "drbd"}
+    values = {"name": name, "pnode": pnode, "snodes": [snode], "status": "running", "os": "debian"}
+    beparams = {"maxmem": 2048, "minmem": 2048, "vcpus": 2}
+    rest = {"oper_state": True, "admin_state": "up", "beparams": beparams, "tags": [], "uuid": "u"}
+    return {**lists, **disks, **values, **rest, **more}
+
+
+def show(page: Browser, lists: Mapping[str, object], where: str) -> None:
+    """Load the page with these answers in place of the server's."""
+    source = (
+        f"const lists = {json.dumps(lists)}; const real = window.fetch; window.fetch ="
+        " (path, options) => path in lists ? Promise.resolve(new Response("
+        "JSON.stringify(lists[path]), {headers: {ETag: 'x'}})) : real(path, options);"
+    )
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    made = page.devtools(command, {"source": source})
+    origin = page.script("return location.origin")
+    page.go("about:blank")
+    page.go(f"{origin}/ui/#/{where}")
+    page.wait_for("main h1")
+    page.devtools("Page.removeScriptToEvaluateOnNewDocument", made)
+
+
+def many(nodes: int, instances: int) -> dict[str, object]:
+    names = [f"node{index}.example.com" for index in range(nodes)]
+    states = ("running", "running", "running", "ADMIN_down", "ERROR_down")
+    found = []
+    for index in range(instances):
+        digest = hashlib.sha256(str(index).encode()).digest()
+        status = states[digest[1] % len(states)]
+        primary, secondary = (
+            names[digest[0] % nodes],
+            names[(digest[0] + 1 + digest[2] % 2) % nodes],
+        )
+        is_up = status == "running"
+        name = f"vm{index:04d}.example.com"
+        found.append(instance(name, primary, secondary, status=status, oper_state=is_up))
+    return {
+        "/2/nodes?bulk=1": [node(name, role="MCRRDO"[at % 6]) for at, name in enumerate(names)],
+        "/2/instances?bulk=1": found,
+        "/2/user": {"name": "jim", "rights": ["read", "write"], "roles": []},
+    }
+
+
+def test_a_thousand_instances(page: Browser) -> None:
+    show(page, many(12, 1000), "instances")
+    page.wait_text("nav a[href='#/instances'] .count", "1000")
+    assert page.count("tbody tr") < 200, "rows are made when they are about to be seen"
+    page.wait_text("tbody tr:first-child", "vm0000")
+    page.script("scrollTo(0, document.body.scrollHeight)")
+    page.wait(lambda: page.count("tbody tr") > 100, "more rows at the end of the page")
+    page.script("scrollTo(0, 0)")
+    page.type("#search", "vm0777")
+    page.wait_text("tbody", "vm0777")
+    page.wait(lambda: page.count("tbody tr") == 1, "one row is found")
+    page.type("#search", "error")
+    page.wait_text("tbody", "ERROR: down")
+    page.screenshot("thousand")
+    page.click("nav a[href='#/map']")
+    page.wait_for("svg .edge")
+    assert page.count("svg a.dot") == 12
+    page.wait_text("main tbody", "node1")
+    page.screenshot("map")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_telephone(page: Browser, theme: str) -> None:
+    page.devtools(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": theme}]},
+    )
+    page.resize(*PHONE)
+    lists = many(12, 300)
+    for view in ("overview", "instances", "nodes", "map", "instance/vm0001.example.com"):
+        show(page, lists, view)
+        page.wait_text("main", "node1" if view != "instances" else "vm0001")
+        width = page.script("return document.documentElement.scrollWidth")
+        assert width <= PHONE[0], f"{view} is too wide"
+        page.screenshot(f"phone-{theme}-{view.partition('/')[0]}")
+    page.resize(*DESK)
+    page.screenshot(f"desk-{theme}")
+    page.devtools("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_markup_from_the_cluster_is_only_text(page: Browser) -> None:
+    stamp = [1700000000, 0]
+    job = {
+        "id": 7,
+        "status": "error",
+        "summary": [MARKUP],
+        "opstatus": ["error"],
+        "ops": [],
+        "received_ts": stamp,
+        "start_ts": stamp,
+        "end_ts": stamp,
+        "opresult": [["OpExecError", [MARKUP]]],
+        "oplog": [[[1, stamp, "message", MARKUP], [2, stamp, MARKUP, {"a": MARKUP}]]],
+    }
+    lists = {
+        "/2/info": {"name": MARKUP},
+        "/2/groups?bulk=1": [{"uuid": "g", "name": MARKUP}],
+        "/2/nodes?bulk=1": [node(MARKUP, tags=[MARKUP], role=MARKUP)],
+        "/2/instances?bulk=1": [
+            instance(MARKUP, MARKUP, MARKUP, os=MARKUP, tags=[MARKUP], status=MARKUP)
+        ],
+        "/2/jobs?bulk=1": [job],
+        "/2/jobs/7": job,
+        "/2/user": {"name": MARKUP, "rights": ["write"], "roles": []},
+    }
+    name = page.script("return encodeURIComponent(arguments[0])", MARKUP)
+    for view in ("overview", "instances", f"instance/{name}", f"node/{name}", "job/7", "map"):
+        show(page, lists, view)
+        page.wait_text("main", "<b>bold</b>" if view != "map" else "onerror")
+        page.wait_text("#who", "<b>bold</b>")
+        found = page.count("main img, main b, header b, nav b, title b")
+        assert found == 0, view
+    show(page, lists, "instances")
+    page.click(".actions button")
+    page.wait_text("#confirm-title", MARKUP)
+    page.press("escape")
+    assert page.script("return window.harmed ?? null") is None
