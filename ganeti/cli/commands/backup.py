@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.commands.instance.add import hypervisor_and_parameters
+from ganeti.cli.commands.instance.add import settings_of_new
 from ganeti.cli.commands.instance.devices import disk_settings, in_order, nics_for_create
-from ganeti.cli.commands.instance.parameters import backend_parameters, split_nodes, split_tags
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
@@ -48,10 +47,6 @@ def export(context: Context, options: Options, args: list[str]) -> int:
 def import_(context: Context, options: Options, args: list[str]) -> int:
     """Create an instance from an export."""
     [name] = args
-    pnode, snode = split_nodes(options.node)
-    if pnode is not None and options.iallocator is not None:
-        raise OpPrereqError("give either nodes or an allocator, not both")
-    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
     if options.no_nics:
         raise OpPrereqError("an import has the NICs of the export, or those given with --net")
     if options.os_size is not None and options.disks:
@@ -65,37 +60,16 @@ def import_(context: Context, options: Options, args: list[str]) -> int:
     )
     opcode = make_opcode(
         "OP_INSTANCE_CREATE",
+        **settings_of_new(options),
         mode="import",
         instance_name=name,
         src_node=options.src_node,
         src_path=options.src_dir,
         compress=options.compress,
         disks=disks,
-        disk_template=options.disk_template,
         nics=nics_for_create(options.nics, no_nics=False) if options.nics else [],
-        pnode=pnode,
-        snode=snode,
-        group_name=options.node_group,
-        iallocator=options.iallocator,
-        name_check=options.name_check,
-        ip_check=options.ip_check,
-        conflicts_check=options.conflicts_check,
-        wait_for_sync=options.wait_for_sync,
-        file_storage_dir=options.file_storage_dir,
-        file_driver=options.file_driver,
-        hypervisor=hypervisor,
-        hvparams=hvparams,
-        beparams=backend_parameters(options.beparams),
-        osparams=options.osparams,
-        osparams_private=options.osparams_private or None,
-        osparams_secret=options.osparams_secret or None,
         start=False,
         identify_defaults=options.identify_defaults,
-        ignore_ipolicy=options.ignore_ipolicy,
-        opportunistic_locking=options.opportunistic_locking,
-        tags=split_tags(options.tags),
-        helper_startup_timeout=options.helper_startup_timeout,
-        helper_shutdown_timeout=options.helper_shutdown_timeout,
     )
     execute(context, options, opcode)
     return EXIT_SUCCESS

@@ -19,48 +19,59 @@ from ganeti.cli.run.jobs import execute, make_opcode
 def add(context: Context, options: Options, args: list[str]) -> int:
     """Create an instance."""
     [name] = args
-    pnode, snode = split_nodes(options.node)
-    if pnode is not None and options.iallocator is not None:
-        raise OpPrereqError("give either nodes or an allocator, not both")
-    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
     opcode = make_opcode(
         "OP_INSTANCE_CREATE",
+        **settings_of_new(options),
         mode="create",
         instance_name=name,
         disks=disks_for_create(options.disks, options.disk_template, options.os_size),
-        disk_template=options.disk_template,
         nics=nics_for_create(options.nics, no_nics=options.no_nics),
-        pnode=pnode,
-        snode=snode,
-        group_name=options.node_group,
-        iallocator=options.iallocator,
-        name_check=options.name_check,
-        ip_check=options.ip_check,
-        conflicts_check=options.conflicts_check,
-        wait_for_sync=options.wait_for_sync,
-        file_storage_dir=options.file_storage_dir,
-        file_driver=options.file_driver,
-        hypervisor=hypervisor,
-        hvparams=hvparams,
-        beparams=backend_parameters(options.beparams),
         os_type=options.os_type,
-        osparams=options.osparams,
-        osparams_private=options.osparams_private or None,
-        osparams_secret=options.osparams_secret or None,
         force_variant=options.force_variant,
         no_install=options.no_install,
         start=options.start and not options.forthcoming,
         forthcoming=options.forthcoming,
         commit=options.commit,
-        tags=split_tags(options.tags),
-        ignore_ipolicy=options.ignore_ipolicy,
-        opportunistic_locking=options.opportunistic_locking,
         instance_communication=bool(options.instance_communication),
-        helper_startup_timeout=options.helper_startup_timeout,
-        helper_shutdown_timeout=options.helper_shutdown_timeout,
     )
     execute(context, options, opcode)
     return EXIT_SUCCESS
+
+
+def settings_of_new(options: Options) -> dict[str, object]:
+    """Return the settings that every command takes by which an instance is made.
+
+    Raises:
+        OpPrereqError: two options do not go together, or one has no such value.
+    """
+    pnode, snode = split_nodes(options.node)
+    if pnode is not None and options.iallocator is not None:
+        raise OpPrereqError("give either nodes or an allocator, not both")
+    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
+    return {
+        "disk_template": options.disk_template,
+        "pnode": pnode,
+        "snode": snode,
+        "group_name": options.node_group,
+        "iallocator": options.iallocator,
+        "name_check": options.name_check,
+        "ip_check": options.ip_check,
+        "conflicts_check": options.conflicts_check,
+        "wait_for_sync": options.wait_for_sync,
+        "file_storage_dir": options.file_storage_dir,
+        "file_driver": options.file_driver,
+        "hypervisor": hypervisor,
+        "hvparams": hvparams,
+        "beparams": backend_parameters(options.beparams),
+        "osparams": options.osparams,
+        "osparams_private": options.osparams_private or None,
+        "osparams_secret": options.osparams_secret or None,
+        "tags": split_tags(options.tags),
+        "ignore_ipolicy": options.ignore_ipolicy,
+        "opportunistic_locking": options.opportunistic_locking,
+        "helper_startup_timeout": options.helper_startup_timeout,
+        "helper_shutdown_timeout": options.helper_shutdown_timeout,
+    }
 
 
 def hypervisor_and_parameters(given: object) -> tuple[str | None, dict[str, object]]:
