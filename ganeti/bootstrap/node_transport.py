@@ -26,8 +26,13 @@ CONNECT_TIMEOUT_S: Final = 10
 class NodeTransport(Protocol):
     """Runs programs on one other machine."""
 
-    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+    ) -> CommandResult:
         """Run a program there with this input; its output may be shown to the user.
+
+        Args:
+            stop_fd: once this descriptor can be read, the program's time is over.
 
         Raises:
             CommandError: it could not even be started.
@@ -70,9 +75,12 @@ class SshTransport:
         settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return [self.ssh, *settings, f"{SSH_USER}@{self.node_name}", "--", shlex.join(argv)]
 
-    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+    ) -> CommandResult:
         """Run a program on the machine; errors as of `NodeTransport.run`."""
-        return process.run(self.command_line(argv), timeout_s=timeout_s, stdin=stdin)
+        argv = self.command_line(argv)
+        return process.run(argv, timeout_s=timeout_s, stdin=stdin, stop_fd=stop_fd)
 
     def describe(self) -> str:
         """Return how the machine is reached."""
@@ -87,11 +95,13 @@ class VirtualTransport:
     paths: Paths
     extra_environment: dict[str, str] = field(default_factory=dict)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> CommandResult:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+    ) -> CommandResult:
         """Run a program in the node's place; errors as of `NodeTransport.run`."""
         env = environment_of(self.paths, self.node_name)
         env.update(self.extra_environment)
-        return process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin)
+        return process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin, stop_fd=stop_fd)
 
     def describe(self) -> str:
         """Return where the node lives."""

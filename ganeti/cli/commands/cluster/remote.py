@@ -42,8 +42,9 @@ def command(context: Context, options: Options, args: list[str]) -> int:
     line = " ".join(args)  # a shell there reads it, as with SSH itself
     chosen = destinations(context, options)
 
-    def run(node: Destination) -> CommandResult:
-        return node.transport.run(["sh", "-c", line], stdin=b"", timeout_s=COMMAND_TIMEOUT_S)
+    def run(node: Destination, stop_fd: int) -> CommandResult:
+        argv = ["sh", "-c", line]
+        return node.transport.run(argv, stdin=b"", timeout_s=COMMAND_TIMEOUT_S, stop_fd=stop_fd)
 
     failures = 0
     for node, result in on_each(chosen, run):
@@ -80,10 +81,12 @@ def copyfile(context: Context, options: Options, args: list[str]) -> int:
     own_name = ssconf.master_node(context.paths)
     chosen = [node for node in destinations(context, options) if node.name != own_name]
 
-    def send(node: Destination) -> CommandResult:
+    def send(node: Destination, stop_fd: int) -> CommandResult:
         there = place_on(context, path, node.name)
         argv = ["sh", "-c", _RECEIVE, "sh", there, f"{mode:o}"]
-        return node.transport.run(argv, stdin=data, timeout_s=COPY_TIMEOUT_S).check()
+        return node.transport.run(
+            argv, stdin=data, timeout_s=COPY_TIMEOUT_S, stop_fd=stop_fd
+        ).check()
 
     failures = 0
     for node, result in on_each(chosen, send):
@@ -160,15 +163,26 @@ def destinations(context: Context, options: Options) -> list[Destination]:
 
 
 def on_each(
-    nodes: Sequence[Destination], work: Callable[[Destination], CommandResult]
+    nodes: Sequence[Destination], work: Callable[[Destination, int], CommandResult]
 ) -> Iterator[tuple[Destination, CommandResult | GenericError]]:
-    """Do something on all nodes, several at once; yields what became of each, in their order."""
+    """Do something on all nodes, several at once; yields what became of each, in their order.
+
+    Args:
+        work: also gets a descriptor that can be read once nobody waits any more.
+    """
+    stop_fd, writer = os.pipe2(os.O_CLOEXEC)
 
     def one(node: Destination) -> CommandResult | GenericError:
         try:
-            return work(node)
+            return work(node, stop_fd)
         except GenericError as err:
             return err
 
-    with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(len(nodes), 1))) as pool:
-        yield from zip(nodes, pool.map(one, nodes), strict=True)
+    try:
+        with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(len(nodes), 1))) as pool:
+            try:
+                yield from zip(nodes, pool.map(one, nodes), strict=True)
+            finally:
+                os.close(writer)
+    finally:
+        os.close(stop_fd)

@@ -1,0 +1,50 @@
+"""Work on many nodes at once."""
+
+from __future__ import annotations
+
+import select
+import threading
+from pathlib import Path
+
+from ganeti.base.errors import CommandError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.node_transport import VirtualTransport
+from ganeti.cli.commands.cluster.remote import Destination, on_each
+from ganeti.system.process import CommandResult
+
+WAIT_S = 60.0
+
+
+def nodes(tmp_path: Path, *names: str) -> list[Destination]:
+    return [Destination(name, VirtualTransport(name, Paths(str(tmp_path)))) for name in names]
+
+
+def test_results_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
+    def work(node: Destination, _stop_fd: int) -> CommandResult:
+        if node.name == "b":
+            raise CommandError("it broke", ("x",), None, "")
+        return CommandResult((), 0, node.name.encode(), b"")
+
+    found = [
+        result.stdout if isinstance(result, CommandResult) else result.message
+        for _, result in on_each(nodes(tmp_path, "a", "b", "c"), work)
+    ]
+    assert found == [b"a", "it broke", b"c"]
+
+
+def test_nobody_waits_for_what_still_runs(tmp_path: Path) -> None:
+    told = []
+    slow_runs = threading.Event()
+
+    def work(node: Destination, stop_fd: int) -> CommandResult:
+        if node.name == "quick":
+            assert slow_runs.wait(WAIT_S)
+        else:
+            slow_runs.set()
+            told.append(bool(select.select([stop_fd], [], [], WAIT_S)[0]))
+        return CommandResult((), 0, b"", b"")
+
+    for node, _ in on_each(nodes(tmp_path, "quick", "slow"), work):
+        assert node.name == "quick"
+        break  # as an interrupt does
+    assert told == [True]
