@@ -99,6 +99,6 @@ export class Table {
 
   #row(row) {
     return el("tr", {}, this.columns.map((column) =>
-      el("td", { "data-label": column.name, class: column.kind }, column.cell(row))));
+      el("td", { "data-label": column.name, class: column.kind }, el("div", {}, column.cell(row)))));
   }
 }
