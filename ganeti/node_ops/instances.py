@@ -18,6 +18,7 @@ from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import InstanceState
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.instance_os import no_script_running
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock, files
@@ -125,7 +126,8 @@ def instance_start(
         disks = drivers.assemble_disks(context, instance)
         drivers.open_disks(context, instance)
         linked = drivers.with_links(context, instance.name, disks)
-        driver.start(instance, linked, paused=startup_paused)
+        with no_script_running(context, instance.name):
+            driver.start(instance, linked, paused=startup_paused)
     except GenericError:
         drivers.unlink_disks(context.paths, instance.name)
         raise
@@ -143,7 +145,8 @@ def instance_shutdown(
     drivers.check_instance_name(instance.name)
     driver = drivers.hypervisor(context, instance.hypervisor)
     if driver.instance_info(instance.name) is None:
-        logger.info("instance %s does not run, not stopped", instance.name)
+        with no_script_running(context, instance.name):  # nobody may take its disks away now
+            logger.info("instance %s does not run, not stopped", instance.name)
     else:
         driver.stop(instance.name, force=timeout <= 0, timeout_s=timeout)
         if driver.instance_info(instance.name) is not None:

@@ -10,6 +10,8 @@ import pytest
 from fakes.noded_node import NodedNode, short_directory
 from fakes.rpc_instances import rpc_instance
 
+from ganeti.system.filelock import FileLock
+
 NAME = "inst1.example.com"
 REASON = [["gnt:client:gnt-instance", "start", 1795236540085182464]]
 CREATE = """#!/bin/sh
@@ -145,6 +147,19 @@ def test_a_failing_script_shows_its_last_words(node: NodedNode, instance: dict[s
     assert "OS 'absent' is not in /srv/ganeti/os" in node.failure(
         "instance_os_add", absent, False, 0
     )
+
+
+def test_nothing_runs_beside_a_script_that_an_earlier_job_left(
+    node: NodedNode, instance: dict[str, Any]
+) -> None:
+    with FileLock(f"{node.paths.lock_dir}/os-{NAME}.lock"):
+        for call in (
+            ("instance_os_add", instance, False, 0),
+            ("instance_start", instance, False, REASON),
+            ("instance_shutdown", instance, 0, REASON),
+        ):
+            assert "that an earlier job began still runs on node" in node.failure(*call)
+    node.payload("instance_os_add", instance, False, 0)
 
 
 def test_start_look_reboot_stop(node: NodedNode, instance: dict[str, Any]) -> None:
