@@ -71,6 +71,7 @@ def test_without_enough_candidates_only_what_mends_that_is_accepted(three: Faili
     three.wait_status(job_id, "success")
     three.start_noded(gone)
     three.gnt(f"node modify --offline=no {gone}")
+    three.gnt("debug delay 0")  # what it has missed comes at the latest with the next job
     wait_until(
         lambda: jobs_on(three, gone) == jobs_on(three, three.master), "and so does the first"
     )
