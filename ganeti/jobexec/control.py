@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobCanceled
+from ganeti.logical_units.locks import PriorityChangedError
 from ganeti.system import clock, files
 
 CANCELED_TEXT: Final = "Job canceled by request"
@@ -31,13 +32,14 @@ class Control:
 
     Attributes:
         priority_path: the file that LuxiD leaves a new priority in.
-        on_priority: what to do with a new priority; None while nothing can be done yet.
+        on_priority: takes a new priority, and tells whether it reached what the job waits for;
+            None while nothing can be done yet.
     """
 
     def __init__(self, priority_path: str) -> None:
         self.is_canceled = False
         self.priority_path = priority_path
-        self.on_priority: Callable[[int], None] | None = None
+        self.on_priority: Callable[[int], bool] | None = None
         self._priority: int | None = None
         self._interruptible_depth = 0
         self._wakeup_in, wakeup_out = os.pipe()
@@ -54,7 +56,10 @@ class Control:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise JobCanceled inside this block as soon as the request comes."""
+        """Raise JobCanceled inside this block as soon as the request comes.
+
+        Raises PriorityChangedError when a new priority comes that nobody but the block can use.
+        """
         self.take_priority()
         self._interruptible_depth += 1
         try:
@@ -68,7 +73,9 @@ class Control:
         """Act on a new priority that was only noted so far."""
         if self.on_priority is not None and self._priority is not None:
             priority, self._priority = self._priority, None
-            self.on_priority(priority)
+            is_known = self.on_priority(priority)
+            if self._interruptible_depth and not is_known:
+                raise PriorityChangedError
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless the job is canceled: then raise JobCanceled."""

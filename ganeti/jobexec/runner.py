@@ -209,12 +209,15 @@ class JobRunner:
 
     # What signals and the job file need.
 
-    def _change_priority(self, priority: int) -> None:
-        """Take a new priority; a request for locks that waits is raised as well."""
+    def _change_priority(self, priority: int) -> bool:
+        """Take a new priority; returns whether a request for locks that waits has it as well."""
+        is_known = True
         if self.job.ops[self._index].status is Status.WAITING:
             try:
                 with WConfClient(self._paths, self._owner, restart_timeout_s=0) as client:
-                    client.change_wait_priority(priority)
+                    is_known = client.change_wait_priority(priority)
             except GenericError as err:
-                logger.warning("cannot tell WConfD of priority %s: %s; ignoring", priority, err)
+                logger.warning("cannot tell WConfD of priority %s: %s; asking anew", priority, err)
+                is_known = False
         self._file.update(changes.with_priority(self.job, priority))
+        return is_known

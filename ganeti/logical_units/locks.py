@@ -9,6 +9,7 @@ Source: constants.json, "timeouts" (LOCK_ATTEMPTS_*); daemons-2.12, "Optimistic 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from ganeti.logical_units.lock_plan import to_request
 from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode
 
 if TYPE_CHECKING:
+    from ganeti.clients.wconfd_values import LockRequest
     from ganeti.logical_units.context import JobContext
     from ganeti.logical_units.lock_plan import LockNeed
 
@@ -41,6 +43,13 @@ def raised_priority(priority: int, attempts: int) -> int:
     return max(PRIORITY_HIGHEST, priority - attempts)
 
 
+class PriorityChangedError(Exception):
+    """The priority changed after it was read for a request and before WConfD had that request.
+
+    Raised by a signal handler inside `JobContext.interruptible`: the request has to be made again.
+    """
+
+
 def take_locks(context: JobContext, need: LockNeed) -> None:
     """Take all these locks, or none.
 
@@ -52,9 +61,7 @@ def take_locks(context: JobContext, need: LockNeed) -> None:
     started = context.monotonic()
     for attempts, length_s in enumerate(slices()):
         context.check_canceled()
-        priority = raised_priority(context.priority(), attempts)
-        with context.interruptible():
-            outcome, blockers = context.config.wait_locks(priority, request, length_s)
+        outcome, blockers = _attempt(context, request, attempts, length_s)
         if outcome == GRANTED:
             return
         if outcome == GONE:
@@ -67,6 +74,16 @@ def take_locks(context: JobContext, need: LockNeed) -> None:
             raise LockError(f"gave up: {text}")
         context.info(text)
     raise AssertionError("the slices never end")
+
+
+def _attempt(
+    context: JobContext, request: LockRequest, attempts: int, length_s: float
+) -> tuple[str, Sequence[ClientId]]:
+    """Wait for the locks once, at the priority that the job has when WConfD hears of it."""
+    while True:
+        with contextlib.suppress(PriorityChangedError), context.interruptible():
+            priority = raised_priority(context.priority(), attempts)
+            return context.config.wait_locks(priority, request, length_s)
 
 
 def _in_the_way(context: JobContext, need: LockNeed, blockers: Sequence[ClientId]) -> str:

@@ -190,9 +190,10 @@ def test_stale_job_files_pile_up_on_candidates(painful: TestCluster, client: Lux
 def test_a_change_of_priority_that_does_not_reach_the_lock_queue(client: LuxiClient) -> None:
     holder = client.submit_job([locking(60)])
     wait_status(client, holder, "running")
-    waiting = [client.submit_job([locking(0.05)]) for _ in range(3)]
-    for job_id in waiting:
-        wait_status(client, job_id, "waiting")
+    waiting: list[JobId] = []
+    while len(waiting) < 3:
+        waiting.append(client.submit_job([locking(0.05)]))
+        wait_until(lambda: waiters(client) == len(waiting), f"{waiting} to be in the lock queue")
     done, text = client.change_job_priority(waiting[2], -10)
     assert done, text
     assert client.cancel_job(holder, kill=True)[0]
@@ -203,6 +204,19 @@ def test_a_change_of_priority_that_does_not_reach_the_lock_queue(client: LuxiCli
         waiting[0],
         waiting[1],
     ]
+
+
+def waiters(client: LuxiClient) -> int:
+    """Return how many requests wait for the lock of node2."""
+    rows = client.query("lock", ["name", "pending"], None).data
+    names = [
+        name
+        for (_, lock), (_, pending) in rows
+        if lock.startswith("node/")
+        for _, requests in pending or ()
+        for name in requests
+    ]
+    return len(set(names))
 
 
 def times_of_first_opcode(client: LuxiClient, job_ids: Sequence[int]) -> list[list[float]]:

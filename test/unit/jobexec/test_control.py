@@ -12,6 +12,7 @@ import pytest
 
 from ganeti.base.errors import JobCanceled
 from ganeti.jobexec.control import Control
+from ganeti.logical_units.locks import PriorityChangedError
 
 
 @pytest.fixture
@@ -83,16 +84,34 @@ def test_a_priority_is_noted_until_somebody_can_act_on_it(control: Control) -> N
 
 def test_a_priority_is_acted_upon_at_once_while_locks_are_awaited(control: Control) -> None:
     seen: list[int] = []
-    control.on_priority = seen.append
+
+    def take(priority: int) -> bool:
+        seen.append(priority)
+        return True
+
+    control.on_priority = take
     write_priority(control, "3\n")
     with control.interruptible():
         send(signal.SIGUSR1)
         assert seen == [3]
 
 
+def test_a_priority_that_came_before_the_request_makes_it_anew(control: Control) -> None:
+    control.on_priority = lambda _: False
+    write_priority(control, "3\n")
+    with pytest.raises(PriorityChangedError), control.interruptible():
+        send(signal.SIGUSR1)
+    send(signal.SIGUSR1)
+    control.take_priority()  # nothing waits: nothing to make anew
+
+
 @pytest.mark.parametrize("text", [None, "", "x", "1" * 50])
 def test_nonsense_instead_of_a_priority_is_ignored(control: Control, text: str | None) -> None:
-    control.on_priority = lambda _: pytest.fail("nothing was said")
+
+    def fail(_: int) -> bool:
+        pytest.fail("nothing was said")
+
+    control.on_priority = fail
     if text is not None:
         write_priority(control, text)
     with control.interruptible():
