@@ -59,9 +59,6 @@ def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     status = _EXIT_CRASHED
     try:
         signal.signal(signal.SIGTERM, _on_stop)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)  # commands would inherit that we ignore them
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         memory.lock_on_fault()
         _serve(channel, paths, hostname)
         status = 0

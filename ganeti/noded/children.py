@@ -23,7 +23,7 @@ from ganeti.base.errors import GenericError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.noded import child, helper, memory
 from ganeti.protocol.node_rpc import NodeCall, encode_failure
-from ganeti.system import process
+from ganeti.system import nursery, process
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +159,7 @@ class Children:
     def _hand_over(self, number: int, channel: socket.socket) -> None:
         """Give the helper one end of a channel."""
         try:
-            token = helper.CALL.pack(number)
-            socket.send_fds(self._helper.control, [token], [channel.fileno()])
+            nursery.send_request(self._helper.control, number, channel)
         except OSError as err:
             raise TransportError(f"the helper process takes no calls: {err}") from err
 
@@ -212,21 +211,18 @@ class Children:
     def _on_control(self) -> None:
         """Take one report, or find out that the helper is gone."""
         try:
-            report = self._helper.control.recv(helper.REPORT.size)
+            report = nursery.receive_report(self._helper.control)
         except BlockingIOError:
             return
-        except ConnectionError:
-            report = b""
-        if len(report) != helper.REPORT.size:
+        if report is None:
             self._restart()
             return
-        number, pid, status = helper.REPORT.unpack(report)
-        running = self._calls.get(number)
+        running = self._calls.get(report.number)
         if running is None:
             return  # answered and forgotten
-        running.pid = pid
-        if status != helper.STILL_RUNNING:
-            running.wait_status = status
+        running.pid = report.pid
+        if report.wait_status is not None:
+            running.wait_status = report.wait_status
             running.ended.set()
 
     def _restart(self) -> None:

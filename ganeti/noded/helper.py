@@ -1,13 +1,10 @@
-"""The helper: a small single-threaded process that forks a child for each call given to it.
+"""The helper: the nursery of NodeD, which forks a child for each call given to it.
 
-A daemon with an event loop and threads must not fork: a child may find a lock held by a thread that
-it does not have.  So the helper is forked before loop and threads exist, imports what children need
-once, and then only waits on its control socket for calls: a number of the daemon's choice, and a
-descriptor that goes to a fresh child (see `child`).  It writes back who the child is and, later,
-how it ended: number of the call, number of the process, wait status.
+It is forked before the daemon has an event loop and threads, and imports once what children need.
+Children still at work when the daemon ends finish by themselves: half an operation is worse than
+one whose answer is lost.
 
-The helper ends when the daemon is gone, which it sees as the end of the control socket.  Children
-still at work then finish by themselves: half an operation is worse than one whose answer is lost.
+Source: `ganeti.system.nursery` for how it works, `child` for what the children do.
 """
 
 import contextlib
@@ -15,9 +12,7 @@ import gc
 import importlib
 import logging
 import os
-import signal
 import socket
-import struct
 import sys
 from collections.abc import Iterable
 from typing import Final, NoReturn
@@ -30,14 +25,11 @@ from ganeti.node_ops import dispatch, registry
 from ganeti.noded import child, memory
 from ganeti.protocol.node_rpc import NODE_RPC, Place
 from ganeti.storage import registry as disks
-from ganeti.system import environment, title
+from ganeti.system import environment, nursery, title
 
 logger = logging.getLogger(__name__)
 
 DAEMON_NAME: Final = "ganeti-noded"
-CALL: Final = struct.Struct("!q")  # number of the call; a descriptor comes with it
-REPORT: Final = struct.Struct("!qqi")  # number of the call, number of the process, wait status
-STILL_RUNNING: Final = -1  # in the place of a wait status
 _EXIT_FAILED: Final = 1
 _EXIT_BAD_USAGE: Final = 2
 
@@ -47,74 +39,23 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     title.show_name("noded-helper")
     status = _EXIT_FAILED
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the daemon alone decides when we end
+        nursery.ignore_signals()
         _preload()
-        _Nursery(control, paths, hostname).run()
+
+        def live(channel: socket.socket) -> NoReturn:
+            child.run(channel, paths, hostname)
+
+        def refuse(channel: socket.socket, err: OSError) -> None:
+            where = f"node daemon on {hostname}"
+            child.refuse(channel, f"{where} cannot start a process: {err.strerror}")
+
+        nursery.Nursery(control, live, refuse).run()
         status = 0
     except BaseException:
         logger.exception("the helper process failed")
     finally:
         logging.shutdown()
         os._exit(status)
-
-
-class _Nursery:
-    """The children at work, and the way to the daemon."""
-
-    def __init__(self, control: socket.socket, paths: Paths, hostname: str) -> None:
-        self._control = control
-        self._paths = paths
-        self._hostname = hostname
-        self._calls: dict[int, int] = {}  # by process number
-
-    def run(self) -> None:
-        """Start children until the daemon has closed its end."""
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
-        while True:
-            token, descriptors, _flags, _address = socket.recv_fds(
-                self._control, CALL.size, 1, socket.MSG_CMSG_CLOEXEC
-            )
-            if len(token) != CALL.size:
-                return
-            for descriptor in descriptors:
-                with socket.socket(fileno=descriptor) as channel:
-                    self._start(CALL.unpack(token)[0], channel)
-
-    def _start(self, call: int, channel: socket.socket) -> None:
-        """Fork the child for one call."""
-        # Its end must not be looked for before its number is written down.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        try:
-            pid = os.fork()
-        except OSError as err:
-            logger.warning("cannot fork: %s", err)
-            where = f"node daemon on {self._hostname}"
-            child.refuse(channel, f"{where} cannot start a process: {err.strerror}")
-        else:
-            if pid == 0:
-                os.setsid()
-                self._control.close()
-                child.run(channel, self._paths, self._hostname)
-            self._calls[pid] = call
-            self._report(call, pid, STILL_RUNNING)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-
-    def _reap(self) -> None:
-        """Collect ended children and tell the daemon how they ended."""
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                call = self._calls.pop(pid, None)
-                if call is not None:
-                    self._report(call, pid, status)
-
-    def _report(self, call: int, pid: int, status: int) -> None:
-        with contextlib.suppress(OSError):  # the daemon is gone, or does not read: its loss
-            self._control.send(REPORT.pack(call, pid, status), socket.MSG_DONTWAIT)
 
 
 def close_all_but(kept: Iterable[int]) -> None:
@@ -148,10 +89,7 @@ def main() -> NoReturn:
 
 
 def _preload() -> None:
-    """Import what children need, and set it aside from the garbage collector.
-
-    A child that never collects these objects never writes to their pages, so they stay shared.
-    """
+    """Import what children need."""
     handlers = sorted(registry.modules_for(Place.CHILD))
     for module in (*handlers, *hypervisors.driver_modules(), *disks.driver_modules()):
         try:
@@ -161,7 +99,6 @@ def _preload() -> None:
     for name in registry.MODULES:
         dispatch.warm_up(NODE_RPC[name])
     gc.collect()
-    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""A nursery: a small single-threaded process that forks a child for each request it is sent.
+
+A daemon with an event loop and threads must not fork: a child may find a lock held by a thread that
+it does not have.  So another process does, which has imported once what the children need, and then
+only waits on its control socket (Unix, sequenced packets).  A request is a number of the daemon's
+choice, and a descriptor that goes to a fresh child.  The reports that come back say which process
+the child is, and later how it ended.
+
+The nursery ends when the daemon is gone, which it sees as the end of the control socket.  Children
+at work then go on by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, NoReturn
+
+logger = logging.getLogger(__name__)
+
+_REQUEST: Final = struct.Struct("!q")  # number of the request; a descriptor comes with it
+_REPORT: Final = struct.Struct("!qqi")  # number of the request, of the process, wait status
+_STILL_RUNNING: Final = -1  # in the place of a wait status
+_EXIT_CRASHED: Final = 70
+
+
+class Report:
+    """What the nursery says of a child: ``wait_status`` is None while it lives."""
+
+    __slots__ = ("number", "pid", "wait_status")
+
+    def __init__(self, number: int, pid: int, wait_status: int | None) -> None:
+        self.number = number
+        self.pid = pid
+        self.wait_status = wait_status
+
+
+def send_request(control: socket.socket, number: int, channel: socket.socket) -> None:
+    """Ask for a child that gets this end of a channel.
+
+    Raises:
+        OSError: nobody is there, or the nursery has too much to do.
+    """
+    socket.send_fds(control, [_REQUEST.pack(number)], [channel.fileno()])
+
+
+def receive_report(control: socket.socket) -> Report | None:
+    """Return the next report, or None when the nursery is gone.
+
+    Raises:
+        BlockingIOError: there is none now.
+    """
+    try:
+        data = control.recv(_REPORT.size)
+    except ConnectionError:
+        return None
+    if len(data) != _REPORT.size:
+        return None
+    number, pid, status = _REPORT.unpack(data)
+    return Report(number, pid, None if status == _STILL_RUNNING else status)
+
+
+class Nursery:
+    """The children, and the way to the daemon.
+
+    Args:
+        control: our end of the control socket.
+        live: what a child does with its channel; it never returns.
+        refuse: called, in the nursery, with the channel of a child that cannot be forked.
+    """
+
+    def __init__(
+        self,
+        control: socket.socket,
+        live: Callable[[socket.socket], NoReturn],
+        refuse: Callable[[socket.socket, OSError], None],
+    ) -> None:
+        self._control = control
+        self._live = live
+        self._refuse = refuse
+        self._numbers: dict[int, int] = {}  # of the requests, by process
+
+    def run(self, preparation: Iterable[object] = ()) -> None:
+        """Fork children until the daemon has closed its end.
+
+        Args:
+            preparation: taken step by step before anything is waited for; requests that come
+                meanwhile go first.
+        """
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
+        for _step in preparation:
+            while select.select([self._control], [], [], 0)[0]:
+                if not self._serve_one():
+                    return
+        while self._serve_one():
+            continue
+
+    def _serve_one(self) -> bool:
+        """Wait for one request and carry it out; returns whether the daemon is still there."""
+        token, descriptors, _flags, _address = socket.recv_fds(
+            self._control, _REQUEST.size, 1, socket.MSG_CMSG_CLOEXEC
+        )
+        if len(token) != _REQUEST.size:
+            return False
+        for descriptor in descriptors:
+            with socket.socket(fileno=descriptor) as channel:
+                self._fork(_REQUEST.unpack(token)[0], channel)
+        return True
+
+    def _fork(self, number: int, channel: socket.socket) -> None:
+        # A child that never collects what is there by now never writes to its pages, so they stay
+        # shared.
+        gc.freeze()
+        # Its end must not be looked for before its number is written down.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        try:
+            pid = os.fork()
+        except OSError as err:
+            logger.warning("cannot fork: %s", err)
+            self._refuse(channel, err)
+        else:
+            if pid == 0:
+                self._be_child(channel)
+            self._numbers[pid] = number
+            self._report(number, pid, _STILL_RUNNING)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+    def _be_child(self, channel: socket.socket) -> NoReturn:
+        os.setsid()
+        self._control.close()
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)  # programs would inherit that we ignore them
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        try:
+            self._live(channel)
+        finally:
+            os._exit(_EXIT_CRASHED)  # never back into the nursery's own loop
+
+    def _reap(self) -> None:
+        """Collect ended children and tell the daemon how they ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                number = self._numbers.pop(pid, None)
+                if number is not None:
+                    self._report(number, pid, status)
+
+    def _report(self, number: int, pid: int, status: int) -> None:
+        with contextlib.suppress(OSError):  # the daemon is gone, or does not read: its loss
+            self._control.send(_REPORT.pack(number, pid, status), socket.MSG_DONTWAIT)
+
+
+def ignore_signals() -> None:
+    """Let the daemon alone decide when this process ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
