@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
@@ -84,6 +85,7 @@ class Entries:
 
     def __init__(self) -> None:
         self._by_id: dict[JobId, Entry] = {}
+        self._ids: list[JobId] = []  # in order; new ones come at the end or near it
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -110,12 +112,19 @@ class Entries:
         """Take a new job."""
         assert entry.job.id not in self._by_id
         self._by_id[entry.job.id] = entry
+        bisect.insort(self._ids, entry.job.id)
 
     def remove(self, job_id: JobId) -> None:
         """Forget a job."""
         entry = self._by_id.pop(job_id, None)
         if entry is not None:
+            del self._ids[bisect.bisect_left(self._ids, job_id)]
             entry.wake()
+
+    def latest(self, limit: int, before: JobId | None = None) -> list[Entry]:
+        """Return the newest jobs, or the newest of those before one, oldest first."""
+        end = len(self._ids) if before is None else bisect.bisect_left(self._ids, before)
+        return [self._by_id[job_id] for job_id in self._ids[max(0, end - limit) : end]]
 
     def in_phase(self, phase: Phase) -> list[Entry]:
         """Return the jobs in one phase."""

@@ -104,13 +104,18 @@ class JobMethods:
             await next_change(entry, left_s)
 
     async def query_jobs(
-        self, ids: Sequence[_JobId] | None, fields: Sequence[str]
+        self,
+        ids: Sequence[_JobId] | None,
+        fields: Sequence[str],
+        limit: int | None = None,
+        before: _JobId | None = None,
     ) -> list[list[object]]:
-        """QueryJobs."""
+        """QueryJobs; without ids all of the queue, or the newest so many of those before one."""
         check_fields(fields)
         if not ids:
-            jobs = sorted((entry.job for entry in self._entries), key=lambda job: job.id)
-            return [self._values(job, fields, archived=False) for job in jobs]
+            limit = len(self._entries) if limit is None else limit
+            found = self._entries.latest(limit, None if before is None else job_id(before))
+            return [self._values(entry.job, fields, archived=False) for entry in found]
         rows: list[list[object]] = []
         for position, each in enumerate(ids):
             wanted = job_id(each)

@@ -97,7 +97,14 @@ _ALL: Final = (
         Argument("tmout", int | float),
         waits=True,
     ),
-    _method("QueryJobs", Argument("ids", list[_JobIdValue] | None), _FIELDS),
+    _method(
+        "QueryJobs",
+        Argument("ids", list[_JobIdValue] | None),
+        _FIELDS,
+        # Ours: the newest so many jobs of the queue, of those before one.
+        Argument("limit", Annotated[int, msgspec.Meta(ge=0)], required=False),
+        Argument("before", _JobIdValue, required=False),
+    ),
     _method("Query", _WHAT, _FIELDS, Argument("qfilter", Any)),
     _method("QueryFields", _WHAT, Argument("fields", list[str] | None)),
     _method("QueryNodes", Argument("names", _Names), _FIELDS, _LOCK),

@@ -27,6 +27,8 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     ('"QueryJobs",[[1,2],["id","status"]]', '[[1,"success"],[2,"error"]]'),
     ('"QueryJobs",[["2","99"],["status","id"]]', '[["error",2],[null,99]]'),
     ('"QueryJobs",[[],["id"]]', "[[1],[2]]"),
+    ('"QueryJobs",[[],["id"],1]', "[[2]]"),
+    ('"QueryJobs",[null,["id"],5,"2"]', "[[1]]"),
     ('"QueryJobs",[null,["summary","ops"]]', '[[["TEST_DELAY(0.0)"],[{*}]],*]'),
     (
         '"QueryJobs",[null,["id","nonsense"]]',
