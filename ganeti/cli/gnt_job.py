@@ -60,8 +60,9 @@ keep their log and result.  Runs on the master node.""",
                 opt.YES_DO_IT,
             ),
             description="""Give job numbers, or one of --pending, --queued and --waiting.  Queued
-and waiting jobs end as canceled; a running job only with --kill, which also asks for
---yes-do-it.""",
+and waiting jobs end as canceled.  A running job ends when it waits next, and undoes what it has
+begun.  With --kill, which also asks for --yes-do-it, its process ends at once: nothing is undone,
+and what it left is mended by the next command on the same object.""",
             examples=(
                 ("gnt-job cancel 12", "cancel job 12"),
                 ("gnt-job cancel --kill --yes-do-it 12", "kill job 12 even when it runs"),

@@ -28,7 +28,7 @@ CLIENT_LEAVES_S: Final = 60.0
 
 
 class LUTestDelay(LogicalUnit[OpTestDelay]):
-    """Wait on the master, on nodes, or both; can be canceled while it waits on the master."""
+    """Wait on the master, on nodes, or both; can be canceled all the while."""
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -60,9 +60,9 @@ class LUTestDelay(LogicalUnit[OpTestDelay]):
             self._wait_for_visitor()
         elif self.op.on_master and self.op.duration > 0:
             self.context.wait(self.op.duration)
-        for name, result in call_nodes(
-            self.context, self.nodes, "test_delay", self.op.duration
-        ).items():
+        with self.context.interruptible():
+            answers = call_nodes(self.context, self.nodes, "test_delay", self.op.duration)
+        for name, result in answers.items():
             if result.error is not None:
                 raise OpExecError(f"cannot wait on node {name!r}, call test_delay: {result.error}")
 

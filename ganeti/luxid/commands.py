@@ -67,33 +67,32 @@ class Commands:
         # From here on the job is its process's: no turn is needed to ask that.
         if entry.phase is Phase.ENDED:
             return False, f"Job {job_id} has ended already, in {entry.job.status}"
-        if kill:
-            return await self._kill(entry)
-        if entry.job.status not in (Status.WAITING, Status.CANCELING):
-            return False, (
-                f"Job {job_id} is {entry.job.status} and can only be canceled while it waits;"
-                " use --kill to end it by force"
-            )
-        return await self._ask_to_let_go(entry)
+        return await (self._kill(entry) if kill else self._ask_to_let_go(entry))
 
     async def _ask_to_let_go(self, entry: Entry) -> Outcome:
+        """Ask the process to end; one that works does so at its next wait, and undoes its work."""
         job_id = entry.job.id
+        works_already = entry.job.status is Status.RUNNING
 
         def send() -> None:
             self._follower.send_signal(entry, signal.SIGTERM)
 
         def is_decided() -> bool:
-            return entry.phase is Phase.ENDED or entry.job.status is Status.RUNNING
+            has_begun = entry.job.status is Status.RUNNING and not works_already
+            return entry.phase is Phase.ENDED or has_begun
 
         send()
         await wait_for(entry, is_decided, CANCEL_TIMEOUT_S, again=send)
         if entry.job.status is Status.CANCELED:
-            logger.info("Job %s canceled while it waited", job_id)
+            logger.info("Job %s canceled while it %s", job_id, "ran" if works_already else "waited")
             return True, f"Job {job_id} canceled"
         if entry.phase is Phase.ENDED:
             return False, f"Job {job_id} ended meanwhile, in {entry.job.status}"
         if entry.job.status is Status.RUNNING:
-            return True, f"Job {job_id} is running by now; it ends after the current opcode"
+            return True, (
+                f"Job {job_id} is running and was asked to end: it does when it waits next, and"
+                " undoes what it has begun; --kill ends it at once, by force"
+            )
         return True, f"Job {job_id} will be canceled"
 
     async def _kill(self, entry: Entry) -> Outcome:

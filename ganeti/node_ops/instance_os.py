@@ -3,21 +3,18 @@
 Source: hooks_os_ext.json, "os_api".
 """
 
-import contextlib
 import os
-from collections.abc import Iterator
 from typing import Final
 
-from ganeti.base.errors import GenericError, LockError
+from ganeti.base.errors import GenericError
 from ganeti.node_ops import drivers, os_definitions, scripts
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.leftovers import alone, can_be_ended
 from ganeti.node_ops.os_environment import instance_environment
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock, files
-from ganeti.system.filelock import FileLock
 
 _LOG_DIRECTORY_MODE: Final = 0o750
-_LOCK_TIMEOUT_S: Final = 2.0  # for a script that is being ended just now
 
 
 def instance_os_add(
@@ -68,7 +65,7 @@ def _run_script(
     definition.check_hypervisor(instance.hypervisor)
     script = definition.script(kind)
     env = os_environment(context, definition, instance, debug) | extra_env
-    with no_script_running(context, instance.name):
+    with alone(context, instance.name), can_be_ended(context, instance.name):
         outcome = scripts.run_logged(
             [script],
             log_path(context, log_kind, definition.name, instance.name),
@@ -79,30 +76,6 @@ def _run_script(
     if outcome.status != 0:
         what = f"{kind} script of OS {instance.os!r} for instance {instance.name!r}"
         raise GenericError(f"{what} on node {context.hostname}: {outcome.failure('it')}")
-
-
-@contextlib.contextmanager
-def no_script_running(context: NodeContext, instance_name: str) -> Iterator[None]:
-    """Keep others from an instance whose OS script runs; the next job's calls come here, too.
-
-    A job that is killed lets go of its locks while its script on the node goes on.
-
-    Raises:
-        GenericError: a script of an earlier call still runs.
-    """
-    lock = FileLock(os.path.join(context.paths.lock_dir, f"os-{instance_name}.lock"))
-    try:
-        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
-    except LockError as err:
-        raise GenericError(
-            f"an OS script of instance {instance_name!r} that an earlier job began still runs on"
-            f" node {context.hostname}; try again when it has ended"
-            f" (its output: {context.paths.log_os_dir})"
-        ) from err
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) -> str:

@@ -18,7 +18,7 @@ from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import InstanceState
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.instance_os import no_script_running
+from ganeti.node_ops.leftovers import alone
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock, files
@@ -126,7 +126,7 @@ def instance_start(
         disks = drivers.assemble_disks(context, instance)
         drivers.open_disks(context, instance)
         linked = drivers.with_links(context, instance.name, disks)
-        with no_script_running(context, instance.name):
+        with alone(context, instance.name):
             driver.start(instance, linked, paused=startup_paused)
     except GenericError:
         drivers.unlink_disks(context.paths, instance.name)
@@ -139,13 +139,15 @@ def instance_shutdown(
 ) -> None:
     """Stop an instance, by force once ``timeout`` seconds are over; 0 asks for force at once.
 
+    What an earlier job left at work on its disks is ended, too.
+
     Raises:
         HypervisorError: it still runs.
     """
     drivers.check_instance_name(instance.name)
     driver = drivers.hypervisor(context, instance.hypervisor)
     if driver.instance_info(instance.name) is None:
-        with no_script_running(context, instance.name):  # nobody may take its disks away now
+        with alone(context, instance.name):  # its disks may be taken away next
             logger.info("instance %s does not run, not stopped", instance.name)
     else:
         driver.stop(instance.name, force=timeout <= 0, timeout_s=timeout)

@@ -239,8 +239,8 @@ def test_an_error_with_an_empty_text(client: LuxiClient) -> None:
         texts.append(raised.value.message)
     killed = client.submit_job([delay(60), delay()])
     wait_status(client, killed, "running")
-    texts.append(client.cancel_job(killed)[1])
     texts.append(client.cancel_job(killed, kill=True)[1])
+    texts.append(client.cancel_job(killed)[1])
     failed = client.submit_job([{"OP_ID": "OP_TEST_JQUEUE", "fail": True, "reason": []}])
     unknown = client.submit_job([delay(on_nodes=["nowhere"])])
     for job_id in (killed, failed, unknown):

@@ -203,12 +203,17 @@ def test_a_job_that_waits_between_opcodes_is_canceled_and_keeps_what_it_did(
     assert [op.status for op in node.job(job_id).ops] == ["success", "canceled", "canceled"]
 
 
-def test_a_running_job_is_only_killed(node: LuxidNode, client: LuxiClient) -> None:
+def test_a_running_job_ends_at_its_next_wait(node: LuxidNode, client: LuxiClient) -> None:
+    job_id = client.submit_job([delay(60), delay(60)])
+    wait_status(client, job_id, "running")
+    assert client.cancel_job(job_id) == (True, f"Job {job_id} canceled")
+    assert wait_status(client, job_id, is_final) == "canceled"
+    assert [op.status for op in node.job(job_id).ops] == ["canceled", "canceled"]
+
+
+def test_a_running_job_is_killed_on_demand(client: LuxiClient) -> None:
     job_id = client.submit_job([delay(60)])
     wait_status(client, job_id, "running")
-    done, text = client.cancel_job(job_id)
-    assert not done
-    assert "--kill" in text
     done, _ = client.cancel_job(job_id, kill=True)
     assert done
     assert wait_status(client, job_id, is_final) == "error"

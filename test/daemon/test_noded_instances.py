@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.noded_node import NodedNode, short_directory
 from fakes.rpc_instances import rpc_instance
+from fakes.virtual_cluster import wait_until
 
 from ganeti.system.filelock import FileLock
 
@@ -18,6 +20,12 @@ CREATE = """#!/bin/sh
 env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort > "$DISK_0_PATH"
 echo "installing on $DISK_0_PATH"
 test "$OSP_PASSWORD" = geheim
+"""
+# It says which process it is in its first disk, and is not moved by a polite word.
+HANGS = """#!/bin/sh
+trap '' TERM
+echo $$ > "$DISK_0_PATH"
+while :; do sleep 1; done
 """
 
 
@@ -32,6 +40,7 @@ def nodes() -> Iterator[list[NodedNode]]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(shared)
             make_os(Path(node.paths.os_search_path[0]) / "noop")
+            make_os(Path(node.paths.os_search_path[0]) / "hangs", create=HANGS, variants=False)
         with nodes[0], nodes[1]:
             yield nodes
 
@@ -41,12 +50,13 @@ def node(nodes: list[NodedNode]) -> NodedNode:
     return nodes[0]
 
 
-def make_os(path: Path) -> None:
+def make_os(path: Path, *, create: str = CREATE, variants: bool = True) -> None:
     path.mkdir(parents=True)
-    (path / "ganeti_api_version").write_text("15\n")
-    (path / "variants.list").write_text("big\n")
+    (path / "ganeti_api_version").write_text("15\n" if variants else "10\n")
+    if variants:
+        (path / "variants.list").write_text("big\n")
     for name in ("create", "import", "export", "rename"):
-        (path / name).write_text(CREATE if name == "create" else "#!/bin/sh\nexit 7\n")
+        (path / name).write_text(create if name == "create" else "#!/bin/sh\nexit 7\n")
         (path / name).chmod(0o755)
 
 
@@ -149,16 +159,38 @@ def test_a_failing_script_shows_its_last_words(node: NodedNode, instance: dict[s
     )
 
 
-def test_nothing_runs_beside_a_script_that_an_earlier_job_left(
-    node: NodedNode, instance: dict[str, Any]
+@pytest.mark.parametrize(
+    "next_call",
+    [
+        lambda wire: ("instance_os_add", wire | {"os": "noop+big"}, False, 0),
+        lambda wire: ("instance_start", wire, False, REASON),
+        lambda wire: ("instance_shutdown", wire, 0, REASON),
+    ],
+    ids=["install", "start", "stop"],
+)
+def test_the_next_call_ends_a_script_that_an_earlier_job_left(
+    node: NodedNode, instance: dict[str, Any], next_call: Callable[[dict[str, Any]], Any]
 ) -> None:
+    hung = instance | {"os": "hangs"}
+    pid_file = Path(node.paths.localize(instance["disks_info"][0]["logical_id"][1]))
+    with ThreadPoolExecutor(1) as elsewhere:
+        first = elsewhere.submit(node.failure, "instance_os_add", hung, False, 0)
+        wait_until(lambda: pid_file.read_text().endswith("\n"), "the script to run")
+        script = int(pid_file.read_text())
+        node.payload(*next_call(instance))
+        assert "without an answer" in first.result(60)
+    wait_until(lambda: not os.path.exists(f"/proc/{script}"), "the script to be gone")
+    assert f"ending an OS script of instance '{NAME}'" in node.log()
+
+
+def test_a_start_that_goes_on_is_waited_for(node: NodedNode, instance: dict[str, Any]) -> None:
     with FileLock(f"{node.paths.lock_dir}/os-{NAME}.lock"):
         for call in (
             ("instance_os_add", instance, False, 0),
             ("instance_start", instance, False, REASON),
             ("instance_shutdown", instance, 0, REASON),
         ):
-            assert "that an earlier job began still runs on node" in node.failure(*call)
+            assert "earlier job's call still works on instance" in node.failure(*call)
     node.payload("instance_os_add", instance, False, 0)
 
 

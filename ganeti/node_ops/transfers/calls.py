@@ -21,6 +21,7 @@ from ganeti.base.errors import GenericError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.leftovers import end_script
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.places import find_end
@@ -55,10 +56,11 @@ def import_start(
         GenericError: the file of an export cannot be there.
         NotSupportedError: an unknown way to compress.
     """
+    end_script(context, instance.name)
     end = find_end(context, instance, component, dest, receives=True)
     host = drivers.own_address(context) if context.paths.root else ""
     with _listen(host, ipv6=opts.ipv6) as listener:
-        request = _request(context, opts, end, listener=listener.fileno())
+        request = _request(context, opts, instance, end, listener=listener.fileno())
         port = int(listener.getsockname()[1])
         return _start(context, f"import-{component}", request, port)
 
@@ -79,8 +81,9 @@ def export_start(
         GenericError: the file of an export cannot be there.
         NotSupportedError: an unknown way to compress.
     """
+    end_script(context, instance.name)
     end = find_end(context, instance, component, source, receives=False)
-    request = _request(context, opts, end, host=host, port=port)
+    request = _request(context, opts, instance, end, host=host, port=port)
     return _start(context, f"export-{component}", request, None)
 
 
@@ -104,6 +107,7 @@ def impexp_cleanup(context: NodeContext, name: str) -> None:
 def _request(
     context: NodeContext,
     options: Options,
+    instance: RpcInstance,
     end: End,
     *,
     host: str = "",
@@ -123,6 +127,7 @@ def _request(
         host=host,
         port=port,
         listener=listener,
+        instance=instance.name,
     )
 
 

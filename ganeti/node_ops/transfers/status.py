@@ -37,7 +37,10 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a transfer is to do; a sender has ``host`` and ``port``, a receiver a ``listener``."""
+    """What a transfer is to do; a sender has ``host`` and ``port``, a receiver a ``listener``.
+
+    ``instance`` is the name of the instance whose disk it reads or fills.
+    """
 
     end: End
     options: Options
@@ -46,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     host: str = ""
     port: int = 0
     listener: int = -1
+    instance: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,103 @@
+"""What an earlier job left at work on an instance of this node, and how it is ended.
+
+A job that is killed or canceled lets go of its locks while what it began on a node goes on: a
+script of the operating system, a transfer that reads or fills a disk.  Nobody waits for it any
+more, and whoever comes next has the instance to itself: the next call for that instance ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from ganeti.base.errors import GenericError, LockError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.transfers.status import TransferFiles
+from ganeti.system import process
+from ganeti.system.filelock import FileLock, PidFile, running_pid
+
+logger = logging.getLogger(__name__)
+
+_STOP_TIMEOUT_S: Final = 10.0  # then by force; a script is killed with all that it started
+_LOCK_TIMEOUT_S: Final = 2.0  # for what is being ended just now
+
+
+@contextlib.contextmanager
+def alone(context: NodeContext, instance_name: str) -> Iterator[None]:
+    """Run a script of an instance, or start it, with nothing else at work on its disks.
+
+    Raises:
+        GenericError: what an earlier job left cannot be ended, or is a start that goes on.
+    """
+    end_leftovers(context, instance_name)
+    lock = FileLock(_file(context.paths, instance_name, "lock"))
+    try:
+        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
+    except LockError as err:
+        raise GenericError(
+            f"an earlier job's call still works on instance {instance_name!r} on node"
+            f" {context.hostname}; try again when it has ended"
+        ) from err
+    with lock:
+        yield
+
+
+@contextlib.contextmanager
+def can_be_ended(context: NodeContext, instance_name: str) -> Iterator[None]:
+    """Say that this process may be ended by the next call for the instance; within `alone`."""
+    marker = PidFile(_file(context.paths, instance_name, "pid"))
+    marker.acquire()
+    try:
+        yield
+    finally:
+        marker.release()
+
+
+def end_leftovers(context: NodeContext, instance_name: str) -> None:
+    """End what an earlier job left at work on an instance.
+
+    Raises:
+        GenericError: it cannot be ended; names the process.
+    """
+    end_script(context, instance_name)
+    for transfer in _transfers(context.paths):
+        pid = transfer.live_pid()
+        if pid is not None and _belongs_to(transfer, instance_name):
+            _end(context, pid, f"a transfer of instance {instance_name!r}")
+
+
+def end_script(context: NodeContext, instance_name: str) -> None:
+    """End a script of the operating system that an earlier job left; errors as `end_leftovers`."""
+    pid = running_pid(_file(context.paths, instance_name, "pid"))
+    if pid is not None:
+        _end(context, pid, f"an OS script of instance {instance_name!r}")
+
+
+def _end(context: NodeContext, pid: int, what: str) -> None:
+    logger.warning("ending %s (process %d) that an earlier job left at work", what, pid)
+    if not process.terminate(pid, _STOP_TIMEOUT_S):
+        raise GenericError(
+            f"{what}, which an earlier job left at work on node {context.hostname}, cannot be"
+            f" ended: process {pid} does not die"
+        )
+
+
+def _file(paths: Paths, instance_name: str, suffix: str) -> str:
+    return os.path.join(paths.lock_dir, f"os-{instance_name}.{suffix}")
+
+
+def _transfers(paths: Paths) -> Iterator[TransferFiles]:
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(paths.import_export_dir):
+            yield TransferFiles(os.path.join(paths.import_export_dir, name))
+
+
+def _belongs_to(transfer: TransferFiles, instance_name: str) -> bool:
+    try:
+        return transfer.load_request().instance == instance_name
+    except GenericError:  # it is being made, or damaged: not one that works
+        return False
