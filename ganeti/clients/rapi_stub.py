@@ -191,13 +191,19 @@ class RapiStub(ABC):
         answer: dict[str, Any] = self._ask(dict[str, Any], "GET", "/2/filters/{}", (uuid,))
         return answer
 
-    def get_jobs(self, *, bulk: bool | UnsetType = UNSET) -> list[dict[str, Any]]:
-        """``GET /2/jobs``: list the jobs of the queue."""
+    def get_jobs(
+        self,
+        *,
+        bulk: bool | UnsetType = UNSET,
+        limit: int | UnsetType = UNSET,
+        before: int | UnsetType = UNSET,
+    ) -> list[dict[str, Any]]:
+        """``GET /2/jobs``: list the jobs of the queue, oldest first."""
         answer: list[dict[str, Any]] = self._ask(
             list[dict[str, Any]],
             "GET",
             "/2/jobs",
-            query={"bulk": bulk},
+            query={"bulk": bulk, "limit": limit, "before": before},
         )
         return answer
 
@@ -1830,7 +1836,7 @@ class RapiStub(ABC):
     ) -> dict[str, Any] | None:
         """``PUT /2/jobs/{job_id}/wait``:
 
-        Wait up to 10 s until a job changes, for those who cannot send a body with GET.
+        Wait up to 10 s until a job changes; for those who cannot send a body with GET.
         """
         answer: dict[str, Any] | None = self._ask(
             dict[str, Any] | None,

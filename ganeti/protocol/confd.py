@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from enum import IntEnum
+from functools import lru_cache
 from hmac import compare_digest
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -47,7 +48,7 @@ class ErrorKind(IntEnum):
     ARGUMENT = 2
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """A question; ``query`` stays JSON text until it is known whether the answer is kept ready.
 
     The protocol's number is not looked at, as in 3.0.
@@ -68,7 +69,7 @@ class Reply(msgspec.Struct, frozen=True):
     protocol: int = PROTOCOL_VERSION
 
 
-class Packet(msgspec.Struct, frozen=True):
+class Packet(msgspec.Struct, frozen=True, gc=False):
     """The JSON object of a packet."""
 
     msg: str
@@ -76,9 +77,9 @@ class Packet(msgspec.Struct, frozen=True):
     hmac: str
 
 
-_packets: Final = msgspec.json.Decoder(Packet)
-_requests: Final = msgspec.json.Decoder(Request)
-_replies: Final = msgspec.json.Decoder(Reply)
+_decode_packet: Final = msgspec.json.Decoder(Packet).decode
+_decode_request: Final = msgspec.json.Decoder(Request).decode
+_decode_reply: Final = msgspec.json.Decoder(Reply).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -114,24 +115,22 @@ def sign(key: bytes, salt: str, message: str) -> str:
     return Signer(key).sign((salt + message).encode())
 
 
-def seal(signer: Signer, salt: str, message: bytes) -> bytes:
+class Sealable(NamedTuple):
+    """A message and the part of its packet that does not change from one salt to the next."""
+
+    message: bytes
+    middle: bytes
+
+
+def sealable(message: bytes) -> Sealable:
+    """Return a message ready to be sealed again and again."""
+    return Sealable(message, b'", "msg": %b, "salt": ' % _encode(message.decode()))
+
+
+def seal(signer: Signer, salt: str, ready: Sealable) -> bytes:
     """Return the packet with a message."""
-    return seal_quoted(signer, salt, message, _encode(message.decode()))
-
-
-def quoted(message: bytes) -> bytes:
-    """Return a message as the JSON string that it is in a packet."""
-    return _encode(message.decode())
-
-
-def seal_quoted(signer: Signer, salt: str, message: bytes, quoted_message: bytes) -> bytes:
-    """As `seal`, for a message whose JSON string is at hand."""
-    mac = signer.sign(salt.encode() + message)
-    return b'plj0{"hmac": "%b", "msg": %b, "salt": %b}' % (
-        mac.encode(),
-        quoted_message,
-        _encode(salt),
-    )
+    mac = signer.sign(salt.encode() + ready.message)
+    return b"".join((b'plj0{"hmac": "', mac.encode(), ready.middle, _encode(salt), b"}"))
 
 
 def unseal(signer: Signer, data: bytes) -> Packet:
@@ -142,10 +141,10 @@ def unseal(signer: Signer, data: bytes) -> Packet:
     """
     if len(data) > DATAGRAM_BYTES_MAX:
         raise ProtocolError(f"more than {DATAGRAM_BYTES_MAX} bytes")
-    if not data.startswith(MAGIC):
+    if data[:4] != MAGIC:
         raise ProtocolError(f"does not begin with {MAGIC.decode()}")
     try:
-        packet = _packets.decode(data[4:])
+        packet = _decode_packet(data[4:])
         right = signer.sign((packet.salt + packet.msg).encode())
         is_right = compare_digest(right, packet.hmac)
     except (msgspec.DecodeError, RecursionError, UnicodeError, TypeError) as err:
@@ -155,6 +154,7 @@ def unseal(signer: Signer, data: bytes) -> Packet:
     return packet
 
 
+@lru_cache(maxsize=16)  # most requests of a second have the same; what is refused is not kept
 def check_time(salt: str, now_s: int) -> None:
     """Refuse a request whose salt is not the time, give or take five minutes.
 
@@ -177,7 +177,7 @@ def open_request(signer: Signer, data: bytes, now_s: int) -> Request:
     packet = unseal(signer, data)
     check_time(packet.salt, now_s)
     try:
-        return _requests.decode(packet.msg)
+        return _decode_request(packet.msg)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
         raise ProtocolError(f"a malformed request: {err}") from err
 
@@ -189,7 +189,7 @@ def request_packet(
     message = _encode(
         {"protocol": PROTOCOL_VERSION, "type": query_type, "query": query, "rsalt": rsalt}
     )
-    return seal(signer, str(now_s), message)
+    return seal(signer, str(now_s), sealable(message))
 
 
 def open_reply(signer: Signer, data: bytes) -> tuple[str, Reply]:
@@ -200,7 +200,7 @@ def open_reply(signer: Signer, data: bytes) -> tuple[str, Reply]:
     """
     packet = unseal(signer, data)
     try:
-        return packet.salt, _replies.decode(packet.msg)
+        return packet.salt, _decode_reply(packet.msg)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
         raise ProtocolError(f"a malformed reply: {err}") from err
 

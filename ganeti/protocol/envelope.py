@@ -18,8 +18,8 @@ from ganeti.base.json import dumps, loads_as
 T = TypeVar("T")
 
 
-# Annotations here are values, not text: each job process would have to evaluate the text of every
-# Struct that it reads.
+# Annotations here are values, not text: a process that reads a Struct for the first time would have
+# to evaluate the text.
 
 
 class RequestError(ProtocolError):

@@ -35,8 +35,8 @@ WARM_LOCK_PREFIX: Final = "warm-job-process"  # name of the lock file before the
 MESSAGE_BYTES_MAX: Final = 256 << 20  # a job file with a long log, quoted
 
 
-# Annotations here are values, not text: each job process would have to evaluate the text of every
-# Struct that it reads.
+# Annotations here are values, not text: a process that reads a Struct for the first time would have
+# to evaluate the text.
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -28,6 +28,7 @@ _KIND_SCHEMAS: Final[Mapping[Kind, Schema]] = {
     Kind.SWITCH: {"type": "integer", "enum": [0, 1]},
     Kind.TEXT: {"type": "string"},
     Kind.WORDS: {"type": "string"},
+    Kind.NUMBER: {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
     Kind.NUMBERS: {"type": "string", "pattern": r"^[0-9]{1,9}(,[0-9]{1,9})*$"},
     Kind.REPEATED: {"type": "array", "items": {"type": "string"}},
 }

@@ -27,10 +27,15 @@ from ganeti.protocol.rapi_values import (
     Kind,
 )
 
+Args = Callable[[Inputs], list[object]]
+"""Makes the arguments of a call to LuxiD."""
+
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
 _BULK: Final = Argument("bulk", Kind.SWITCH, "1 for whole objects instead of names")
 _LOCK: Final = Argument("lock", Kind.SWITCH, "1 is refused: queries take no locks")
+_LIMIT: Final = Argument("limit", Kind.NUMBER, "only so many of them, the newest")
+_BEFORE: Final = Argument("before", Kind.NUMBER, "only those whose id is smaller")
 _NULL: Final[Mapping[str, Any]] = {"type": "null"}
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 _TEXTS: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "string"}}
@@ -100,7 +105,7 @@ def _flag(inputs: Inputs, name: str) -> bool:
 # Reading.
 
 
-def _names(what: str) -> Callable[[Inputs], list[object]]:
+def _names(what: str) -> Args:
     """Return the arguments that ask for the name of everything, or for whole objects."""
 
     def args(inputs: Inputs) -> list[object]:
@@ -110,9 +115,21 @@ def _names(what: str) -> Callable[[Inputs], list[object]]:
     return args
 
 
-def _named(what: str) -> Callable[[Inputs], list[object]]:
+def _ids(whole: str, key: str) -> Args:
+    """Return the arguments that ask for the id of everything, or for whole objects."""
+
     def args(inputs: Inputs) -> list[object]:
-        return [[inputs.path[what]], list(FIELDS[what]), _flag(inputs, "lock")]
+        fields = list(FIELDS[whole]) if _flag(inputs, "bulk") else [key]
+        part = [inputs.query.get(name) for name in ("limit", "before")]
+        return [None, fields, *(part if any(each is not None for each in part) else [])]
+
+    return args
+
+
+def _one(what: str, placeholder: str, *, takes_lock: bool) -> Args:
+    def args(inputs: Inputs) -> list[object]:
+        lock = [_flag(inputs, "lock")] if takes_lock else []
+        return [[inputs.path[placeholder]], list(FIELDS[what]), *lock]
 
     return args
 
@@ -125,25 +142,44 @@ def _either(whole: Shape, links: Shape) -> Shape:
 
 
 def _collection(
-    path: str, what: str, luxi: str, key: str, *, more: tuple[Argument, ...] = ()
+    path: str,
+    what: str,
+    luxi: str,
+    key: str,
+    *,
+    placeholder: str = "",
+    whole: str = "",
+    texts: tuple[str, str] = ("", ""),
+    arguments: tuple[Argument, ...] = (),
 ) -> list[Route]:
-    """Return the routes that read all things of a kind and one of them."""
-    all_shape = _either(answers.all_of(what), answers.links_to(path, key))
+    """Return the routes that read all things of a kind and one of them.
+
+    Args:
+        key: what a list of links calls the name or id.
+        placeholder: of the id in the path, for what has no name.
+        whole: the fields in a list of whole objects, if not those of a single one.
+        texts: the help of both, if they need more words.
+        arguments: query arguments of the list beside ``bulk``.
+    """
+    has_name = not placeholder
+    all_args = _names(what) if has_name else _ids(whole or what, key)
+    all_shape = _either(answers.all_of(whole or what), answers.links_to(path, key))
+    one_args = _one(what, placeholder or what, takes_lock=has_name)
     return [
         Route(
             path,
             "GET",
-            f"List all {path.rpartition('/')[2]}.",
-            Question(luxi, _names(what), all_shape),
-            arguments=(_BULK, *more),
+            texts[0] or f"List all {path.rpartition('/')[2]}.",
+            Question(luxi, all_args, all_shape),
+            arguments=(_BULK, *arguments),
             result=_OBJECTS,
         ),
         Route(
-            f"{path}/{{{what}}}",
+            f"{path}/{{{placeholder or what}}}",
             "GET",
-            f"Answer one {what}.",
-            Question(luxi, _named(what), answers.one_of(what)),
-            arguments=(_LOCK,),
+            texts[1] or f"Answer one {what}.",
+            Question(luxi, one_args, answers.one_of(what)),
+            arguments=(_LOCK,) if has_name else (),
             result=_OBJECT,
         ),
     ]
@@ -171,12 +207,46 @@ def _wait_args(inputs: Inputs) -> list[object]:
     return [inputs.path["job_id"], body.fields, *previous, WAIT_S]
 
 
-def _job_fields(inputs: Inputs) -> list[object]:
-    return [None, list(FIELDS["job_bulk"]) if _flag(inputs, "bulk") else ["id"]]
-
-
 _FIELDS_ARGUMENT: Final = Argument("fields", Kind.WORDS, "names of fields, with commas between")
 _FIELDS_REQUIRED: Final = Argument("fields", Kind.WORDS, _FIELDS_ARGUMENT.help, required=True)
+
+
+def _query(method: str, text: str, fields: Argument, body: type[Any] | None = None) -> Route:
+    return Route(
+        "/2/query/{resource}",
+        method,
+        text,
+        Question("Query", _query_args, answers.as_it_is),
+        access=_R_OR_W,
+        arguments=(fields,),
+        body=body,
+        result=_OBJECT,
+    )
+
+
+def _wait(method: str, text: str, access: tuple[str, ...]) -> Route:
+    return Route(
+        "/2/jobs/{job_id}/wait",
+        method,
+        f"Wait up to {WAIT_S} s until a job changes; {text}.",
+        Question("WaitForJobChange", _wait_args, answers.job_change),
+        access=access,
+        body=WaitBody,
+        result={"anyOf": [_NULL, _OBJECT]},
+    )
+
+
+def _filter(method: str, path: str, text: str) -> Route:
+    return Route(
+        path,
+        method,
+        f"{text}; answers its UUID.",
+        Question("ReplaceFilter", _filter_args, answers.as_it_is),
+        access=_W,
+        body=FilterBody,
+        result=_TEXT,
+    )
+
 
 READING: Final = (
     Route("/", "GET", "Answer nothing: something is here.", Constant(b"null"), result=_NULL),
@@ -202,7 +272,7 @@ READING: Final = (
         Question("QueryClusterInfo", lambda _: [], answers.cluster_info),
         result=_OBJECT,
     ),
-    *_collection("/2/instances", "instance", "QueryInstances", "id", more=(_LOCK,)),
+    *_collection("/2/instances", "instance", "QueryInstances", "id", arguments=(_LOCK,)),
     *_collection("/2/nodes", "node", "QueryNodes", "id"),
     *_collection("/2/groups", "group", "QueryGroups", "name"),
     *_collection("/2/networks", "network", "QueryNetworks", "name"),
@@ -230,64 +300,28 @@ READING: Final = (
         arguments=(_LOCK,),
         result=_TEXT,
     ),
-    Route(
+    *_collection(
         "/2/filters",
-        "GET",
-        "List the job filter rules.",
-        Question(
-            "QueryFilters",
-            lambda inputs: [
-                None,
-                list(FIELDS["filter"]) if _flag(inputs, "bulk") else ["uuid"],
-            ],
-            _either(answers.all_of("filter"), answers.links_to("/2/filters", "uuid")),
-        ),
-        arguments=(_BULK,),
-        result=_OBJECTS,
+        "filter",
+        "QueryFilters",
+        "uuid",
+        placeholder="uuid",
+        texts=("List the job filter rules.", "Answer one job filter rule."),
     ),
-    Route(
-        "/2/filters/{uuid}",
-        "GET",
-        "Answer one job filter rule.",
-        Question(
-            "QueryFilters",
-            lambda inputs: [[inputs.path["uuid"]], list(FIELDS["filter"])],
-            answers.one_of("filter"),
-        ),
-        result=_OBJECT,
-    ),
-    Route(
+    *_collection(
         "/2/jobs",
-        "GET",
-        "List the jobs of the queue.",
-        Question(
-            "QueryJobs",
-            _job_fields,
-            _either(answers.all_of("job_bulk"), answers.links_to("/2/jobs", "id")),
+        "job",
+        "QueryJobs",
+        "id",
+        placeholder="job_id",
+        whole="job_bulk",
+        texts=(
+            "List the jobs of the queue, oldest first.",
+            "Answer one job; of an unknown one all but the id is null.",
         ),
-        arguments=(_BULK,),
-        result=_OBJECTS,
+        arguments=(_LIMIT, _BEFORE),
     ),
-    Route(
-        "/2/jobs/{job_id}",
-        "GET",
-        "Answer one job; of an unknown one all but the id is null.",
-        Question(
-            "QueryJobs",
-            lambda inputs: [[inputs.path["job_id"]], list(FIELDS["job"])],
-            answers.one_of("job"),
-        ),
-        result=_OBJECT,
-    ),
-    Route(
-        "/2/jobs/{job_id}/wait",
-        "GET",
-        f"Wait up to {WAIT_S} s until a job changes; answer what changed, or null.",
-        Question("WaitForJobChange", _wait_args, answers.job_change, waits=True),
-        access=_W,
-        body=WaitBody,
-        result={"anyOf": [_NULL, _OBJECT]},
-    ),
+    _wait("GET", "answer what changed, or null", _W),
     Route(
         "/2/os",
         "GET",
@@ -302,24 +336,12 @@ READING: Final = (
         ),
         result=_TEXTS,
     ),
-    Route(
-        "/2/query/{resource}",
-        "GET",
-        "Answer fields of all things of a kind.",
-        Question("Query", _query_args, answers.as_it_is),
-        access=_R_OR_W,
-        arguments=(_FIELDS_REQUIRED,),
-        result=_OBJECT,
-    ),
-    Route(
-        "/2/query/{resource}",
+    _query("GET", "Answer fields of all things of a kind.", _FIELDS_REQUIRED),
+    _query(
         "PUT",
         "Answer fields of the things of a kind that a filter matches.",
-        Question("Query", _query_args, answers.as_it_is),
-        access=_R_OR_W,
-        arguments=(_FIELDS_ARGUMENT,),
+        _FIELDS_ARGUMENT,
         body=QueryBody,
-        result=_OBJECT,
     ),
     Route(
         "/2/query/{resource}/fields",
@@ -336,24 +358,8 @@ READING: Final = (
 )
 
 CHANGING: Final = (
-    Route(
-        "/2/filters",
-        "POST",
-        "Add a job filter rule; answers its UUID.",
-        Question("ReplaceFilter", _filter_args, answers.as_it_is),
-        access=_W,
-        body=FilterBody,
-        result=_TEXT,
-    ),
-    Route(
-        "/2/filters/{uuid}",
-        "PUT",
-        "Replace a job filter rule; answers its UUID.",
-        Question("ReplaceFilter", _filter_args, answers.as_it_is),
-        access=_W,
-        body=FilterBody,
-        result=_TEXT,
-    ),
+    _filter("POST", "/2/filters", "Add a job filter rule"),
+    _filter("PUT", "/2/filters/{uuid}", "Replace a job filter rule"),
     Route(
         "/2/filters/{uuid}",
         "DELETE",
@@ -386,15 +392,7 @@ NEW: Final = (
         result=_OBJECT,
         is_public=True,
     ),
-    Route(
-        "/2/jobs/{job_id}/wait",
-        "PUT",
-        f"Wait up to {WAIT_S} s until a job changes, for those who cannot send a body with GET.",
-        Question("WaitForJobChange", _wait_args, answers.job_change, waits=True),
-        access=_R_OR_W,
-        body=WaitBody,
-        result={"anyOf": [_NULL, _OBJECT]},
-    ),
+    _wait("PUT", "for those who cannot send a body with GET", _R_OR_W),
     Route(
         "/2/queue",
         "GET",

@@ -26,7 +26,6 @@ class Question(msgspec.Struct, frozen=True):
     method: str
     args: Callable[[Inputs], list[object]]
     shape: Shape
-    waits: bool = False
 
 
 class ByJob(msgspec.Struct, frozen=True):

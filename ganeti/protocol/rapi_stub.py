@@ -73,6 +73,7 @@ _KIND_TYPES: Final[Mapping[Kind, str]] = {
     Kind.SWITCH: "bool",
     Kind.TEXT: "str",
     Kind.WORDS: "Sequence[str]",
+    Kind.NUMBER: "int",
     Kind.NUMBERS: "Sequence[int]",
     Kind.REPEATED: "Sequence[str]",
 }

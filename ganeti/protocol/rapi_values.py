@@ -129,6 +129,7 @@ class Kind(StrEnum):
     SWITCH = "switch"  # 0 or 1
     TEXT = "text"
     WORDS = "words"  # texts with commas between
+    NUMBER = "number"
     NUMBERS = "numbers"  # numbers with commas between
     REPEATED = "repeated"  # the argument may be given several times
 
@@ -176,13 +177,22 @@ def _parse(argument: Argument, texts: Sequence[str]) -> object:
     if argument.kind is Kind.WORDS:
         return words
     try:
-        numbers = [_number(word) for word in (words if argument.kind is Kind.NUMBERS else [text])]
+        if argument.kind is Kind.NUMBERS:
+            return [_number(word) for word in words]
+        return _natural(text) if argument.kind is Kind.NUMBER else bool(_number(text))
     except ValueError as err:
-        expected = "a number" if argument.kind is Kind.SWITCH else "numbers with commas between"
+        is_one = argument.kind is not Kind.NUMBERS
+        expected = "a number" if is_one else "numbers with commas between"
         raise HttpProblem(
             400, f"Invalid query argument '{argument.name}': expected {expected}, got {text!r}"
         ) from err
-    return bool(numbers[0]) if argument.kind is Kind.SWITCH else numbers
+
+
+def _natural(text: str) -> int:
+    number = _number(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def _number(text: str) -> int:

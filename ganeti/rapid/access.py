@@ -143,7 +143,9 @@ class Access:
             if grant.fits(path, wanted)
         ]
         if not grants:
-            raise HttpProblem(403, f"User '{user.name}' has no right to do this")
+            needed = " or ".join(f"'{right}'" for right in wanted)
+            text = f"User '{user.name}' may not do this: the right {needed} is needed"
+            raise HttpProblem(403, text)
         return Permission(grants if all(grant.is_limited for grant in grants) else ())
 
     def identity(self, name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Source: rapi.json, "generic_job_call", "transport", "errors".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
@@ -202,11 +202,8 @@ def question_of(target: Target, inputs: Inputs) -> tuple[str, bytes]:
     return action.method, luxi_request(action.method, action.args(inputs))
 
 
-def instances_named(target: Target, inputs: Inputs, opcodes: list[Wire]) -> list[str] | None:
-    """Return the instances that a request is about; None if it is about anything else too."""
-    if not isinstance(target.route.action, Submission):
-        name = inputs.path.get("instance")
-        return None if name is None else [name]
+def instances_in(opcodes: Sequence[Wire]) -> list[str] | None:
+    """Return the instances that opcodes are about; None if they are about anything else too."""
     names: list[str] = []
     for wire in opcodes:
         found = _names_in(wire)

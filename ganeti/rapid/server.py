@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Raw
@@ -17,7 +17,6 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Identity, Question
-from ganeti.protocol.rapi_users import Grant
 from ganeti.protocol.rapi_values import HttpProblem, as_problem, problem_body
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.instance_lists import InstanceLists
@@ -27,13 +26,14 @@ from ganeti.rapid.planning import (
     check_head,
     find_target,
     has_body,
-    instances_named,
+    instances_in,
     job_of,
     luxi_request,
     question_of,
     read_inputs,
     reason_of,
 )
+from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
@@ -70,6 +70,11 @@ class RapiServer:
     def __init__(self, luxi: LuxiPool, access: Access, documents: Documents) -> None:
         self._luxi = luxi
         self._instances = InstanceLists(luxi)
+        self._visibility = Visibility(luxi)
+        self._visible = {
+            "/2/instances": self._visibility.instances,
+            "/2/jobs": self._visibility.jobs,
+        }
         self._access = access
         self._documents = documents
         self._made: dict[str, bytes] = {}
@@ -137,20 +142,23 @@ class RapiServer:
         self, target: Target, inputs: Inputs, permission: Permission, request: HttpRequest
     ) -> bytes:
         opcodes = job_of(target, inputs, reason_of(request), clock.now_ns())
-        await self._check_instances(permission, instances_named(target, inputs, opcodes))
+        if permission.grants:
+            await self._visibility.check_instances(permission.grants, instances_in(opcodes))
         job_id = await self._call("SubmitJob", [opcodes])
         return bytes(job_id) + b"\n"
 
     async def _ask(
         self, target: Target, action: Question, inputs: Inputs, permission: Permission
     ) -> bytes:
-        if target.route.path == "/2/instances" and not inputs.query.get("lock"):
-            if permission.grants:
-                return await self._list_visible(action, inputs, permission.grants)
-            found = await self._instances.all() if inputs.query.get("bulk") else None
+        path, grants = target.route.path, permission.grants
+        if grants and path in self._visible and not inputs.query.get("lock"):
+            return await self._visible[path](grants, action, inputs) + b"\n"
+        if grants:
+            await self._visibility.check(grants, target)
+        if path == "/2/instances" and inputs.query.get("bulk") and not inputs.query.get("lock"):
+            found = await self._instances.all()
             if found is not None:
                 return found
-        await self._check_instances(permission, instances_named(target, inputs, []))
         method, request = question_of(target, inputs)
         return action.shape(await self._luxi.ask(method, request), inputs) + b"\n"
 
@@ -161,49 +169,6 @@ class RapiServer:
         if name not in self._made:
             self._made[name] = self._documents[name]()
         return self._made[name]
-
-    # Rights on some instances only.
-
-    async def _check_instances(self, permission: Permission, names: list[str] | None) -> None:
-        """Refuse what is about other instances than the user may touch.
-
-        Raises:
-            HttpProblem: 403; names the first of them.
-        """
-        if not permission.grants:
-            return
-        if names is None:
-            raise HttpProblem(403, "Your rights are for some instances only, this is about others")
-        for name in names:
-            full_name, tags = await self._instance(name)
-            if not any(grant.covers(full_name, tags) for grant in permission.grants):
-                raise HttpProblem(403, f"Your rights do not extend to instance '{name}'")
-
-    async def _instance(self, name: str) -> tuple[str, list[str]]:
-        """Return the full name and the tags of an instance; one to come has the name given."""
-        try:
-            rows = await self._call("QueryInstances", [[name], ["name", "tags"], False])
-        except GenericError as err:
-            if as_problem(err).status != 404:
-                raise
-            return name, []
-        found = loads_as(list[tuple[str, list[str]]], bytes(rows))
-        return found[0] if found else (name, [])
-
-    async def _list_visible(
-        self, action: Question, inputs: Inputs, grants: Sequence[Grant]
-    ) -> bytes:
-        """List the instances that a user's rights extend to."""
-        rows = await self._call("QueryInstances", [[], ["name", "tags"], False])
-        visible = [
-            name
-            for name, tags in loads_as(list[tuple[str, list[str]]], bytes(rows))
-            if any(grant.covers(name, tags) for grant in grants)
-        ]
-        if not visible:
-            return b"[]\n"
-        _, *rest = action.args(inputs)
-        return action.shape(await self._call(action.method, [visible, *rest]), inputs) + b"\n"
 
     # Questions that only a job can answer.
 

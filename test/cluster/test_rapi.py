@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.rapi import DAEMON, USERS, RapiClient, rapi_of, write_users
+from fakes.rapi import (
+    DAEMON,
+    USERS,
+    RapiClient,
+    create_instance,
+    rapi_of,
+    wait_job,
+    write_users,
+)
 from fakes.virtual_cluster import TestCluster, wait_until
 
 from ganeti.base.paths import Paths
@@ -27,41 +35,11 @@ def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
         yield client
 
 
-def wait_job(rapi: RapiClient, job_id: int) -> str:
-    """Wait for a job by long poll; returns its status."""
-    seen: list[str] | None = None
-    while seen is None or seen[0] not in ("success", "error", "canceled"):
-        body = {"fields": ["status"], "previous_job_info": seen}
-        change = rapi.ask("GET", f"/2/jobs/{job_id}/wait", body).json
-        if change is not None:
-            seen = change["job_info"]
-    return seen[0]
-
-
 def submit(rapi: RapiClient, method: str, path: str, body: object = None) -> str:
     """Submit a job and wait for it; returns its status."""
     answer = rapi.ask(method, path, body)
     assert answer.status == 200, answer
     return wait_job(rapi, answer.json)
-
-
-def create(rapi: RapiClient, cluster: TestCluster, name: str, *tags: str) -> None:
-    body = {
-        "__version__": 1,
-        "name": name,
-        "mode": "create",
-        "disk_template": "diskless",
-        "disks": [],
-        "nics": [],
-        "os": "test",
-        "no_install": True,
-        "pnode": cluster.master,
-        "hypervisor": "fake",
-        "ip_check": False,
-        "name_check": False,
-        "tags": list(tags),
-    }
-    assert submit(rapi, "POST", "/2/instances", body) == "success"
 
 
 # Who may do what.
@@ -114,8 +92,8 @@ def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) ->
     grants = [Grant(("read", "write"), ("/2/*",), names=("web*",), tags=("theirs",))]
     data = rapi_users.format_roles({"webs": grants})
     files.write_atomic(cluster.paths.rapi_roles, data)
-    create(rapi, cluster, WEB)
-    create(rapi, cluster, DB)
+    create_instance(rapi, cluster, WEB)
+    create_instance(rapi, cluster, DB)
 
     def ask(method: str, path: str, body: object = None) -> int:
         return rapi.ask(method, path, body, user="limited").status
@@ -135,8 +113,32 @@ def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) ->
         assert WEB in (shown.get("id"), shown.get("name"))
     answer = rapi.ask("PUT", f"/2/instances/{WEB}/tags?tag=x&dry-run=1", user="limited")
     assert wait_job(rapi, answer.json) == "success"
+    his_id = answer.json
+    db_id = rapi.ask("PUT", f"/2/instances/{DB}/tags?tag=other").json
+    assert wait_job(rapi, db_id) == "success"
+    for path in ("/2/jobs", "/2/jobs?bulk=1", "/2/jobs?limit=100"):
+        shown_ids = {int(each["id"]) for each in rapi.ask("GET", path, user="limited").json}
+        assert (his_id in shown_ids, db_id in shown_ids) == (True, False), path
+    wait = {"fields": ["status"]}
+    for job_id, status in ((his_id, 200), (db_id, 403)):
+        assert ask("GET", f"/2/jobs/{job_id}") == status
+        assert ask("PUT", f"/2/jobs/{job_id}/wait", wait) == status
+        assert ask("DELETE", f"/2/jobs/{job_id}") == status
+    assert ask("GET", "/2/jobs/999999999") == 200
     assert submit(rapi, "PUT", f"/2/instances/{DB}/tags?tag=theirs") == "success"
     assert ask("GET", f"/2/instances/{DB}") == 200
+    assert ask("GET", f"/2/jobs/{db_id}") == 200
+
+
+def test_the_newest_jobs_are_listed(rapi: RapiClient) -> None:
+    delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": False}
+    ids = [rapi.ask("POST", "/2/jobs", {"opcodes": [delay]}).json for _ in range(3)]
+    for job_id in ids:
+        assert wait_job(rapi, job_id) == "success"
+    shown = rapi.ask("GET", "/2/jobs?bulk=1&limit=2").json
+    assert [job["id"] for job in shown] == ids[1:]
+    older = rapi.ask("GET", f"/2/jobs?limit=1&before={ids[1]}").json
+    assert [int(job["id"]) for job in older] == ids[:1]
 
 
 def test_the_command_manages_users_roles_and_tokens(rapi: RapiClient, cluster: TestCluster) -> None:
@@ -190,8 +192,8 @@ def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> No
 
 
 def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestCluster) -> None:
-    create(rapi, cluster, WEB)
-    create(rapi, cluster, DB)
+    create_instance(rapi, cluster, WEB)
+    create_instance(rapi, cluster, DB)
     for path in ("/2/instances", "/2/nodes", "/2/groups"):
         for shown in rapi.ask("GET", f"{path}?bulk=1").json:
             single = rapi.ask("GET", f"{path}/{shown['name']}").json

@@ -17,7 +17,7 @@ from ganeti.protocol.rapi_values import FIELDS
 
 MODEL = Path(__file__).resolve().parents[2] / "data" / "model" / "rapi.json"
 FACTS: dict[str, Any] = json.loads(MODEL.read_text(encoding="utf-8"))
-OUR_ARGUMENTS = {"DELETE /2/jobs/{job_id}": {"kill"}}
+OUR_ARGUMENTS = {"DELETE /2/jobs/{job_id}": {"kill"}, "GET /2/jobs": {"limit", "before"}}
 # The one may be in the body or in the query, the other is what the server makes of the body.
 SET_OTHERWISE = {
     "POST /2/instances/{instance}/replace-disks": {"disks"},

@@ -320,6 +320,9 @@ def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
             {"priority": 5},
             ("ReplaceFilter", [None, 5, [], "CONTINUE", []]),
         ),
+        ("GET", "/2/jobs", None, ("QueryJobs", [None, ["id"]])),
+        ("GET", "/2/jobs?limit=5", None, ("QueryJobs", [None, ["id"], 5, None])),
+        ("GET", "/2/jobs?limit=5&before=9", None, ("QueryJobs", [None, ["id"], 5, 9])),
         ("DELETE", "/2/jobs/7?kill=1", None, ("CancelJob", ["7", True])),
         ("PUT", "/2/jobs/7/priority", {"priority": -3}, ("ChangeJobPriority", ["7", -3])),
         ("PUT", "/2/watcher", {"until": None}, ("SetWatcherPause", [None])),
@@ -340,6 +343,9 @@ def test_a_request_becomes_a_question(
         ("POST", "/2/filters", {"nonsense": 1}),
         ("PUT", "/2/queue", None),
         ("GET", "/2/query/node", None),
+        ("GET", "/2/jobs?limit=-1", None),
+        ("GET", "/2/jobs?limit=many", None),
+        ("GET", "/2/jobs?before=" + "9" * 19, None),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(method: str, target: str, body: object) -> None:
@@ -411,7 +417,7 @@ def test_the_instances_that_a_job_is_about(
     found: Target = planning.find_target(request(method, target))
     inputs = planning.read_inputs(found, request(method, target, body))
     opcodes = planning.job_of(found, inputs, "", NOW_NS)
-    assert planning.instances_named(found, inputs, opcodes) == names
+    assert planning.instances_in(opcodes) == names
 
 
 ANY_JSON = st.recursive(
