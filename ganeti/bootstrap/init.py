@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,7 @@ from ganeti.base import json
 from ganeti.base.daemons import Place
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, ssh_setup
+from ganeti.bootstrap import cluster_files, keys, ssh_setup
 from ganeti.bootstrap.cluster_config import (
     Birth,
     ClusterRequest,
@@ -32,13 +31,12 @@ from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, clock, daemon_control, environment, files
+from ganeti.system.reachable import serves
 
 logger = logging.getLogger(__name__)
 
 EVERYWHERE: Final = frozenset(Place)
 NODED_PORT: Final = 1811  # constants.json, DEFAULT_NODED_PORT
-SECRET_BYTES: Final = 20  # of the HMAC key and the domain secret, as 40 hexadecimal digits
-CLIENT_SERIAL_BITS: Final = 63
 PING_TIMEOUT_S: Final = 2.0
 
 Feedback = Callable[[str], None]
@@ -101,7 +99,7 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
         ) from err
     if cluster_name == node_name:
         raise OpPrereqError("the cluster needs a name of its own, not that of its first node")
-    if _answers(master_ip):
+    if serves(master_ip, NODED_PORT, PING_TIMEOUT_S):
         raise OpPrereqError(
             f"the cluster's address {master_ip} is in use: a node daemon answers there",
             ErrorCode.NOTUNIQUE,
@@ -115,15 +113,6 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
         certificate_digest="",
     )
     return node, cluster_name, master_ip
-
-
-def _answers(address: str) -> bool:
-    """Tell whether a node daemon answers at an address."""
-    try:
-        socket.create_connection((address, NODED_PORT), PING_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def _check_own_address(paths: Paths, what: str, address: str) -> None:
@@ -163,33 +152,19 @@ def _make_directories(paths: Paths, request: ClusterRequest, undo: ExitStack) ->
 
 def _make_keys(paths: Paths, node_name: str) -> str:
     """Write every key and certificate; returns the digest of the node's client certificate."""
-    now = clock.now()
-    server = certificates.make_self_signed(now=now)
-    serial = int.from_bytes(clock.random_bytes(8), "big") >> (64 - CLIENT_SERIAL_BITS)
-    client = certificates.issue(node_name, server, now=now, serial=max(serial, 2))
-    spice_ca = certificates.make_self_signed("Ganeti SPICE CA", now=now)
-    spice = certificates.issue(
-        certificates.COMMON_NAME, spice_ca, now=now, serial=2, filename=paths.spice_ca_pem
-    )
+    server = keys.make_certificate()
+    client = keys.make_client_certificate(node_name, server)
     contents = {
-        paths.server_pem: server,
-        paths.client_pem: client,
-        paths.rapi_pem: certificates.make_self_signed(now=now),
-        paths.spice_ca_pem: certificates.certificate_only(spice_ca, paths.spice_ca_pem),
-        paths.spice_pem: spice,
-        paths.hmac_key: _secret(),
-        paths.cluster_domain_secret: _secret(),
+        "server_pem": server,
+        "client_pem": client,
+        "rapi_pem": keys.make_certificate(),
+        **keys.make_spice_certificates(paths),
+        "hmac_key": keys.make_secret(),
+        "cluster_domain_secret": keys.make_secret(),
     }
-    for path, content in contents.items():
-        mode = cluster_files.SECRET_MODE
-        if path == paths.cluster_domain_secret:
-            mode = cluster_files.CONFIG_MODE
-        files.write_durable(path, content, mode)
+    for name, content in contents.items():
+        files.write_durable(getattr(paths, name), content, keys.mode_of(name))
     return certificates.facts(client, paths.client_pem).digest
-
-
-def _secret() -> bytes:
-    return clock.random_bytes(SECRET_BYTES).hex().encode() + b"\n"
 
 
 def _write_configuration(

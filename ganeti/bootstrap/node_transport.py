@@ -117,7 +117,13 @@ def virtual_sibling(paths: Paths, node_name: str) -> Paths:
 
 
 def transport_to(
-    paths: Paths, node_name: str, *, cluster_name: str, address: str = "", port: int = SSH_PORT
+    paths: Paths,
+    node_name: str,
+    *,
+    cluster_name: str,
+    address: str = "",
+    port: int = SSH_PORT,
+    check_host_key: bool = True,
 ) -> NodeTransport:
     """Return the way to run programs on a node of the cluster that this process runs in.
 
@@ -126,4 +132,10 @@ def transport_to(
     """
     if paths.root:
         return VirtualTransport(node_name, virtual_sibling(paths, node_name))
-    return SshTransport(address or node_name, paths.known_hosts, cluster_name, port=port)
+    return SshTransport(
+        address or node_name,
+        paths.known_hosts,
+        cluster_name,
+        port=port,
+        check_host_key=check_host_key,
+    )

@@ -447,7 +447,7 @@ _NODES = (
     Command(
         "epo",
         "switch nodes off in an emergency",
-        "",
+        "cluster.epo:epo",
         (Argument(ArgKind.TEXT, 0, None),),
         (
             flag("--all", help="all nodes", dest="show_all"),
@@ -458,13 +458,22 @@ _NODES = (
             opt.POWER_DELAY,
             opt.SHUTDOWN_TIMEOUT,
         ),
+        description="""Stops the instances of the nodes, marks the nodes offline and switches them
+off by the out-of-band helper; with --on the same backwards: power, waiting until the nodes answer,
+and the instances that ran before.  Nothing is switched off while an instance does not stop.  The
+master node is never switched; when it is among the nodes, all must be meant (--all).""",
+        examples=(
+            ("gnt-cluster epo --all", "the air conditioning has failed"),
+            ("gnt-cluster epo --on --all", "it works again"),
+            ("gnt-cluster epo --groups rack1", "the nodes of one group"),
+        ),
     ),
 )
 
 _CRYPTO = Command(
     "renew-crypto",
     "replace keys and certificates",
-    "",
+    "cluster.crypto:renew_crypto",
     (),
     (
         _text(
@@ -487,6 +496,16 @@ _CRYPTO = Command(
         opt.SSH_KEY_BITS,
         opt.SSH_KEY_TYPE,
         opt.VERBOSE,
+    ),
+    description="""A new secret, or a certificate for the remote API or for SPICE, is put on the
+master and sent to all nodes.  For --new-cluster-certificate and --new-node-certificates the queue
+must be empty; all daemons stop, each node is told by SSH (nodes of a virtual cluster directly), and
+the master candidates get new client certificates by a job.  Instances run on meanwhile.  Nodes that
+are offline keep what they have and must be taken in again by 'gnt-node add --readd'.  After a
+command that was interrupted, run it again.""",
+    examples=(
+        ("gnt-cluster renew-crypto --new-cluster-certificate", "before the old one ends"),
+        ("gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem", "one of your own"),
     ),
 )
 
@@ -515,9 +534,12 @@ is named.""",
     Command(
         "rename",
         "rename the cluster",
-        "",
+        "cluster.rename:rename",
         (Argument(ArgKind.HOST, metavar="<new-name>"),),
         (opt.DRY_RUN, opt.FORCE),
+        description="""The new name must resolve, to the address that the cluster has or to one
+that is free; the address moves with the name.  Clients have to be told.""",
+        examples=(("gnt-cluster rename cluster2.example.com", ""),),
     ),
     Command(
         "upgrade",

@@ -28,6 +28,8 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_CLUSTER_POST_INIT": "cluster.life:LUClusterPostInit",
     "OP_CLUSTER_QUERY": "cluster.query:LUClusterQuery",
     "OP_CLUSTER_REDIST_CONF": "cluster.redistribute:LUClusterRedistConf",
+    "OP_CLUSTER_RENAME": "cluster.rename:LUClusterRename",
+    "OP_CLUSTER_RENEW_CRYPTO": "cluster.renew_crypto:LUClusterRenewCrypto",
     "OP_CLUSTER_REPAIR_DISK_SIZES": "cluster.disks:LUClusterRepairDiskSizes",
     "OP_CLUSTER_SET_PARAMS": "cluster.set_params:LUClusterSetParams",
     "OP_CLUSTER_VERIFY": "cluster.verify:LUClusterVerify",

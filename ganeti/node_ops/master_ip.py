@@ -17,6 +17,7 @@ from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.protocol.node_rpc_values import MasterNetworkParameters
 from ganeti.system import environment, process, programs
+from ganeti.system.reachable import serves
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def node_activate_master_ip(
         logger.info("the master address %s is here already", master_params.ip)
         return
     _refuse_virtual(context, master_params.ip)
-    if _answers(master_params.ip):
+    if serves(master_params.ip, DEFAULT_PORT, _PING_TIMEOUT_S):
         raise GenericError(f"another machine answers on the master address {master_params.ip}")
     _ip(["address", "add", _with_netmask(master_params), "dev", master_params.netdev])
     _announce(master_params)
@@ -92,15 +93,6 @@ def _refuse_virtual(context: NodeContext, ip: str) -> None:
         raise GenericError(
             f"a virtual node takes no address outside the loopback network, and {ip} is one"
         )
-
-
-def _answers(ip: str) -> bool:
-    """Tell whether a node daemon answers on an address."""
-    try:
-        with socket.create_connection((ip, DEFAULT_PORT), _PING_TIMEOUT_S):
-            return True
-    except OSError:
-        return False
 
 
 def _with_netmask(params: MasterNetworkParameters) -> str:

@@ -1,13 +1,13 @@
 """What `verify` looks at in the network around this node: other nodes, the master, bridges."""
 
 import os
-import socket
 from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.system import clock
+from ganeti.system.reachable import serves
 
 # Source: constants.json, "timeouts": TCP_PING_TIMEOUT.
 _PING_TIMEOUT_S: Final = 10.0
@@ -80,10 +80,4 @@ def _reaches(address: str, source: str | None, deadline_s: float) -> bool:
     timeout_s = min(_PING_TIMEOUT_S, deadline_s - clock.monotonic())
     if timeout_s <= 0:
         return False
-    try:
-        with socket.create_connection(
-            (address, DEFAULT_PORT), timeout_s, None if source is None else (source, 0)
-        ):
-            return True
-    except OSError:
-        return False
+    return serves(address, DEFAULT_PORT, timeout_s, source=source)

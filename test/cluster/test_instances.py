@@ -297,7 +297,7 @@ def test_parameters_and_names_change(cluster: TestCluster) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["instance change-group x", "group evacuate x", "cluster epo", "cluster renew-crypto"],
+    ["instance change-group x", "group evacuate x", "cluster upgrade"],
 )
 def test_unbuilt_commands_say_so(cluster: TestCluster, command: str) -> None:
     cluster.refused(command, "not supported yet")
@@ -306,8 +306,7 @@ def test_unbuilt_commands_say_so(cluster: TestCluster, command: str) -> None:
 @pytest.mark.parametrize(
     "opcode",
     [
-        {"OP_ID": "OP_CLUSTER_RENEW_CRYPTO"},
-        {"OP_ID": "OP_CLUSTER_RENAME", "name": "x"},
+        {"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": [], "fail": False},
     ],
 )
 def test_unbuilt_operations_say_so_and_name_themselves(

@@ -51,6 +51,12 @@ class Context:
             self._client = LuxiClient(self.paths)
         return self._client
 
+    def reconnect(self) -> None:
+        """Give the connection up, because LuxiD was restarted; the next question makes another."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
     def reason_trail(self) -> list[object]:
         """Return how a job came to be: what the user said, and which command it was."""
         now_ns = int(clock.now() * 1_000_000_000)

@@ -1,4 +1,4 @@
-"""Move the cluster's own address to another device or give it another netmask.
+"""Move the cluster's own address to another device, or give it another netmask or address.
 
 The address is moved on the master node first and written down afterwards; whatever was done is
 undone when a later step fails, so the address never is elsewhere than the configuration says.
@@ -27,7 +27,7 @@ def move_address(
     Raises:
         OpExecError: a step failed; those before it are on the undo stack.
     """
-    moves = before.master_netdev != after.master_netdev
+    moves = (before.master_netdev, before.master_ip) != (after.master_netdev, after.master_ip)
     changes_mask = before.master_netmask != after.master_netmask
     if moves or (changes_mask and before.use_external_mip_script):
         _step(

@@ -141,8 +141,10 @@ class LUOobCommand(LogicalUnit[OpOobCommand]):
             self.config.modify_node(node.uuid, {"powered": powered})
 
     def _compare(self, node: Node, answer: object) -> None:
+        """Say where the record differs; it is read now, as no lock kept it as it was."""
+        [now] = self.config.get_nodes([node.uuid])
         match answer:
-            case {"powered": bool(powered)} if powered != node.powered:
+            case {"powered": bool(powered)} if now is not None and powered != now.powered:
                 words = {True: "has power", False: "has no power"}
                 self.context.warn(
                     f"node {node.name} {words[powered]}, but it is recorded that it"

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
@@ -18,6 +18,7 @@ from ganeti.logical_units.node.parameters import check_disk_state, check_hv_stat
 from ganeti.logical_units.node.remove import instance_names
 from ganeti.logical_units.node.roles import FLAGS, Flags, plan_flags
 from ganeti.logical_units.node_calls import ask
+from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.node import Node
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.node import OpNodeSetParams
@@ -53,7 +54,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
             has_room=has_room(self.others, self.cluster.candidate_pool_size),
         )
         self.settings = self._plan_settings()
-        if not asked and not self.settings:
+        if not asked and not self.settings and self.op.powered is None:
             raise OpPrereqError("please give at least one change", ErrorCode.INVAL)
         self._check_pool()
         if self.flags.changes.get("vm_capable") is False:
@@ -65,10 +66,9 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
         op, node = self.op, self.node
         settings: dict[str, object] = {}
         if op.powered is not None:
-            raise NotSupportedError(
-                f"node {node.name!r}: 'powered' cannot be set without an out-of-band helper, and"
-                " these are not supported yet"
-            )
+            self._check_powered(op.powered)
+            if op.powered != node.powered:
+                settings["powered"] = op.powered
         if op.ndparams is not None:
             settings["ndparams"] = apply_changes(node.ndparams, check_ndparams(op.ndparams))
         if op.hv_state is not None:
@@ -79,6 +79,27 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
         if op.secondary_ip is not None and op.secondary_ip != node.secondary_ip:
             settings["secondary_ip"] = self._check_secondary_ip(op.secondary_ip)
         return settings
+
+    def _check_powered(self, powered: bool) -> None:
+        """Refuse a record of the power that nothing keeps, or that cannot be true."""
+        node = self.node
+        if not self._helper():
+            raise OpPrereqError(
+                f"no out-of-band helper is set for node {node.name!r}, so nothing is recorded of"
+                " its power; set the node parameter oob_program",
+                ErrorCode.STATE,
+            )
+        if not powered and not self.flags.changes.get("offline", node.offline):
+            raise OpPrereqError(
+                f"node {node.name!r} is not marked offline, so it has power; use --offline=yes as"
+                " well",
+                ErrorCode.STATE,
+            )
+
+    def _helper(self) -> object:
+        """Return the out-of-band program of the node as it is; nothing where there is none."""
+        group = lookup.require_group(self.config, self.node.group)
+        return fill_ndparams(self.cluster, group, self.node)["oob_program"]
 
     def _check_secondary_ip(self, address: str) -> str:
         node = self.node
@@ -131,6 +152,12 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
             )
 
     def _check_answers(self) -> None:
+        if not self.settings.get("powered", self.node.powered) and self._helper():
+            raise OpPrereqError(
+                f"node {self.node.name!r} is recorded as switched off; use 'gnt-node power on"
+                f" {self.node.name}' first, or --node-powered=yes if it has power",
+                ErrorCode.STATE,
+            )
         node = replace(self.node, offline=False)
         version = ask(self.context, node, f"bring node {node.name!r} back", "version")
         if version != PROTOCOL_VERSION:

@@ -67,6 +67,7 @@ NODE_ENV = "MASTER_CAPABLE NODE_NAME NODE_PIP NODE_SIP OP_TARGET VM_CAPABLE"
 ROWS = (
     of_instance("OP_BACKUP_EXPORT", EXPORT_ENV, "123", "123", "up", target_node="node3"),
     Row("OP_CLUSTER_POST_INIT", "OP_TARGET", "", "1"),
+    Row("OP_CLUSTER_RENAME", "NEW_NAME OP_TARGET", "1", "123", {"name": "node5.example.com"}),
     Row("OP_CLUSTER_SET_PARAMS", "NEW_VG_NAME OP_TARGET", "1", "1", {"max_running_jobs": 7}),
     Row("OP_CLUSTER_VERIFY_GROUP", "CLUSTER_TAGS NODE_TAGS_node2.example.com", "", "123",
         {"group_name": "default"}),
@@ -119,7 +120,6 @@ ROWS = (
 ELSEWHERE = frozenset(
     {
         "OP_CLUSTER_DESTROY",
-        "OP_CLUSTER_RENAME",
         "OP_GROUP_EVACUATE",
         "OP_INSTANCE_CHANGE_GROUP",
         "OP_INSTANCE_MOVE",

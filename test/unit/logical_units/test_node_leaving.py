@@ -175,6 +175,18 @@ def test_power_that_is_not_as_recorded(helped: FakeCluster) -> None:
     assert helped.said("has no power, but it is recorded that it has power")
 
 
+def test_power_is_compared_with_the_record_as_it_is_by_then(helped: FakeCluster) -> None:
+    node = helped.config.nodes[uuid_of("node2")]
+
+    def switch(_node: object, *_args: object) -> object:
+        node["powered"] = False  # another job, while the helper was asked
+        return {"powered": False}
+
+    helped.rpc.do_run_oob = switch  # type: ignore[attr-defined]
+    oob(helped, "power-status", "node2")
+    assert not helped.said("it is recorded")
+
+
 def test_a_helper_that_fails_or_talks_nonsense(helped: FakeCluster) -> None:
     helped.rpc.answers["run_oob"] = {"powered": "perhaps"}
     assert [row[1] for row in oob(helped, "power-status")] == [(2, None)] * 3

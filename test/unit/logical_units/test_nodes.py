@@ -222,6 +222,25 @@ def test_changes_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], te
         modify(cluster, **params)
 
 
+def test_the_record_of_power_can_be_put_right(cluster: FakeCluster) -> None:
+    cluster.config.node(2)["ndparams"] = {"oob_program": "/bin/oob"}
+    with pytest.raises(OpPrereqError, match="not marked offline"):
+        modify(cluster, powered=False)
+    modify(cluster, powered=False, offline=True)
+    assert cluster.config.node(2)["powered"] is False
+    with pytest.raises(OpPrereqError, match="gnt-node power on"):
+        modify(cluster, offline=False)
+    modify(cluster, powered=True, offline=False)
+    assert cluster.config.node(2)["powered"] is True
+    modify(cluster, powered=True)  # as it is: no error
+
+
+def test_a_node_without_a_helper_comes_back_whatever_was_recorded(cluster: FakeCluster) -> None:
+    cluster.config.node(2).update(powered=False, offline=True, master_candidate=False)
+    modify(cluster, offline=False)
+    assert cluster.config.node(2)["offline"] is False
+
+
 @pytest.mark.parametrize(
     "params", [{"offline": True}, {"drained": True}, {"master_candidate": False}]
 )

@@ -1,0 +1,145 @@
+"""Other keys, another name, and an emergency power-off: the whole cluster changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.virtual_cluster import TestCluster, own_cluster
+
+from ganeti.store import ssconf
+from ganeti.system import files
+
+HELPER = """#!/bin/sh
+echo "$1 $2" >> "${0%/*}/switched"
+case $1 in power-status) echo '{"powered": true}' ;; esac
+"""
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[TestCluster]:
+    with own_cluster(3) as cluster:
+        yield cluster
+
+
+def digests(cluster: TestCluster, name: str) -> list[bytes]:
+    """Return a file as each node has it."""
+    return [files.read_bytes(getattr(cluster.paths_of(node), name)) for node in cluster.nodes]
+
+
+def assert_sound(cluster: TestCluster) -> None:
+    """Nodes trust each other, and the master orders as ever."""
+    verified = cluster.gnt("cluster verify")
+    assert "ERROR" not in verified.out, verified
+    assert "WARNING" not in verified.out, verified
+    free = cluster.gnt("node list --no-headers --separator=: -o mfree").out.split()
+    assert all(word.isdigit() for word in free), free
+    assert len(free) == len(cluster.nodes)
+
+
+def test_secrets_are_replaced_on_all_nodes(own: TestCluster) -> None:
+    names = ("hmac_key", "cluster_domain_secret", "rapi_pem", "spice_pem", "spice_ca_pem")
+    before = {name: digests(own, name)[0] for name in names}
+    own.gnt(
+        "cluster renew-crypto --force --new-confd-hmac-key --new-cluster-domain-secret"
+        " --new-rapi-certificate --new-spice-certificate"
+    )
+    for name in names:
+        [now] = set(digests(own, name))
+        assert now != before[name], name
+    assert_sound(own)
+
+
+def test_certificates_of_nodes_are_replaced(own: TestCluster) -> None:
+    servers, clients = digests(own, "server_pem"), digests(own, "client_pem")
+    trusted = ssconf.candidate_certs(own.paths)
+    own.gnt("cluster renew-crypto --force --new-node-certificates")
+    assert digests(own, "server_pem") == servers
+    assert not set(digests(own, "client_pem")) & set(clients)
+    assert not set(ssconf.candidate_certs(own.paths).values()) & set(trusted.values())
+    own.gnt("cluster renew-crypto --force --new-cluster-certificate")
+    [server] = set(digests(own, "server_pem"))
+    assert server not in servers
+    assert_sound(own)
+
+
+def test_certificates_are_not_replaced_under_a_job(own: TestCluster) -> None:
+    job = own.submit("debug delay 60")
+    try:
+        own.refused(
+            "cluster renew-crypto --force --new-cluster-certificate", f"have not ended: {job};"
+        )
+        assert "unset" in own.gnt("cluster queue info").out
+    finally:
+        own.gnt(f"job cancel --yes-do-it --kill {job}")
+        own.run(["gnt-job", "wait", str(job)])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("", "what is to be replaced"),
+        ("--rapi-certificate=/nix", "cannot read /nix"),
+        ("--rapi-certificate=/etc/hostname --new-rapi-certificate", "not both"),
+        ("--spice-certificate=/x", "give both"),
+        ("--new-ssh-keys", "not supported"),
+        ("--new-confd-hmac-key", "Nobody is here to answer"),
+    ],
+)
+def test_renewals_that_cannot_be(own: TestCluster, options: str, text: str) -> None:
+    assert text in own.run(f"gnt-cluster renew-crypto {options}").err
+
+
+def test_a_broken_certificate_changes_nothing(own: TestCluster, tmp_path: Path) -> None:
+    before = digests(own, "rapi_pem")
+    (tmp_path / "bad.pem").write_text("nothing")
+    own.refused(f"cluster renew-crypto -f --rapi-certificate={tmp_path}/bad.pem", "bad.pem")
+    assert digests(own, "rapi_pem") == before
+
+
+def test_the_cluster_is_renamed(own: TestCluster) -> None:
+    address = ssconf.read_key_or_none(own.paths, "master_ip") or ""
+    new = f"{address.rpartition('.')[0]}.253"
+    with open(own.paths.etc_hosts, "a", encoding="utf-8") as file:
+        file.write(f"{new} renamed.example.com\n")
+    own.gnt("cluster rename --force renamed.example.com")
+    for node in own.nodes:
+        assert ssconf.cluster_name(own.paths_of(node)) == "renamed.example.com"
+    assert "renamed.example.com" in own.gnt("cluster info").out
+    own.refused("cluster rename --force renamed.example.com", "nothing to do")
+    own.refused("cluster rename --force node2.example.com", "address of node")
+    assert_sound(own)
+
+
+def test_emergency_power_off_and_back(own: TestCluster) -> None:
+    helper = f"{own.paths.root}/etc/ganeti/oob"
+    with open(helper, "w", encoding="utf-8") as file:
+        file.write(HELPER)
+    os.chmod(helper, 0o755)
+    own.refused("cluster epo --force node2", "no out-of-band helper is set for node2.example.com")
+    own.gnt("cluster modify --node-parameters oob_program=/etc/ganeti/oob")
+    own.refused("cluster epo --force node1", "is the master node; use --all")
+    own.refused("cluster epo --force", "name the nodes, or give --all")
+    own.refused("cluster epo --force --all node2", "not both")
+    own.refused("cluster epo --force --groups nix", "node group 'nix' is not known")
+    own.gnt(
+        "instance add --no-name-check --no-ip-check -t diskless -H fake -o bootsector+default"
+        " -n node2 one.example.com"
+    )
+    off = own.gnt("cluster epo --force --all")
+    assert "The master node was left on" in off.out
+    nodes = "node list --no-headers --separator=: -o offline,powered"
+    assert own.gnt(nodes).lines == ["N:Y", "Y:N", "Y:N"]
+    assert own.instance_field("one.example.com", "admin_state") == "up"
+    own.gnt("cluster epo --force --on --all --power-delay=0")
+    assert own.gnt(nodes).lines == ["N:Y"] * 3
+    assert own.instance_field("one.example.com", "status") == "running"
+    with open(f"{own.paths.root}/etc/ganeti/switched", encoding="utf-8") as file:
+        said = file.read().split("\n")[:-1]
+    assert said == [
+        f"power-{way} {node}.example.com" for way in ("off", "on") for node in ("node2", "node3")
+    ]
+    own.tidy_up()
+    own.gnt("cluster modify --node-parameters oob_program=default")
