@@ -103,6 +103,11 @@ class Table(Mapping[K, R], Generic[K, R]):
             return found
         return self[uuid] if uuid in self._raw else default
 
+    def quick(self) -> Mapping[K, R]:
+        """Return the objects in what is quickest to look them up in, in any order."""
+        is_all = len(self._decoded) == len(self._raw)
+        return self._decoded if is_all else self  # type: ignore[return-value]  # UUIDs went in
+
     def decoded(self) -> Iterator[None]:
         """Decode what is not decoded yet, in steps of some milliseconds.
 
@@ -175,8 +180,14 @@ class RowCache:
     def __init__(self, rows: RowsByFields | None = None) -> None:
         self._rows: RowsByFields = rows or {}
 
-    def __bool__(self) -> bool:
-        return bool(self._rows)
+    @property
+    def lists(self) -> tuple[tuple[str, ...], ...]:
+        """The fields of the lists asked for last, the last one last."""
+        return tuple(self._rows)
+
+    def emptied(self) -> RowCache:
+        """Return the same lists without any rows."""
+        return RowCache({fields: {} for fields in self._rows})
 
     def of(self, fields: tuple[str, ...]) -> MutableMapping[str, Raw]:
         """Return the rows of these fields that are known, for more to be added."""

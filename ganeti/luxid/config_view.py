@@ -29,6 +29,7 @@ from ganeti.objects.overlay import decode_record
 from ganeti.objects.query_words import QueryResource
 from ganeti.objects.record import Record
 from ganeti.objects.split import SplitConfig, split_config
+from ganeti.query.engine import prepare
 from ganeti.query.view import View
 from ganeti.store import config_file
 
@@ -45,6 +46,9 @@ SHOWN_OF_OTHERS: Final[Mapping[type[Record], tuple[str, ...]]] = {
     Network: ("name",),
 }
 """What fields of instances show of other objects than instances and disks."""
+
+
+_CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 
 
 class ConfigView:
@@ -114,7 +118,7 @@ class ConfigView:
         disks = Table(Disk, raw["disks"], self.disks)
         networks = Table(Network, raw["networks"], self.networks)
         rows = self.index.row_cache
-        if rows:
+        if rows.lists:
             look_same = (
                 _looks_same(self._cluster, cluster)
                 and _tables_look_same(self.nodes, nodes)
@@ -122,7 +126,7 @@ class ConfigView:
                 and _tables_look_same(self.networks, networks)
             )
             touched = _touched_instances(instances, disks) if look_same else ()
-            rows = rows.without(touched) if look_same else RowCache()
+            rows = rows.without(touched) if look_same else rows.emptied()
         self._cluster = cluster
         self.nodes, self.groups, self.networks = nodes, groups, networks
         self.instances, self.disks = instances, disks
@@ -142,23 +146,28 @@ class ConfigView:
     def prepared(self) -> Iterator[None]:
         """Find out in small steps what questions about instances would have to wait for.
 
+        That includes the rows of the lists that were asked for last.
+
         Raises:
             ConfigurationError: an object is not what it should be.
         """
         yield from self.disks.decoded()
         for table in (self.nodes, self.groups, self.networks, self.instances):
             yield from table.prepared()
+        for fields in self.index.row_cache.lists:
+            plan = prepare(QueryResource.INSTANCE, fields)
+            yield from plan.prepared(self.snapshot(), _CELLS_PER_STEP)
 
     def snapshot(self) -> View:
         """Return what queries look at, as it is now."""
         return View(
             cluster=self.cluster,
-            nodes=self.nodes,
-            groups=self.groups,
-            instances=self.instances,
-            disks=self.disks,
-            networks=self.networks,
-            filters=self.filters,
+            nodes=self.nodes.quick(),
+            groups=self.groups.quick(),
+            instances=self.instances.quick(),
+            disks=self.disks.quick(),
+            networks=self.networks.quick(),
+            filters=self.filters.quick(),
             index=self.index,
         )
 

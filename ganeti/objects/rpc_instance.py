@@ -220,7 +220,7 @@ def build_rpc_instance(
 
 def disk_template(disks: Sequence[Disk]) -> str:
     """Tell the disk template of an instance from its disks: diskless without, mixed if unlike."""
-    kinds = {disk.dev_type for disk in disks}
-    if not kinds:
+    if not disks:
         return str(DiskTemplate.DISKLESS)
-    return kinds.pop() if len(kinds) == 1 else "mixed"
+    kind = disks[0].dev_type
+    return kind if len(disks) == 1 or all(disk.dev_type == kind for disk in disks) else "mixed"

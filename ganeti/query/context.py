@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from ganeti.base.ids import GroupUuid, NodeUuid
@@ -18,7 +18,6 @@ from ganeti.objects.fill import (
 )
 from ganeti.objects.instance import Instance
 from ganeti.objects.network import Network
-from ganeti.objects.nic import NIC
 from ganeti.objects.node import Node
 from ganeti.objects.nodegroup import NodeGroup
 from ganeti.objects.rpc_instance import secondary_nodes
@@ -48,26 +47,6 @@ def _grouped(items: Iterable[T], keys: Callable[[T], Iterable[K]]) -> dict[K, li
     return groups
 
 
-class _Filled:
-    """Own parameters over defaults; the last ones are remembered, as several fields ask."""
-
-    __slots__ = ("_filled", "_own")
-
-    def __init__(self) -> None:
-        self._own: Mapping[str, object] | None = None
-        self._filled: Mapping[str, object] = {}
-
-    def over(
-        self, defaults: Mapping[str, object], own: Mapping[str, object]
-    ) -> Mapping[str, object]:
-        """Lay own parameters over the defaults, which are always the same for the same own."""
-        if not own:
-            return defaults
-        if own is not self._own:
-            self._own, self._filled = own, {**defaults, **own}
-        return self._filled
-
-
 class RunContext:
     """A view, and what was computed from it so far."""
 
@@ -77,14 +56,12 @@ class RunContext:
         self._made: MutableMapping[str, Any] = {} if view.index is None else view.index.made
         self._live_by_name: Mapping[str, InstanceLive] | None = None
         self._hv_defaults: dict[tuple[str, str], Mapping[str, object]] = {}
-        self._be_defaults: Mapping[str, object] | None = None
-        self._nic_defaults: Mapping[str, object] | None = None
         # Several fields of one item in a row ask for the same things.
-        self._hv_filled, self._be_filled, self._nic_filled = _Filled(), _Filled(), _Filled()
         self._ndparams: tuple[NodeUuid, NdParams] | None = None
         self._instance: Instance | None = None
         self._disks: list[Disk] = []
-        self._secondaries: list[NodeUuid] | None = None
+        # Looked up for each row of a list.
+        self._find_disk, self._find_node = view.disks.get, view.nodes.get
 
     def _once(self, what: str, make: Callable[[], T]) -> T:
         """Return what was made under that name, the first time by making it."""
@@ -149,26 +126,18 @@ class RunContext:
     def disks(self, instance: Instance) -> Sequence[Disk]:
         """Return the disks of an instance, in order."""
         if instance is not self._instance:
-            self._instance, self._secondaries = instance, None
-            get = self.view.disks.get
-            disks: list[Disk] = []
-            for uuid in instance.disks:
-                disk = get(uuid)
-                if disk is not None:
-                    disks.append(disk)
-            self._disks = disks
+            found = map(self._find_disk, instance.disks)
+            self._disks = [disk for disk in found if disk is not None]
+            self._instance = instance
         return self._disks
 
     def secondaries(self, instance: Instance) -> Sequence[NodeUuid]:
         """Return the UUIDs of an instance's secondary nodes."""
-        disks = self.disks(instance)
-        if self._secondaries is None:
-            self._secondaries = secondary_nodes(instance, disks)
-        return self._secondaries
+        return secondary_nodes(instance, self.disks(instance))
 
     def node_name(self, node_uuid: NodeUuid) -> str:
         """Return the name of a node; a node that is not there shows as its UUID."""
-        node = self.view.nodes.get(node_uuid)
+        node = self._find_node(node_uuid)
         return str(node_uuid) if node is None else node.name
 
     def group_of(self, node_uuid: NodeUuid) -> NodeGroup | None:
@@ -176,26 +145,33 @@ class RunContext:
         node = self.view.nodes.get(node_uuid)
         return None if node is None else self.view.groups.get(node.group)
 
-    def hvparams(self, instance: Instance) -> Mapping[str, object]:
-        """Return the filled hypervisor parameters."""
+    def hv_defaults(self, instance: Instance) -> Mapping[str, object]:
+        """Return the hypervisor parameters of an instance as far as it has not its own."""
         key = (instance.hypervisor, instance.os)
         defaults = self._hv_defaults.get(key)
         if defaults is None:
-            defaults = fill_hvparams_for(self.view.cluster, *key)
-            self._hv_defaults[key] = defaults
-        return self._hv_filled.over(defaults, instance.hvparams)
+            defaults = self._hv_defaults[key] = fill_hvparams_for(self.view.cluster, *key)
+        return defaults
+
+    @cached_property
+    def be_defaults(self) -> Mapping[str, object]:
+        """Backend parameters of instances that have not their own."""
+        return fill_beparams(self.view.cluster)
+
+    @cached_property
+    def nic_defaults(self) -> Mapping[str, object]:
+        """Parameters of network interfaces that have not their own."""
+        return fill_nicparams(self.view.cluster, {})
+
+    def hvparams(self, instance: Instance) -> Mapping[str, object]:
+        """Return the filled hypervisor parameters; not to be changed."""
+        defaults, own = self.hv_defaults(instance), instance.hvparams
+        return {**defaults, **own} if own else defaults
 
     def beparams(self, instance: Instance) -> Mapping[str, object]:
-        """Return the filled backend parameters."""
-        if self._be_defaults is None:
-            self._be_defaults = fill_beparams(self.view.cluster)
-        return self._be_filled.over(self._be_defaults, instance.beparams)
-
-    def nicparams(self, nic: NIC) -> Mapping[str, object]:
-        """Return the filled parameters of a network interface."""
-        if self._nic_defaults is None:
-            self._nic_defaults = fill_nicparams(self.view.cluster, {})
-        return self._nic_filled.over(self._nic_defaults, nic.nicparams)
+        """Return the filled backend parameters; not to be changed."""
+        own = instance.beparams
+        return {**self.be_defaults, **own} if own else self.be_defaults
 
     def ndparams(self, node: Node) -> NdParams | None:
         """Return the filled node parameters, None if the group is not there."""

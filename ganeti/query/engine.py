@@ -10,7 +10,7 @@ Source: query_fields.json.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
@@ -198,6 +198,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
         )
 
+    def prepared(self, view: QueryView, cells: int) -> Iterator[None]:
+        """Make all rows that can be kept ahead of need, so many cells in a step."""
+        return _Run(self, view).learned(cells)
+
     def run(self, view: QueryView) -> dict[str, object]:
         """Answer the query: ``{"fields": [...], "data": [[[status, value], ...], ...]}``.
 
@@ -234,17 +238,35 @@ class _Run:
 
     def encoded_rows(self) -> list[Raw]:
         """Return the same as JSON; what is known is not made again."""
-        columns = self._plan.columns
-        known: MutableMapping[Any, Raw] | None = None
-        if self._index is not None and columns.is_static:
-            known = self._index.rows(self._plan.resource.name, columns.names)
-        keys = self._sorted()
+        known, keys = self._known(), self._sorted()
         if known is None:
-            return [Raw(dumps(columns.row(self.items[key], self.context))) for key in keys]
-        for key in keys:
-            if key not in known:
-                known[key] = Raw(dumps(columns.row(self.items[key], self.context)))
+            return list(self._made(keys))
+        self._learn(known, [key for key in keys if key not in known])
         return [known[key] for key in keys]
+
+    def learned(self, cells: int) -> Iterator[None]:
+        """Make all rows that can be kept and are not known, so many cells in a step."""
+        known = self._known()
+        if known is not None:
+            missing = [key for key in self.items if key not in known]
+            at_once = 1 + cells // (1 + len(self._plan.columns.names))
+            for start in range(0, len(missing), at_once):
+                self._learn(known, missing[start : start + at_once])
+                yield
+
+    def _known(self) -> MutableMapping[Any, Raw] | None:
+        """Return the rows that are kept; None if they are not worth it."""
+        columns = self._plan.columns
+        if self._index is None or not columns.is_static:
+            return None
+        return self._index.rows(self._plan.resource.name, columns.names)
+
+    def _learn(self, known: MutableMapping[Any, Raw], keys: Sequence[Any]) -> None:
+        known.update(zip(keys, self._made(keys), strict=True))
+
+    def _made(self, keys: Iterable[Any]) -> Iterator[Raw]:
+        row, items, context = self._plan.columns.row, self.items, self.context
+        return (Raw(dumps(row(items[key], context))) for key in keys)
 
     def _sorted(self) -> Sequence[Any]:
         keys = self.selected(static=False)

@@ -103,17 +103,9 @@ def param_fields(
     params: Iterable[tuple[str, ParamSpec]],
     titles: Mapping[str, str],
     what: str,
-    filled: Callable[[Item, RunContext], Mapping[str, object] | None],
+    getter: Callable[[str], Callable[[Item, RunContext], object]],
 ) -> list[FieldSpec[Item]]:
-    """Return one field for each parameter of a group; ``filled`` gives all values of an item."""
-
-    def getter(name: str) -> Callable[[Item, RunContext], object]:
-        def get(item: Item, context: RunContext) -> object:
-            values = filled(item, context)
-            return UNAVAIL if values is None else values.get(name, UNAVAIL)
-
-        return get
-
+    """Return one field for each parameter of a group; ``getter`` tells how one of them is found."""
     return [
         FieldSpec(
             f"{prefix}/{name}",
@@ -129,5 +121,13 @@ def param_fields(
 def node_param_fields(
     filled: Callable[[Item, RunContext], Mapping[str, object] | None],
 ) -> list[FieldSpec[Item]]:
-    """Return the fields ``ndp/...`` of nodes and node groups."""
-    return param_fields("ndp", NDPARAMS.items(), _ND_TITLES, "node parameter", filled)
+    """Return the fields ``ndp/...`` of nodes and node groups; ``filled`` gives all values."""
+
+    def getter(name: str) -> Callable[[Item, RunContext], object]:
+        def get(item: Item, context: RunContext) -> object:
+            values = filled(item, context)
+            return UNAVAIL if values is None else values.get(name, UNAVAIL)
+
+        return get
+
+    return param_fields("ndp", NDPARAMS.items(), _ND_TITLES, "node parameter", getter)

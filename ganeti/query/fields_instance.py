@@ -6,6 +6,7 @@ Source: query_fields.json, "instance".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Final
 
 from ganeti.objects.admin_state import AdminState
@@ -74,6 +75,22 @@ def _own_hvparams(instance: Instance, context: RunContext) -> dict[str, object]:
     }
 
 
+def _hvparam(name: str) -> _Get:
+    def get(instance: Instance, context: RunContext) -> object:
+        own = instance.hvparams
+        return own[name] if name in own else context.hv_defaults(instance).get(name, UNAVAIL)
+
+    return get
+
+
+def _beparam(name: str) -> _Get:
+    def get(instance: Instance, context: RunContext) -> object:
+        own = instance.beparams
+        return own[name] if name in own else context.be_defaults[name]
+
+    return get
+
+
 def _node_group(what: str) -> _Get:
     def get(instance: Instance, context: RunContext) -> object:
         group = context.group_of(instance.primary_node)
@@ -99,7 +116,8 @@ def _disk(what: str, index: int) -> _Get:
 
 
 def _all_disks(what: str) -> _Get:
-    return lambda instance, context: [getattr(disk, what) for disk in context.disks(instance)]
+    get_what = attrgetter(what)
+    return lambda instance, context: list(map(get_what, context.disks(instance)))
 
 
 def _disk_fields() -> list[FieldSpec[Instance]]:
@@ -273,9 +291,7 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
         "Secondary_Nodes",
         _K.OTHER,
         "Secondary nodes; usually there is one or none",
-        lambda instance, context: [
-            context.node_name(uuid) for uuid in context.secondaries(instance)
-        ],
+        lambda instance, context: list(map(context.node_name, context.secondaries(instance))),
     ),
     FieldSpec(
         "snodes.group",
@@ -311,7 +327,7 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
         _instance_hvparams().items(),
         _HV_TITLES,
         "hypervisor parameter",
-        lambda instance, context: context.hvparams(instance),
+        _hvparam,
     ),
     FieldSpec(
         "beparams",
@@ -332,21 +348,21 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
         BEPARAMS.items(),
         _BE_TITLES,
         "backend parameter",
-        lambda instance, context: context.beparams(instance),
+        _beparam,
     ),
     FieldSpec(
         "be/memory",
         "ConfigMaxMem",
         _K.UNIT,
         "Old name of be/maxmem",
-        lambda instance, context: context.beparams(instance)["maxmem"],
+        _beparam("maxmem"),
     ),
     FieldSpec(
         "vcpus",
         "ConfigVCPUs",
         _K.NUMBER,
         "Old name of be/vcpus",
-        lambda instance, context: context.beparams(instance)["vcpus"],
+        _beparam("vcpus"),
     ),
     FieldSpec(
         "osparams",

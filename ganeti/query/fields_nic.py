@@ -19,21 +19,19 @@ from ganeti.query.fields import UNAVAIL, FieldSpec, or_unavailable
 _NicGet = Callable[[NIC, RunContext], object]
 
 
-def _mode(nic: NIC, context: RunContext) -> object:
-    return context.nicparams(nic)["mode"]
+def _param(name: str) -> _NicGet:
+    def get(nic: NIC, context: RunContext) -> object:
+        own = nic.nicparams
+        return own[name] if name in own else context.nic_defaults[name]
+
+    return get
 
 
-def _link(nic: NIC, context: RunContext) -> object:
-    return context.nicparams(nic)["link"]
-
-
-def _vlan(nic: NIC, context: RunContext) -> object:
-    return context.nicparams(nic)["vlan"]
+_mode, _link = _param("mode"), _param("link")
 
 
 def _bridge(nic: NIC, context: RunContext) -> object:
-    params = context.nicparams(nic)
-    return params["link"] if params["mode"] == NicMode.BRIDGED else None
+    return _link(nic, context) if _mode(nic, context) == NicMode.BRIDGED else None
 
 
 def _network_name(nic: NIC, context: RunContext) -> object:
@@ -51,7 +49,7 @@ _VALUES: Final[tuple[tuple[str, str, str, str, str, _NicGet], ...]] = (
     ("uuid", "uuids", "NicUUID", "NIC_UUIDs", "UUID", lambda nic, _context: nic.uuid),
     ("mode", "modes", "NicMode", "NIC_modes", "mode", _mode),
     ("link", "links", "NicLink", "NIC_links", "link", _link),
-    ("vlan", "vlans", "NicVLAN", "NIC_VLANs", "VLAN", _vlan),
+    ("vlan", "vlans", "NicVLAN", "NIC_VLANs", "VLAN", _param("vlan")),
     ("bridge", "bridges", "NicBridge", "NIC_bridges", "bridge", _bridge),
     (
         "network",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -165,6 +166,20 @@ def test_rows_of_what_did_not_change_are_kept(tmp_path: object) -> None:
     change_defaults(followed.config, 5)
     followed.write()
     assert followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) == {}
+
+
+def test_lists_asked_for_last_are_made_again_ahead_of_need(tmp_path: object) -> None:
+    followed = Followed(str(tmp_path))
+    answer(followed.view)
+    change_defaults(followed.config, 5)
+    followed.write()
+    deque(followed.view.prepared(), maxlen=0)
+    rows = followed.view.index.rows(QueryResource.INSTANCE, tuple(FIELDS)) or {}
+    assert rows.keys() == followed.view.instances.keys()
+    assert answer(followed.view) == answer(followed.fresh())
+    tag_instance(followed.config, 1)
+    followed.write()
+    assert len(list(followed.view.prepared())) == 1, "one row is one step"
 
 
 def test_rows_are_kept_when_nothing_that_they_show_changed(tmp_path: object) -> None:
