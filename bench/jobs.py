@@ -37,6 +37,7 @@ NOTHING = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 FINAL = ("success", "error", "canceled")
 ANSWER_S_MAX = 60.0
 JOB_PROCESSES = "job processes"
+TEMPLATE = "gnt-job-nursery"
 BURST = 200
 
 
@@ -94,31 +95,32 @@ def processes_of(base: str) -> list[Process]:
                 environment = file.read().split(b"\0")
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")
+            with open(f"/proc/{entry}/comm", encoding="utf-8") as file:
+                title = file.read().strip()
         except OSError:
             continue
         roots = [e for e in environment if e.startswith(b"GANETI_ROOTDIR=")]
         if roots and roots[0].decode().partition("=")[2].startswith(base + "/"):
-            found.append(Process(int(entry), _name_of(words, roots[0].decode())))
+            found.append(Process(int(entry), _name_of(title, words, roots[0].decode())))
     return found
 
 
-def _name_of(words: list[str], root: str) -> str:
+def _name_of(title: str, words: list[str], root: str) -> str:
     node = root.rpartition("/")[2].partition(".")[0]
     if any(word.endswith("jobexec/launch.py") for word in words):
-        return "job process, warm"
+        return JOB_PROCESSES if title == TEMPLATE else "a warm job process"
     program = next((os.path.basename(w) for w in words if "ganeti-" in os.path.basename(w)), "?")
     return f"{program} on {node}"
 
 
 def cpu_by_daemon(processes: list[Process]) -> dict[str, float]:
-    """Return seconds of processor by daemon, and those of the job processes that ended."""
+    """Return seconds of processor by daemon; the template's count for the job processes."""
     used: dict[str, float] = {}
     for each in processes:
-        if each.name.startswith("ganeti-"):
+        if each.name.startswith((JOB_PROCESSES, "ganeti-")):
             own_s, children_s = each.cpu_s()
-            used[each.name] = used.get(each.name, 0.0) + own_s
-            if "luxid" in each.name:
-                used[JOB_PROCESSES] = children_s
+            ended_s = children_s if each.name == JOB_PROCESSES else 0.0
+            used[each.name] = used.get(each.name, 0.0) + own_s + ended_s
     return used
 
 

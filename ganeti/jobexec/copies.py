@@ -1,7 +1,7 @@
 """Gets the job file to the other master candidates: with LuxiD's help, or without.
 
 LuxiD keeps connections to all candidates open and lends them.  When it is not there, the job
-process talks to the candidates itself; the HTTP client is loaded only then.
+process talks to the candidates itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ganeti.base.paths import Paths
-from ganeti.clients.lazy_node_rpc import LazyNodeRpcClient
+from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.jobexec.hand import Hand
 from ganeti.store import ssconf
 from ganeti.system import environment
@@ -33,7 +33,7 @@ class Copier:
         self,
         paths: Paths,
         hand: Hand,
-        rpc: LazyNodeRpcClient,
+        rpc: NodeRpcClient,
         lagging: Collection[str],
         pause: Callable[[float], None],
     ) -> None:
@@ -69,8 +69,6 @@ class Copier:
         others = [node for node in ssconf.master_candidates(self._paths) if node.name != own_name]
         if not others:
             return [], []
-
-        from ganeti.clients.node_rpc import Target  # without LuxiD only
 
         offline = ssconf.offline_nodes(self._paths)
         args = [self._paths.globalize(path), data]

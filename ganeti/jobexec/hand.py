@@ -1,9 +1,8 @@
-"""The job process's side of the talk with LuxiD, over its standard input and output."""
+"""The job process's side of the talk with LuxiD."""
 
 from __future__ import annotations
 
-import _socket as socket  # the C half: what it lacks is not needed here
-import select
+import socket
 from typing import Final
 
 from ganeti.base.errors import ProtocolError
@@ -37,10 +36,6 @@ class Hand:
             self._stream.sendall(self._dialog.send(message) + ETX)
         except OSError as err:
             raise LuxidGoneError from err
-
-    def has_heard(self) -> bool:
-        """Tell whether there is something to hear already (or the stream has ended)."""
-        return bool(select.select([self._stream], [], [], 0)[0])
 
     def hear(self) -> Message:
         """Wait for the next message.

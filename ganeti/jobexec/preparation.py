@@ -1,15 +1,13 @@
 """What a job process does between learning its job and being allowed to run it.
 
-LuxiD makes the start record durable meanwhile, so reading, importing and connecting here costs no
-time.  Nothing of this changes anything anywhere.
+LuxiD makes the start record durable meanwhile, so reading and importing here costs no time.
+Nothing of this changes anything anywhere.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from importlib import import_module
-from typing import Final
 
 from ganeti.base.errors import GenericError, JobLost
 from ganeti.base.ids import JobId
@@ -26,9 +24,6 @@ from ganeti.protocol.wconfd import ClientId
 from ganeti.store.job_files import JobFiles
 
 logger = logging.getLogger(__name__)
-
-# Opcodes that ask no node; for the others the HTTP client is loaded ahead of need.
-_WITHOUT_NODES: Final = ("OP_TEST_", "OP_TAGS_")
 
 
 class Prepared:
@@ -59,15 +54,12 @@ def read_job(paths: Paths, job_id: int) -> QueuedJob:
 
 
 def prepare(paths: Paths, job_id: int, livelock: str) -> Prepared:
-    """Import what the first opcode needs and set the log up."""
-    log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
+    """Import what the first opcode needs, if it is not there yet, and note whose job this is."""
     log.set_job(job_id)
     try:
         op_id = read_job(paths, job_id).ops[0].op_id
         opcode_class(op_id)
         logical_unit_class(op_id)
-        if not op_id.startswith(_WITHOUT_NODES):
-            import_module("ganeti.clients.node_rpc")
     except (GenericError, OSError) as err:
         logger.debug("Cannot prepare: %s; the run will tell, ignoring", err)
     return Prepared(paths, job_id, ClientId(job_id, livelock, os.getpid()))

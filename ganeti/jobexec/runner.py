@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError
 from ganeti.base.paths import Paths
-from ganeti.clients.lazy_node_rpc import LazyNodeRpcClient
+from ganeti.clients.luxi import LuxiClient
+from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.clients.wconfd import WConfClient
 from ganeti.jobexec.control import CANCELED_TEXT, Control
 from ganeti.jobexec.copies import Copier, MasterRoleLostError
@@ -62,7 +63,7 @@ class JobRunner:
         self._result: object = None
         self._control = control
         control.on_priority = self._change_priority
-        self._rpc = LazyNodeRpcClient(paths, job.id)
+        self._rpc = NodeRpcClient(paths, job.id)
         self._file = JobFile(
             paths,
             job,
@@ -198,8 +199,6 @@ class JobRunner:
         self._file.update_log(changes.with_log_entry(self.job, self._index, kind, message, now))
 
     def _submit_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[int]:
-        from ganeti.clients.luxi import LuxiClient  # few jobs submit others
-
         with LuxiClient(self._paths) as client:
             answers = client.submit_many_jobs(jobs)
         refused = [str(value) for accepted, value in answers if not accepted]

@@ -23,8 +23,8 @@ Timestamp = tuple[int, int]  # seconds, microseconds
 LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, payload
 
 
-# Annotations here are values, not text: each job process would have to evaluate the text of every
-# Struct that it reads.
+# Annotations here are values, not text: a process that reads a Struct for the first time would have
+# to evaluate the text.
 
 
 class QueuedOp(msgspec.Struct, frozen=True):

@@ -18,8 +18,9 @@ from ganeti.jobs.scheduler import Doomed, Ended, Event, QueueState, Returned, sc
 from ganeti.jobs.status import Status
 from ganeti.luxid.entries import Entries, Entry, Phase
 from ganeti.luxid.follower import Follower
+from ganeti.luxid.job_process import ProcessGoneError
 from ganeti.luxid.job_store import JobStore
-from ganeti.luxid.pool import Pool, ProcessGoneError
+from ganeti.luxid.pool import Pool
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.job_start import Confirm
 from ganeti.system.clock import timestamp
@@ -158,7 +159,7 @@ class Dispatcher:
         secrets, entry.secrets = entry.secrets, ()
         entry.set_phase(Phase.RUNNING)
         entry.set_job(started)
-        self._follower.follow(entry, process)
+        self._follower.follow(entry)
         logger.info("Job %s starts in process %s", queued.id, process.pid)
         try:
             await process.confirm(Confirm(secrets, entry.lagging))

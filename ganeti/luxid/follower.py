@@ -23,7 +23,6 @@ from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.luxid.entries import Entries, Entry, Phase
 from ganeti.luxid.job_store import JobStore
-from ganeti.luxid.pool import JobProcess
 from ganeti.luxid.tasks import Tasks
 from ganeti.system import files
 from ganeti.system.clock import timestamp
@@ -64,18 +63,13 @@ class Follower:
         self._dirty: set[JobId] = set()
         self._has_jobs = asyncio.Event()
 
-    def follow(self, entry: Entry, process: JobProcess | None = None) -> None:
+    def follow(self, entry: Entry) -> None:
         """Begin to watch the process of a job."""
         self._has_jobs.set()
         job_id, pid = entry.job.id, entry.job.process_id
 
-        def on_exit() -> None:
-            if process is not None:
-                process.reap()
+        if pid is None or not self._exits.watch(pid, lambda: self.check_soon(job_id)):
             self.check_soon(job_id)
-
-        if pid is None or not self._exits.watch(pid, on_exit):
-            on_exit()
 
     def send_signal(self, entry: Entry, number: signal.Signals) -> bool:
         """Send a signal to the process of a job; returns whether it was there to get it."""

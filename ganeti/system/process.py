@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from ganeti.base.errors import CommandError
 
@@ -22,6 +22,15 @@ OUTPUT_BYTES_MAX: Final = 4 << 20  # more than any well-behaved command prints
 _OUTPUT_TAIL_LINES: Final = 20
 _KILL_GRACE_S: Final = 5.0
 _LINGER_S: Final = 5.0  # constants.json, CHILD_LINGER_TIMEOUT
+
+
+class Child(Protocol):
+    """What is needed of a child process."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit status if it has ended, and collect it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A job process that stops being one at a given step of the hand-over.
+"""A template whose job processes stop being one at a given step of the hand-over.
 
     cut_job_process.py STEP FLAG
 
@@ -18,6 +18,7 @@ CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 sys.path.insert(0, CHECKOUT)
 
 from ganeti.jobexec import main as jobexec  # noqa: E402
+from ganeti.jobexec import template  # noqa: E402
 from ganeti.protocol.job_start import Assign, Named, Ready  # noqa: E402
 
 
@@ -63,4 +64,4 @@ class CutHand(jobexec.Hand):
 
 if __name__ == "__main__":
     jobexec.Hand = CutHand  # type: ignore[misc, assignment]
-    sys.exit(jobexec.main())
+    template.main()

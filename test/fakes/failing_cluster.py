@@ -19,7 +19,7 @@ from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, process
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class FailingCluster(TestCluster):
@@ -59,7 +59,7 @@ class FailingCluster(TestCluster):
         for each in self.processes_of(node):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
-            process.wait_gone(each.pid, DEADLINE_S)
+            assert process.wait_gone(each.pid, DEADLINE_S)
 
     def signal_node(self, node: str, number: signal.Signals) -> None:
         for each in self.processes_of(node):

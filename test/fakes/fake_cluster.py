@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ganeti.base.errors import (
@@ -942,7 +942,7 @@ class FakeCluster:
             check_canceled=self._check_canceled,
             wait=self._wait,
             submit_jobs=self._submit,
-            interruptible=nullcontext,
+            interruptible=self._interruptible,
             now=lambda: self.clock,
             monotonic=lambda: self.clock,
             new_uuid=self._new_uuid,
@@ -953,6 +953,13 @@ class FakeCluster:
             self.cancel_after -= 1
             if self.cancel_after < 0:
                 raise JobCanceled("Job canceled by request")
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """The request to cancel may come before a call, or while it is waited for."""
+        self._check_canceled()
+        yield
+        self._check_canceled()
 
     def _wait(self, seconds: float) -> None:
         self._check_canceled()

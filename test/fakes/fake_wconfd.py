@@ -45,12 +45,13 @@ class FakeWConfd:
 
     def start(self) -> FakeWConfd:
         self._thread.start()
-        assert self._started.wait(30)
+        assert self._started.wait(60)
         return self
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(10)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
 
     def holders(self) -> dict[str, list[object]]:
         """Return {lock: identifiers of its holders}."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 
 
 @contextlib.contextmanager

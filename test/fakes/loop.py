@@ -10,7 +10,7 @@ from unittest import mock
 
 from ganeti.system import clock
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def run(test: Coroutine[Any, Any, None], deadline_s: float = DEADLINE_S) -> None:

@@ -20,6 +20,7 @@ from fakes.sample_config import CONFIG
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.virtual import processes
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.store import ssconf
@@ -28,7 +29,7 @@ from ganeti.system import files
 from ganeti.system.process import wait_gone
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 
@@ -98,12 +99,14 @@ class LuxidNode:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self.stop()
-        for job in self.jobs_on_disk():
-            if job.process_id is not None and not job.is_final:
-                kill_and_wait(job.process_id)
-        self.wconfd.stop()
-        shutil.rmtree(self._base)
+        try:
+            self.stop()
+        finally:
+            # Jobs outlive LuxiD, and one whose file says that it has ended may still be ending.
+            for each in processes.find(self._base):
+                kill_and_wait(each.pid)
+            self.wconfd.stop()
+            shutil.rmtree(self._base)
 
     # LuxiD.
 
@@ -182,7 +185,7 @@ def kill_and_wait(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    wait_gone(pid, 5)
+    assert wait_gone(pid, DEADLINE_S)
 
 
 def wait_status(

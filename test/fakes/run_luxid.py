@@ -1,4 +1,4 @@
-"""Runs LuxiD with another program in place of its job processes: arguments are that program's."""
+"""Runs LuxiD with another template of job processes: the arguments are that program's."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.clients.luxi import LuxiClient
 from ganeti.system import process
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0  # some commands take seconds, and machines may be slow
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,13 @@ class TestCluster:
         return [os.path.join(where, name) for where, _, names in os.walk(top) for name in names]
 
     def tidy_up(self) -> None:
-        """Remove all instances, and wait for the jobs that still run."""
+        """Remove all instances, and wait for the jobs that have not ended."""
         for name in self.instance_names():
             words = ["remove", "-f", "--ignore-failures", "--shutdown-timeout=1"]
             self.run(["gnt-instance", *words, name])
-        left = self.gnt("job list --no-headers -o id --running").out.split()
-        for job_id in left:
-            self.run(["gnt-job", "wait", job_id])
+        for which in ("--pending", "--running"):
+            for job_id in self.gnt(f"job list --no-headers -o id {which}").out.split():
+                self.run(["gnt-job", "wait", job_id])
 
 
 @contextmanager

@@ -190,12 +190,18 @@ def main() -> None:
     chance = random.Random(0)
     running = False
     end = time.monotonic() + 3600
+    waiting: list[bytes] = []  # commands that came; several may come at once
+    rest = b""
     while time.monotonic() < end:
-        readable, _, _ = select.select([sys.stdin], [], [], 0 if running else 1)
+        readable, _, _ = select.select([sys.stdin], [], [], 0 if running or waiting else 1)
         if readable:
-            words = sys.stdin.readline().split()
-            if not words:
+            data = os.read(sys.stdin.fileno(), 4096)
+            if not data:
                 return
+            *lines, rest = (rest + data).split(b"\n")
+            waiting += lines
+        if waiting:
+            words = waiting.pop(0).decode().split()
             if words[0] == "go":
                 chance = random.Random(int(words[1]))
                 running = True

@@ -24,9 +24,10 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
-from ganeti.luxid.pool import launch_argv
+from ganeti.luxid.template import launch_argv
 from ganeti.protocol.framing import ETX
 from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
+from ganeti.system import nursery
 from ganeti.system.filelock import is_alive
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -44,13 +45,19 @@ class PlayedLuxid:
     """The test in the place of LuxiD, with one real job process."""
 
     def __init__(self, node: LuxidNode) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.settimeout(DEADLINE_S)
+        with theirs:
+            self.template = subprocess.Popen(launch_argv(), stdin=theirs, env=node.environment())
         self.stream, theirs = socket.socketpair()
         self.stream.settimeout(DEADLINE_S)
-        self.dialog = Dialog("luxid")
         with theirs:
-            self.process = subprocess.Popen(
-                launch_argv(), stdin=theirs, stdout=theirs, env=node.environment()
-            )
+            nursery.send_request(self.control, 1, theirs)
+        self.dialog = Dialog("luxid")
+        begun = nursery.receive_report(self.control)
+        assert begun is not None
+        assert begun.wait_status is None
+        self.pid = begun.pid
         self._received = b""
 
     def hear(self) -> object:
@@ -67,7 +74,12 @@ class PlayedLuxid:
     def leave(self) -> int:
         """Hang up; returns the exit status of the process."""
         self.stream.close()
-        return self.process.wait(DEADLINE_S)
+        ended = nursery.receive_report(self.control)
+        assert ended is not None
+        assert ended.wait_status is not None
+        self.control.close()
+        assert self.template.wait(DEADLINE_S) == 0
+        return os.waitstatus_to_exitcode(ended.wait_status)
 
 
 def queued_job(node: LuxidNode, number: int) -> QueuedJob:
@@ -82,7 +94,7 @@ def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: 
     luxid = PlayedLuxid(node)
     ready = luxid.hear()
     assert isinstance(ready, Ready)
-    assert ready.process_id == luxid.process.pid
+    assert ready.process_id == luxid.pid
     assert is_alive(ready.livelock)
     if heard >= 1:
         luxid.say(Assign(1))

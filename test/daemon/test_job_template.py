@@ -1,0 +1,149 @@
+"""The template that job processes are forked from: what it has loaded, and what its death means."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from fakes.luxid_node import LuxidNode, delay, kill_and_wait, messages, wait_status
+from fakes.virtual_cluster import wait_until
+
+from ganeti.base.ids import JobId
+from ganeti.clients.luxi import LuxiClient
+from ganeti.luxid.template import launch_argv
+
+# None of these is of use in a job process; some start threads, which a template must not have.
+NEVER = {
+    "_ssl",
+    "aiohttp",
+    "asyncio",
+    "concurrent",
+    "cryptography",
+    "json",
+    "multiprocessing",
+    "pathlib",
+    "psutil",
+    "pyinotify",
+    "pyparsing",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "urllib",
+}
+FOREIGN = {"bitarray", "msgspec", "pycurl", "typing_extensions"}
+
+SCRIPT = """
+import sys
+sys.path[:0] = sys.argv[1].split(":")
+from ganeti.jobexec import template
+list(template.load_all())
+import threading
+assert threading.active_count() == 1
+print(" ".join(sys.modules))
+"""
+
+
+@pytest.fixture
+def node() -> Iterator[LuxidNode]:
+    with LuxidNode() as made:
+        yield made
+
+
+def loaded_modules() -> set[str]:
+    argv = [sys.executable, "-I", "-S", "-c", SCRIPT, launch_argv()[-1]]
+    shown = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    return {name.partition(".")[0] for name in shown.split()}
+
+
+def test_what_a_template_has_loaded() -> None:
+    found = loaded_modules()
+    assert not found & NEVER
+    assert found - set(sys.stdlib_module_names) - {"ganeti", "__main__", "sitecustomize"} <= FOREIGN
+
+
+def template_of(node: LuxidNode) -> psutil.Process:
+    """Return the template of this node's LuxiD."""
+    assert node.process is not None
+    luxid = psutil.Process(node.process.pid)
+    wait_until(lambda: len(luxid.children()) == 1, "a template")
+    (found,) = luxid.children()
+    return found
+
+
+def locks(node: LuxidNode) -> list[str]:
+    return os.listdir(node.paths.livelock_dir)
+
+
+def run(client: LuxiClient, **params: object) -> JobId:
+    job_id = client.submit_job([delay(**params)])
+    wait_status(client, job_id, "success")
+    return job_id
+
+
+def test_each_job_has_a_process_of_its_own(node: LuxidNode) -> None:
+    client = node.start()
+    jobs = [run(client) for _ in range(3)]
+    pids = {node.job(job_id).process_id for job_id in jobs}
+    template = template_of(node)
+    assert len(pids | {template.pid}) == 4
+    # It holds what it was given, and none of what belongs to jobs.
+    assert not [file for file in template.open_files() if "livelocks" in file.path]
+
+
+def test_a_job_outlives_the_template_and_the_next_gets_another_one(node: LuxidNode) -> None:
+    client = node.start()
+    lasting = client.submit_job([delay(60.0)])
+    wait_status(client, lasting, "running")
+    template = template_of(node)
+    kill_and_wait(template.pid)
+    run(client)
+    assert template_of(node).pid != template.pid
+    assert client.query_jobs([lasting], ["status"]) == [["running"]]
+    assert client.cancel_job(lasting, kill=True)[0]
+    wait_status(client, lasting, "error")
+
+
+def test_a_template_that_hangs_is_ended_with_luxid(node: LuxidNode) -> None:
+    client = node.start()
+    run(client)
+    template = template_of(node)
+    os.kill(template.pid, signal.SIGSTOP)
+    try:
+        assert node.stop() == 0
+        # The warm ones end by themselves: they heard that LuxiD went.
+        wait_until(lambda: locks(node) == [], "the lock files to go")
+    finally:
+        os.kill(template.pid, signal.SIGCONT)
+    wait_until(lambda: not template.is_running(), "the template to end")
+
+
+def test_a_warm_process_that_ends_leaves_no_lock_file(node: LuxidNode) -> None:
+    client = node.start()
+    job_id = run(client)
+    template = template_of(node)
+    wait_until(lambda: bool(template.children()), "a warm process")
+    for warm in template.children():
+        kill_and_wait(warm.pid)
+        wait_until(
+            lambda: not any(f"_{warm.pid}_" in name for name in locks(node)),  # noqa: B023
+            f"the lock file of {warm.pid} to go",
+        )
+    assert run(client) > job_id
+
+
+def test_what_a_job_logs_is_found_in_the_log_of_jobs(node: LuxidNode) -> None:
+    client = node.start()
+    job_id = client.submit_job([messages("something", fail=True)])
+    wait_status(client, job_id, "error")
+
+    def has_logged(text: str) -> bool:
+        with open(f"{node.paths.log_dir}/jobs.log", encoding="utf-8") as file:
+            return any(f" job={job_id} " in line and text in line for line in file)
+
+    assert has_logged("Job starts: OP_TEST_JQUEUE")
+    wait_until(lambda: has_logged("Job ended: error"), "the last line")
