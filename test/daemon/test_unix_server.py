@@ -263,7 +263,7 @@ def test_a_handler_can_refuse_like_garbage(path: str) -> None:
 
 
 def test_too_large_a_message_is_refused_though_the_client_goes_on_sending(path: str) -> None:
-    limits = UnixLimits(message_bytes_max=1000)
+    limits = UnixLimits(message_bytes_max=1000, linger_s=60.0)
 
     async def test() -> None:
         async with serve_unix(path, 0o660, echo, limits), connect(path) as client:
@@ -371,7 +371,7 @@ def test_a_client_that_never_reads_is_bounded_and_dropped(
 
 
 def test_a_slow_reader_is_served(path: str) -> None:
-    limits = UnixLimits(unread_s_max=0.2)
+    limits = UnixLimits(unread_s_max=1.0)
     size = 4_000_000
 
     async def handler(request: Request, connection: Connection) -> object:
@@ -387,7 +387,7 @@ def test_a_slow_reader_is_served(path: str) -> None:
                 received = b""
                 while not received.endswith(b"\x03"):
                     received += await loop.sock_recv(sock, 300_000)
-                    await asyncio.sleep(0.03)
+                    await asyncio.sleep(0.1)
         assert len(received) > size
 
     run(test())
@@ -488,11 +488,13 @@ def test_a_thousand_idle_connections_cost_little(path: str) -> None:
 def test_stopping_lets_requests_end_then_cancels_them(path: str) -> None:
     limits = UnixLimits(drain_s=0.1)
 
-    async def handler(request: Request, connection: Connection) -> object:
-        await asyncio.sleep(float(request.method))
-        return "done"
-
     async def test() -> None:
+        released = asyncio.Event()
+
+        async def handler(request: Request, connection: Connection) -> object:
+            await (released.wait() if request.method == "quick" else asyncio.sleep(100))
+            return "done"
+
         async with contextlib.AsyncExitStack() as stack:
             quick, slow, idle = [
                 await stack.enter_async_context(connect_later(path)) for _ in "abc"
@@ -500,9 +502,10 @@ def test_stopping_lets_requests_end_then_cancels_them(path: str) -> None:
             async with serve_unix(path, 0o660, handler, limits) as server:
                 for client in (quick, slow, idle):
                     await client.open()
-                quick.ask("0.02")
-                slow.ask("100")
+                quick.ask("quick")
+                slow.ask("slow")
                 await until(lambda: len(server.connections) == 3 and server.is_busy)
+                released.set()
             assert await quick.result() == "done"
             assert await quick.is_closed_by_server()
             assert await slow.is_closed_by_server()
