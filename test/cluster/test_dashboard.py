@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from fakes.browser import Browser, open_browser
-from fakes.rapi import RapiClient, create_instance, rapi_of
-from fakes.virtual_cluster import TestCluster
+from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, write_users
+from fakes.virtual_cluster import TestCluster, wait_until
 
 from ganeti.protocol.rapi_pages import FILES, PAGES, POLICY, TOP
 from ganeti.rapid import documents
 
 WEB, DB = "web1.example.com", "db1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
+JOBS = "/2/jobs?bulk=1&limit=100"
 DESK, PHONE = (1280, 900), (390, 844)
 
 
@@ -52,6 +53,30 @@ def sign_in(page: Browser, user: str = "writer", password: str = "secret") -> No
     page.type("#login-user", user)
     page.type("#login-password", password)
     page.click("#login-submit")
+
+
+def record_notes(page: Browser) -> None:
+    """Keep what the page notes from now on: most notes go away by themselves."""
+    page.script(
+        "window.noted = []; new MutationObserver((changes) => changes.forEach((change) =>"
+        " change.addedNodes.forEach((each) => window.noted.push(each.textContent))))"
+        ".observe(document.getElementById('notes'), {childList: true})"
+    )
+
+
+def wait_for_note(page: Browser, text: str) -> None:
+    def noted() -> list[str]:
+        found: list[str] = page.script("return window.noted")
+        return found
+
+    page.wait(lambda: any(text in each for each in noted()), f"the note {text!r}")
+
+
+def confirm(page: Browser, button: str) -> None:
+    """Press a button and say yes."""
+    page.click(button)
+    page.wait_for("#confirm[open]")
+    page.click("#confirm-yes")
 
 
 # The files.
@@ -129,10 +154,10 @@ def test_a_person_starts_an_instance(rapi: RapiClient, cluster: TestCluster, pag
     page.press("escape")
     page.wait(lambda: page.count("dialog[open]") == 0, "the question goes away")
     jobs_before = len(rapi.ask("GET", "/2/jobs").json)
-    page.click(start)
-    page.click("#confirm-yes")
-    page.wait_text("#notes", "INSTANCE_STARTUP")
-    page.wait_text("#notes", "success")
+    record_notes(page)
+    confirm(page, start)
+    wait_for_note(page, "was submitted")
+    wait_for_note(page, f"INSTANCE_STARTUP({WEB}): success")
     page.wait_for(f"button[aria-label='Stop {WEB}']")
     assert len(rapi.ask("GET", "/2/jobs").json) == jobs_before + 1
     assert rapi.ask("GET", f"/2/instances/{WEB}").json["oper_state"] is True
@@ -164,6 +189,119 @@ def test_a_job_is_followed_while_it_runs(rapi: RapiClient, page: Browser) -> Non
     assert page.count(".log img, .log b") == 0
 
 
+def instance_now(cluster: TestCluster, name: str) -> tuple[object, object]:
+    """Return where an instance is and whether it runs, as LuxiD says."""
+    with cluster.client() as client:
+        [[pnode, is_up]] = client.query_instances([name], ["pnode", "oper_state"])
+        return pnode, is_up
+
+
+def test_an_instance_is_rebooted_migrated_and_stopped(
+    rapi: RapiClient, cluster: TestCluster, page: Browser
+) -> None:
+    create_instance(rapi, cluster, WEB)
+    assert wait_job(rapi, rapi.ask("PUT", f"/2/instances/{WEB}/startup").json) == "success"
+    first, second = cluster.nodes[:2]
+    assert instance_now(cluster, WEB) == (first, True)
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    page.go(f"{page.script('return location.origin')}/ui/#/instance/{WEB}")
+    record_notes(page)
+
+    confirm(page, f"button[aria-label='Reboot {WEB}']")
+    wait_for_note(page, f"INSTANCE_REBOOT({WEB}): success")
+
+    page.click(f"button[aria-label='Migrate {WEB}']")
+    page.wait_text("#confirm-text", f"from {first} to the chosen node")
+    assert page.texts("#confirm-select option") == [second, cluster.nodes[2]]
+    page.screenshot("migrate")
+    page.click("#confirm-yes")
+    wait_for_note(page, f"INSTANCE_MIGRATE({WEB}): success")
+    assert instance_now(cluster, WEB) == (second, True)
+    page.wait_text("main .facts", second)
+
+    page.click(f"button[aria-label='Stop {WEB}']")
+    page.wait_for("#confirm[open]")
+    page.press("tab", "enter")  # from "Cancel" to "Stop"
+    wait_for_note(page, f"INSTANCE_SHUTDOWN({WEB}): success")
+    assert instance_now(cluster, WEB) == (second, False)
+    page.wait_for(f"button[aria-label='Start {WEB}']")
+    assert page.count(f"button[aria-label='Migrate {WEB}']") == 0
+    with cluster.client() as client:
+        rows = client.query_jobs([], ["summary", "ops"])
+    reasons = [ops[0]["reason"][0][:2] for summary, ops in rows[-3:]]  # type: ignore[index]
+    assert reasons == [["gnt:user", "dashboard"]] * 3
+
+
+def test_a_job_is_canceled(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
+    hold = {"predicates": [["jobid", [">", "id", 0]]], "action": "PAUSE"}
+    rule = rapi.ask("POST", "/2/filters", hold).json
+    try:
+        delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": True}
+        job_id = rapi.ask("POST", "/2/jobs", {"opcodes": [delay]}).json
+        page.go(f"{page.script('return location.origin')}/ui/#/job/{job_id}")
+        page.wait_text("main .hint", "Sign in")
+        assert page.count("main button") == 0
+        sign_in(page)
+        page.wait_text("#who", "writer")
+        confirm(page, "main section button")
+        page.wait_text("main .badge", "canceled")
+        with cluster.client() as client:
+            assert client.query_jobs([job_id], ["status"]) == [["canceled"]]
+        page.wait(lambda: page.count("main section button") == 0, "nothing is left to cancel")
+    finally:
+        assert rapi.ask("DELETE", f"/2/filters/{rule}").status == 200
+
+
+def test_a_token_signs_in(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
+    outcome = cluster.run(["gnt-rapi", "add-token", "--local", "--days=1", "tokens"])
+    assert outcome.status == 0, outcome
+    token = outcome.out.strip()
+    header = {"Authorization": f"Bearer {token}"}
+    wait_until(
+        lambda: rapi.ask("GET", "/2/user", user=None, headers=header).status == 200,
+        "the token is known",
+    )
+    page.click("#sign")
+    page.click("#login summary")
+    page.type("#login-token", f"{token}x")
+    page.click("#login-submit")
+    page.wait_text("#login-error", "wrong")
+    page.type("#login-token", token)
+    page.press("enter")
+    page.wait_text("#who", "tokens")
+    assert "reads only" not in page.text("#who")
+    assert token in str(page.script("return sessionStorage.getItem('ganeti-authorization')"))
+    page.click("#sign")
+    page.wait_text("#sign", "Sign in")
+    assert page.script("return sessionStorage.length") == 0
+
+
+def test_a_right_that_was_taken_away(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
+    create_instance(rapi, cluster, WEB)
+
+    def status() -> int:
+        return rapi.ask("DELETE", "/2/filters/none").status
+
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    page.go(f"{page.script('return location.origin')}/ui/#/instance/{WEB}")
+    record_notes(page)
+    page.wait_for(f"button[aria-label='Start {WEB}']")
+    try:
+        write_users(cluster.paths, USERS.replace(" write,read", " read"))
+        wait_until(lambda: status() == 403, "the right is gone")
+        confirm(page, f"button[aria-label='Start {WEB}']")
+        wait_for_note(page, "User 'writer' may not do this: the right 'write' is needed")
+        page.wait_text("#who", "reads only")
+        page.wait_text("main .hint", "writer has no right to write")
+        assert page.count("main .actions button") == 0
+        assert instance_now(cluster, WEB) == (cluster.master, False)
+    finally:
+        write_users(cluster.paths)
+        wait_until(lambda: status() == 404, "the right is back")
+
+
 def test_who_may_only_read_has_nothing_to_press(
     rapi: RapiClient, cluster: TestCluster, page: Browser
 ) -> None:
@@ -173,6 +311,8 @@ def test_who_may_only_read_has_nothing_to_press(
     page.click("nav a[href='#/instances']")
     page.wait_text("main tbody", DB)
     assert page.count(".actions button") == 0
+    page.wait_text("main .hint", "change nothing: reader has no right to write")
+    page.screenshot("reader")
     page.click("#sign")
     page.wait_text("#sign", "Sign in")
     assert page.script("return sessionStorage.length") == 0
@@ -281,6 +421,54 @@ def test_a_thousand_instances(page: Browser) -> None:
     page.screenshot("map")
 
 
+def made_up_job(number: int, status: str = "success") -> dict[str, object]:
+    stamp = [1700000000 + number, 0]
+    times = {"received_ts": stamp, "start_ts": stamp, "end_ts": stamp}
+    return {
+        "id": number,
+        "status": status,
+        "summary": [f"TEST_DELAY({number})"],
+        "ops": [],
+        "opstatus": [status],
+        **times,
+    }
+
+
+def test_a_long_queue_is_asked_for_in_parts(page: Browser) -> None:
+    jobs = {number: made_up_job(number) for number in range(1, 251)}
+    late = {**jobs, 60: made_up_job(60, "running")}
+    lists = {
+        **many(3, 3),
+        JOBS: [jobs[number] for number in range(151, 251)],
+        f"{JOBS}&before=151": [late[number] for number in range(51, 151)],
+        f"{JOBS}&before=61": [jobs[number] for number in range(1, 61)],
+    }
+    show(page, lists, "overview")
+    page.wait_text("main section > .table:last-child tbody tr:first-child", "TEST_DELAY(250)")
+    page.click("nav a[href='#/jobs']")
+    page.wait_text("nav a[href='#/jobs'] .count", "100+")
+    page.wait_text("main tbody tr:first-child", "TEST_DELAY(250)")
+    page.type("#search", "(60)")
+    page.wait_text(".older", "Search older jobs too")
+    assert page.count("tbody tr") == 0
+    page.click(".older")
+    page.wait_text("tbody", "TEST_DELAY(60)")
+    page.wait_text("tbody .badge", "running")
+    page.script("document.dispatchEvent(new Event('visibilitychange'))")  # asks at once
+    page.wait_text("tbody .badge", "success")
+    page.type("#search", "")
+    page.wait_text("nav a[href='#/jobs'] .count", "200+")
+    page.screenshot("jobs")
+
+
+def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser) -> None:
+    page.wait_text("main", "Latest jobs")
+    asked = page.script("return performance.getEntriesByType('resource').map((each) => each.name)")
+    about_jobs = [each for each in asked if "/2/jobs?" in each]
+    assert about_jobs
+    assert all("limit=100" in each for each in about_jobs)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_telephone(page: Browser, theme: str) -> None:
     page.devtools(
@@ -321,7 +509,7 @@ def test_markup_from_the_cluster_is_only_text(page: Browser) -> None:
         "/2/instances?bulk=1": [
             instance(MARKUP, MARKUP, MARKUP, os=MARKUP, tags=[MARKUP], status=MARKUP)
         ],
-        "/2/jobs?bulk=1": [job],
+        JOBS: [job],
         "/2/jobs/7": job,
         "/2/user": {"name": MARKUP, "rights": ["write"], "roles": []},
     }

@@ -4,18 +4,19 @@ import { Api, authorizationOf } from "/ui/api.js";
 import { InstanceView, NodeView, OverviewView, found, instancesFound, instancesView, nodesFound, nodesView } from "/ui/cluster.js";
 import { confirmed, note, signIn } from "/ui/dialog.js";
 import { byId, el, link } from "/ui/dom.js";
-import { Follower, JobView, JobsView, isOpen } from "/ui/jobs.js";
+import { Follower, JOBS_PAGE, JobView, JobsView, isOpen, jobsPath, merged } from "/ui/jobs.js";
 import { MapView } from "/ui/map.js";
 
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
+const OLD_PAGES_MAX = 5; // of jobs that are asked for again because some of them are not done
 const THEME = "ganeti-theme";
 
 const VIEWS = {
   overview: (app) => new OverviewView(app),
   instances: (app) => instancesView(app),
   nodes: () => nodesView(),
-  jobs: () => new JobsView(),
+  jobs: (app) => new JobsView(app),
   map: () => new MapView(),
   instance: (_app, name) => new InstanceView(name),
   node: (app, name) => new NodeView(name, app),
@@ -28,7 +29,7 @@ const LISTS = {
   groups: "/2/groups?bulk=1",
   nodes: "/2/nodes?bulk=1",
   instances: "/2/instances?bulk=1",
-  jobs: "/2/jobs?bulk=1",
+  jobs: jobsPath(),
 };
 
 // Takes a new list, but keeps the objects that are the same as before: their rows stay as they are.
@@ -48,11 +49,13 @@ class App {
     this.api = new Api();
     this.follower = new Follower(this.api, (id, values) => this.#jobChanged(id, values));
     this.watched = new Set(); // jobs that were submitted here, until they are done
+    this.words = [];
     this.#forget();
   }
 
   #forget() {
-    Object.assign(this, { info: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, words: [], troubles: new Map() });
+    Object.assign(this, { info: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, troubles: new Map() });
+    Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false });
     this.follower.stop();
   }
 
@@ -62,6 +65,13 @@ class App {
 
   jobsFound() {
     return found(this.jobs, this.words, (job) => [String(job.id), job.status, ...job.summary]);
+  }
+
+  // Says why there is nothing to press; "" if there is.
+  get lacks() {
+    if (this.mayWrite) return "";
+    if (!this.user.name) return "Sign in to start, stop or migrate instances, and to cancel jobs.";
+    return `You can look at everything here and change nothing: ${this.user.name} has no right to write.`;
   }
 
   // Asking.
@@ -102,6 +112,8 @@ class App {
       else this.troubles.delete(names[at]);
       if (status === "fulfilled" && value !== undefined) this.#take(names[at], value);
     });
+    await this.#askOldJobs(asked);
+    if (asked !== this.api.authorization) return;
     this.#follow();
     this.show();
   }
@@ -111,12 +123,50 @@ class App {
       this.info = value;
       return;
     }
-    if (name === "jobs") {
-      const before = new Map(this.jobs.map((job) => [job.id, job.last]));
-      value.forEach((job) => Object.assign(job, { isOpen: isOpen(job), last: before.get(job.id) }));
-    }
-    this[name] = renewed(this[name], value, name === "jobs" ? "id" : "name");
+    if (name === "jobs") this.#takeJobs(value, Infinity);
+    else this[name] = renewed(this[name], value, "name");
+  }
+
+  // Takes a page of jobs, all there are before one; of those known so far, what it leaves out is gone.
+  #takeJobs(page, before) {
+    const last = new Map(this.jobs.map((job) => [job.id, job.last]));
+    page.forEach((job) => Object.assign(job, { isOpen: isOpen(job), last: last.get(job.id) }));
+    const jobs = merged(this.jobs, renewed(this.jobs, page, "id"), before);
+    this.jobs = jobs.slice(0, this.jobsWanted);
+    if (jobs.length > this.jobsWanted) this.hasOlderJobs = true;
+    else if (page.length < JOBS_PAGE) this.hasOlderJobs = false;
+    else if (jobs.at(-1).id === page[0].id) this.hasOlderJobs = true;
     this.jobs.filter((job) => !job.isOpen && this.watched.delete(job.id)).forEach((job) => this.#tellEnd(job));
+  }
+
+  // The newest jobs are asked for each time; older ones that are shown, as long as they are not done.
+  async #askOldJobs(asked) {
+    let below = this.jobs[JOBS_PAGE - 1]?.id ?? 0;
+    for (let pages = 0; pages < OLD_PAGES_MAX; pages += 1) {
+      const old = this.jobs.find((job) => job.isOpen && job.id < below);
+      if (!old) return;
+      try {
+        const page = await this.api.ask("GET", jobsPath(old.id + 1));
+        if (asked !== this.api.authorization) return;
+        this.#takeJobs(page, old.id + 1);
+        below = page[0]?.id ?? 0;
+      } catch (error) {
+        this.troubles.set("jobs", error);
+        return;
+      }
+    }
+  }
+
+  async askOlderJobs() {
+    const before = this.jobs.at(-1)?.id ?? 0;
+    try {
+      const page = await this.api.ask("GET", jobsPath(before));
+      this.jobsWanted += JOBS_PAGE;
+      this.#takeJobs(page, before);
+    } catch (error) {
+      note("red", error.message);
+    }
+    this.show();
   }
 
   #follow() {
@@ -141,10 +191,11 @@ class App {
 
   // Acting.
 
-  async act({ word, title, text, method, path }) {
-    if (!(await confirmed(title, text, word))) return;
+  async act({ word, title, text, method, path, choices, bodyOf }) {
+    const chosen = await confirmed({ title, text, word, choices });
+    if (chosen === null) return;
     try {
-      const answer = await this.api.ask(method, path);
+      const answer = await this.api.ask(method, path, { body: bodyOf?.(chosen) });
       if (typeof answer !== "number") {
         note(answer[0] ? "green" : "red", answer[1]);
       } else {
@@ -153,7 +204,12 @@ class App {
         this.follower.follow(answer);
       }
     } catch (error) {
-      note("red", `${title.replace("?", ":")} ${error.message}`);
+      const why = error.status === 401 ? "You are not signed in any more: the password or token is not valid now." : error.message;
+      note("red", `${title.replace("?", ":")} ${why}`);
+      if (error.status === 401 || error.status === 403) {
+        await this.#identify(); // the rights are not what they were
+        this.#open();
+      }
     }
     await this.refresh();
   }
@@ -250,7 +306,8 @@ class App {
     const counts = { instances: [instancesFound(this), this.instances], nodes: [nodesFound(this), this.nodes], jobs: [this.jobsFound(), this.jobs] };
     const texts = Object.entries(TABS).map(([kind, word]) => {
       const [some, all] = counts[kind] ?? [[], []];
-      return [kind, word, counts[kind] && this.info ? (this.words.length ? `${some.length}/${all.length}` : `${all.length}`) : ""];
+      const whole = `${all.length}${kind === "jobs" && this.hasOlderJobs ? "+" : ""}`;
+      return [kind, word, counts[kind] && this.info ? (this.words.length ? `${some.length}/${whole}` : whole) : ""];
     });
     const here = PARENT[this.kind] ?? this.kind;
     const signature = JSON.stringify([texts, here]);

@@ -2,14 +2,19 @@
 
 import { badge, bar, between, el, facts, link, size } from "/ui/dom.js";
 import { jobTable, jobsAbout } from "/ui/jobs.js";
-import { Table } from "/ui/table.js";
+import { Table, inOrder } from "/ui/table.js";
 
 const ROLES = { M: "master", C: "master candidate", R: "regular", D: "drained", O: "offline" };
 const ROLE_TONES = { M: "blue", C: "green", R: "green", D: "amber", O: "red" };
-const SHARED = new Set(["blockdev", "ext", "gluster", "rbd", "sharedfile"]);
+const SHARED = new Set(["blockdev", "diskless", "ext", "gluster", "rbd", "sharedfile"]);
 
 const isUp = (instance) => instance.oper_state === true;
 const canMigrate = (instance) => isUp(instance) && (instance.snodes.length > 0 || SHARED.has(instance.disk_template));
+const targets = (instance, nodes) => {
+  const home = nodes.find((node) => node.name === instance.pnode);
+  const fits = (node) => node !== home && !node.offline && !node.drained && node.vm_capable && node["group.uuid"] === home?.["group.uuid"];
+  return nodes.filter(fits).map((node) => node.name).sort(inOrder);
+};
 const ACTIONS = [
   { word: "Start", method: "PUT", verb: "startup", fits: (instance) => !isUp(instance), text: (i) => `It will run on ${i.pnode}.` },
   { word: "Stop", method: "PUT", verb: "shutdown", fits: isUp, text: (i) => `It runs on ${i.pnode} and will be shut down.` },
@@ -19,7 +24,9 @@ const ACTIONS = [
     method: "PUT",
     verb: "migrate",
     fits: canMigrate,
-    text: (i) => `It moves from ${i.pnode} to ${i.snodes[0] ?? "another node"} while it runs.`,
+    text: (i) => `It moves from ${i.pnode} to ${i.snodes[0] ?? "the chosen node"} while it runs.`,
+    choices: (i, nodes) => (i.snodes.length ? null : { label: "To node", values: targets(i, nodes) }),
+    bodyOf: (i) => (i.snodes.length ? undefined : (chosen) => ({ target_node: chosen })),
   },
 ];
 
@@ -39,7 +46,10 @@ export function actions(instance, app) {
     "data-focus": `${action.verb} ${instance.name}`,
     "aria-label": `${action.word} ${instance.name}`,
     click: () => app.act({
-      ...action,
+      word: action.word,
+      method: action.method,
+      choices: action.choices?.(instance, app.nodes),
+      bodyOf: action.bodyOf?.(instance),
       path: `/2/instances/${encodeURIComponent(instance.name)}/${action.verb}?reason=dashboard`,
       title: `${action.word} ${instance.name}?`,
       text: action.text(instance),
@@ -103,10 +113,12 @@ export const nodesFound = (app) => found(app.nodes, app.words, (n) => [n.name, R
 class ListView {
   constructor(title, table, rows) {
     Object.assign(this, { title, table, rows });
-    this.element = el("section", {}, el("h1", {}, title), table.element);
+    this.hint = el("p", { class: "hint" });
+    this.element = el("section", {}, el("h1", {}, title), this.hint, table.element);
   }
 
   update(app) {
+    this.hint.textContent = app.lacks;
     this.table.update(this.rows(app));
   }
 
@@ -143,7 +155,7 @@ export class OverviewView {
       card("Nodes", app.nodes.length, away.length ? `${away.length} offline or drained` : "all in use", "#/nodes", away.length ? "amber" : ""),
       card("Instances", app.instances.length, `${up.length} running`, "#/instances"),
       card("Trouble", bad.length, bad.length ? "instances with errors" : "none", "#/instances", bad.length ? "red" : ""),
-      card("Jobs", open.length, "waiting or running", "#/jobs"),
+      card("Jobs", `${open.length}${app.hasOlderJobs && app.jobs.at(-1).isOpen ? "+" : ""}`, "waiting or running", "#/jobs"),
       card("Memory", size(sum("mfree")), `free of ${size(sum("mtotal"))}`, "#/nodes"),
     );
     const isSearch = app.words.length > 0;
@@ -164,10 +176,12 @@ class OneView {
     Object.assign(this, { title: name, kind, name });
     this.body = el("div");
     this.jobs = jobTable(`Latest jobs about ${name}`);
-    this.element = el("section", {}, el("h1", {}, name), this.body, el("h2", {}, "Latest jobs"), this.jobs.element);
+    this.older = el("p", { class: "hint" });
+    this.element = el("section", {}, el("h1", {}, name), this.body, el("h2", {}, "Latest jobs"), this.jobs.element, this.older);
   }
 
   update(app) {
+    this.older.textContent = app.hasOlderJobs ? `Of the newest ${app.jobs.length} jobs; the list of jobs can show more.` : "";
     const thing = app[`${this.kind}s`].find((each) => each.name === this.name);
     this.jobs.update(jobsAbout(app.jobs, this.name).slice(0, 10));
     if (thing && thing === this.drawn) return;
@@ -192,6 +206,7 @@ export class InstanceView extends OneView {
     const disks = i["disk.sizes"].map((mib, at) => el("div", {}, `${i["disk.names"][at] ?? `disk ${at}`}: ${size(mib)}`));
     return [
       el("p", {}, stateBadge(i), " ", actions(i, app)),
+      app.lacks && el("p", { class: "hint" }, app.lacks),
       facts([
         ["Runs on", link("node", i.pnode)],
         ["Backed by", i.snodes.length ? between(i.snodes.map((name) => link("node", name))) : "no other node"],

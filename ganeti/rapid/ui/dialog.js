@@ -5,15 +5,20 @@ import { byId, el } from "/ui/dom.js";
 const NOTES_MAX = 4;
 const NOTE_MS = 12000;
 
-// Answers whether it was confirmed; Escape and Cancel are no.
-export function confirmed(title, text, word) {
+// Answers what was chosen ("" if there was nothing to choose), or null: Escape and Cancel are no.
+export function confirmed({ title, text, word, choices = null }) {
   const dialog = byId("confirm");
   byId("confirm-title").textContent = title;
   byId("confirm-text").textContent = text;
   byId("confirm-yes").textContent = word;
+  byId("confirm-choice").hidden = choices === null;
+  byId("confirm-label").textContent = choices?.label ?? "";
+  byId("confirm-select").replaceChildren(...(choices?.values ?? []).map((value) => el("option", {}, value)));
+  byId("confirm-yes").disabled = choices?.values.length === 0;
   dialog.returnValue = "no";
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    const chosen = () => (dialog.returnValue === "yes" ? byId("confirm-select").value : null);
+    dialog.addEventListener("close", () => resolve(chosen()), { once: true });
     dialog.showModal();
     byId("confirm-no").focus();
   });
@@ -26,7 +31,7 @@ export function note(tone, ...content) {
     el("button", { type: "button", class: "quiet", "aria-label": "Close", click: gone }, "×"));
   box.append(shown);
   while (box.children.length > NOTES_MAX) box.firstElementChild.remove();
-  setTimeout(gone, NOTE_MS);
+  if (tone !== "red") setTimeout(gone, NOTE_MS); // what went wrong stays until it is closed
 }
 
 // Asks until `check` accepts what was entered, or it is given up; answers whether it was accepted.

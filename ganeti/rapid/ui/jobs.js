@@ -8,6 +8,16 @@ const TONES = { success: "green", error: "red", canceled: "amber", running: "blu
 const WATCHED = ["status", "opstatus", "start_ts", "end_ts"];
 const RETRY_MS = 3000;
 
+export const JOBS_PAGE = 100;
+
+export const jobsPath = (before) => `/2/jobs?bulk=1&limit=${JOBS_PAGE}${before === undefined ? "" : `&before=${before}`}`;
+
+// Puts a page of jobs, all there are before one, in the place of what was known of them; newest first.
+export function merged(known, page, before) {
+  const lowest = page.length < JOBS_PAGE ? 0 : page[0].id;
+  return [...known.filter((job) => job.id < lowest || job.id >= before), ...page].sort((one, other) => other.id - one.id);
+}
+
 export const isOpen = (job) => !FINAL.has(job.status);
 export const jobsAbout = (jobs, name) => jobs.filter((job) => job.summary.some((text) => text.includes(name)));
 
@@ -37,14 +47,23 @@ export function jobTable(label) {
 }
 
 export class JobsView {
-  constructor() {
+  constructor(app) {
     this.title = "Jobs";
     this.table = jobTable("Jobs");
-    this.element = el("section", {}, el("h1", {}, "Jobs"), this.table.element);
+    this.older = el("button", { type: "button", class: "older", hidden: true, click: () => this.#more(app) });
+    this.element = el("section", {}, el("h1", {}, "Jobs"), this.table.element, this.older);
   }
 
   update(app) {
     this.table.update(app.jobsFound());
+    this.older.hidden = !app.hasOlderJobs;
+    this.older.textContent = app.words.length ? "Search older jobs too" : "Show older jobs";
+  }
+
+  async #more(app) {
+    this.older.disabled = true;
+    await app.askOlderJobs();
+    this.older.disabled = false;
   }
 
   close() {
@@ -126,7 +145,8 @@ export class JobView {
   // The list tells how it stands; its opcodes and results are asked for when that changes.
   update(app) {
     const row = app.jobs.find((job) => job.id === this.id);
-    if (!this.job || (row && row.status !== this.job.status) || (isOpen(this.job) && app.follower.isRefused)) this.#load(app);
+    const isAlone = !row || app.follower.isRefused; // nobody else tells how it goes on
+    if (!this.job || (row && row.status !== this.job.status) || (isOpen(this.job) && isAlone)) this.#load(app);
     if (row && this.job) this.job = { ...this.job, ...row };
     if (this.job && isOpen(this.job)) app.follower.follow(this.id);
     this.#draw(app);
@@ -158,6 +178,7 @@ export class JobView {
       const canCancel = app.mayWrite && isOpen(job);
       this.body.replaceChildren(
         el("p", {}, statusBadge(job), " ", progress(job), " ", canCancel && this.#cancelButton(app)),
+        isOpen(job) && app.lacks ? el("p", { class: "hint" }, app.lacks) : "",
         facts([["Received", when(job.received_ts, true)], ["Started", when(job.start_ts, true)], ["Ended", when(job.end_ts, true)], ["Took", job.end_ts ? lasted(job.start_ts, job.end_ts) : ""]]),
         el("h2", {}, "Operations"),
         el("ol", { class: "ops" }, job.summary.map((text, at) => el("li", {}, statusBadge({ status: job.opstatus[at] }), ` ${text} `, outcome(job, at)))),

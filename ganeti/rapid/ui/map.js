@@ -1,7 +1,7 @@
 // Which node backs which: a picture, and the same as a table.
 
 import { between, el, link, size, svg } from "/ui/dom.js";
-import { Table } from "/ui/table.js";
+import { Table, inOrder } from "/ui/table.js";
 
 const SIDE = 640;
 const CENTRE = SIDE / 2;
@@ -91,7 +91,7 @@ export class MapView {
   update(app) {
     if (app.instances === this.instances && app.nodes === this.nodes) return;
     Object.assign(this, { instances: app.instances, nodes: app.nodes, edges: pairs(app.instances) });
-    const nodes = [...app.nodes].sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
+    const nodes = [...app.nodes].sort((one, other) => inOrder(one.name, other.name));
     const hadFocus = this.picture.contains(document.activeElement) && document.activeElement.getAttribute("href");
     this.picture.replaceChildren(picture(nodes, this.edges));
     if (hadFocus) this.picture.querySelector(`a[href="${CSS.escape(hadFocus)}"]`)?.focus();

@@ -5,6 +5,9 @@ import { el } from "/ui/dom.js";
 const CHUNK = 60;
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
+// Compares names as people do: node2 comes before node10.
+export const inOrder = (one, other) => collator.compare(one, other);
+
 function compare(one, other) {
   if (one === other) return 0;
   if (one === null || one === undefined) return 1;
