@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_cluster import LuxidCluster, read_text
 from fakes.luxid_node import DEADLINE_S, delay, is_final, messages, wait_status
 from fakes.patience import PROMPT_S
@@ -37,9 +38,12 @@ def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster)
     job_id = client.submit_job([messages("hello")])
     assert wait_status(client, job_id, is_final) == "success"
     own = cluster.master.job(job_id)
+    assert own in [cluster.copy_of(node, job_id) for node in cluster.others], "two of three"
     for node in cluster.others:
-        assert cluster.copy_of(node, job_id) == own
-    for node in cluster.others:
+        wait_until(
+            lambda node=node: cluster.copy_of(node, job_id) == own,
+            "the job did not come",
+        )
         wait_until(
             lambda node=node: read_text(node.paths.queue_serial) == f"{job_id}\n",
             "the serial did not come",
@@ -53,11 +57,19 @@ def test_candidates_archive_and_drain_too(cluster: LuxidCluster) -> None:
     assert client.archive_job(job_id)
     client.set_drain_flag(True)
     for node in cluster.others:
-        assert cluster.copy_of(node, job_id) is None
-        assert os.path.exists(node.paths.archived_job_file(job_id))
-        assert os.path.exists(node.paths.queue_drain)
+        wait_until(
+            lambda node=node: (
+                cluster.copy_of(node, job_id) is None
+                and os.path.exists(node.paths.archived_job_file(job_id))
+                and os.path.exists(node.paths.queue_drain)
+            ),
+            f"{node.name} does not follow",
+        )
     client.set_drain_flag(False)
-    assert not any(os.path.exists(node.paths.queue_drain) for node in cluster.others)
+    wait_until(
+        lambda: not any(os.path.exists(node.paths.queue_drain) for node in cluster.others),
+        "still drained",
+    )
 
 
 def test_one_of_two_others_is_enough(cluster: LuxidCluster) -> None:
@@ -96,16 +108,16 @@ def test_a_job_sees_to_its_copies_without_luxid(
     cluster: LuxidCluster, number: signal.Signals
 ) -> None:
     client = cluster.master.start()
-    job_id = client.submit_job([delay(1.0)])
-    wait_status(client, job_id, "running")
+    job_id = client.submit_job([HELD])
+    place = wait_held(client, job_id)
     luxid = cluster.master.process
     assert luxid is not None
     luxid.send_signal(number)
+    let_go(place)
     wait_until(lambda: cluster.master.job(job_id).is_final, "the job does not end")
     own = cluster.master.job(job_id)
     assert own.status is Status.SUCCESS
-    for node in cluster.others:
-        assert cluster.copy_of(node, job_id) == own
+    assert own in [cluster.copy_of(node, job_id) for node in cluster.others]
     wait_until(lambda: not cluster.master.livelocks(), "the lock file is left behind")
     luxid.send_signal(signal.SIGCONT)
 
@@ -116,10 +128,11 @@ def log_of(cluster: LuxidCluster, job_id: int) -> str:
 
 def pending_job(cluster: LuxidCluster, client: LuxiClient) -> JobId:
     """Return a job that has done its work while no other candidate answers."""
-    job_id = client.submit_job([delay(0.5)])
-    wait_status(client, job_id, "running")
+    job_id = client.submit_job([HELD])
+    place = wait_held(client, job_id)
     for node in cluster.others:
         node.stop()
+    let_go(place)
     wait_until(lambda: "not safe yet" in log_of(cluster, job_id), "it does not say what it lacks")
     text = log_of(cluster, job_id)
     assert all(node.name in text for node in cluster.others)
@@ -160,10 +173,11 @@ def test_success_waits_until_fewer_copies_are_enough(cluster: LuxidCluster) -> N
 
 def test_success_waits_for_a_paused_candidate(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
-    job_id = client.submit_job([delay(0.5)])
-    wait_status(client, job_id, "running")
+    job_id = client.submit_job([HELD])
+    place = wait_held(client, job_id)
     for node in cluster.others:
         os.kill(node.pid, signal.SIGSTOP)
+    let_go(place)
     wait_until(lambda: "not safe yet" in log_of(cluster, job_id), "it does not say what it lacks")
     assert client.query_jobs([job_id], ["status"]) == [["running"]]
     os.kill(cluster.others[1].pid, signal.SIGCONT)

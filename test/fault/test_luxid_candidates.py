@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_cluster import LuxidCluster
 from fakes.luxid_node import DEADLINE_S, delay, is_final, wait_status
 from fakes.noded_node import NodedNode
@@ -70,9 +71,10 @@ def test_jobs_archived_while_a_candidate_was_away_do_not_pile_up_there(
     for job_id in ids:
         wait_status(client, job_id, "success")
     wait_until(lambda: queued(late) == ids, "the jobs are there")
-    running = client.submit_job([delay(0.5)])
-    wait_status(client, running, "running")
+    running = client.submit_job([HELD])
+    place = wait_held(client, running)
     late.stop()
+    let_go(place)
     wait_status(client, running, "success")
     ids.append(running)
     for job_id in ids:
@@ -197,9 +199,9 @@ def test_a_master_that_loses_the_others_starts_nothing_until_one_is_back(
 ) -> None:
     back, _ = cluster.others
     client = cluster.master.start()
-    first = client.submit_job([delay(1)])
+    first = client.submit_job([HELD])
     waiting = client.submit_job([delay(depends=[[first, []]])])
-    wait_status(client, first, "running")
+    place = wait_held(client, first)
     for node in cluster.others:
         node.stop()
     with pytest.raises(JobQueueError, match=r"gnt-node modify --offline=yes node2"):
@@ -212,6 +214,8 @@ def test_a_master_that_loses_the_others_starts_nothing_until_one_is_back(
     }
     mending = client.submit_job([mend])
     wait_until(lambda: cluster.master.job(mending).livelock is not None, "it begins")
+    let_go(place)
+    wait_until(lambda: cluster.master.job(first).ops[0].end_timestamp is not None, "it has worked")
     assert cluster.master.job(waiting).status is Status.QUEUED
     back.start()
     assert wait_status(client, waiting, is_final) == "success"

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 from fakes.luxid_node import LuxidNode, delay, is_final, messages, wait_status
 
@@ -105,14 +106,10 @@ class SizeLimit(Disk):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
     def _pids(self) -> list[int]:
-        """Return LuxiD and its job processes."""
+        """Return LuxiD, the template and the job processes."""
         assert self.node.process is not None
-        pid = self.node.process.pid
-        found = [pid]
-        for name in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{name}/children") as file:
-                found += map(int, file.read().split())
-        return found
+        luxid = psutil.Process(self.node.process.pid)
+        return [luxid.pid, *(each.pid for each in luxid.children(recursive=True))]
 
 
 def mount(*words: str) -> None:
@@ -191,10 +188,10 @@ def test_a_submission_fails_clearly_and_leaves_nothing(disk: Disk, client: LuxiC
 
 
 def test_a_job_that_runs_is_not_lost(disk: Disk, client: LuxiClient) -> None:
-    job_id = client.submit_job([messages("before"), delay(0.5), messages("after")])
+    job_id = client.submit_job([messages("before"), delay(2.0), messages("after")])
     wait_status(client, job_id, "running")
     disk.spoil()
-    time.sleep(1.0)  # it ends meanwhile, and cannot say so
+    time.sleep(3.0)  # it ends meanwhile, and cannot say so
     assert not disk.node.job(job_id).is_final
     disk.mend()
     assert wait_status(client, job_id, is_final) == "success"
