@@ -6,18 +6,19 @@ ready signed but for the salt: then an answer costs two hashes, however large th
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from ganeti.base.errors import ProtocolError
 from ganeti.base.json import dumps
 from ganeti.protocol.confd import (
     DATAGRAM_BYTES_MAX,
+    Sealable,
     Signer,
     Status,
     open_request,
-    quoted,
     reply_message,
-    seal_quoted,
+    seal,
+    sealable,
 )
 from ganeti.protocol.confd_queries import QueryType, decode_question
 from ganeti.rconfd.answers import HANDLERS, Refused
@@ -27,13 +28,6 @@ from ganeti.rconfd.facts import Facts
 KEPT_MAX: Final = 50_000
 KEPT_BYTES_MAX: Final = 8_000_000
 _KEPT_OVERHEAD_BYTES: Final = 500  # of a small entry, about
-
-
-class Message(NamedTuple):
-    """The message of a reply, and the JSON string that it is in a packet."""
-
-    text: bytes
-    quoted: bytes
 
 
 class Answerer:
@@ -46,7 +40,7 @@ class Answerer:
     def __init__(self, facts: Facts, signer: Signer) -> None:
         self.facts = facts
         self._signer = signer
-        self._kept: dict[tuple[int, bytes], Message] = {}
+        self._kept: dict[tuple[int, bytes], Sealable] = {}
         self._kept_bytes = 0
 
     def answer(self, data: bytes, now_s: int) -> bytes:
@@ -60,19 +54,18 @@ class Answerer:
         message = self._kept.get(key)
         if message is None:
             message = self._keep(key)
-        packet = seal_quoted(self._signer, request.rsalt, *message)
+        packet = seal(self._signer, request.rsalt, message)
         if len(packet) <= DATAGRAM_BYTES_MAX:
             return packet
-        packet = seal_quoted(self._signer, request.rsalt, *_too_large(len(packet)))
+        packet = seal(self._signer, request.rsalt, _too_large(len(packet)))
         if len(packet) > DATAGRAM_BYTES_MAX:
             raise ProtocolError(f"the salt for its answer has {len(request.rsalt)} characters")
         return packet
 
-    def _keep(self, key: tuple[int, bytes]) -> Message:
-        text = self._find(*key)
-        message = Message(text, quoted(text))
-        if len(message.quoted) > DATAGRAM_BYTES_MAX:
-            message = _too_large(len(message.quoted))
+    def _keep(self, key: tuple[int, bytes]) -> Sealable:
+        message = sealable(self._find(*key))
+        if len(message.middle) > DATAGRAM_BYTES_MAX:
+            message = _too_large(len(message.middle))
         size_bytes = len(key[1]) + sum(map(len, message)) + _KEPT_OVERHEAD_BYTES
         if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
             self._kept.clear()
@@ -95,11 +88,10 @@ class Answerer:
         return reply_message(Status.OK, found.value, found.serial)
 
 
-def _too_large(size_bytes: int) -> Message:
+def _too_large(size_bytes: int) -> Sealable:
     """Return the message that says that an answer cannot be sent."""
     reason = (
         f"the answer has {size_bytes} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram;"
         " ask for a part of it"
     )
-    text = reply_message(Status.ERROR, dumps(reason), 0)
-    return Message(text, quoted(text))
+    return sealable(reply_message(Status.ERROR, dumps(reason), 0))

@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[bytes, str, int], bytes | None]
 """Takes a datagram, the address that it came from and the time; returns what goes back."""
 
-ROUND_MAX: Final = 128  # datagrams taken before the rest of the program gets its turn
+# Datagrams taken before the rest of the program gets its turn, some ten milliseconds' worth; a turn
+# costs as much as some answers, and with fewer of them one answer in a hundred would show it.
+ROUND_MAX: Final = 1024
 _LINGER_US: Final = 1000
 _RECEIVE_BUFFER_BYTES: Final = 4 << 20  # bursts; the kernel gives less where it is told to
 _ANY_V6: Final = "::"

@@ -44,8 +44,7 @@ def test_golden_request_is_understood() -> None:
 
 def test_golden_reply_is_written_byte_by_byte() -> None:
     message = confd.reply_message(Status.OK, b"3000000", 0)
-    assert confd.seal(SIGNER, SALT, message) == REPLY
-    assert confd.seal_quoted(SIGNER, SALT, message, confd.quoted(message)) == REPLY
+    assert confd.seal(SIGNER, SALT, confd.sealable(message)) == REPLY
     assert confd.open_reply(SIGNER, REPLY) == (SALT, confd.Reply(Status.OK, 3000000, 0))
 
 

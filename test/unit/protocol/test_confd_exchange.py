@@ -8,7 +8,7 @@ import pytest
 
 from ganeti.base.errors import ConfdClientError
 from ganeti.protocol import confd_exchange
-from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal
+from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal, sealable
 from ganeti.protocol.confd_exchange import (
     Answer,
     Asked,
@@ -59,7 +59,7 @@ class Client:
 
 def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -> bytes:
     salt = open_request(SIGNER, asked.packet, NOW).rsalt
-    return seal(SIGNER, salt, reply_message(status, value, serial))
+    return seal(SIGNER, salt, sealable(reply_message(status, value, serial)))
 
 
 def test_the_newest_of_all_answers_counts() -> None:
@@ -107,7 +107,8 @@ def test_what_nobody_waited_for_is_nothing() -> None:
     other_salt = reply(other, b"1", 1).replace(b"salt1", b"salt9")
     for data in (b"", b"plj0{}", answer[:-9], other_salt, asked.packet):
         client.exchange.receive(data, "a")
-    client.exchange.receive(seal(Signer(b"other"), "salt1", reply_message(Status.OK, b"1", 1)), "a")
+    foreign = sealable(reply_message(Status.OK, b"1", 1))
+    client.exchange.receive(seal(Signer(b"other"), "salt1", foreign), "a")
     assert client.events == []
     client.exchange.receive(answer, "a")
     client.exchange.receive(answer, "a")
