@@ -3,7 +3,7 @@
 import { Api, authorizationOf } from "/ui/api.js";
 import { InstanceView, NodeView, OverviewView, found, instancesFound, instancesView, nodesFound, nodesView } from "/ui/cluster.js";
 import { confirmed, note, signIn } from "/ui/dialog.js";
-import { byId, el, link } from "/ui/dom.js";
+import { breakable, byId, el, link } from "/ui/dom.js";
 import { Follower, JOBS_PAGE, JobView, JobsView, isOpen, jobsPath, merged } from "/ui/jobs.js";
 import { MapView } from "/ui/map.js";
 
@@ -293,7 +293,7 @@ class App {
 
   show() {
     const name = this.info?.name ?? "Ganeti";
-    byId("cluster").textContent = name;
+    if (byId("cluster").textContent !== name) byId("cluster").replaceChildren(...breakable(name));
     document.title = `${this.view.title} – ${name}`;
     const errors = [...new Set([...this.troubles.values()].map((error) => error.message))];
     byId("trouble").hidden = errors.length === 0;
@@ -319,8 +319,10 @@ class App {
       const tab = tabs.children[at];
       tab.firstElementChild.textContent = word;
       tab.lastElementChild.textContent = count;
-      if (kind === here) tab.setAttribute("aria-current", "page");
-      else tab.removeAttribute("aria-current");
+      if (kind === here) {
+        tab.setAttribute("aria-current", "page");
+        tab.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a telephone not all can be seen
+      } else tab.removeAttribute("aria-current");
     });
   }
 }

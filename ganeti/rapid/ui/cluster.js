@@ -59,18 +59,18 @@ export function actions(instance, app) {
 
 const tagList = (tags) => (tags.length ? [...tags].sort().map((tag) => el("span", { class: "tag" }, tag)) : ["–"]);
 
-function instanceTable(app, label) {
+function instanceTable(app, label, empty = "No instances to show.") {
   const columns = [
     { name: "Instance", sort: (i) => i.name, cell: (i) => el("a", { href: link("instance", i.name).hash, "data-focus": i.name }, i.name), kind: "title" },
     { name: "State", sort: (i) => i.status, cell: stateBadge },
-    { name: "Runs on", sort: (i) => i.pnode, cell: (i) => link("node", i.pnode, short(i.pnode)) },
+    { name: "Node", sort: (i) => i.pnode, cell: (i) => link("node", i.pnode, short(i.pnode)) },
     { name: "Backed by", sort: (i) => i.snodes[0] ?? "", cell: (i) => (i.snodes.length ? between(i.snodes.map((name) => link("node", name, short(name)))) : "–") },
     { name: "Memory", sort: (i) => i.beparams.maxmem, cell: (i) => size(i.beparams.maxmem), kind: "number" },
     { name: "CPUs", sort: (i) => i.beparams.vcpus, cell: (i) => String(i.beparams.vcpus), kind: "number" },
     { name: "System", sort: (i) => i.os, cell: (i) => i.os || "–" },
   ];
   if (app.mayWrite) columns.push({ name: "Actions", cell: (i) => actions(i, app), kind: "acts" });
-  return new Table({ columns, key: (i) => i.name, label, empty: "No instances to show." });
+  return new Table({ columns, key: (i) => i.name, label, empty });
 }
 
 const memory = (node) => (typeof node.mtotal === "number" ? bar(node.mtotal - node.mfree, node.mtotal, `${size(node.mtotal - node.mfree)} of ${size(node.mtotal)}`) : "–");
@@ -138,7 +138,7 @@ export class OverviewView {
   constructor(app) {
     this.title = "Overview";
     this.cards = el("div", { class: "cards" });
-    this.tables = [nodeTable("Nodes"), instanceTable(app, "Instances that need a look"), jobTable("Latest jobs")];
+    this.tables = [nodeTable("Nodes"), instanceTable(app, "Instances that need a look", "None."), jobTable("Latest jobs")];
     this.second = el("h2");
     const [nodes, instances, jobs] = this.tables.map((table) => table.element);
     this.element = el("section", {}, el("h1", { class: "unseen" }, "Overview"), this.cards,
@@ -208,7 +208,7 @@ export class InstanceView extends OneView {
       el("p", {}, stateBadge(i), " ", actions(i, app)),
       app.lacks && el("p", { class: "hint" }, app.lacks),
       facts([
-        ["Runs on", link("node", i.pnode)],
+        ["Node", link("node", i.pnode)],
         ["Backed by", i.snodes.length ? between(i.snodes.map((name) => link("node", name))) : "no other node"],
         ["Wanted state", i.admin_state],
         ["Memory", i.beparams.minmem === i.beparams.maxmem ? size(i.beparams.maxmem) : `${size(i.beparams.minmem)} to ${size(i.beparams.maxmem)}`],

@@ -83,5 +83,8 @@ export function facts(pairs) {
   ]).flat());
 }
 
+// A name that may be broken into lines at its dots.
+export const breakable = (name) => name.split(/(?=\.)/).flatMap((part, at) => (at ? [el("wbr"), part] : [part]));
+
 // Puts something between the elements of a list.
 export const between = (items, word = ", ") => items.flatMap((item, at) => (at ? [word, item] : [item]));

@@ -1,5 +1,6 @@
 // Which node backs which: a picture, and the same as a table.
 
+import { nodesFound } from "/ui/cluster.js";
 import { between, el, link, size, svg } from "/ui/dom.js";
 import { Table, inOrder } from "/ui/table.js";
 
@@ -89,15 +90,16 @@ export class MapView {
   }
 
   update(app) {
-    if (app.instances === this.instances && app.nodes === this.nodes) return;
-    Object.assign(this, { instances: app.instances, nodes: app.nodes, edges: pairs(app.instances) });
+    const shown = nodesFound(app);
+    if (app.instances === this.instances && app.nodes === this.nodes && app.words === this.words) return;
+    Object.assign(this, { instances: app.instances, nodes: app.nodes, words: app.words, edges: pairs(app.instances) });
     const nodes = [...app.nodes].sort((one, other) => inOrder(one.name, other.name));
     const hadFocus = this.picture.contains(document.activeElement) && document.activeElement.getAttribute("href");
     this.picture.replaceChildren(picture(nodes, this.edges));
     if (hadFocus) this.picture.querySelector(`a[href="${CSS.escape(hadFocus)}"]`)?.focus();
     const alone = new Map();
     for (const { pnode, snodes } of app.instances) if (!snodes.length) alone.set(pnode, (alone.get(pnode) ?? 0) + 1);
-    this.table.update(nodes.map(({ name }) => ({ name, alone: alone.get(name) ?? 0 })));
+    this.table.update(nodes.filter((node) => shown.includes(node)).map(({ name }) => ({ name, alone: alone.get(name) ?? 0 })));
   }
 
   close() {
