@@ -75,6 +75,13 @@ class LogicalUnit(Generic[OpType]):
         """Say which locks of one level are needed; the default needs none."""
         return _NO_LOCKS
 
+    def check_fitness(self) -> None:
+        """Refuse an object on which no work at all can be done; asked first, with locks held.
+
+        Raises:
+            OpPrereqError: it is in no such state.
+        """
+
     def check_prereq(self) -> None:
         """Refuse what cannot be done; the default refuses nothing.
 

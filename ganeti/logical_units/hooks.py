@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -169,7 +170,9 @@ def run_hooks(
         context.paths.hooks_dir, path, phase
     ):
         return {}
-    answers = call_nodes(context, asked.values(), "hooks_runner", path, phase.value, dict(env))
+    # Before the work nothing is lost by a request to cancel; afterwards it comes too late.
+    with context.interruptible() if phase is Phase.PRE else nullcontext():
+        answers = call_nodes(context, asked.values(), "hooks_runner", path, phase.value, dict(env))
     for name, result in answers.items():
         if result.error is not None:
             context.warn(f"cannot run the {phase.value} hooks on node {name}: {result.error}")

@@ -92,6 +92,7 @@ def needed_locks(unit: LogicalUnit[Any]) -> LockNeed:
 
 
 def _carry_out(context: JobContext, op_id: str, unit: LogicalUnit[Any]) -> object:
+    unit.check_fitness()
     unit.check_prereq()
     session = _HookSession(context, op_id, unit) if op_id in hooks.HOOK_POINTS else None
     if session:

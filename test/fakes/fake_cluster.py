@@ -732,6 +732,11 @@ class FakeRpc:
     def do_file_storage_dir_rename(self, node: FakeNode, old: str, new: str) -> None:
         node.directories.discard(old)
         node.directories.add(new)
+        for place in (node.disks, self.shared):
+            for path in [path for path in place if path.startswith(f"{old}/")]:
+                place.remove(path)
+                place.add(new + path.removeprefix(old))
+                node.data[new + path.removeprefix(old)] = node.data.pop(path, "")
 
     def _place(self, node: FakeNode, disk: Mapping[str, Any]) -> set[str]:
         return node.disks if disk["dev_type"] == "file" else self.shared

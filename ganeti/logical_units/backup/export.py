@@ -31,7 +31,7 @@ from ganeti.logical_units.instance.copying import (
     disk_by_script,
     dump_file,
 )
-from ganeti.logical_units.instance.power import is_running, running_info
+from ganeti.logical_units.instance.power import is_running, running_info, start_again
 from ganeti.logical_units.instance.remove import remove_instance
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
@@ -160,13 +160,8 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
         return None
 
     def _start_again(self) -> None:
-        source, name = self.subject.primary, self.instance.name
-        if is_running(running_info(self.context, self.subject, source)):
-            return
-        self.context.feedback(f"Starting instance {name}")
-        what = f"start instance {name!r} again"
-        wire = self.subject.wire()
-        order(self.context, source, what, "instance_start", wire, False, self.op.reason)
+        self.context.feedback(f"Starting instance {self.instance.name}")
+        start_again(self.context, self.subject, self.op.reason)
 
     def _dump(self) -> None:
         """Dump every disk to a file; the disks are closed again if the instance is not to run."""

@@ -157,10 +157,18 @@ def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Fi
             yield Finding(code, "", f"candidate {name} did not tell its client certificate")
 
 
+# Checks that answer {other node: what was wrong}, and what was tried.
+_REACHING: Final = (
+    ("node-net-test", _Code.ENODENET, "reach"),
+    ("nodelist", _Code.ENODESSH, "log in by SSH to"),
+)
+
+
 def _network(name: str, answer: Mapping[str, object]) -> Iterator[Finding]:
-    missed = answer.get("node-net-test")
-    for other, text in sorted(missed.items()) if isinstance(missed, Mapping) else ():
-        yield Finding(_Code.ENODENET, name, f"cannot reach node {other}: {text}")
+    for check, code, doing in _REACHING:
+        missed = answer.get(check)
+        for other, text in sorted(missed.items()) if isinstance(missed, Mapping) else ():
+            yield Finding(code, name, f"cannot {doing} node {other}: {text}")
     if answer.get("master-ip") is False:
         yield Finding(_Code.ENODENET, name, "cannot reach the cluster's address")
 
@@ -220,6 +228,14 @@ def judge_instance(
         answers: the primary node told its instances.
     """
     name, code = instance.name, _Code.EINSTANCEWRONGNODE
+    if instance.forthcoming:
+        text = (
+            "is not complete: the job that was to make it ended before its disks were filled;"
+            f" 'gnt-instance reinstall {name}' completes it,"
+            f" 'gnt-instance remove {name}' removes it"
+        )
+        yield Finding(_Code.EINSTANCEDOWN, name, text)
+        return
     if primary.offline and instance.admin_state is AdminState.UP:
         yield Finding(
             _Code.EINSTANCEBADNODE,
@@ -227,13 +243,18 @@ def judge_instance(
             f"is meant to run on node {primary.name}, which is marked offline",
         )
     for node_name, state in sorted(seen_on.items()):
-        if node_name != primary.name and state == LiveState.RUNNING:
-            yield Finding(code, name, f"runs on node {node_name}, not on {primary.name}")
+        if node_name != primary.name:
+            what = "runs" if state == LiveState.RUNNING else "is left standing still"
+            hint = f"put it right with 'gnt-instance migrate --cleanup {name}'"
+            text = f"{what} on node {node_name}, not on {primary.name}; {hint}"
+            yield Finding(code, name, text)
     runs = seen_on.get(primary.name) == LiveState.RUNNING
     if not answers:
         return
     if instance.admin_state is AdminState.UP and not runs:
-        yield Finding(_Code.EINSTANCEDOWN, name, f"does not run on its node {primary.name}")
+        hint = f"start it with 'gnt-instance startup {name}'"
+        text = f"does not run on its node {primary.name}; {hint}"
+        yield Finding(_Code.EINSTANCEDOWN, name, text)
     if instance.admin_state is not AdminState.UP and runs:
         text = f"runs on node {primary.name} but is meant to be {instance.admin_state.value}"
         yield Finding(_Code.EINSTANCEDOWN, name, text, Severity.WARNING)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ganeti.base.errors import OpExecError
 from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
+from ganeti.logical_units.instance.os_scripts import INSTALL, RENAME, run_script
 from ganeti.logical_units.instance.subject import Subject
-from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.logical_units.node_calls import failure_text, order
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.hypervisors import NEED_NETWORK_PORT
 
@@ -39,6 +41,11 @@ class Plan:
     compress: str = "none"
     was_registered: bool = False
 
+    @property
+    def is_to_be_filled(self) -> bool:
+        """Whether the disks are of no use as they are made."""
+        return self.install or self.export is not None
+
 
 def build(context: JobContext, plan: Plan) -> None:
     """Make the instance: disks, configuration, operating system, start.
@@ -51,16 +58,13 @@ def build(context: JobContext, plan: Plan) -> None:
         make_disks(context, plan, undo)
         _add_to_configuration(context, plan, undo)
         context.check_canceled()
-        if plan.install:
-            context.feedback("* running the instance OS create scripts...")
-            _install(context, plan)
-        if plan.export is not None:
-            _restore(context, plan, plan.export)
+        if plan.is_to_be_filled:
+            _fill(context, plan)
         context.check_canceled()
         if plan.start:
             context.feedback("* starting instance...")
             _start(context, plan, undo)
-        elif plan.install or plan.export is not None:
+        elif plan.is_to_be_filled:
             disks.deactivate(context, plan.subject, plan.subject.primary)
         undo.forget()
 
@@ -102,7 +106,9 @@ def _add_to_configuration(context: JobContext, plan: Plan, undo: Undo) -> None:
         f"remove instance {instance.name!r} from the configuration",
         lambda: _forget(context, plan),
     )
-    context.config.create_instance(instance.to_wire(), [disk.to_wire() for disk in subject.disks])
+    # Planned only, so far: a job that dies while it fills the disks leaves nothing that can start.
+    stored = replace(instance, forthcoming=plan.is_to_be_filled)
+    context.config.create_instance(stored.to_wire(), [disk.to_wire() for disk in subject.disks])
 
 
 def _forget(context: JobContext, plan: Plan) -> None:
@@ -112,17 +118,24 @@ def _forget(context: JobContext, plan: Plan) -> None:
         context.config.delete_instance(uuid)
 
 
+def _fill(context: JobContext, plan: Plan) -> None:
+    """Put something onto the disks; the instance is a real one after that."""
+    if plan.install:
+        context.feedback("* running the instance OS create scripts...")
+        _install(context, plan)
+    if plan.export is not None:
+        _restore(context, plan, plan.export)
+    context.config.modify_instance(plan.subject.instance.uuid, {"forthcoming": None})
+
+
 def _install(context: JobContext, plan: Plan) -> None:
     subject = plan.subject
-    order(
-        context,
-        subject.primary,
-        f"install operating system {subject.instance.os!r} for instance {subject.instance.name!r}",
-        "instance_os_add",
-        subject.wire(osp=plan.osparams),
-        False,
-        plan.debug_level,
-    )
+    wire = subject.wire(osp=plan.osparams)
+    result = run_script(context, subject, INSTALL, wire, False, plan.debug_level)
+    if result.error is not None:
+        doing = f"install operating system {subject.instance.os!r} for instance"
+        text = failure_text(f"{doing} {subject.instance.name!r}", subject.primary, INSTALL, result)
+        raise OpExecError(text)
 
 
 def _restore(context: JobContext, plan: Plan, export: Export) -> None:
@@ -135,12 +148,10 @@ def _restore(context: JobContext, plan: Plan, export: Export) -> None:
     restore(context, subject, export, plan.compress)
     if os_name and name != old_name:
         doing = f"run the rename script of operating system {os_name!r} for instance {name!r}"
-        call = "instance_run_rename"
-        result = call_node(
-            context, subject.primary, call, subject.wire(), old_name, plan.debug_level
-        )
+        wire = subject.wire()
+        result = run_script(context, subject, RENAME, wire, old_name, plan.debug_level)
         if result.error is not None:
-            context.warn(f"{failure_text(doing, subject.primary, call, result)}; ignoring")
+            context.warn(f"{failure_text(doing, subject.primary, RENAME, result)}; ignoring")
 
 
 def _start(context: JobContext, plan: Plan, undo: Undo) -> None:

@@ -102,7 +102,9 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk]):
         self.config.modify_disk(self.disk.uuid, {"size": new_mib})
         if self.cluster.prealloc_wipe_disks:
             primary = self.subject.primary
-            wipe(self.context, self.subject, primary, self.index, self.new_disk, old_mib)
+            disk, index = self.new_disk, self.index
+            # It cannot be made smaller again, and must not show what others have left on it.
+            wipe(self.context, self.subject, primary, index, disk, old_mib, can_stop=False)
         if self.guest_runs:
             self._tell_guest()
 

@@ -72,13 +72,20 @@ def wipe(
     index: int,
     disk: Disk,
     start_mib: int = 0,
+    *,
+    can_stop: bool = True,
 ) -> None:
-    """Overwrite a disk from a place on, piece by piece; the job can be canceled between pieces."""
+    """Overwrite a disk from a place on, piece by piece.
+
+    Args:
+        can_stop: the job can be canceled between pieces.
+    """
     doing = f"wipe disk {index} of instance {subject.instance.name!r}"
     chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
     wire = subject.disk_wire(disk)
     for offset_mib in range(start_mib, disk.size, chunk_mib):
-        context.check_canceled()
+        if can_stop:
+            context.check_canceled()
         length_mib = min(chunk_mib, disk.size - offset_mib)
         order(context, node, doing, "blockdev_wipe", wire, offset_mib, length_mib)
         done = 100 * (offset_mib + length_mib) / disk.size

@@ -73,7 +73,7 @@ class Migration:
         """
         say = self.context.feedback
         say(f"Migrating instance {self.name}")
-        self.info = self._order(self.source, "describe", "migration_info")
+        self.info = self._describe()
         try:
             say(f"* preparing {self.target.name} to accept the instance")
             address = self._accept()
@@ -88,6 +88,12 @@ class Migration:
         record_move(self.context, self.subject, self.target)
         self._forget_at_source()
         say("* done")
+
+    def _describe(self) -> object:
+        try:
+            return self._order(self.source, "describe", "migration_info")
+        except GenericError as err:
+            raise OpExecError(f"{err}; nothing was changed") from err
 
     def _order(self, node: Node, doing: str, call: str, *args: object) -> object:
         what = f"{doing} instance {self.name!r}"

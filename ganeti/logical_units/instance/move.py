@@ -24,7 +24,7 @@ from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.failover import check_failover
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
-from ganeti.logical_units.instance.power import is_running, running_info
+from ganeti.logical_units.instance.power import is_running, running_info, start_again
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
 from ganeti.logical_units.instance.target import locks_for_move, require_target
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed
@@ -132,13 +132,9 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove]):
             self.context.warn(f"{text}; ignoring, make sure that it does not run there")
 
     def _start_again(self) -> None:
-        source, name = self.subject.primary, self.instance.name
-        if is_running(running_info(self.context, self.subject, source)):
-            return
-        what = f"start instance {name!r} again where it was"
-        wire = self.subject.wire()
-        order(self.context, source, what, "instance_start", wire, False, self.op.reason)
-        self.context.info(f"instance {name} runs on node {source.name} again")
+        if start_again(self.context, self.subject, self.op.reason):
+            name, node = self.instance.name, self.subject.primary.name
+            self.context.info(f"instance {name} runs on node {node} again")
 
     def _make_copies(self, undo: Undo) -> list[Disk]:
         """Make the disks on the target and fill them; returns them as they are there."""

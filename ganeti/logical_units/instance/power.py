@@ -87,6 +87,25 @@ def start_on_primary(
         raise
 
 
+def start_again(context: JobContext, subject: Subject, reason: object) -> bool:
+    """Start an instance that was stopped for a while; returns False if it runs already.
+
+    Raises:
+        OpExecError: it did not start; says how to start it once that is mended.
+    """
+    name = subject.instance.name
+    try:
+        if is_running(running_info(context, subject, subject.primary)):
+            return False
+        start_on_primary(context, subject, subject.wire(), False, reason)
+    except GenericError as err:
+        raise OpExecError(
+            f"{err}; the instance is down: start it with 'gnt-instance startup {name}' once that is"
+            " mended"
+        ) from err
+    return True
+
+
 def stop_on_primary(
     context: JobContext, subject: Subject, node: Node, timeout_s: int, reason: object
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.os_scripts import INSTALL, run_script
 from ganeti.logical_units.instance.power import check_not_offline, is_running, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
-from ganeti.logical_units.node_calls import ask, order
+from ganeti.logical_units.node_calls import ask, failure_text
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_osparams_all
 from ganeti.opcodes.instance import OpInstanceReinstall
@@ -16,7 +17,12 @@ from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 
 
 class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall]):
-    """Run the create script again, perhaps of another operating system."""
+    """Run the create script again, perhaps of another operating system.
+
+    It also completes an instance whose creation was broken off.
+    """
+
+    takes_incomplete = True
 
     def check_prereq(self) -> None:
         """Refuse an instance that runs or has no disks, and an OS that will not do."""
@@ -85,14 +91,23 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall]):
             )
         self.context.feedback("Running the instance OS create scripts...")
         try:
-            order(
-                self.context,
-                self.subject.primary,
-                f"install operating system {self.os_name!r} for instance {self.instance.name!r}",
-                "instance_os_add",
-                self.subject.wire(osp=self.filled),
-                True,
-                self.op.debug_level or 0,
+            self._install()
+        except GenericError:
+            self.context.warn(
+                f"instance {self.instance.name} has no usable operating system now; install it"
+                " again before it is started"
             )
+            raise
         finally:
             disks.deactivate(self.context, self.subject, self.subject.primary)
+        if self.instance.forthcoming:
+            self.config.modify_instance(self.instance.uuid, {"forthcoming": None})
+
+    def _install(self) -> None:
+        subject = self.subject
+        wire, debug_level = subject.wire(osp=self.filled), self.op.debug_level or 0
+        result = run_script(self.context, subject, INSTALL, wire, True, debug_level)
+        if result.error is not None:
+            doing = f"install operating system {self.os_name!r} for instance"
+            text = f"{doing} {self.instance.name!r}"
+            raise OpExecError(failure_text(text, subject.primary, INSTALL, result))

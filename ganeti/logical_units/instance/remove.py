@@ -21,6 +21,8 @@ _HINT = "use --ignore-failures to remove the instance from the configuration all
 class LUInstanceRemove(InstanceUnit[OpInstanceRemove]):
     """Stop the instance, remove its disks, forget it."""
 
+    takes_incomplete = True
+
     def own_env(self) -> Mapping[str, object]:
         """Tell how long the instance gets to stop."""
         return {"SHUTDOWN_TIMEOUT": self.op.shutdown_timeout}

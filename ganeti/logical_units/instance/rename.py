@@ -15,10 +15,11 @@ from ganeti.logical_units.host_names import normal_name, resolve
 from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.create import PING_TIMEOUT_S
 from ganeti.logical_units.instance.disks import OWN_DIRECTORY
+from ganeti.logical_units.instance.os_scripts import RENAME, run_script
 from ganeti.logical_units.instance.power import is_running, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.logical_units.node_calls import failure_text, order
 from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.instance import OpInstanceRename
 from ganeti.protocol.node_rpc import DEFAULT_PORT
@@ -148,24 +149,13 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
         subject = self.subject
         if not subject.instance.os or not subject.disks:
             return
+        wire, debug_level = subject.wire(), self.op.debug_level or 0
+        doing = f"run the OS rename script for instance {subject.instance.name!r}"
         try:
-            result = call_node(
-                self.context,
-                subject.primary,
-                "instance_run_rename",
-                subject.wire(),
-                old_name,
-                self.op.debug_level or 0,
-            )
-        except GenericError as err:
-            self.context.warn(f"the rename script was not run: {err}; ignoring")
-            return
-        if result.error is not None:
-            text = failure_text(
-                f"run the OS rename script for instance {subject.instance.name!r}",
-                subject.primary,
-                "instance_run_rename",
-                result,
-            )
-            self.context.warn(f"{text}; the instance has been renamed in Ganeti all the same")
+            result = run_script(self.context, subject, RENAME, wire, old_name, debug_level)
+            error = result.error and failure_text(doing, subject.primary, RENAME, result)
+        except GenericError as err:  # a request to cancel, too: the name has changed by now
+            error = f"cannot {doing}: {err}"
+        if error is not None:
+            self.context.warn(f"{error}; the instance has been renamed in Ganeti all the same")
         disks.deactivate(self.context, subject, subject.primary)

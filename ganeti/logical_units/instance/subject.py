@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units import lookup
@@ -112,8 +112,13 @@ class Subject:
 
 
 class InstanceUnit(LogicalUnit[InstanceOpType], Generic[InstanceOpType]):
-    """An operation on one existing instance."""
+    """An operation on one existing instance.
 
+    Class attributes:
+        takes_incomplete: it can be done to an instance whose disks were never filled.
+    """
+
+    takes_incomplete: ClassVar[bool] = False
     subject: Subject
 
     def expand_names(self) -> None:
@@ -122,6 +127,17 @@ class InstanceUnit(LogicalUnit[InstanceOpType], Generic[InstanceOpType]):
             self.config, self.op.instance_name, self.op.instance_uuid
         )
         self.subject = Subject(found)
+
+    def check_fitness(self) -> None:
+        """Refuse an instance that the job which was to make it did not complete."""
+        name = self.instance.name
+        if self.instance.forthcoming and not self.takes_incomplete:
+            raise OpPrereqError(
+                f"instance {name!r} is not complete: the job that was to make it ended before its"
+                f" disks were filled; install it anew with 'gnt-instance reinstall {name}', or"
+                f" remove it with 'gnt-instance remove {name}' and make it again",
+                ErrorCode.STATE,
+            )
 
     @cached_property
     def cluster(self) -> Cluster:

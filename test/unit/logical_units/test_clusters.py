@@ -208,6 +208,8 @@ def test_verification_submits_jobs(cluster: FakeCluster) -> None:
     [
         (lambda c: c.rpc.node("node1").running.clear(), "web1.example.com: does not run on its node"),
         (lambda c: c.rpc.node("node2").running.update({NAME: 0}), "runs on node node2.example.com, not"),
+        (lambda c: c.rpc.node("node2").running.update({NAME: 1}), "standing still on node node2.example.com, not"),
+        (lambda c: c.config.instance(NAME).update(forthcoming=True), f"'gnt-instance remove {NAME}' removes it"),
         (lambda c: c.rpc.node("node2").running.update(ghost=0), "runs the unknown instance ghost"),
         (lambda c: c.rpc.shared.clear(), "instance web1.example.com: disk/0 on node1"),
         (lambda c: c.rpc.fail("node_verify", "node3", "no route"), "node node3.example.com: node_verify: no route"),
