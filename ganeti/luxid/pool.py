@@ -124,8 +124,7 @@ class Pool:
 
     async def _start_one(self) -> None:
         try:
-            started = self._template.fork()
-            await started.wait_ready()
+            started = await self._start()
         except GenericError as err:
             self._starting -= 1
             self._on_failure(err)
@@ -143,6 +142,15 @@ class Pool:
         else:
             self._warm.append(started)
         self.fill()
+
+    async def _start(self) -> JobProcess:
+        started = self._template.fork()
+        try:
+            await started.wait_ready()
+        except BaseException:
+            started.drop()
+            raise
+        return started
 
     def _on_failure(self, error: GenericError) -> None:
         """Try again, at first at once, then ever more rarely; tell all who wait by then."""
