@@ -143,7 +143,6 @@ class Candidates:
     def _owe(self, target: Target, job_ids: tuple[int, ...]) -> None:
         files = [self._paths.job_file(job_id) for job_id in job_ids]
         self._replicator.owe([target.name], self._paths.queue_serial, *files)
-        self._replicator.heal(target)
 
     async def _archive(self, target: Target, job_ids: tuple[int, ...]) -> None:
         """Let a candidate archive jobs that are not in the queue here, each with its end.

@@ -3,8 +3,9 @@
 A write is sent to all candidates while it is made durable here, and is done when enough copies
 exist.  Candidates that have not answered by then *lag*: the caller is told who, because a late
 write could still overtake a newer one from another process.  Writes of one file to one node go out
-one after the other.  What a candidate missed is owed to it, and sent again, as it is then, once
-that candidate answers something.
+one after the other.  A write that fails on a connection which had been idle is repeated at once on
+another one (by `ganeti.transport.curl_pool`: a file that is written whole may be written twice).
+What a candidate missed all the same is owed to it (`debts`).
 
 Source: ARCHITECTURE, invariants 4 and 9.
 """
@@ -13,17 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, JobQueueError
 from ganeti.base.paths import Paths
+from ganeti.clients import mastership
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.jobs.copies import copies_needed, describe_shortage
+from ganeti.luxid.debts import Debts
 from ganeti.luxid.quorum import Quorum
 from ganeti.luxid.tasks import Tasks
 from ganeti.store import ssconf
@@ -35,7 +37,6 @@ logger = logging.getLogger(__name__)
 PATIENCE_S: Final = 2.0
 # Each connection costs a handshake at both ends; a few carry all that a disk can take.
 SENDS_PER_NODE_MAX: Final = 3
-OWED_FILES_MAX: Final = 20000  # per candidate; beyond that it needs `gnt-cluster redist-conf`
 
 
 class Replicator:
@@ -67,8 +68,8 @@ class Replicator:
         self._others: list[Target] | None = None
         self._is_stale = True
         self._sending: dict[tuple[str, str], asyncio.Task[bool]] = {}
-        self._owed: dict[str, set[str]] = defaultdict(set)
-        self._healing: set[str] = set()
+        self._writing: Counter[str] = Counter()
+        self._debts = Debts(self, tasks)
         self._turns: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(SENDS_PER_NODE_MAX)
         )
@@ -133,10 +134,14 @@ class Replicator:
         if not alone_is_enough and self.quorum.is_lost and not await self.quorum.look():
             raise JobQueueError(self.quorum.shortage(path))
         sends = {target.name: self.send(target, path, data) for target in others}
+        self._writing[path] += 1
         try:
             await asyncio.to_thread(local)
         except OSError as err:
             raise JobQueueError(f"cannot write {path}: {err.strerror or err}") from err
+        finally:
+            self._writing[path] -= 1
+            self._writing += Counter()  # forgets what is zero
         needed = 1 if alone_is_enough else copies_needed(len(others) + 1)
         await self._wait_enough(sends, needed - 1)
         if patience_s and any(not task.done() for task in sends.values()):
@@ -153,14 +158,15 @@ class Replicator:
             self.send(target, path, data)
 
     def owe(self, node_names: Iterable[str], *paths: str) -> None:
-        """Note that candidates may have old versions of files, or none."""
-        for name in node_names:
-            for path in paths:
-                self._owe(name, path)
+        """Note that candidates may have old versions of files, or none, of which we are the writer.
 
-    def _owe(self, name: str, path: str) -> None:
-        if len(self._owed[name]) < OWED_FILES_MAX:
-            self._owed[name].add(path)
+        They get them now, and so does every other one that these files were owed to.
+        """
+        for name in node_names:
+            self._debts.add(name, paths)
+            self._debts.pay(name)
+        for path in paths:
+            self._debts.pay_file(path)
 
     async def rename_all(self, renames: Mapping[str, str]) -> None:
         """Let all candidates rename files of the queue, {old path: new path}.
@@ -172,7 +178,7 @@ class Replicator:
         args: list[object] = [[[globalize(old), globalize(new)] for old, new in renames.items()]]
         targets: dict[Target, list[object]] = {}
         for target in self.others():
-            self._owed[target.name].difference_update(renames)
+            self._debts.drop(target.name, renames)
             keys = ((target.name, old) for old in renames)
             sends = [self._sending[key] for key in keys if key in self._sending]
             if sends:
@@ -200,6 +206,8 @@ class Replicator:
             results = await self._rpc.call(call, targets)
         except GenericError as err:
             logger.warning("%s on the candidates: %s; ignoring", call, err.message)
+            for target in targets:
+                self._miss(target.name)
             return
         for name, result in results.items():
             if not self.note(result):
@@ -210,11 +218,15 @@ class Replicator:
         if result.error is None:
             self.quorum.reached(result.node_name)
             return True
-        self.quorum.missed(result.node_name)
+        self._miss(result.node_name)
         is_refused = not result.address and not result.offline
         if is_refused and self.on_refused is not None:
             self.on_refused()
         return False
+
+    def _miss(self, name: str) -> None:
+        self.quorum.missed(name)
+        self._debts.look_after(name)
 
     @staticmethod
     async def _wait_enough(sends: Mapping[str, asyncio.Task[bool]], count: int) -> None:
@@ -247,10 +259,10 @@ class Replicator:
         was_missing = self.quorum.is_missing(target.name)
         error = await self._send_now(target, path, data)
         if error is None:
-            self._owed[target.name].discard(path)
-            self.heal(target)
+            self._debts.paid(target.name, path)
             return True
-        self._owe(target.name, path)
+        self._debts.add(target.name, [path])
+        self._debts.look_after(target.name)
         if not target.offline:
             level = logging.DEBUG if was_missing else logging.WARNING
             logger.log(
@@ -264,29 +276,48 @@ class Replicator:
             async with self._turns[target.name]:
                 result = await self._rpc.single("jobqueue_update", target, wire_path, data)
         except GenericError as err:
-            self.quorum.missed(target.name)
+            self._miss(target.name)
             return str(err)
         self.note(result)
         return result.error
 
-    def heal(self, target: Target) -> None:
-        """Start to send what a candidate missed, now that it answers."""
-        if self._owed[target.name] and target.name not in self._healing:
-            self._healing.add(target.name)
-            self._tasks.create_task(self._send_owed(target), name=f"heal {target.name}")
+    # What `debts` needs.
 
-    async def _send_owed(self, target: Target) -> None:
-        owed = self._owed[target.name]
+    def candidate(self, name: str) -> Target | None:
+        """Return a candidate that is not offline."""
         try:
-            for path in filter(self._is_ours, sorted(owed)):
-                owed.discard(path)
-                data = await asyncio.to_thread(files.read_bytes_or_none, path)
-                if data is None or not os.path.exists(path):  # archived, perhaps just now
-                    continue
-                if not await self.send(target, path, data):
-                    return
-        finally:
-            self._healing.discard(target.name)
+            others = self.others()
+        except ConfigurationError:
+            return None
+        return next((each for each in others if each.name == name and not each.offline), None)
+
+    def is_missing(self, name: str) -> bool:
+        """Tell whether a candidate did not answer, or not do what it was told, last."""
+        return self.quorum.is_missing(name)
+
+    def is_ours(self, path: str) -> bool:
+        """Tell whether we are the writer of a file."""
+        return self._is_ours(path)
+
+    async def ask(self, target: Target) -> bool:
+        """Ask whether a candidate is there; it is not missing then."""
+        answer = await mastership.ask_one(self._rpc, target)
+        if isinstance(answer, str):
+            return False
+        self.quorum.reached(target.name)
+        return True
+
+    async def send_again(self, target: Target, path: str) -> bool:
+        """Send a file as it is now; returns whether the candidate has it, or needs it no more.
+
+        What it has not got is owed to it again.
+        """
+        if self._writing[path] or (target.name, path) in self._sending:
+            self._debts.add(target.name, [path])  # a newer version is under way, and not read here
+            return False
+        # Read in place: a version written while a thread reads would be overtaken by this one.
+        data = files.read_bytes_or_none(path)
+        return data is None or await self.send(target, path, data)  # without data: archived
 
 
 def _is_there(task: asyncio.Task[bool]) -> bool:

@@ -55,6 +55,26 @@ def test_copies_left_over_from_before_are_found_at_start(three: FailingCluster) 
     three.gnt(f"node modify --master-candidate=yes {former}")
 
 
+def test_a_candidate_that_was_away_gets_what_it_missed_without_another_job(
+    three: FailingCluster,
+) -> None:
+    away = three.others[0]
+    archived = three.submit("debug delay 0")
+    three.run(f"gnt-job wait {archived}")
+    three.stop_noded(away)
+    missed = three.submit("debug delay 0")
+    three.wait_status(missed, "success")
+    three.gnt(f"job archive {archived}")
+    three.start_noded(away)
+    theirs, ours = JobFiles(three.paths_of(away)), JobFiles(three.paths)
+    wait_until(
+        lambda: jobs_on(three, away) == jobs_on(three, three.master), "it has the same jobs"
+    )
+    wait_until(lambda: theirs.read(missed) == ours.read(missed), "with what became of them")
+    wait_until(lambda: theirs.last_id() == ours.last_id(), "and the last id")
+    assert theirs.read_archived(archived) == ours.read_archived(archived)
+
+
 def test_without_enough_candidates_only_what_mends_that_is_accepted(three: FailingCluster) -> None:
     gone, other = three.others
     three.stop_noded(gone, other)
@@ -71,7 +91,6 @@ def test_without_enough_candidates_only_what_mends_that_is_accepted(three: Faili
     three.wait_status(job_id, "success")
     three.start_noded(gone)
     three.gnt(f"node modify --offline=no {gone}")
-    three.gnt("debug delay 0")  # what it has missed comes at the latest with the next job
     wait_until(
         lambda: jobs_on(three, gone) == jobs_on(three, three.master), "and so does the first"
     )

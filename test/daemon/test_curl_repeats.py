@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -18,11 +19,15 @@ class DyingServer:
     """Answers the first request of its first connection, reads the second and hangs up.
 
     What comes over later connections it answers.
+
+    Args:
+        resets: it forgot the connection, as a machine does that lost its power.
     """
 
-    def __init__(self, *, lives_on: bool = True) -> None:
+    def __init__(self, *, lives_on: bool = True, resets: bool = False) -> None:
         self.requests: list[bytes] = []
         self._lives_on = lives_on
+        self._resets = resets
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(WAIT_S)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
@@ -35,6 +40,8 @@ class DyingServer:
                 self._receive(first)
                 first.sendall(ANSWER)
                 self._receive(first)
+                if self._resets:
+                    first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 if not self._lives_on:
                     self._listener.close()
             while True:
@@ -78,12 +85,15 @@ def test_a_call_that_changes_something_is_sent_once(server: DyingServer) -> None
     assert len(server.requests) == 2
 
 
-def test_a_call_that_may_be_repeated_is_repeated(server: DyingServer) -> None:
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_call_that_may_be_repeated_is_repeated(resets: bool) -> None:
+    server = DyingServer(resets=resets)
     pool = CurlPool(None)
     request = CurlRequest(server.url, b"body", WAIT_S)
     assert pool.perform([request])[0].body == b"ok"
     assert pool.perform([request])[0].body == b"ok"
     pool.close()
+    server.close()
     assert len(server.requests) == 3
 
 
