@@ -57,6 +57,7 @@ _FILES: Final = (
     "cluster_domain_secret",
     "known_hosts",
     "ssh_pub_keys",
+    "ssh_managed",
     "watcher_pause",
     "queue_serial",
     "queue_version",

@@ -30,7 +30,7 @@ from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
-from ganeti.system import certificates, clock, daemon_control, environment, files
+from ganeti.system import certificates, clock, daemon_control, environment, files, ssh
 from ganeti.system.reachable import serves
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 EVERYWHERE: Final = frozenset(Place)
 NODED_PORT: Final = 1811  # constants.json, DEFAULT_NODED_PORT
 PING_TIMEOUT_S: Final = 2.0
+PUBLIC_KEYS_MODE: Final = 0o600
 
 Feedback = Callable[[str], None]
 
@@ -69,7 +70,13 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         files.write_durable(paths.known_hosts, known_hosts, cluster_files.READABLE_MODE)
         _write_configuration(paths, request, node, birth)
         if request.modify_ssh_setup:
-            ssh_setup.set_up_user_key(request.ssh_key_type, request.ssh_key_bits)
+            public_key = ssh_setup.set_up_user_key(
+                ssh.directory_of(paths), request.ssh_key_type, request.ssh_key_bits
+            )
+            ssh_setup.let_keys_be_managed(paths)
+            files.write_durable(
+                paths.ssh_pub_keys, f"{node.uuid} {public_key}\n".encode(), PUBLIC_KEYS_MODE
+            )
         if request.modify_etc_hosts:
             _add_to_etc_hosts(paths, node.name, node.primary_ip)
         feedback("Starting the daemons")

@@ -28,11 +28,11 @@ from ganeti.base.errors import (
     ProtocolError,
 )
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files
+from ganeti.bootstrap import cluster_files, ssh_setup
 from ganeti.bootstrap.node_transport import NodeTransport
 from ganeti.bootstrap.starting import start_daemons
 from ganeti.store import config_file, ssconf
-from ganeti.system import certificates, daemon_control, files
+from ganeti.system import certificates, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_daemon_certificate: str
     ssconf: Mapping[str, str]
     hmac_key: str | None = None
+    manage_ssh: bool = False
+    ssh_host_key: list[tuple[str, str, str]] = []  # (kind, private, public); SSHS_SSH_HOST_KEY
     start_node_daemon: bool = True
     force_join: bool = False
 
@@ -67,8 +69,14 @@ def decode_setup(data: bytes) -> NodeSetup:
         raise OpPrereqError(f"the set-up data cannot be understood: {err.message}") from err
 
 
-def compose_setup(paths: Paths, node_name: str, *, force_join: bool = False) -> NodeSetup:
+def compose_setup(
+    paths: Paths, node_name: str, *, force_join: bool = False, with_ssh: bool = False
+) -> NodeSetup:
     """Collect on the master what a new node needs.
+
+    Args:
+        with_ssh: the node is to have the host keys that all nodes share, and to let the master
+            change who may log in.
 
     Raises:
         ConfigurationError, OSError: this machine is not the master of a cluster.
@@ -78,6 +86,8 @@ def compose_setup(paths: Paths, node_name: str, *, force_join: bool = False) -> 
         cluster_name=ssconf.cluster_name(paths),
         node_daemon_certificate=certificates_text(paths),
         ssconf=ssconf.read_all(paths),
+        manage_ssh=with_ssh,
+        ssh_host_key=ssh.read_host_keys(paths) if with_ssh else [],
         force_join=force_join,
     )
 
@@ -94,15 +104,15 @@ def certificates_text(paths: Paths) -> str:
     return pem.decode()
 
 
-def set_up_remotely(transport: NodeTransport, setup: NodeSetup) -> None:
-    """Run ``node-daemon-setup`` on a machine.
+def set_up_remotely(transport: NodeTransport, setup: NodeSetup) -> str:
+    """Run ``node-daemon-setup`` on a machine; returns what it printed.
 
     Raises:
         OpExecError: it failed there, or the machine was not reached; what it printed is in the
             text.
     """
     argv = daemon_control.command(SETUP_PROGRAM)
-    _run_remotely(transport, argv, msgspec.json.encode(setup), setup.node_name)
+    return _run_remotely(transport, argv, msgspec.json.encode(setup), setup.node_name)
 
 
 def clean_up_remotely(transport: NodeTransport, node_name: str) -> None:
@@ -111,10 +121,9 @@ def clean_up_remotely(transport: NodeTransport, node_name: str) -> None:
     _run_remotely(transport, argv, b"", node_name)
 
 
-def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_name: str) -> None:
+def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_name: str) -> str:
     try:
-        result = transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S)
-        result.check()
+        return transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S).check().output
     except CommandError as err:
         said = err.output or err.message
         raise OpExecError(
@@ -122,10 +131,13 @@ def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_
         ) from err
 
 
-def set_up_here(paths: Paths, setup: NodeSetup) -> None:
+def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     """Make this machine a node: write certificate and simple configuration, start the daemon.
 
-    Files written by a step are taken away again when a later one fails.
+    Files written by a step are taken away again when a later one fails, but not host keys.
+
+    Returns:
+        What the administrator still has to do.
 
     Raises:
         OpPrereqError: wrong machine, or it belongs to a cluster already; nothing was changed.
@@ -149,7 +161,10 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> None:
         ssconf.write_values(paths, setup.ssconf)
         if setup.start_node_daemon:
             start_daemons(paths, EVERY_NODE, undo, hostname=setup.node_name)
+        if setup.manage_ssh:
+            ssh_setup.let_keys_be_managed(paths)
         undo.pop_all()
+    return ssh_setup.take_host_keys(paths, setup.ssh_host_key)
 
 
 def _check(paths: Paths, setup: NodeSetup) -> None:

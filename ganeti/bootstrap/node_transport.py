@@ -8,19 +8,15 @@ place.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from ganeti.base.paths import Paths
-from ganeti.system import process
+from ganeti.system import process, ssh
 from ganeti.system.daemon_control import environment_of
 from ganeti.system.process import CommandResult
-
-SSH_PORT: Final = 22
-SSH_USER: Final = "root"  # constants.json, SSH_LOGIN_USER
-CONNECT_TIMEOUT_S: Final = 10
+from ganeti.system.ssh import SSH_PORT, SSH_USER
 
 
 class NodeTransport(Protocol):
@@ -44,7 +40,7 @@ class NodeTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SshTransport:
-    """A real machine, reached by SSH as root."""
+    """A real machine, reached by SSH as root; without ``known_hosts`` as the user knows it."""
 
     node_name: str
     known_hosts: str
@@ -54,26 +50,16 @@ class SshTransport:
     ssh: str = "ssh"
 
     def command_line(self, argv: Sequence[str]) -> list[str]:
-        """Return the arguments that run a program there.
-
-        All hosts of a cluster share one entry in the cluster's own known_hosts file, found by the
-        alias; the user's files are left out.
-        """
-        strict = "yes" if self.check_host_key else "no"
-        options = {
-            "EscapeChar": "none",
-            "HashKnownHosts": "no",
-            "GlobalKnownHostsFile": self.known_hosts,
-            "UserKnownHostsFile": "/dev/null",
-            "CheckHostIp": "no",
-            "ConnectTimeout": str(CONNECT_TIMEOUT_S),
-            "HostKeyAlias": self.host_key_alias,
-            "Port": str(self.port),
-            "BatchMode": "yes",
-            "StrictHostKeyChecking": strict,
-        }
-        settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        return [self.ssh, *settings, f"{SSH_USER}@{self.node_name}", "--", shlex.join(argv)]
+        """Return the arguments that run a program there; see `ssh.command_line`."""
+        return ssh.command_line(
+            self.node_name,
+            argv,
+            known_hosts=self.known_hosts,
+            alias=self.host_key_alias,
+            port=self.port,
+            check_host_key=self.check_host_key,
+            ssh=self.ssh,
+        )
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None

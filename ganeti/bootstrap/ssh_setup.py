@@ -1,19 +1,20 @@
-"""SSH on real nodes: the host key that names the cluster, and the key that root logs in with.
+"""SSH on nodes: the host key that names the cluster, and the keys that root logs in with.
 
-A virtual node has no SSH server and so no host key; the cluster then has none either.
+All nodes have the host keys of the first one, so one line in the cluster's known_hosts stands for
+all.  Root of each node has a key of its own; those of master candidates are let in everywhere.  A
+virtual node has no SSH server and so no host key; the cluster then has none either.
+
+Source: constants.json, "ssh".
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ganeti.base.errors import CommandError, ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.system import files, process
-
-HOST_KEY: Final = "/etc/ssh/ssh_host_{}_key.pub"  # constants.json, SSH_DAEMON_KEYFILES
-KEYGEN_TIMEOUT_S: Final = 60.0
+from ganeti.system import files, ssh
 
 
 class HostKey(NamedTuple):
@@ -29,7 +30,7 @@ def host_key(paths: Paths, kind: str) -> HostKey:
     Raises:
         OpPrereqError: a real machine without such a key.
     """
-    path = paths.root + HOST_KEY.format(kind)
+    path = f"{paths.root}{ssh.HOST_KEY.format(kind)}.pub"
     content = files.read_bytes_or_none(path)
     if content is None:
         if paths.root:
@@ -49,33 +50,30 @@ def known_hosts(cluster_name: str, host: HostKey) -> bytes:
     return f"{cluster_name} {host.algorithm} {host.key}\n".encode() if host.key else b""
 
 
-def set_up_user_key(kind: str, bits: int, *, home: str | None = None) -> None:
-    """Make root's SSH key if there is none, and let it log in here.
+def set_up_user_key(directory: str, kind: str, bits: int) -> str:
+    """Make root's SSH key if there is none, and let it log in here; returns the public key.
 
     Raises:
         OpExecError: the key cannot be made.
     """
-    directory = os.path.join(home or os.path.expanduser("~root"), ".ssh")
-    private = os.path.join(directory, f"id_{kind}")
-    public = private + ".pub"
-    files.ensure_directory(directory, 0o700)
-    if not os.path.exists(private):
-        argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", private]
-        if kind != "ecdsa":
-            argv += ["-b", str(bits)]
-        try:
-            process.run(argv, timeout_s=KEYGEN_TIMEOUT_S).check()
-        except CommandError as err:
-            raise OpExecError(f"cannot make the SSH key {private}: {err.message}") from err
-    authorize(os.path.join(directory, "authorized_keys"), files.read_bytes(public))
+    public_key = ssh.ensure_user_key(directory, kind, bits)
+    ssh.change_authorized_keys(directory, add=[public_key])
+    return public_key
 
 
-def authorize(path: str, public_key: bytes) -> None:
-    """Add a public key to an authorized_keys file, unless it stands there."""
-    content = files.read_bytes_or_none(path) or b""
-    key = public_key.strip()
-    if key in content.splitlines():
-        return
-    if content and not content.endswith(b"\n"):
-        content += b"\n"
-    files.write_durable(path, content + key + b"\n", 0o600)
+def let_keys_be_managed(paths: Paths) -> None:
+    """Note on this machine that the master may change its SSH keys."""
+    files.write_durable(paths.ssh_managed, b"", 0o644)
+
+
+def take_host_keys(paths: Paths, keys: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Give this machine the host keys of the cluster; returns what is left to be done by hand.
+
+    Raises:
+        OpExecError: an unknown kind of key.
+        OSError: a file cannot be written.
+    """
+    has_changed = ssh.write_host_keys(paths, keys)
+    if has_changed and not paths.root and not ssh.reload_server():
+        return ["the SSH server could not be told of its new host keys; restart it by hand"]
+    return []

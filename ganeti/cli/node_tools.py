@@ -49,7 +49,8 @@ def _set_up() -> int:
     data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
         raise GenericError(f"more than {INPUT_BYTES_MAX} bytes of set-up data")
-    node_setup.set_up_here(current_paths(), node_setup.decode_setup(data))
+    left = node_setup.set_up_here(current_paths(), node_setup.decode_setup(data))
+    sys.stdout.write("".join(f"{text}\n" for text in left))
     return EXIT_SUCCESS
 
 

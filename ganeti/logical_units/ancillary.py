@@ -69,6 +69,7 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     "spice_pem": Audience.ALL,
     "spice_ca_pem": Audience.ALL,
     "cluster_domain_secret": Audience.ALL,
+    "ssh_pub_keys": Audience.CANDIDATES,
     "rapi_users": Audience.CANDIDATES,
     "rapi_roles": Audience.CANDIDATES,
     "rapi_tokens": Audience.CANDIDATES,
@@ -151,6 +152,13 @@ def distribute(
             count += 1
             _upload(context, details, targets)
     return count
+
+
+def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
+    """Send one local file to nodes; errors are told as by `distribute`."""
+    details = read_details(context.paths, path)
+    if details is not None:
+        _upload(context, details, nodes)
 
 
 def _read(context: JobContext, file: AncillaryFile) -> FileDetails | None:

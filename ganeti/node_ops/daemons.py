@@ -89,7 +89,7 @@ def node_leave_cluster(context: NodeContext, modify_ssh_setup: bool) -> None:
     paths = context.paths
     daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
     if modify_ssh_setup:
-        logger.info("keys of other nodes in this node's SSH set-up are left as they are")
+        logger.info("other nodes' keys are not let in any more; host keys stay as they are")
     shutil.rmtree(paths.queue_dir, ignore_errors=True)
     for path in _cluster_files(paths):
         if files.remove_if_exists(path):

@@ -32,6 +32,7 @@ ALLOWED_PATHS: Final = frozenset(
         "/etc/xen/xend-config.sxp",
         "/var/lib/ganeti/cluster-domain-secret",
         "/var/lib/ganeti/config.data",
+        "/var/lib/ganeti/ganeti_pub_keys",
         "/var/lib/ganeti/hmac.key",
         "/var/lib/ganeti/known_hosts",
         "/var/lib/ganeti/rapi.pem",

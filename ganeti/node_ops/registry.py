@@ -105,6 +105,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     ),
     "os_definitions": ("os_diagnose", "os_validate"),
     "queue_copies": ("jobqueue_list", "jobqueue_read"),
+    "ssh_keys": ("ssh_authorize", "ssh_root_key"),
     "storage_units": ("node_info", "storage_execute", "storage_list", "storage_modify"),
     "transfers.calls": (
         "export_start",

@@ -11,7 +11,7 @@ import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
-from ganeti.node_ops import drivers, verify_files, verify_network
+from ganeti.node_ops import drivers, verify_files, verify_network, verify_ssh
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.os_definitions import os_diagnose
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
@@ -203,11 +203,10 @@ def _bridges(context: NodeContext, wanted: object) -> list[str]:
     return verify_network.missing_bridges(context, _names(wanted))
 
 
-def _node_list(context: NodeContext, _wanted: object) -> dict[str, str]:
-    """Return {node: why it cannot be logged in to}; virtual nodes do not log in to each other."""
-    if context.paths.root:
-        return {}
-    return {context.hostname: "logging in to other nodes is not checked yet"}
+def _node_list(context: NodeContext, wanted: object) -> dict[str, str]:
+    """Return {node: why it cannot be logged in to}."""
+    names, more, candidates = _convert(wanted, tuple[list[str], dict[str, list[str]], list[str]])
+    return verify_ssh.log_in(context, [*names, *more.get(context.hostname, ())], candidates)
 
 
 def _node_net_test(context: NodeContext, wanted: object) -> dict[str, str]:

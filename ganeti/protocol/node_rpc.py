@@ -218,7 +218,11 @@ _MASTER_CALLS = (
     _reads("jobqueue_list", FAST_S, many=True, runs_in=_DAEMON),
     _reads("jobqueue_read", FAST_S, "job_ids", runs_in=_DAEMON),
 )
-OWN_CALLS = frozenset(call.name for call in _MASTER_CALLS)
+_SSH_CALLS = (
+    _changes("ssh_root_key", FAST_S, "kind bits"),
+    _changes("ssh_authorize", FAST_S, "add remove", many=True),
+)
+OWN_CALLS = frozenset(call.name for call in (*_MASTER_CALLS, *_SSH_CALLS))
 
 _NODE_CALLS = (
     _reads("version", URGENT_S, many=True, runs_in=_DAEMON, sent_to_offline=True),
@@ -405,6 +409,7 @@ NODE_RPC: Mapping[str, NodeCall] = {
         _QUEUE_CALLS,
         _FILE_CALLS,
         _MASTER_CALLS,
+        _SSH_CALLS,
         _NODE_CALLS,
         _SCRIPT_CALLS,
         _INSTANCE_CALLS,

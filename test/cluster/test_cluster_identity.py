@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.virtual_cluster import TestCluster, own_cluster
 
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import ssconf
-from ganeti.system import files
+from ganeti.system import files, ssh
 
 HELPER = """#!/bin/sh
 echo "$1 $2" >> "${0%/*}/switched"
@@ -111,6 +113,41 @@ def test_the_cluster_is_renamed(own: TestCluster) -> None:
     own.refused("cluster rename --force renamed.example.com", "nothing to do")
     own.refused("cluster rename --force node2.example.com", "address of node")
     assert_sound(own)
+
+
+@pytest.fixture(scope="module")
+def with_ssh() -> Iterator[TestCluster]:
+    """Two nodes whose SSH keys are managed, below their own roots."""
+    plain = lifecycle.init_arguments
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            lifecycle,
+            "init_arguments",
+            lambda layout: [word for word in plain(layout) if word != "--no-ssh-init"],
+        )
+        with own_cluster(2) as cluster:
+            yield cluster
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
+    paths = [with_ssh.paths_of(node) for node in with_ssh.nodes]
+
+    def let_in() -> list[set[str]]:
+        texts = [files.read_bytes(f"{ssh.directory_of(each)}/authorized_keys") for each in paths]
+        return [set(text.decode().splitlines()) for text in texts]
+
+    one, two = (
+        files.read_bytes(f"{ssh.directory_of(each)}/id_rsa.pub").decode().strip() for each in paths
+    )
+    assert let_in() == [{one, two}, {one, two}]
+    with_ssh.gnt("node modify -C no node2")
+    assert let_in() == [{one}, {one, two}]
+    with_ssh.gnt("node modify -C yes node2")
+    assert let_in() == [{one, two}, {one, two}]
+    assert "ERROR" not in with_ssh.gnt("cluster verify").out
+    with_ssh.gnt("node remove node2")
+    assert let_in() == [{one}, {two}]
 
 
 def test_emergency_power_off_and_back(own: TestCluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import ssh_setup
+from ganeti.system import ssh
 
 FAKE_KEYGEN = """#!/bin/sh
 while [ "$1" != -f ]; do shift; done
@@ -37,7 +38,9 @@ def test_key_is_made_once_and_let_in_once(programs: Path, tmp_path: Path) -> Non
     write_program(programs, "ssh-keygen", FAKE_KEYGEN)
     home = tmp_path / "home"
     for _ in range(2):
-        ssh_setup.set_up_user_key("rsa", 2048, home=str(home))
+        assert (
+            ssh_setup.set_up_user_key(str(home / ".ssh"), "rsa", 2048) == "ssh-rsa AAAA root@here"
+        )
     authorized = home / ".ssh" / "authorized_keys"
     assert authorized.read_text() == "ssh-rsa AAAA root@here\n"
     assert stat.S_IMODE(authorized.stat().st_mode) == 0o600
@@ -47,14 +50,15 @@ def test_key_is_made_once_and_let_in_once(programs: Path, tmp_path: Path) -> Non
 def test_other_keys_stay(tmp_path: Path) -> None:
     path = tmp_path / "authorized_keys"
     path.write_text("ssh-rsa BBBB somebody")
-    ssh_setup.authorize(str(path), b"ssh-rsa AAAA root@here\n")
+    assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AAAA root@here\n"])
+    assert not ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AAAA"], remove=["ssh-rsa C"])
     assert path.read_text() == "ssh-rsa BBBB somebody\nssh-rsa AAAA root@here\n"
 
 
 def test_program_that_fails_is_quoted(programs: Path, tmp_path: Path) -> None:
     write_program(programs, "ssh-keygen", "#!/bin/sh\necho 'no entropy' >&2\nexit 1\n")
     with pytest.raises(OpExecError, match="no entropy"):
-        ssh_setup.set_up_user_key("rsa", 2048, home=str(tmp_path / "home"))
+        ssh_setup.set_up_user_key(str(tmp_path / "home"), "rsa", 2048)
 
 
 def test_host_key_names_the_cluster(tmp_path: Path) -> None:
@@ -76,3 +80,20 @@ def test_broken_host_key_is_named(tmp_path: Path) -> None:
     (directory / "ssh_host_rsa_key.pub").write_text("nonsense\n")
     with pytest.raises(OpPrereqError, match=r"ssh_host_rsa_key\.pub"):
         ssh_setup.host_key(Paths(str(tmp_path)), "rsa")
+
+
+def test_a_machine_takes_the_host_keys_of_the_cluster(tmp_path: Path) -> None:
+    master, node = Paths(str(tmp_path / "n1")), Paths(str(tmp_path / "n2"))
+    directory = tmp_path / "n1" / "etc" / "ssh"
+    directory.mkdir(parents=True)
+    for name, text in (("rsa_key", "secret\n"), ("rsa_key.pub", "ssh-rsa CC\n"), ("dsa_key", "x")):
+        (directory / f"ssh_host_{name}").write_text(text)
+    keys = ssh.read_host_keys(master)
+    assert keys == [("rsa", "secret\n", "ssh-rsa CC\n")]
+    assert ssh_setup.take_host_keys(node, keys) == []
+    assert ssh.read_host_keys(node) == keys
+    private = tmp_path / "n2" / "etc" / "ssh" / "ssh_host_rsa_key"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert ssh.write_host_keys(node, keys) is False
+    with pytest.raises(OpExecError, match="no kind"):
+        ssh.write_host_keys(node, [("../x", "", "")])

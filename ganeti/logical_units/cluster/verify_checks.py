@@ -53,6 +53,7 @@ def checks_of_group(
         "hvparms": list(_hypervisor_params(cluster, instances)),
         "nonvmnodes": [node.name for node in nodes if not node.vm_capable],
         "allowed-file-storage-paths": master.name,
+        "nodelist": [[node.name for node in online], {}, list(candidates)],
         "node-net-test": [
             [[node.name, node.primary_ip, node.secondary_ip] for node in online],
             list(candidates),

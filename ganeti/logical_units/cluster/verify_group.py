@@ -190,7 +190,7 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             candidates=[node.name for node in candidates],
         )
         if self.context.paths.root:  # daemons of virtual nodes listen on their own address only
-            del checks["master-ip"]
+            del checks["master-ip"], checks["nodelist"]  # and have no SSH server
         return {"filelist": self._master_sums.paths, **checks}
 
     # Nodes and instances together.

@@ -21,6 +21,7 @@ from ganeti.logical_units import ancillary, lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.host_names import resolve
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.node import ssh_keys
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, trust
 from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
 from ganeti.logical_units.node_calls import ask, order
@@ -203,6 +204,9 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd]):
             if node.master_candidate:
                 trust(self.context, node)
             undo.forget()
+        ssh_keys.introduce(self.context, self.cluster, node)
+        if node.master_candidate:
+            ssh_keys.admit(self.context, self.cluster, node)
         ancillary.distribute(self.context, self.cluster, [node], master_name=self.master.name)
 
     def _enter(self, undo: Undo) -> None:

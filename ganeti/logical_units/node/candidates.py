@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ganeti.base.errors import OpExecError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units.node import ssh_keys
 from ganeti.logical_units.node_calls import call_node, failure_text, order
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def promote(context: JobContext, node: Node) -> None:
     """Give a node that has become a candidate what makes it one."""
     trust(context, node)
     cluster = context.config.get_cluster()
+    ssh_keys.admit(context, cluster, node)
     master = lookup.require_node(context.config, cluster.master_node)
     ancillary.distribute(context, cluster, [node], master_name=master.name)
 
@@ -102,6 +104,7 @@ def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
 def demote(context: JobContext, node: Node) -> None:
     """Take a node's certificate off the list, and the master's files off the node."""
     context.config.set_candidate_cert(node.uuid, None)
+    ssh_keys.dismiss(context, context.config.get_cluster(), node)
     if node.offline:
         return
     result = call_node(context, node, "node_demote_from_mc")

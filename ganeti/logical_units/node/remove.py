@@ -10,6 +10,7 @@ from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.node import ssh_keys
 from ganeti.logical_units.node.candidates import refill_pool
 from ganeti.logical_units.node_calls import call_node, failure_text
 from ganeti.opcodes.node import OpNodeRemove
@@ -71,6 +72,8 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove]):
         """Forget it, tell it, and let another node become candidate if it was one."""
         node = self.node
         self.context.info(f"stopping the node daemon and removing configs from node {node.name}")
+        ssh_keys.dismiss(self.context, self.cluster, node)
+        ssh_keys.farewell(self.context, self.cluster, node)
         self.config.delete_node(node.uuid)  # its certificate goes off the list with it
         self._tell_it()
         refill_pool(self.context, [])

@@ -86,7 +86,7 @@ def test_the_white_list_is_about_the_path_on_the_wire(context: NodeContext) -> N
 
 
 def test_the_list_holds_no_directory_and_no_program() -> None:
-    assert len(ALLOWED_PATHS) == 16
+    assert len(ALLOWED_PATHS) == 17
     assert all(os.path.normpath(path) == path for path in ALLOWED_PATHS)
 
 

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Mapping
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
-from ganeti.bootstrap.node_transport import SSH_USER, SshTransport, virtual_sibling
+from ganeti.bootstrap.node_transport import SshTransport, virtual_sibling
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_SUCCESS
 from ganeti.store import ssconf
 from ganeti.system.daemon_control import environment_of
+from ganeti.system.ssh import SSH_USER
 
 
 def console(context: Context, options: Options, args: list[str]) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
 from ganeti.bootstrap import node_setup
 from ganeti.bootstrap.node_transport import (
-    SSH_PORT,
     NodeTransport,
     SshTransport,
     VirtualTransport,
@@ -19,6 +19,12 @@ from ganeti.cli.run.failures import EXIT_SUCCESS, NodeSetupError
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.store import ssconf
 from ganeti.system import environment
+from ganeti.system.ssh import SSH_PORT
+
+_SSH_HINT: Final = (
+    "Root of this node must be able to log in there by its key ('ssh-copy-id') and know its host"
+    " key ('ssh-keyscan', or give --no-ssh-key-check)"
+)
 
 
 def add(context: Context, options: Options, args: list[str]) -> int:
@@ -29,14 +35,22 @@ def add(context: Context, options: Options, args: list[str]) -> int:
     name, address = environment.resolve(args[0], context.paths)
     _check_membership(context, name, readd=options.readd)
     # The first question also makes sure that this is the master, before the node is touched.
-    [cluster_name] = context.client.query_config_values(["cluster_name"])
+    [cluster_name, manages_ssh] = context.client.query_config_values(
+        ["cluster_name", "modify_ssh_setup"]
+    )
     context.write(f"Setting up node {name} ({address}) for cluster {cluster_name}")
     transport = choose_transport(context, options, name)
-    setup = node_setup.compose_setup(context.paths, name, force_join=options.force_join)
+    with_ssh = bool(manages_ssh) and bool(options.node_setup)
+    setup = node_setup.compose_setup(
+        context.paths, name, force_join=options.force_join, with_ssh=with_ssh
+    )
     try:
-        node_setup.set_up_remotely(transport, setup)
+        said = node_setup.set_up_remotely(transport, setup)
     except GenericError as err:
-        raise NodeSetupError(err.message) from err
+        hint = "" if context.paths.root else f". {_SSH_HINT}"
+        raise NodeSetupError(err.message + hint) from err
+    if said.strip():
+        context.terminal.error(f"Node {name} says: {said.strip()}")
     opcode = make_opcode(
         "OP_NODE_ADD",
         node_name=name,
@@ -75,10 +89,11 @@ def choose_transport(context: Context, options: Options, name: str) -> NodeTrans
     """Return the way to reach a machine that is not a node yet."""
     if context.paths.root:
         return VirtualTransport(name, virtual_sibling(context.paths, name))
+    is_known = options.readd  # by the host key that all nodes share
     return SshTransport(
         name,
-        context.paths.known_hosts,
-        ssconf.cluster_name(context.paths),
+        context.paths.known_hosts if is_known else "",
+        ssconf.cluster_name(context.paths) if is_known else "",
         port=ssh_port(options.ndparams),
         check_host_key=options.ssh_key_check,
     )

@@ -1,0 +1,122 @@
+"""Who may log in where by SSH: root of each master candidate as root of every node.
+
+The daemons do not need it; ``gnt-cluster command`` and ``copyfile``, consoles and the set-up of
+nodes do.  The public keys are kept in a file that goes to all candidates, one line
+``<node uuid> <key>`` each.  What fails is told and does not keep a node from its role.
+
+Source: constants.json, "ssh"; config.json, "SSH_PUB_KEYS".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import GenericError
+from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units.node_calls import call_node, call_nodes
+from ganeti.system import files
+
+if TYPE_CHECKING:
+    from ganeti.logical_units.context import JobContext
+    from ganeti.objects.cluster import Cluster
+    from ganeti.objects.node import Node
+
+_FILE_MODE: Final = 0o600
+_BYTES_MAX: Final = 16 << 20
+
+
+def admit(context: JobContext, cluster: Cluster, node: Node) -> None:
+    """Let a node in everywhere, which has become a candidate."""
+    if not cluster.modify_ssh_setup:
+        return
+    result = call_node(
+        context, node, "ssh_root_key", str(cluster.ssh_key_type), cluster.ssh_key_bits
+    )
+    if result.error is not None or not isinstance(result.payload, str):
+        context.warn(f"node {node.name} did not tell its SSH key: {result.error}; ignoring")
+        return
+    key = result.payload
+    known = {**_read(context), node.uuid: key}
+    _write(context, known)
+    others = [
+        each
+        for each in _online(context, node)
+        if each.master_candidate and each.uuid != cluster.master_node
+    ]
+    ancillary.send(context, context.paths.ssh_pub_keys, others)
+    _authorize(context, _online(context, node), add=[key])
+
+
+def introduce(context: JobContext, cluster: Cluster, node: Node) -> None:
+    """Let all candidates in on a node that has joined."""
+    if not cluster.modify_ssh_setup:
+        return
+    known = _read(context)
+    keys = [
+        known[other.uuid]
+        for other in lookup.all_nodes(context.config)
+        if other.master_candidate and other.uuid in known
+    ]
+    _authorize(context, [node], add=keys)
+
+
+def dismiss(context: JobContext, cluster: Cluster, node: Node) -> None:
+    """Let a node in nowhere any more, which has ceased to be a candidate or is about to leave."""
+    key = _read(context).get(node.uuid)
+    if not cluster.modify_ssh_setup or key is None:
+        return
+    others = [other for other in _online(context, node) if other.uuid != node.uuid]
+    _authorize(context, others, remove=[key])
+
+
+def farewell(context: JobContext, cluster: Cluster, node: Node) -> None:
+    """Let nobody in on a node that leaves, and forget its key."""
+    if not cluster.modify_ssh_setup:
+        return
+    known = _read(context)
+    if not node.offline:
+        _authorize(context, [node], remove=[known[uuid] for uuid in known if uuid != node.uuid])
+    if known.pop(node.uuid, None) is not None:
+        _write(context, known)
+
+
+def _online(context: JobContext, also: Node) -> list[Node]:
+    nodes = {node.uuid: node for node in lookup.all_nodes(context.config)}
+    nodes.setdefault(also.uuid, also)
+    return [node for node in nodes.values() if not node.offline]
+
+
+def _authorize(
+    context: JobContext,
+    nodes: Sequence[Node],
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+) -> None:
+    for name, result in call_nodes(
+        context, nodes, "ssh_authorize", list(add), list(remove)
+    ).items():
+        if result.error is not None:
+            context.warn(f"node {name} did not change its SSH keys: {result.error}; ignoring")
+
+
+def _read(context: JobContext) -> dict[str, str]:
+    """Return the keys by the UUIDs of their nodes; an unreadable file is told."""
+    path = context.paths.ssh_pub_keys
+    try:
+        text = (files.read_bytes_or_none(path, _BYTES_MAX) or b"").decode()
+    except (OSError, UnicodeDecodeError, GenericError) as err:
+        context.warn(f"cannot read {path}: {err}; ignoring")
+        return {}
+    rows = (line.partition(" ") for line in text.splitlines())
+    return {uuid: key.strip() for uuid, _, key in rows if key.strip()}
+
+
+def _write(context: JobContext, keys: dict[str, str]) -> None:
+    path = context.paths.ssh_pub_keys
+    text = "".join(f"{uuid} {key}\n" for uuid, key in sorted(keys.items()))
+    try:
+        files.write_durable(path, text.encode(), _FILE_MODE)
+    except OSError as err:
+        context.warn(f"cannot write {path}: {err.strerror}; ignoring")

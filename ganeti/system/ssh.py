@@ -1,0 +1,176 @@
+"""SSH as its files and command lines: how a node is reached, root's keys, the keys of the host.
+
+Everything is below the root directory of a node, so that virtual nodes have keys of their own.
+
+Source: constants.json, "ssh"; config.json, "well_known_paths".
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from ganeti.base.errors import CommandError, OpExecError
+from ganeti.base.paths import Paths
+from ganeti.system import files, process
+
+SSH_PORT: Final = 22
+SSH_USER: Final = "root"  # SSH_LOGIN_USER
+CONNECT_TIMEOUT_S: Final = 10
+HOST_KEY: Final = "/etc/ssh/ssh_host_{}_key"  # SSH_DAEMON_KEYFILES
+KEY_KINDS: Final = ("dsa", "ecdsa", "rsa")  # SSHK_ALL
+KEYGEN_TIMEOUT_S: Final = 60.0
+RELOAD_TIMEOUT_S: Final = 30.0
+_DIRECTORY_MODE: Final = 0o700
+_SECRET_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+_BYTES_MAX: Final = 1 << 20
+# What makes the SSH server read its keys again; the first that works will do.
+_RELOADS: Final = (
+    ("systemctl", "reload-or-restart", "ssh.service"),
+    ("systemctl", "reload-or-restart", "sshd.service"),
+    ("service", "ssh", "reload"),
+)
+
+
+def command_line(
+    node_name: str,
+    argv: Sequence[str],
+    *,
+    known_hosts: str = "",
+    alias: str = "",
+    port: int = SSH_PORT,
+    check_host_key: bool = True,
+    ssh: str = "ssh",
+) -> list[str]:
+    """Return the arguments that run a program on a machine as root; nothing is ever asked.
+
+    Args:
+        known_hosts: the cluster's own file, where all its nodes share the entry of the alias; the
+            user's files are left out then.  Without it they are what is looked at.
+        alias: under which name the host key is looked for.
+    """
+    options = {
+        "EscapeChar": "none",
+        "HashKnownHosts": "no",
+        "CheckHostIp": "no",
+        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+        "Port": str(port),
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes" if check_host_key else "no",
+    }
+    if known_hosts:
+        options |= {"GlobalKnownHostsFile": known_hosts, "HostKeyAlias": alias}
+    if known_hosts or not check_host_key:
+        options["UserKnownHostsFile"] = "/dev/null"
+    settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return [ssh, *settings, f"{SSH_USER}@{node_name}", "--", shlex.join(argv)]
+
+
+def directory_of(paths: Paths) -> str:
+    """Return root's directory for SSH; a virtual node has its own."""
+    return os.path.join(paths.root + os.path.expanduser("~root"), ".ssh")
+
+
+def ensure_user_key(directory: str, kind: str, bits: int) -> str:
+    """Make root's SSH key if there is none; returns the public key as a line.
+
+    Raises:
+        OpExecError: it cannot be made.
+    """
+    private = os.path.join(directory, f"id_{kind}")
+    files.ensure_directory(directory, _DIRECTORY_MODE)
+    if not os.path.exists(private):
+        argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", private]
+        if kind == "rsa":
+            argv += ["-b", str(bits)]
+        try:
+            process.run(argv, timeout_s=KEYGEN_TIMEOUT_S).check()
+        except CommandError as err:
+            raise OpExecError(f"cannot make the SSH key {private}: {err.message}") from err
+    return files.read_bytes(private + ".pub", _BYTES_MAX).decode().strip()
+
+
+def change_authorized_keys(
+    directory: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+) -> bool:
+    """Let owners of keys log in as root, or not any more; tells whether that changed anything."""
+    path = os.path.join(directory, "authorized_keys")
+    files.ensure_directory(directory, _DIRECTORY_MODE)
+    content = files.read_bytes_or_none(path, _BYTES_MAX) or b""
+    before = content.decode("utf-8", "surrogateescape")
+    after = with_keys(before, add=add, remove=remove)
+    if after != before:
+        files.write_durable(path, after.encode("utf-8", "surrogateescape"), _SECRET_MODE)
+    return after != before
+
+
+def with_keys(text: str, *, add: Collection[str] = (), remove: Collection[str] = ()) -> str:
+    """Return the content of an authorized_keys file with other keys.
+
+    A key is the same whatever its comment or options are.
+
+    >>> with_keys("ssh-rsa AA me", add=["ssh-rsa AA you", "ssh-rsa BB"], remove=["ssh-rsa CC"])
+    'ssh-rsa AA me\\nssh-rsa BB\\n'
+    """
+    gone = {key_of(line) for line in remove}
+    lines = [line for line in text.splitlines() if not line.strip() or key_of(line) not in gone]
+    for line in add:
+        if key_of(line) not in {key_of(known) for known in lines}:
+            lines.append(line.strip())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def key_of(line: str) -> tuple[str, str] | str:
+    """Return what tells a key from others; a line without one stands for itself."""
+    words = line.split()
+    for kind, key in itertools.pairwise(words):
+        if kind.startswith(("ssh-", "ecdsa-", "sk-")):
+            return kind, key
+    return line
+
+
+def read_host_keys(paths: Paths) -> list[tuple[str, str, str]]:
+    """Return (kind, private key, public key) of all keys that this host has."""
+    found = []
+    for kind in KEY_KINDS:
+        path = paths.root + HOST_KEY.format(kind)
+        private = files.read_bytes_or_none(path, _BYTES_MAX)
+        public = files.read_bytes_or_none(f"{path}.pub", _BYTES_MAX)
+        if private is not None and public is not None:
+            found.append((kind, private.decode(), public.decode()))
+    return found
+
+
+def write_host_keys(paths: Paths, keys: Sequence[tuple[str, str, str]]) -> bool:
+    """Give this host other keys; returns whether any of them is new.
+
+    Raises:
+        OpExecError: a kind that there is not.
+    """
+    changed = False
+    for kind, private, public in keys:
+        if kind not in KEY_KINDS:
+            raise OpExecError(f"there is no kind {kind!r} of SSH keys; known are {KEY_KINDS}")
+        path = paths.root + HOST_KEY.format(kind)
+        if files.read_bytes_or_none(path, _BYTES_MAX) == private.encode():
+            continue
+        files.ensure_directory(os.path.dirname(path), 0o755)
+        files.write_durable(path, private.encode(), _SECRET_MODE)
+        files.write_durable(f"{path}.pub", public.encode(), _PUBLIC_MODE)
+        changed = True
+    return changed
+
+
+def reload_server() -> bool:
+    """Make the SSH server read its keys again; returns whether that worked."""
+    for argv in _RELOADS:
+        try:
+            process.run(argv, timeout_s=RELOAD_TIMEOUT_S).check()
+        except CommandError:
+            continue
+        return True
+    return False

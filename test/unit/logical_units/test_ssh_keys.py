@@ -1,0 +1,90 @@
+"""Who is let in where, as nodes change their role."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, uuid_of
+
+KEYS = {f"node{n}": f"ssh-rsa K{n}" for n in (1, 2, 3, 4)}
+
+
+@pytest.fixture
+def managed(cluster: FakeCluster) -> FakeCluster:
+    """A cluster that manages keys; node 3 is no candidate."""
+    cluster.config.cluster["modify_ssh_setup"] = True
+    cluster.config.node(3)["master_candidate"] = False
+    paths = cluster.context.paths
+    os.makedirs(paths.data_dir)
+    lines = [f"{uuid_of(name)} {KEYS[name]}" for name in ("node1", "node2")]
+    Path(paths.ssh_pub_keys).write_text("\n".join(lines) + "\n")
+    let_in: dict[str, set[str]] = {name: set() for name in KEYS}
+
+    def authorize(node: Any, add: list[str], remove: list[str]) -> bool:
+        short = node.name.partition(".")[0]
+        let_in[short] = (let_in[short] | set(add)) - set(remove)
+        return True
+
+    cluster.rpc.do_ssh_authorize = authorize  # type: ignore[attr-defined]
+    cluster.rpc.do_ssh_root_key = (  # type: ignore[attr-defined]
+        lambda node, _kind, _bits: KEYS[node.name.partition(".")[0]]
+    )
+    cluster.let_in = let_in  # type: ignore[attr-defined]
+    return cluster
+
+
+def let_in(cluster: FakeCluster) -> dict[str, str]:
+    """Return who is let in on each node, by the numbers of their keys."""
+    found: dict[str, set[str]] = cluster.let_in  # type: ignore[attr-defined]
+    return {name: "".join(sorted(key[-1] for key in keys)) for name, keys in found.items()}
+
+
+def modify(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_NODE_SET_PARAMS", node_name="node3", **params)
+
+
+def test_a_candidate_is_let_in_and_out_again(managed: FakeCluster) -> None:
+    modify(managed, master_candidate=True)
+    assert let_in(managed) == {"node1": "3", "node2": "3", "node3": "3", "node4": ""}
+    text = Path(managed.context.paths.ssh_pub_keys).read_text()
+    assert f"{uuid_of('node3')} ssh-rsa K3\n" in text
+    sent = [node for node, args in managed.rpc.called("upload_file") if "pub_keys" in args[0][0]]
+    assert {"node2", "node3"} <= set(sent)
+    modify(managed, master_candidate=False)
+    assert let_in(managed) == {"node1": "", "node2": "", "node3": "3", "node4": ""}
+
+
+def test_a_node_that_joins_lets_the_candidates_in(managed: FakeCluster) -> None:
+    managed.execute("OP_NODE_ADD", node_name="node4.example.com")
+    assert let_in(managed) == {"node1": "4", "node2": "4", "node3": "4", "node4": "124"}
+
+
+def test_a_node_that_leaves_lets_nobody_in(managed: FakeCluster) -> None:
+    for keys in managed.let_in.values():  # type: ignore[attr-defined]
+        keys.update({KEYS["node1"], KEYS["node2"]})
+    managed.config.node(3)["master_capable"] = False  # or it would take the place
+    managed.execute("OP_NODE_REMOVE", node_name="node2")
+    assert let_in(managed) == {"node1": "1", "node2": "2", "node3": "1", "node4": "12"}
+    assert uuid_of("node2") not in Path(managed.context.paths.ssh_pub_keys).read_text()
+
+
+def test_a_node_that_does_not_take_keys_still_changes_its_role(managed: FakeCluster) -> None:
+    managed.rpc.fail("ssh_root_key", "node3", "no room")
+    modify(managed, master_candidate=True)
+    assert managed.config.node(3)["master_candidate"]
+    assert managed.said("node node3.example.com did not tell its SSH key")
+    managed.rpc.fail("ssh_authorize", "node2", "no room")
+    managed.execute("OP_NODE_ADD", node_name="node4.example.com")
+    assert managed.said("node node2.example.com did not change its SSH keys")
+
+
+def test_without_management_no_node_is_asked(managed: FakeCluster) -> None:
+    managed.config.cluster["modify_ssh_setup"] = False
+    modify(managed, master_candidate=True)
+    modify(managed, master_candidate=False)
+    managed.execute("OP_NODE_ADD", node_name="node4.example.com")
+    managed.execute("OP_NODE_REMOVE", node_name="node4.example.com")
+    assert not [name for name in managed.rpc.names() if name.startswith("ssh_")]

@@ -1,0 +1,98 @@
+"""Keys of a node, and logging in to others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.node_ops import verify_ssh
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.ssh_keys import ssh_authorize, ssh_root_key
+from ganeti.system import files, ssh
+
+NAME = "node2.example.com"
+KEY = "ssh-rsa AAAA root@node1"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> NodeContext:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.data_dir)
+    return NodeContext(paths, NAME)
+
+
+def manage(context: NodeContext) -> Path:
+    """Let the keys be managed; returns the file of those that may log in."""
+    files.write_durable(context.paths.ssh_managed, b"", 0o644)
+    return Path(ssh.directory_of(context.paths)) / "authorized_keys"
+
+
+def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> None:
+    for call in (
+        lambda: ssh_authorize(context, [KEY], []),
+        lambda: ssh_root_key(context, "rsa", 9),
+    ):
+        with pytest.raises(GenericError, match=r"gnt-node add --readd"):
+            call()
+    assert not os.path.exists(ssh.directory_of(context.paths))
+
+
+def test_keys_come_and_go(context: NodeContext) -> None:
+    authorized = manage(context)
+    assert ssh_authorize(context, [KEY], []) is True
+    assert ssh_authorize(context, [KEY], []) is False
+    assert authorized.read_text() == f"{KEY}\n"
+    assert ssh_authorize(context, [], [KEY]) is True
+    assert authorized.read_text() == ""
+
+
+@pytest.mark.parametrize("line", ["nonsense", f"{KEY}\n{KEY}", ""])
+def test_what_is_no_key_is_refused(context: NodeContext, line: str) -> None:
+    manage(context)
+    with pytest.raises(GenericError, match="not a public SSH key"):
+        ssh_authorize(context, [line], [])
+
+
+def test_an_unknown_kind_of_key_is_refused(context: NodeContext) -> None:
+    manage(context)
+    with pytest.raises(GenericError, match="no kind"):
+        ssh_root_key(context, "../x", 2048)
+
+
+def test_a_login_that_ends_elsewhere_is_told() -> None:
+    answer = verify_ssh.problem_with_answer
+    assert answer(NAME, f"Welcome!\nis-host={NAME}\n") is None
+    assert answer(NAME, "is-host=node2\n") is None
+    assert answer(NAME, "is-host=node3\n") == "the machine calls itself 'node3'"
+    assert "did not tell its name" in str(answer(NAME, "Welcome!"))
+
+
+def test_virtual_nodes_do_not_log_in(context: NodeContext) -> None:
+    assert verify_ssh.log_in(context, [NAME], [NAME]) == {}
+
+
+def test_only_candidates_log_in_and_failures_are_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real node's paths, with a program in the place of ssh and of what it reads."""
+    program = tmp_path / "ssh"
+    program.write_text(
+        "#!/bin/sh\ncase $* in *node3*) echo refused >&2; exit 255 ;; esac\n"
+        f"case $* in *Port=2222*root@{NAME}*) echo is-host={NAME} ;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(verify_ssh.ssconf, "cluster_name", lambda _paths: "cluster")
+    monkeypatch.setattr(
+        verify_ssh.ssconf, "read_key_or_none", lambda _paths, _key: f"{NAME}=2222\nodd"
+    )
+    names = [NAME, "node3.example.com"]
+    real = NodeContext(Paths(), NAME)
+    assert verify_ssh.log_in(real, names, []) == {}
+    found = verify_ssh.log_in(real, names, [NAME])
+    assert list(found) == ["node3.example.com"]
+    assert "refused" in found["node3.example.com"]
