@@ -69,9 +69,10 @@ bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, 
 docs: $(VENV)/.installed  ## Write the manual pages and the command reference from the tables
 	@$(BIN)/python tools/make-docs
 
-# PREFIX must be one that PYTHON imports from: /usr, or that of a virtual environment.  pip writes the
-# interpreter into the programs that it makes, and ours get the same one; the variable keeps Debian's
-# Python from adding "local" to the prefix.
+# The wheel brings manual pages, completion, units, tools and examples; what names the interpreter or
+# the prefix is written here again.  PREFIX must be one that PYTHON imports from: /usr, or that of a
+# virtual environment.  pip writes the interpreter into the programs that it makes, and ours get the
+# same one; the variable keeps Debian's Python from adding "local" to the prefix.
 install: INTERPRETER = $(shell $(PYTHON) -c 'import sys; print(sys.executable)')
 install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons, tools, units, manual pages
 	@echo "--- building the package"
@@ -80,8 +81,7 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@echo "--- installing below $(DESTDIR)$(PREFIX)"
 	@DEB_PYTHON_INSTALL_LAYOUT=deb $(BIN)/pip --quiet --python $(INTERPRETER) install --disable-pip-version-check --ignore-installed \
 		--no-deps --no-warn-script-location --root=$(or $(DESTDIR),/) --prefix=$(PREFIX) build/wheel/*.whl
-	@install -d $(addprefix $(DESTDIR)$(PREFIX)/,sbin lib/ganeti/tools share/ganeti share/man/man8 \
-		share/bash-completion/completions lib/systemd/system)
+	@install -d $(DESTDIR)$(PREFIX)/sbin
 	@for program in daemons/* $(TOOLS); do \
 		case $$program in daemons/*) to=sbin ;; *) to=lib/ganeti/tools ;; esac; \
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
@@ -90,11 +90,6 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@for unit in systemd/*; do \
 		sed "s|/usr/sbin/|$(PREFIX)/sbin/|" $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/} || exit 1; \
 	done
-	@install -m 644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
-	@for page in man/gnt-*.8; do page=$${page#man/}; \
-		install -m 644 doc/examples/bash_completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$${page%.8}; \
-	done
-	@cp -R examples/os $(DESTDIR)$(PREFIX)/share/ganeti/
 	@rm -rf build
 
 clean:  ## Remove what was built (not a running demo)

@@ -1,6 +1,11 @@
-"""Packaging of the Ganeti cluster manager: metadata, dependencies, entry points."""
+"""Packaging of the Ganeti cluster manager: metadata, dependencies, entry points, other files."""
+
+import os
+from glob import glob
 
 from setuptools import find_packages, setup
+
+from distutils.command.install_data import install_data  # isort: skip - setuptools brings it
 
 GNT_COMMANDS = (
     "backup",
@@ -46,7 +51,42 @@ TEST_REQUIRES = [
     "mypy>=1.10",
     "pytest>=8",
     "ruff>=0.6",
+    "setuptools>=65,<90",
     "types-psutil",
+]
+
+COMPLETION = "share/bash-completion/completions"
+
+
+class InstallData(install_data):
+    """Installs the files beside the package; the completion under the name of each command."""
+
+    def run(self) -> None:
+        """Copy the files."""
+        super().run()
+        for name in GNT_COMMANDS:
+            target = os.path.join(self.install_dir, COMPLETION, f"gnt-{name}")
+            self.mkpath(os.path.dirname(target))
+            self.outfiles.append(self.copy_file("doc/examples/bash_completion", target)[0])
+
+
+def files_in(directory: str) -> list[str]:
+    """Return the files of a directory."""
+    return sorted(path for path in glob(f"{directory}/*") if os.path.isfile(path))
+
+
+def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
+    """Return where each directory below one goes, and its files."""
+    found = [(path, files_in(path)) for path, _, _ in os.walk(top)]
+    return [(path.replace(top, target, 1), files) for path, files in found if files]
+
+
+NOT_INSTALLED = {"tools/demo", "tools/make-docs"}  # they need a checkout
+DATA_FILES = [
+    ("share/man/man8", files_in("man")),
+    ("lib/systemd/system", files_in("systemd")),
+    ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
+    *tree("examples", "share/ganeti"),
 ]
 
 setup(
@@ -57,6 +97,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["ganeti", "ganeti.*"]),
     package_data={"ganeti": ["py.typed"], "ganeti.rapid": ["ui/*"]},
+    data_files=DATA_FILES,
+    cmdclass={"install_data": InstallData},
     install_requires=INSTALL_REQUIRES,
     extras_require={"test": TEST_REQUIRES},
     entry_points={

@@ -1,0 +1,87 @@
+"""What an installation consists of: the package's files and those that lie beside it.
+
+The build runs without a network, by the commands that a wheel is made with.
+"""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.daemons import DAEMONS
+from ganeti.protocol.rapi_pages import FILES
+
+CHECKOUT = Path(__file__).parents[2]
+TIMEOUT_S = 300
+NEED_A_CHECKOUT = {"demo", "make-docs"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("setuptools")
+    target = tmp_path_factory.mktemp("installation")
+    words = f"-q egg_info --egg-base {target} build_py --build-lib {target}/lib"
+    command = [sys.executable, "setup.py", *words.split(), "install_data", "--install-dir"]
+    subprocess.run(
+        [*command, f"{target}/data"],
+        cwd=CHECKOUT,
+        check=True,
+        timeout=TIMEOUT_S,
+        capture_output=True,
+    )
+    return target
+
+
+def files_below(directory: Path, *, without: str = "__pycache__") -> set[str]:
+    return {
+        str(path.relative_to(directory))
+        for path in directory.rglob("*")
+        if path.is_file() and without not in path.parts
+    }
+
+
+def test_the_package_is_complete(built: Path) -> None:
+    found = files_below(built / "lib" / "ganeti")
+    assert {"py.typed", *(f"rapid/ui/{name}" for name in FILES)} <= found
+    others = {name for name in found if not name.endswith(".py")}
+    assert others == {
+        name for name in files_below(CHECKOUT / "ganeti") if not name.endswith((".py", ".pyc"))
+    }
+
+
+def entry_points(built: Path) -> dict[str, str]:
+    parser = configparser.ConfigParser()
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(built / "ganeti.egg-info" / "entry_points.txt")
+    return dict(parser["console_scripts"])
+
+
+def test_every_program_is_installed_and_documented(built: Path) -> None:
+    data = files_below(built / "data")
+    programs = entry_points(built)
+    daemons = {daemon.name for daemon in DAEMONS}
+    tools = set(os.listdir(CHECKOUT / "tools")) - NEED_A_CHECKOUT - {"__pycache__"}
+    assert {each for each in programs if not each.startswith("gnt-")} == daemons
+    assert {f"lib/ganeti/tools/{name}" for name in tools} <= data
+    assert {f"lib/systemd/system/{name}.service" for name in daemons} <= data
+    pages = {f"share/man/man8/{name}.8" for name in {*programs, *tools}}
+    assert pages == {name for name in data if name.startswith("share/man/")}
+    for name, where in programs.items():
+        module, _, function = where.partition(":")
+        assert (importlib.util.find_spec(module) is not None, function) == (True, "main"), name
+        completion = f"share/bash-completion/completions/{name}"
+        assert (completion in data) == name.startswith("gnt-")
+
+
+def test_examples_can_be_run_where_they_are_installed(built: Path) -> None:
+    installed = built / "data" / "share" / "ganeti"
+    assert files_below(installed) == files_below(CHECKOUT / "examples")
+    for name in files_below(installed):
+        mode = (CHECKOUT / "examples" / name).stat().st_mode
+        assert (installed / name).stat().st_mode & 0o111 == mode & 0o111, name
