@@ -6,7 +6,6 @@ Source: luxi.json, "methods".
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -20,13 +19,11 @@ from ganeti.luxid.job_filters import Rule
 from ganeti.luxid.replication import Replicator
 from ganeti.objects.filter_rule import FilterRule
 from ganeti.protocol.wconfd import ClientId
-from ganeti.system import clock, files
-
-logger = logging.getLogger(__name__)
+from ganeti.store import watcher_pause
+from ganeti.system import clock
 
 T = TypeVar("T")
 
-_PAUSE_BYTES_MAX: Final = 64
 _TAG_TABLES: Final = {
     "node": "nodes",
     "nodegroup": "groups",
@@ -62,24 +59,8 @@ class ClusterMethods:
             self._view,
             names,
             drained=self._intake.is_drained,
-            watcher_pause=self._watcher_pause(),
+            watcher_pause=watcher_pause.read(self._paths),
         )
-
-    def _watcher_pause(self) -> float | None:
-        """Return until when the watcher pauses, or None."""
-        data = files.read_bytes_or_none(self._paths.watcher_pause, _PAUSE_BYTES_MAX)
-        try:
-            until = float(data or b"0")
-        except ValueError:
-            logger.warning("%s is not a time: %r; ignoring", self._paths.watcher_pause, data)
-            return None
-        return until if until > clock.now() else None
-
-    def _write_watcher_pause(self, until: float | None) -> None:
-        if until is None:
-            files.remove_if_exists(self._paths.watcher_pause)
-        else:
-            files.write_durable(self._paths.watcher_pause, f"{until!r}\n".encode(), 0o644)
 
     async def query_tags(self, kind: str, name: str | None) -> list[str]:
         """QueryTags."""
@@ -96,7 +77,7 @@ class ClusterMethods:
         """SetWatcherPause."""
         if until is not None and until <= clock.now():
             raise OpPrereqError("the end of the pause lies in the past", ErrorCode.INVAL)
-        await asyncio.to_thread(self._write_watcher_pause, until)
+        await asyncio.to_thread(watcher_pause.write, self._paths, until)
         await self._replicator.tell_all("set_watcher_pause", until)
         return until
 

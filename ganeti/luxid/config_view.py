@@ -83,7 +83,8 @@ class ConfigView:
     @property
     def master(self) -> Node:
         """The master node."""
-        return self.nodes[self.cluster.master_node]
+        uuid = self.cluster.master_node  # this reads what is new
+        return self.nodes[uuid]
 
     def on_file_event(self, name: str, _kind: str) -> None:
         """Take note that the file was replaced (or that events were lost)."""

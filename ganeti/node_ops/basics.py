@@ -6,10 +6,10 @@ import threading
 from ganeti.base.errors import GenericError
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.node_ops.context import NodeContext
-from ganeti.system import clock, environment, files
+from ganeti.store import watcher_pause
+from ganeti.system import environment, files
 
 _FLAG_BYTES_MAX = 4096
-_PAUSE_MODE = 0o644
 
 
 def version(_context: NodeContext) -> int:
@@ -48,26 +48,15 @@ def get_watcher_pause(context: NodeContext) -> float | None:
 
     A pause that is over is forgotten.
     """
-    data = files.read_bytes_or_none(context.paths.watcher_pause, _FLAG_BYTES_MAX)
-    if data is None:
-        return None
-    try:
-        until = float(data)
-    except ValueError:
-        until = 0.0
-    if until <= clock.now():
-        files.remove_if_exists(context.paths.watcher_pause)
-        return None
+    until = watcher_pause.read(context.paths)
+    if until is None:
+        watcher_pause.write(context.paths, None)
     return until
 
 
 def set_watcher_pause(context: NodeContext, until: float | None) -> None:
     """Pause the watcher until a time (seconds since the epoch); None ends the pause."""
-    path = context.paths.watcher_pause
-    if until is None:
-        files.remove_if_exists(path)
-    else:
-        files.write_durable(path, f"{until:.0f}\n".encode(), _PAUSE_MODE)
+    watcher_pause.write(context.paths, until)
 
 
 def test_delay(context: NodeContext, duration: float) -> None:

@@ -10,6 +10,7 @@ Source: ARCHITECTURE, "Virtual clusters"; constants.json, "virtual_cluster".
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -52,6 +53,11 @@ def check_socket_path(path: str) -> None:
 def is_virtual() -> bool:
     """Tell whether this process runs on a virtual node."""
     return bool(os.environ.get(ROOTDIR_VARIABLE))
+
+
+def architecture() -> tuple[str, str]:
+    """Return the width of addresses ("64bits") and the kind of machine ("x86_64")."""
+    return f"{sys.maxsize.bit_length() + 1}bits", os.uname().machine
 
 
 def own_hostname() -> str:
