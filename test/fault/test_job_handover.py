@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_node import (
     DEADLINE_S,
     LuxidNode,
@@ -233,26 +234,22 @@ def test_luxid_killed_after_the_start_record_finds_the_job_dead(cut_node: CutNod
 
 def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(node: LuxidNode) -> None:
     client = node.start()
-    job_id = client.submit_job([delay(0.1), delay()])
-    wait_status(client, job_id, "running")
-    pid = node.job(job_id).process_id
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)  # or it might end before the next LuxiD is there to see it run
-    try:
-        node.stop(signal.SIGKILL)
-        client = node.start()
-        assert client.query_jobs([job_id], ["status"]) == [["running"]]
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    job_id = client.submit_job([HELD, delay()])
+    place = wait_held(client, job_id)
+    node.stop(signal.SIGKILL)
+    client = node.start()
+    assert client.query_jobs([job_id], ["status"]) == [["running"]]
+    let_go(place)
     assert wait_status(client, job_id, is_final) == "success"
 
 
 def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode) -> None:
     client = node.start()
-    job_id = client.submit_job([delay(0.3)])
-    wait_status(client, job_id, "running")
+    job_id = client.submit_job([HELD])
+    place = wait_held(client, job_id)
     queued = client.submit_job([delay(depends=[[job_id, []]])])
     node.stop(signal.SIGKILL)
+    let_go(place)
     deadline = time.monotonic() + DEADLINE_S
     while not node.job(job_id).is_final or node.livelocks():
         assert time.monotonic() < deadline
@@ -276,12 +273,13 @@ def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> No
 
 def test_a_stopped_luxid_exits_within_a_second_and_loses_nothing(node: LuxidNode) -> None:
     client = node.start()
-    ids = [client.submit_job([delay(0.5)]) for _ in range(3)]
-    wait_status(client, ids[0], "running")
+    ids = [client.submit_job([opcode]) for opcode in (HELD, delay(0.5), delay(0.5))]
+    place = wait_held(client, ids[0])
     started = time.monotonic()
     assert node.stop() == 0
     assert time.monotonic() - started < PROMPT_S
     client = node.start()
+    let_go(place)
     assert [wait_status(client, job_id, is_final) for job_id in ids] == ["success"] * 3
 
 

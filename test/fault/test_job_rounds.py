@@ -16,6 +16,8 @@ from ganeti.base.errors import GenericError
 from ganeti.jobs.status import FINAL, Status
 
 ROUNDS = 8
+JOBS_PER_ROUND = 3
+END_S = 300.0  # for all jobs to end
 SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
 
 
@@ -63,8 +65,16 @@ def kill_a_job(node: LuxidNode, chance: random.Random) -> int | None:
     return victim.id
 
 
-def wait_all_final(node: LuxidNode) -> None:
+def wait_for_promises(loads: list[Load], count: int) -> None:
+    """Wait until so many jobs were accepted: a slow machine takes its time."""
     deadline = time.monotonic() + DEADLINE_S
+    while sum(len(load.ids) for load in loads) < count:
+        assert time.monotonic() < deadline, "no jobs are accepted"
+        time.sleep(0.01)
+
+
+def wait_all_final(node: LuxidNode) -> None:
+    deadline = time.monotonic() + END_S
     while not all(job.is_final for job in node.jobs_on_disk()) or node.livelocks():
         assert time.monotonic() < deadline, [
             (job.id, job.status) for job in node.jobs_on_disk() if not job.is_final
@@ -80,7 +90,8 @@ def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:
         node.start()
         for load in loads:
             load.start()
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            wait_for_promises(loads, (number + 1) * JOBS_PER_ROUND)
             time.sleep(chance.uniform(0.05, 0.4))
             if chance.random() < 0.5:
                 victim = kill_a_job(node, chance)
@@ -95,7 +106,6 @@ def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:
         promised = {job_id for load in loads for job_id in load.ids}
         seed = f"GANETI_TEST_SEED={SEED}"
         assert promised <= jobs.keys(), f"jobs are missing; {seed}"
-        assert len(promised) > ROUNDS, f"hardly any jobs; {seed}"
         assert all(job.status in FINAL for job in jobs.values())
         died = {job.id for job in jobs.values() if job.status is not Status.SUCCESS}
         # Apart from those killed, a job dies only when LuxiD does between start record and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_node import LuxidNode, delay, is_final, messages, wait_status
 
 from ganeti.base.errors import JobQueueError
@@ -50,7 +52,7 @@ class OwnDisk(Disk):
         self.node.files.prepare()
 
     def remove(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while subprocess.run(["umount", self.node.paths.queue_dir], check=False).returncode:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -102,8 +104,9 @@ class SizeLimit(Disk):
         if self.node.process is None:
             return
         for pid in self._pids():
-            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+            with contextlib.suppress(ProcessLookupError):  # a job that has just ended
+                hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
     def _pids(self) -> list[int]:
         """Return LuxiD, the template and the job processes."""
@@ -188,22 +191,25 @@ def test_a_submission_fails_clearly_and_leaves_nothing(disk: Disk, client: LuxiC
 
 
 def test_a_job_that_runs_is_not_lost(disk: Disk, client: LuxiClient) -> None:
-    job_id = client.submit_job([messages("before"), delay(2.0), messages("after")])
-    wait_status(client, job_id, "running")
+    job_id = client.submit_job([messages("before"), HELD, messages("after")])
+    place = wait_held(client, job_id)
     disk.spoil()
-    time.sleep(3.0)  # it ends meanwhile, and cannot say so
+    let_go(place)
+    time.sleep(1.0)  # if the machine is not too slow it ends meanwhile, and cannot say so
     assert not disk.node.job(job_id).is_final
     disk.mend()
     assert wait_status(client, job_id, is_final) == "success"
     job = disk.node.job(job_id)
-    assert [entry[3] for entry in job.log_after(0)] == ["TESTMSG=before", "TESTMSG=after"]
+    said = [entry[3] for entry in job.log_after(0) if entry[2] == "message"]
+    assert said == ["TESTMSG=before", "TESTMSG=after"]
 
 
 def test_a_job_that_waits_starts_later(disk: Disk, client: LuxiClient) -> None:
-    running = client.submit_job([delay(0.3)])
+    running = client.submit_job([HELD])
     dependent = client.submit_job([delay(depends=[[running, ["success"]]])])
-    wait_status(client, running, "running")
+    place = wait_held(client, running)
     disk.spoil()
+    let_go(place)
     time.sleep(0.6)
     disk.mend()
     assert wait_status(client, running, is_final) == "success"
