@@ -71,7 +71,10 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         _write_configuration(paths, request, node, birth)
         if request.modify_ssh_setup:
             public_key = ssh_setup.set_up_user_key(
-                ssh.directory_of(paths), request.ssh_key_type, request.ssh_key_bits
+                ssh.directory_of(paths),
+                request.ssh_key_type,
+                request.ssh_key_bits,
+                host=node.name,
             )
             ssh_setup.let_keys_be_managed(paths)
             files.write_durable(

@@ -50,13 +50,13 @@ def known_hosts(cluster_name: str, host: HostKey) -> bytes:
     return f"{cluster_name} {host.algorithm} {host.key}\n".encode() if host.key else b""
 
 
-def set_up_user_key(directory: str, kind: str, bits: int) -> str:
+def set_up_user_key(directory: str, kind: str, bits: int, *, host: str) -> str:
     """Make root's SSH key if there is none, and let it log in here; returns the public key.
 
     Raises:
         OpExecError: the key cannot be made.
     """
-    public_key = ssh.ensure_user_key(directory, kind, bits)
+    public_key = ssh.ensure_user_key(directory, kind, bits, host=host)
     ssh.change_authorized_keys(directory, add=[public_key])
     return public_key
 

@@ -273,7 +273,7 @@ _VERIFY = (
         "cluster.verify:verify",
         (),
         (
-            flag("--debug-simulate-errors", help="report every error that can be reported"),
+            flag("--debug-simulate-errors", help="end as if an error had been found"),
             opt.DRY_RUN,
             flag("--error-codes", help="report in a form for programs"),
             _IGNORE_ERRORS,
@@ -281,7 +281,7 @@ _VERIFY = (
             opt.NODE_GROUP,
             opt.PRIORITY,
             opt.VERBOSE,
-            flag("--verify-ssh-clutter", help="look for old SSH keys"),
+            flag("--verify-ssh-clutter", help="look for old SSH keys that still let somebody in"),
         ),
     ),
     Command(

@@ -20,7 +20,8 @@ def ssh_root_key(context: NodeContext, kind: str, bits: int) -> str:
     _check_managed(context)
     if kind not in ssh.KEY_KINDS:
         raise GenericError(f"there is no kind {kind!r} of SSH keys")
-    return ssh.ensure_user_key(ssh.directory_of(context.paths), kind, bits)
+    directory = ssh.directory_of(context.paths)
+    return ssh.ensure_user_key(directory, kind, bits, host=context.hostname)
 
 
 def ssh_authorize(context: NodeContext, add: list[str], remove: list[str]) -> bool:

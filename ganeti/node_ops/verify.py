@@ -209,6 +209,15 @@ def _node_list(context: NodeContext, wanted: object) -> dict[str, str]:
     return verify_ssh.log_in(context, [*names, *more.get(context.hostname, ())], candidates)
 
 
+def _ssh_setup(context: NodeContext, wanted: object) -> list[str]:
+    nodes, kind = _convert(wanted, tuple[list[verify_ssh.NodeInfo], str])
+    return verify_ssh.set_up(context, nodes, kind)
+
+
+def _ssh_clutter(context: NodeContext, _wanted: object) -> list[str]:
+    return verify_ssh.clutter(context)
+
+
 def _node_net_test(context: NodeContext, wanted: object) -> dict[str, str]:
     nodes, candidates = _convert(wanted, tuple[list[tuple[str, str, str]], list[str]])
     return verify_network.reach_nodes(context, nodes, candidates)
@@ -237,6 +246,8 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "oob-paths": _oob_programs,
     "oslist": _oslist,
     "shared-file-storage-path": _storage_directory,
+    "ssh-clutter": _ssh_clutter,
+    "ssh-setup": _ssh_setup,
     STORED_DISKS_CHECK: _stored_disks,
     "time": _time,
     "user-scripts": _not_executable,

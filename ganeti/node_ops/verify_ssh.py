@@ -1,19 +1,24 @@
-"""Logging in to other nodes, as `verify` tries it."""
+"""SSH as `verify` looks at it: logging in to other nodes, and who is let in here."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+import msgspec
+
 from ganeti.base.errors import CommandError
 from ganeti.node_ops.context import NodeContext
 from ganeti.store import ssconf
-from ganeti.system import process, ssh
+from ganeti.system import files, process, ssh
 
 _TIMEOUT_S: Final = 60.0
 _AT_ONCE_MAX: Final = 16
+_BYTES_MAX: Final = 16 << 20
 # Behind a mark, as a login may print a greeting.
 _MARK: Final = "is-host="
 _COMMAND: Final = ("sh", "-c", f'echo "{_MARK}$(hostname --fqdn 2>/dev/null || hostname)"')
@@ -51,6 +56,67 @@ def _problem(name: str, argv: Sequence[str]) -> str | None:
     except CommandError as err:
         return err.output or err.message
     return problem_with_answer(name, result.stdout.decode("utf-8", "replace"))
+
+
+class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What a node is told of another one about keys."""
+
+    uuid: str
+    name: str
+    is_candidate: bool
+    may_be_candidate: bool
+    is_online: bool
+
+
+def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[str]:
+    """Say what is wrong with the keys here: this node's own, and those of the candidates.
+
+    Only candidates have the file with all public keys; the others are looked at for their own.
+    """
+    paths = context.paths
+    own = next((node for node in nodes if node.name == context.hostname), None)
+    if own is None:
+        return ["this node is not in the list of nodes"]
+    if not own.is_candidate:
+        return []
+    directory = ssh.directory_of(paths)
+    public_key = _text(os.path.join(directory, f"id_{kind}.pub")).strip()
+    found = [] if public_key else [f"root has no public key {directory}/id_{kind}.pub"]
+    rows = (line.partition(" ") for line in _text(paths.ssh_pub_keys).splitlines())
+    known = {uuid: ssh.key_of(key) for uuid, _, key in rows}
+    let_in = {ssh.key_of(line) for line in _authorized(directory)}
+    for node in nodes:
+        if not node.is_candidate:
+            continue
+        if node.uuid not in known:
+            found.append(f"{paths.ssh_pub_keys} has no key of candidate {node.name}")
+        elif known[node.uuid] not in let_in:
+            found.append(f"root of candidate {node.name} is not let in")
+    if public_key and own.uuid in known and known[own.uuid] != ssh.key_of(public_key):
+        found.append(f"root's key is not the one in {paths.ssh_pub_keys}")
+    return found
+
+
+def clutter(context: NodeContext) -> list[str]:
+    """Say who is let in by several keys; all but one are left from before."""
+    owners = Counter(
+        line.split()[-1] for line in _authorized(ssh.directory_of(context.paths)) if "@" in line
+    )
+    return [
+        f"{owner} is let in by {count} keys; remove the old ones from authorized_keys"
+        for owner, count in sorted(owners.items())
+        if count > 1
+    ]
+
+
+def _authorized(directory: str) -> list[str]:
+    """Return the lines of authorized_keys that let somebody in."""
+    lines = _text(os.path.join(directory, "authorized_keys")).splitlines()
+    return [line for line in lines if isinstance(ssh.key_of(line), tuple)]
+
+
+def _text(path: str) -> str:
+    return (files.read_bytes_or_none(path, _BYTES_MAX) or b"").decode("utf-8", "replace")
 
 
 def problem_with_answer(name: str, output: str) -> str | None:

@@ -75,8 +75,11 @@ def directory_of(paths: Paths) -> str:
     return os.path.join(paths.root + os.path.expanduser("~root"), ".ssh")
 
 
-def ensure_user_key(directory: str, kind: str, bits: int) -> str:
+def ensure_user_key(directory: str, kind: str, bits: int, *, host: str) -> str:
     """Make root's SSH key if there is none; returns the public key as a line.
+
+    Args:
+        host: whose key it is, for those who read it.
 
     Raises:
         OpExecError: it cannot be made.
@@ -84,7 +87,7 @@ def ensure_user_key(directory: str, kind: str, bits: int) -> str:
     private = os.path.join(directory, f"id_{kind}")
     files.ensure_directory(directory, _DIRECTORY_MODE)
     if not os.path.exists(private):
-        argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", private]
+        argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", f"{SSH_USER}@{host}", "-f", private]
         if kind == "rsa":
             argv += ["-b", str(bits)]
         try:

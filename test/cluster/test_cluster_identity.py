@@ -145,7 +145,14 @@ def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
     assert let_in() == [{one}, {one, two}]
     with_ssh.gnt("node modify -C yes node2")
     assert let_in() == [{one, two}, {one, two}]
-    assert "ERROR" not in with_ssh.gnt("cluster verify").out
+    verified = with_ssh.gnt("cluster verify --verify-ssh-clutter --verbose").out
+    assert "ERROR" not in verified
+    assert "* Verifying node node2.example.com" in verified
+    ssh.change_authorized_keys(ssh.directory_of(paths[1]), remove=[one])
+    outcome = with_ssh.run("gnt-cluster verify --error-codes")
+    assert outcome.status == 1
+    assert "ERROR:ENODESSH:node:node2.example.com:root of candidate node1" in outcome.out
+    ssh.change_authorized_keys(ssh.directory_of(paths[1]), add=[one])
     with_ssh.gnt("node remove node2")
     assert let_in() == [{one}, {two}]
 

@@ -39,7 +39,8 @@ def test_key_is_made_once_and_let_in_once(programs: Path, tmp_path: Path) -> Non
     home = tmp_path / "home"
     for _ in range(2):
         assert (
-            ssh_setup.set_up_user_key(str(home / ".ssh"), "rsa", 2048) == "ssh-rsa AAAA root@here"
+            ssh_setup.set_up_user_key(str(home / ".ssh"), "rsa", 2048, host="here")
+            == "ssh-rsa AAAA root@here"
         )
     authorized = home / ".ssh" / "authorized_keys"
     assert authorized.read_text() == "ssh-rsa AAAA root@here\n"
@@ -58,7 +59,7 @@ def test_other_keys_stay(tmp_path: Path) -> None:
 def test_program_that_fails_is_quoted(programs: Path, tmp_path: Path) -> None:
     write_program(programs, "ssh-keygen", "#!/bin/sh\necho 'no entropy' >&2\nexit 1\n")
     with pytest.raises(OpExecError, match="no entropy"):
-        ssh_setup.set_up_user_key(str(tmp_path / "home"), "rsa", 2048)
+        ssh_setup.set_up_user_key(str(tmp_path / "home"), "rsa", 2048, host="here")
 
 
 def test_host_key_names_the_cluster(tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
 # Checks that answer a list of what is wrong, and the words before each entry.
 _LIST_CHECKS: Final = (
     ("nodesetup", _Code.ENODESETUP, ""),
+    ("ssh-setup", _Code.ENODESSH, ""),
+    ("ssh-clutter", _Code.ENODESSH, ""),
     ("bridges", _Code.ENODENET, "missing bridge "),
     ("hvparms", _Code.ENODEHV, "hypervisor parameters of "),
     ("user-scripts", _Code.ENODEUSERSCRIPTS, "missing or not executable: "),

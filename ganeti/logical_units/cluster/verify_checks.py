@@ -79,6 +79,15 @@ def oob_programs(cluster: Cluster, group: NodeGroup, nodes: Sequence[Node]) -> l
     return sorted(programs - {""})
 
 
+def ssh_check(cluster: Cluster, nodes: Sequence[Node]) -> list[object]:
+    """Return what nodes need to look at SSH keys: who may log in, and the kind of keys."""
+    rows = [
+        [node.uuid, node.name, node.master_candidate, node.master_capable, not node.offline]
+        for node in nodes
+    ]
+    return [rows, str(cluster.ssh_key_type)]
+
+
 def storage_directories(cluster: Cluster) -> dict[str, str]:
     """Return the directories with disks in files by the enabled disk templates."""
     templates = {str(name) for name in cluster.enabled_disk_templates}

@@ -37,6 +37,7 @@ from ganeti.logical_units.cluster.verify import Report, as_mapping, as_sequence
 from ganeti.logical_units.cluster.verify_checks import (
     checks_of_group,
     oob_programs,
+    ssh_check,
     storage_directories,
 )
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
@@ -123,6 +124,8 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         report = Report(self.context, self.op)
         report.section(f"Verifying group '{self.group.name}'")
         report.section(f"Gathering data ({len(self.nodes)} nodes)")
+        if self.op.verbose:
+            self._name_all(report)
         busy = self._busy()
         answers, findings = self._ask_nodes()
         findings += [*self._together(answers, busy), *self._instances()]
@@ -133,6 +136,13 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         if offline:
             self.context.feedback(f"  - NOTICE: {offline} offline node(s) found.")
         return report.is_well
+
+    def _name_all(self, report: Report) -> None:
+        for node in self.nodes:
+            left_out = ", which is offline and left out" if node.offline else ""
+            report.section(f"Verifying node {node.name}{left_out}")
+        for instance in self.instances:
+            report.section(f"Verifying instance {instance.name}")
 
     # Nodes.
 
@@ -189,6 +199,10 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             master=self.master,
             candidates=[node.name for node in candidates],
         )
+        if self.cluster.modify_ssh_setup:
+            checks["ssh-setup"] = ssh_check(self.cluster, lookup.all_nodes(self.config))
+        if self.op.verify_clutter:
+            checks["ssh-clutter"] = None
         if self.context.paths.root:  # daemons of virtual nodes listen on their own address only
             del checks["master-ip"], checks["nodelist"]  # and have no SSH server
         return {"filelist": self._master_sums.paths, **checks}

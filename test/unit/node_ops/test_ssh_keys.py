@@ -96,3 +96,41 @@ def test_only_candidates_log_in_and_failures_are_theirs(
     found = verify_ssh.log_in(real, names, [NAME])
     assert list(found) == ["node3.example.com"]
     assert "refused" in found["node3.example.com"]
+
+
+def info(number: int, *, candidate: bool = True) -> verify_ssh.NodeInfo:
+    return verify_ssh.NodeInfo(f"u{number}", f"node{number}.example.com", candidate, True, True)
+
+
+def test_the_set_up_of_keys_is_looked_at(context: NodeContext) -> None:
+    authorized = manage(context)
+    authorized.parent.mkdir(parents=True)
+    nodes = [info(1), info(2), info(3, candidate=False)]
+    directory = str(authorized.parent)
+    assert verify_ssh.set_up(context, nodes, "rsa") == [
+        f"root has no public key {directory}/id_rsa.pub",
+        f"{context.paths.ssh_pub_keys} has no key of candidate node1.example.com",
+        f"{context.paths.ssh_pub_keys} has no key of candidate node2.example.com",
+    ]
+    (authorized.parent / "id_rsa.pub").write_text("ssh-rsa K2 root@node2\n")
+    Path(context.paths.ssh_pub_keys).write_text("u1 ssh-rsa K1\nu2 ssh-rsa old\n")
+    authorized.write_text("ssh-rsa old\n")
+    assert verify_ssh.set_up(context, nodes, "rsa") == [
+        "root of candidate node1.example.com is not let in",
+        f"root's key is not the one in {context.paths.ssh_pub_keys}",
+    ]
+    Path(context.paths.ssh_pub_keys).write_text("u1 ssh-rsa K1\nu2 ssh-rsa K2\n")
+    authorized.write_text("ssh-rsa K1 x\nssh-rsa K2\n")
+    assert verify_ssh.set_up(context, nodes, "rsa") == []
+    assert verify_ssh.set_up(context, [info(2, candidate=False)], "rsa") == []
+    assert verify_ssh.set_up(context, [info(1)], "rsa") == ["this node is not in the list of nodes"]
+
+
+def test_old_keys_are_clutter(context: NodeContext) -> None:
+    authorized = manage(context)
+    assert verify_ssh.clutter(context) == []
+    authorized.parent.mkdir(parents=True)
+    authorized.write_text("# root@a root@a\nssh-rsa A root@a\nssh-rsa B root@a\nssh-rsa C root@b\n")
+    assert verify_ssh.clutter(context) == [
+        "root@a is let in by 2 keys; remove the old ones from authorized_keys"
+    ]

@@ -141,7 +141,7 @@ def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> Non
 
 @pytest.mark.parametrize(
     ("check", "form"),
-    [("drbd-list", str), ("lvlist", str), ("drbd-helper", list), ("ssh-setup", list)],
+    [("drbd-list", str), ("lvlist", str), ("drbd-helper", list)],
 )
 def test_what_is_not_built_says_so_in_the_form_of_its_check(
     context: NodeContext, check: str, form: type
