@@ -18,6 +18,7 @@ from ganeti.objects.data_collectors import INTERVAL_US
 
 _MICROSECONDS: Final = 1_000_000
 _PLAIN: Final = "plain"
+_DRBD: Final = "drbd"
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Need(Enum):
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
-    """A disk, as far as it tells which logical volumes are part of it."""
+    """A disk, as far as it tells which logical volumes or DRBD devices are part of it."""
 
     dev_type: str
     logical_id: object = None
@@ -47,6 +48,8 @@ class InstanceFacts(msgspec.Struct, frozen=True):
     admin_state: AdminState
     hypervisor: str = ""
     mtime: float = 0.0
+    serial_no: int = 0
+    primary_node: str = ""  # its UUID
     disks: tuple[DiskFacts | str, ...] = ()  # UUIDs in what RConfD answers
 
 
@@ -128,6 +131,29 @@ def decode_instances(answer: object) -> NodeInstances:
             raise ProtocolError(f"{what} has {len(other)} parts, not 2")
 
 
+def decode_instance(answer: object) -> InstanceFacts:
+    """Read an instance as it stands in the configuration.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    return _convert(answer, InstanceFacts, "the answer on an instance")
+
+
+Serials = tuple[tuple[str, int], ...]  # (UUID, serial number) of instances
+
+
+def decode_serials(answer: object) -> tuple[Serials, Serials]:
+    """Read the answer on the serial numbers of a node's instances: primary ones, and the others.
+
+    Raises:
+        ProtocolError: it has another form.
+    """
+    return _convert(
+        answer, tuple[Serials, Serials], "the answer on the serial numbers of a node's instances"
+    )
+
+
 def decode_disks(answer: object) -> tuple[DiskFacts, ...]:
     """Read the answer on the disks of an instance.
 
@@ -147,6 +173,33 @@ def decode_drbd_owners(answer: object) -> dict[int, str]:
         answer, list[tuple[str, int, str, str, str, str]], "the answer on a node's DRBD devices"
     )
     return {minor: instance for _node, minor, instance, *_ in rows}
+
+
+def owners_of_minors(
+    primary: Iterable[InstanceFacts], secondary: Iterable[InstanceFacts]
+) -> dict[int, str]:
+    """Return {minor on the node whose instances these are: name of the instance}."""
+    return {
+        minor: instance.name
+        for instances, is_primary in ((primary, True), (secondary, False))
+        for instance in instances
+        for minor in _minors(instance, instance.disks, is_primary=is_primary)
+    }
+
+
+def _minors(
+    instance: InstanceFacts, disks: Iterable[DiskFacts | str], *, is_primary: bool
+) -> Iterator[int]:
+    """Yield the minors of an instance on its primary node, or on the other one."""
+    for disk in disks:
+        if isinstance(disk, str):
+            continue
+        if disk.dev_type == _DRBD:
+            match disk.logical_id:
+                case [str(first), str(), int(), int(minor), int(other_minor), *_]:
+                    is_first = (first == instance.primary_node) == is_primary
+                    yield minor if is_first else other_minor
+        yield from _minors(instance, disk.children, is_primary=is_primary)
 
 
 def volumes_of(disks: tuple[DiskFacts | str, ...]) -> Iterator[tuple[str, str]]:

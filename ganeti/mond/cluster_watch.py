@@ -12,14 +12,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import msgspec
-
-from ganeti.base.errors import ConfigurationError, GenericError
+from ganeti.base.errors import ConfdClientError, ConfigurationError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors import cluster_facts
-from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, Need
+from ganeti.collectors.cluster_facts import ClusterFacts, Need
+from ganeti.mond.instance_lookup import Ask, InstanceLookup
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.store import ssconf
 from ganeti.system import clock
@@ -28,22 +27,10 @@ logger = logging.getLogger(__name__)
 
 REFRESH_S: Final = 15.0  # constants.json, MOND_CONFIG_TIME_INTERVAL
 _REGULAR: Final = (Need.SETTINGS, Need.INSTANCES, Need.DRBD)
-_AT_ONCE: Final = 16  # questions about disks that are under way together
 _SERIAL: Final = "/serial_no"
 _DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
 
 Changes = Mapping[str, Any]  # fields of ClusterFacts
-
-
-class Ask(Protocol):
-    """Puts a question to RConfD."""
-
-    async def __call__(self, query_type: QueryType, query: object = None) -> object:
-        """Return the answer; None if there is no such thing.
-
-        Raises:
-            GenericError: no answer, or RConfD could not make one.
-        """
 
 
 class ClusterWatch:
@@ -54,6 +41,7 @@ class ClusterWatch:
         self._paths = paths
         self._hostname = hostname
         self._ask = ask
+        self._lookup = InstanceLookup(hostname, ask)
         self._was_asked = asyncio.Event()
         self._problems: dict[Need, str | None] = {}
         self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
@@ -123,26 +111,20 @@ class ClusterWatch:
         }
 
     async def _instances(self) -> Changes:
-        answer = await self._ask(QueryType.NODE_INSTANCES, self._hostname)
-        return {"instances": cluster_facts.decode_instances(answer)}
+        return {"instances": await self._lookup.instances()}
 
     async def _drbd(self) -> Changes:
-        answer = await self._ask(QueryType.NODE_DRBD, self._hostname)
+        try:
+            answer = await self._ask(QueryType.NODE_DRBD, self._hostname)
+        except ConfdClientError:  # most likely too many; if not, the next question fails as well
+            found = await self._lookup.instances()
+            primary = await self._lookup.with_disks(found.primary)
+            secondary = await self._lookup.with_disks(found.secondary)
+            return {"drbd_owners": cluster_facts.owners_of_minors(primary, secondary)}
         return {"drbd_owners": cluster_facts.decode_drbd_owners(answer)}
 
     async def _volumes(self) -> Changes:
         """Look up the disks of all instances of this node."""
-        found = cluster_facts.decode_instances(
-            await self._ask(QueryType.NODE_INSTANCES, self._hostname)
-        )
-        slots = asyncio.Semaphore(_AT_ONCE)
-
-        async def with_disks(instance: InstanceFacts) -> InstanceFacts:
-            async with slots:
-                answer = await self._ask(QueryType.INSTANCE_DISKS, instance.uuid)
-            disks = cluster_facts.decode_disks(answer or ())  # it may just have gone
-            return msgspec.structs.replace(instance, disks=disks)
-
-        everyone = (*found.primary, *found.secondary)
-        known = await asyncio.gather(*(with_disks(one) for one in everyone if one.disks))
+        found = await self._lookup.instances()
+        known = await self._lookup.with_disks((*found.primary, *found.secondary))
         return {"instances": found, "volume_owners": cluster_facts.owners_of_volumes(known)}

@@ -1,5 +1,8 @@
 """What RConfD can be asked: one table for the daemon, the client, its command and the manual.
 
+Those from `OWN_TYPES_FROM` on are additions to what Ganeti 3.0 knows, whose daemons do not answer
+them.
+
 Source: confd.json, "query_types".
 """
 
@@ -14,6 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from ganeti.base.errors import ProtocolError
+
+OWN_TYPES_FROM: Final = 100  # far from the next number that somebody else may take
 
 
 class QueryType(IntEnum):
@@ -31,6 +36,7 @@ class QueryType(IntEnum):
     INSTANCE_DISKS = 9
     CONFIG_QUERY = 10
     DATA_COLLECTORS = 11
+    NODE_INSTANCE_SERIALS = OWN_TYPES_FROM
 
 
 class NodeRole(IntEnum):
@@ -202,6 +208,15 @@ _ROWS: Final = (
         Takes.NOTHING,
         "list the data collectors of the monitoring daemon and how they are switched",
         '{name: {"active": true or false, "interval": microseconds}}',
+    ),
+    Query(
+        QueryType.NODE_INSTANCE_SERIALS,
+        "instance-serials",
+        "CONFD_REQ_NODE_INSTANCE_SERIALS",
+        Takes.NODE_OR_UUID,
+        "list the instances of a node by UUID and serial number, also where they are many",
+        "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
+        " number] each; with the serial number of the configuration; not known to Ganeti 3.0",
     ),
 )
 QUERIES: Final[Mapping[QueryType, Query]] = {query.type: query for query in _ROWS}

@@ -169,6 +169,16 @@ def node_instances(facts: Facts, question: Question) -> Found:
     return Found(b"[%b,%b]" % (primary, secondary), node.serial_no)
 
 
+def node_instance_serials(facts: Facts, question: Question) -> Found:
+    """List the instances of a node by UUID and serial number."""
+    uuid, _node_facts = _node(facts, question)
+    rows = [
+        [(one, facts.instances[one].serial_no) for one in uuids]
+        for uuids in facts.instances_by_node[uuid]
+    ]
+    return Found(dumps(rows), facts.serial_no)
+
+
 def instance_disks(facts: Facts, question: Question) -> Found:
     """List the disks of an instance, as the configuration has them."""
     uuid = facts.instances.find(_text(question))
@@ -257,4 +267,5 @@ HANDLERS: Final[Mapping[QueryType, Handler]] = {
     QueryType.INSTANCE_DISKS: instance_disks,
     QueryType.CONFIG_QUERY: config_query,
     QueryType.DATA_COLLECTORS: data_collectors,
+    QueryType.NODE_INSTANCE_SERIALS: node_instance_serials,
 }

@@ -100,7 +100,7 @@ class DrbdHalf:
 
 
 F = TypeVar("F", NodeFacts, InstanceFacts, DiskFacts)
-C = TypeVar("C", bound=msgspec.Struct)
+C = TypeVar("C")
 
 _drbd_ids: Final = msgspec.json.Decoder(tuple[str, str, int, int, int, str])
 
@@ -193,6 +193,11 @@ class Facts:
         self.disks: Final[Objects[DiskFacts]] = Objects(
             DiskFacts, "disk", tables["disks"], None if before is None else before.disks
         )
+
+    @cached_property
+    def serial_no(self) -> int:
+        """Serial number of the configuration: of all that is in it, not of the cluster object."""
+        return _decode(self.split.top.get("serial_no", Raw(b"0")), int, "the serial number")
 
     @property
     def default_link(self) -> str:

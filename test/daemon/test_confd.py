@@ -64,6 +64,7 @@ def test_every_query_is_answered(node: ConfdNode) -> None:
         QueryType.NODE_PIP_BY_INSTANCE_IP: {"1": "198.51.100.1"},
         QueryType.NODE_DRBD: OWN_NAME,
         QueryType.NODE_INSTANCES: OWN_NAME,
+        QueryType.NODE_INSTANCE_SERIALS: OWN_NAME,
         QueryType.INSTANCE_DISKS: "web",
         QueryType.CONFIG_QUERY: "/cluster/cluster_name",
     }
@@ -71,7 +72,8 @@ def test_every_query_is_answered(node: ConfdNode) -> None:
         for kind in QueryType:
             answer = client.ask(kind, questions.get(kind))
             assert answer.status is Status.OK, answer
-            assert answer.serial == {0: 0, 7: 12, 8: 12, 9: 5}.get(kind, 42)
+            serials = {0: 0, 7: 12, 8: 12, 9: 5, 100: node.config["serial_no"]}
+            assert answer.serial == serials.get(kind, 42)
 
 
 def test_many_clients_at_once(node: ConfdNode) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.confd_config import confd_config
+from fakes.large_config import instance
 from fakes.mond_node import DEADLINE_S, KEY, MondNode
 from fakes.shell_scripts import write_script
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +23,7 @@ from ganeti.system import process, process_facts
 
 MEMORY_BYTES_MAX = 60 << 20
 SLOW_CLIENTS = 200
+MANY = 300
 ON = {"active": True, "interval": 5_000_000}
 
 
@@ -73,6 +76,30 @@ def test_instances_are_those_that_confd_knows(node: MondNode) -> None:
     [instance] = report()
     assert instance["name"] == "db.example.com"
     assert instance["actualState"] == "absent"
+
+
+def test_a_node_with_more_instances_than_fit_into_a_datagram() -> None:
+    nodes = list(confd_config()["nodes"])
+    instances = {
+        one["uuid"]: {**one, "hypervisor": "kvm", "admin_state": "down"}
+        for one in (instance(number, nodes[1], []) for number in range(MANY))
+    }
+    often = {"inst-status-kvm": {"active": True, "interval": 500_000}}
+    with MondNode(instances=instances, data_collectors=often) as node:
+
+        def reported() -> dict[str, str]:
+            data = node.json("/1/report/instance/inst-status-kvm")["data"]
+            return {one["name"]: one["adminState"] for one in data["instances"]}
+
+        wait_for(reported, "the instances")
+        assert set(reported()) == {one["name"] for one in instances.values()}
+        one = next(iter(instances.values()))
+        one.update(admin_state="up", serial_no=2)
+        node.config["instances"][one["uuid"]] = one
+        node.config["serial_no"] += 1
+        node.write_config()
+        wait_for(lambda: reported()[one["name"]] == "up", "the change")
+        assert b'ganeti_node_instances{role="primary"} 300' in node.get("/metrics")[1]
 
 
 def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNode) -> None:

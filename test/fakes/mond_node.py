@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,9 +27,18 @@ NAME = "node2.example.com"  # a master candidate in that configuration, and prim
 
 
 class MondNode:
-    """Starts both daemons when entered; ``with_confd`` false leaves RConfD out."""
+    """Starts both daemons when entered; ``with_confd`` false leaves RConfD out.
 
-    def __init__(self, *, with_confd: bool = True, **cluster: Any) -> None:
+    ``instances`` are instead of the one that it has by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        with_confd: bool = True,
+        instances: Mapping[str, Any] | None = None,
+        **cluster: Any,
+    ) -> None:
         self._base = tempfile.mkdtemp(prefix="gnt")
         self._with_confd = with_confd
         self.paths = Paths(f"{self._base}/{NAME}")
@@ -41,7 +50,9 @@ class MondNode:
         self.config = confd_config()
         self.config["cluster"].update(cluster)
         self.config["instances"][DB]["hypervisor"] = "kvm"
-        files.write_atomic(self.paths.config_data, encoded(self.config))
+        if instances is not None:
+            self.config["instances"] = dict(instances)
+        self.write_config()
         hypervisors = "\n".join(self.config["cluster"]["enabled_hypervisors"])
         values = {
             "cluster_name": "cluster.example.com",
@@ -53,6 +64,10 @@ class MondNode:
             "offline_nodes": "",
         }
         ssconf.write_values(self.paths, values)
+
+    def write_config(self) -> None:
+        """Replace the configuration by what `config` is now."""
+        files.write_atomic(self.paths.config_data, encoded(self.config))
 
     def start(self, *daemons: str) -> None:
         """Start daemons; returns when they answer."""

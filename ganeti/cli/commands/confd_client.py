@@ -72,6 +72,14 @@ def _node_instances(value: Any, _args: Sequence[str]) -> Rows:
     ]
 
 
+def _node_serials(value: Any, _args: Sequence[str]) -> Rows:
+    return [
+        [uuid, role, serial]
+        for role, instances in zip(("primary", "secondary"), value, strict=True)
+        for uuid, serial in instances
+    ]
+
+
 def _disks(value: Any, _args: Sequence[str]) -> Rows:
     return [
         [f"disk/{index}", disk.get("dev_type"), disk.get("size"), disk.get("uuid")]
@@ -104,6 +112,7 @@ TABLES: Final[Mapping[QueryType, tuple[str, Callable[[Any, Sequence[str]], Rows]
     QueryType.INSTANCE_DISKS: ("Disk Type Size UUID", _disks),
     QueryType.CONFIG_QUERY: ("Value", _as_json),
     QueryType.DATA_COLLECTORS: ("Collector Active Interval", _collectors),
+    QueryType.NODE_INSTANCE_SERIALS: ("UUID Role Serial", _node_serials),
 }
 
 

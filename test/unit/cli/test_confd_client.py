@@ -58,6 +58,12 @@ def test_commands_are_built_and_explained(command: Command) -> None:
         (QueryType.INSTANCES_IPS_LIST, [], [], []),
         (QueryType.NODE_DRBD, [["n", 0, "i", "disk/0", "primary", "p"]], ["n"], None),
         (
+            QueryType.NODE_INSTANCE_SERIALS,
+            [[["u", 5]], [["v", 6]]],
+            ["n"],
+            [["u", "primary", 5], ["v", "secondary", 6]],
+        ),
+        (
             QueryType.NODE_INSTANCES,
             [[{"name": "a", "uuid": "u"}], [{"name": "b", "admin_state": "up"}]],
             ["n"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes.loop import run_in_virtual_time
 
-from ganeti.base.errors import TransportError
+from ganeti.base.errors import ConfdClientError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
 from ganeti.mond.cluster_watch import REFRESH_S, ClusterWatch
@@ -104,6 +104,26 @@ def test_volumes_are_looked_up_when_they_are_needed(paths: Paths) -> None:
         watch = ClusterWatch(paths, NODE, FakeConfd())
         facts = await watch.refresh([Need.VOLUMES])
         assert facts.volume_owners == {("xenvg", "d1.disk0"): "i1"}
+
+    asyncio.run(test())
+
+
+def test_drbd_devices_that_no_datagram_holds_are_found_by_the_disks(paths: Paths) -> None:
+    confd = FakeConfd()
+    mirror = {"dev_type": "drbd", "logical_id": ["n1", "n2", 11000, 3, 7, "secret"]}
+    whole = {"dev_type": "plain", "logical_id": ["xenvg", "x"], "children": [mirror]}
+    here = {**INSTANCE, "primary_node": "n1"}
+    there = {**INSTANCE, "name": "i2", "uuid": "u2", "primary_node": "n1"}
+    confd.answers |= {
+        (QueryType.NODE_DRBD, NODE): ConfdClientError("the answer has 99999 bytes"),
+        (QueryType.NODE_INSTANCES, NODE): [[here], [there]],
+        (QueryType.INSTANCE_DISKS, "u1"): [whole, DISK],
+        (QueryType.INSTANCE_DISKS, "u2"): [mirror],
+    }
+
+    async def test() -> None:
+        facts = await ClusterWatch(paths, NODE, confd).refresh([Need.DRBD])
+        assert (facts.problem, facts.drbd_owners) == (None, {3: "i1", 7: "i2"})
 
     asyncio.run(test())
 

@@ -8,6 +8,7 @@ import pytest
 from ganeti.base.errors import ProtocolError
 from ganeti.cli.commands.confd_client import TABLES
 from ganeti.protocol.confd_queries import (
+    OWN_TYPES_FROM,
     QUERIES,
     Keys,
     MasterField,
@@ -20,7 +21,7 @@ from ganeti.rconfd.answers import HANDLERS
 
 def test_every_query_is_answered_and_shown() -> None:
     assert set(QUERIES) == set(QueryType) == set(HANDLERS) == set(TABLES)
-    assert sorted(QUERIES) == list(range(12))
+    assert sorted(QUERIES) == [*range(12), OWN_TYPES_FROM]
     assert len({query.name for query in QUERIES.values()}) == len(QUERIES)
 
 

@@ -98,6 +98,14 @@ def test_instances_of_a_node() -> None:
     assert value(QueryType.NODE_INSTANCES, NODES[4]) == [[], []]
 
 
+def test_serial_numbers_of_instances_come_with_that_of_the_configuration() -> None:
+    found = find(QueryType.NODE_INSTANCE_SERIALS, "node1.example.com")
+    assert json.loads(found.value) == [[[WEB, 5]], [[DB, 6]]]
+    assert found.serial == CONFIG["serial_no"] != CONFIG["cluster"]["serial_no"]
+    without = Facts(split_config(encoded({**CONFIG, "serial_no": 0})))
+    assert find(QueryType.NODE_INSTANCE_SERIALS, "node5", without).serial == 0
+
+
 def test_disks_of_an_instance() -> None:
     found = find(QueryType.INSTANCE_DISKS, "db.example.com")
     assert (json.loads(found.value), found.serial) == ([CONFIG["disks"][DB_DISK]], 6)
@@ -140,6 +148,8 @@ def test_pointers_have_escapes() -> None:
         (QueryType.INSTANCES_IPS_LIST, {"0": "br0"}, ARGUMENT),
         (QueryType.NODE_DRBD, "nosuch", UNKNOWN),
         (QueryType.NODE_INSTANCES, None, ARGUMENT),
+        (QueryType.NODE_INSTANCE_SERIALS, "web", UNKNOWN),
+        (QueryType.NODE_INSTANCE_SERIALS, None, ARGUMENT),
         (QueryType.INSTANCE_DISKS, "node1", UNKNOWN),
         (QueryType.INSTANCE_DISKS, {}, ARGUMENT),
         (QueryType.CONFIG_QUERY, None, ARGUMENT),
