@@ -1,0 +1,123 @@
+"""Long jobs that are canceled or killed on a virtual cluster: real processes, nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.virtual_cluster import TestCluster, wait_until
+
+NAME = "stuck.example.com"
+ADD = "instance add --no-name-check --no-ip-check -t file --disk 0:size=8 -H fake -o stuck -n node2"
+# Says that it is there, and does not end.
+STUCK = """#!/bin/sh
+echo $$ > "{place}/{kind}.new"
+mv "{place}/{kind}.new" "{place}/{kind}"
+while :; do sleep 1; done
+"""
+
+
+@pytest.fixture
+def place(cluster: TestCluster, tmp_path: Path) -> Iterator[Path]:
+    """An operating system whose scripts never end, and where they say that they have begun."""
+    directories = [
+        Path(cluster.paths_of(node).os_search_path[0]) / "stuck" for node in cluster.nodes
+    ]
+    for directory in directories:
+        directory.mkdir()
+        (directory / "ganeti_api_version").write_text("10\n")
+        for kind in ("create", "import", "export", "rename"):
+            script = directory / kind
+            script.write_text(STUCK.format(place=tmp_path, kind=kind))
+            script.chmod(0o755)
+    yield tmp_path
+    for directory in directories:
+        shutil.rmtree(directory)
+
+
+def begun(place: Path, kind: str) -> int:
+    """Wait until a script has begun; returns its process."""
+    told = place / kind
+    wait_until(told.exists, f"the {kind} script")
+    pid = int(told.read_text())
+    told.unlink()
+    return pid
+
+
+def wait_gone(pid: int) -> None:
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), f"the end of process {pid}")
+
+
+def cancel(cluster: TestCluster, job_id: int) -> None:
+    cluster.gnt(f"job cancel {job_id}")
+    wait_until(lambda: cluster.job_status(job_id) == "canceled", f"the end of job {job_id}")
+
+
+def kill(cluster: TestCluster, job_id: int) -> None:
+    cluster.gnt(f"job cancel --kill --yes-do-it {job_id}")
+    wait_until(lambda: cluster.job_status(job_id) == "error", f"the end of job {job_id}")
+    # Whoever died holds nothing any more; a moment passes until that is seen.
+    wait_until(lambda: not locks(cluster), "the locks to be free")
+
+
+def locks(cluster: TestCluster) -> list[str]:
+    return cluster.gnt("debug locks --no-headers -o name").lines
+
+
+def nothing_left(cluster: TestCluster) -> None:
+    assert NAME not in cluster.instance_names()
+    for node in cluster.nodes:
+        assert not [p for p in cluster.files_below(node, "/srv/ganeti/file-storage") if NAME in p]
+        assert not cluster.files_below(node, "/var/run/ganeti/import-export")
+    assert locks(cluster) == []
+
+
+def test_a_canceled_installation_leaves_nothing(cluster: TestCluster, place: Path) -> None:
+    job_id = cluster.submit(f"{ADD} {NAME}")
+    script = begun(place, "create")
+    assert cluster.instance_field(NAME, "forthcoming") == "Y"
+    cancel(cluster, job_id)
+    wait_gone(script)
+    nothing_left(cluster)
+
+
+def test_a_killed_installation_is_not_taken_for_an_instance(
+    cluster: TestCluster, place: Path
+) -> None:
+    job_id = cluster.submit(f"{ADD} {NAME}")
+    script = begun(place, "create")
+    kill(cluster, job_id)
+    cluster.refused(f"instance startup {NAME}", f"'gnt-instance remove {NAME}'")
+    assert "is not complete" in cluster.run("gnt-cluster verify").out
+    again = cluster.submit(f"instance reinstall -f {NAME}")
+    other = begun(place, "create")
+    wait_gone(script)
+    cancel(cluster, again)
+    wait_gone(other)
+    cluster.gnt(f"instance remove -f {NAME}")
+    nothing_left(cluster)
+
+
+def test_an_export_that_is_broken_off_costs_no_data(cluster: TestCluster, place: Path) -> None:
+    cluster.gnt(f"{ADD} --no-install {NAME}")
+    cluster.gnt(f"instance startup {NAME}")
+    job_id = cluster.submit(f"backup export -n node3 {NAME}")
+    script = begun(place, "export")
+    cancel(cluster, job_id)
+    wait_gone(script)
+    assert cluster.instance_field(NAME, "status") == "running"
+
+    job_id = cluster.submit(f"backup export -n node3 {NAME}")
+    script = begun(place, "export")
+    kill(cluster, job_id)
+    assert cluster.instance_field(NAME, "status") == "ERROR_down"
+    assert f"'gnt-instance startup {NAME}'" in cluster.run("gnt-cluster verify").out
+    cluster.gnt(f"instance startup {NAME}")
+    wait_gone(script)
+    assert cluster.instance_field(NAME, "status") == "running"
+    cluster.gnt(f"backup remove {NAME}+new")
+    assert cluster.gnt("backup list --no-headers").lines == []
+    cluster.gnt(f"instance remove -f --shutdown-timeout=1 {NAME}")
