@@ -20,6 +20,7 @@ from ganeti.daemon.follow import follow_certificate, follow_files
 from ganeti.daemon.main import DaemonSpec, run_daemon
 from ganeti.daemon.options import TLS, Option
 from ganeti.protocol.rapi_values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
+from ganeti.rapid import expiry
 from ganeti.rapid.access import Access
 from ganeti.rapid.access_log import AccessLog
 from ganeti.rapid.documents import MAKERS
@@ -51,7 +52,9 @@ def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
 
 def _tls_context(context: DaemonContext) -> ssl.SSLContext:
     certificate, key = _certificate_paths(context)
-    return tls.server_context(certificate, key_path=key)
+    made = tls.server_context(certificate, key_path=key)
+    expiry.check(certificate)
+    return made
 
 
 def _check_master(context: DaemonContext) -> None:
@@ -95,6 +98,7 @@ async def serve(context: DaemonContext) -> None:
                 followed.enter_context(follow_files(access_files, access.reload))
                 if tls_context is not None:
                     certificate = [path for path in _certificate_paths(context) if path]
+                    context.spawn(expiry.check_daily(certificate[0]), "look at the certificate")
                     followed.enter_context(
                         follow_certificate(
                             context, server, certificate, lambda: _tls_context(context)

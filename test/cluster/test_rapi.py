@@ -341,6 +341,11 @@ def test_a_new_certificate_is_used_without_a_restart(
         timeout_s=TIMEOUT_S,
     )
     assert shown_certificate(rapi) == old
+    past = clock.now() - 1000 * 86400
+    files.write_atomic(paths.rapi_pem, certificates.make_self_signed(now=past, days=10), 0o440)
+    wait_until(lambda: shown_certificate(rapi) != old, "it is shown", timeout_s=TIMEOUT_S)
+    old = shown_certificate(rapi)
+    assert f"The certificate in {paths.rapi_pem} expired on" in log_of(paths)
     pem = certificates.make_self_signed(now=clock.now())
     files.write_atomic(paths.rapi_pem, pem, 0o440)
     wait_until(lambda: shown_certificate(rapi) != old, "the new one is shown", timeout_s=TIMEOUT_S)

@@ -215,22 +215,40 @@ _RAPI_ROLES: Final = Section(
     (
         """A role is a list of grants: rights, and patterns of resources that they are for.  A grant
         with names or tags is for instances of these names (patterns) or tags only: it covers
-        requests about such instances and nothing else, and the list of instances shows only
-        them.""",
+        requests about such instances and nothing else.  The list of instances shows only them, the
+        list of jobs those that are about them alone; with the right write such jobs can also be
+        canceled.""",
+        """Who may change all parameters of an instance can reach files of its node by some of them.
+        Who is not to be trusted with that gets write for some resources only, such as
+        /2/instances/*/startup.""",
         """A token stands for its user in a header Authorization: Bearer TOKEN, until it expires or
         is removed; of its secret only a digest is kept.""",
+    ),
+)
+_RAPI_PAGES: Final = Section(
+    "PAGES",
+    (
+        """For people there is a dashboard: nodes, instances, jobs with their logs, and which node
+        backs which.  Who signs in there, with a password or a token, can do what his rights allow.
+        It needs nothing from other servers.""",
+    ),
+    (
+        ("/ui/", "the dashboard"),
+        ("/2/docs", "a page with all resources, their arguments and rights"),
+        ("/2/openapi.json", "the same for programs, as OpenAPI 3.1 document"),
     ),
 )
 _RAPI_REQUESTS: Final = Section(
     "REQUESTS",
     (
-        """Requests and answers are JSON over HTTPS.  /2/docs shows all resources as a page,
-        /2/openapi.json describes them to programs; beside those of Ganeti 3.0 there is one for
-        each opcode, /2/opcodes/OP_NAME.  Errors are objects of code, message and explain.  An
-        answer carries an ETag, and is not sent again to a client that names it in
+        """Requests and answers are JSON over HTTPS.  Beside the resources of Ganeti 3.0 there is
+        one for each opcode, /2/opcodes/OP_NAME.  /2/jobs?bulk=1&limit=100 answers the newest
+        hundred jobs, before=ID those before one.  Errors are objects of code, message and explain.
+        An answer carries an ETag, and is not sent again to a client that names it in
         If-None-Match.""",
         """A new certificate, or a change of users, roles or tokens, is taken up without a restart;
-        connections that are open stay.""",
+        connections that are open stay.  A certificate that has expired, or will within a month, is
+        complained of in the log, daily.""",
     ),
 )
 _RAPI_FILES: Final = Section(
@@ -355,7 +373,7 @@ DAEMONS: Final = (
         "ganeti.rapid.main",
         """Runs on the master node and serves the remote API on port 5080 (HTTPS).  It asks LuxiD
         and nobody else: whatever it does, a command on the master can do as well.""",
-        (_RAPI_USERS, _RAPI_ROLES, _RAPI_REQUESTS, _RAPI_FILES, SIGNALS, EXIT_STATUS),
+        (_RAPI_USERS, _RAPI_ROLES, _RAPI_PAGES, _RAPI_REQUESTS, _RAPI_FILES, SIGNALS, EXIT_STATUS),
     ),
 )
 

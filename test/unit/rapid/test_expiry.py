@@ -1,0 +1,44 @@
+"""Tests of ganeti/rapid/expiry.py: what is said of a certificate, and when."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from ganeti.rapid import expiry
+from ganeti.system import certificates, clock
+
+DAY_S = 86400.0
+START, END = 1_700_000_000.0, 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("now", "level", "text"),
+    [
+        (END, logging.ERROR, "expired on 2027-01-15 08:00:00 UTC"),
+        (END - DAY_S, logging.WARNING, "expires on 2027-01-15"),
+        (START - 1, logging.ERROR, "valid from 2023-11-14 22:13:20 UTC only"),
+    ],
+)
+def test_what_is_wrong_is_said(now: float, level: int, text: str) -> None:
+    found = expiry.complaint(START, END, now)
+    assert found is not None
+    assert (found[0], text in found[1]) == (level, True)
+
+
+def test_nothing_is_said_of_one_that_is_valid() -> None:
+    assert expiry.complaint(START, END, START) is None
+    assert expiry.complaint(START, END, END - 31 * DAY_S) is None
+
+
+def test_the_line_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rapi.pem"
+    expiry.check(str(path))  # there is none: others complain of that
+    path.write_bytes(b"rubbish")
+    expiry.check(str(path))
+    assert caplog.text == ""
+    path.write_bytes(certificates.make_self_signed(now=clock.now() - 1000 * DAY_S, days=10))
+    expiry.check(str(path))
+    assert f"The certificate in {path} expired on" in caplog.text
