@@ -60,6 +60,8 @@ BOUNDS = (
         ("--data-collector-interval=lv=0.5", {"data_collector_interval": {"lv": 500000}}),
         ("--ipolicy-std-specs=memory-size=1g", {"ipolicy": {"std": {"memory-size": 1024}}}),
         ("--ipolicy-vcpu-ratio=none", {"ipolicy": {"vcpu-ratio": "default"}}),
+        ("--ipolicy-bounds-specs=default", {"ipolicy": {"minmax": "default"}}),
+        ("--ipolicy-disk-templates=default", {"ipolicy": {"disk-templates": "default"}}),
         (f"--ipolicy-bounds-specs={BOUNDS}", {"ipolicy": {"minmax": [{"min": MIN, "max": MAX}]}}),
         ("--hypervisor-state=kvm:cpu_total=4", {"hv_state": {"kvm": {"cpu_total": "4"}}}),
         ("--disk-state=plain/vg:a=4", {"disk_state": {"plain": {"vg": {"a": "4"}}}}),

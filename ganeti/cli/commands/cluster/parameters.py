@@ -8,7 +8,7 @@ from ganeti.base.errors import OpPrereqError, ParameterError, TypeEnforcementErr
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.values import parse_bool
 from ganeti.objects import uid_pool
-from ganeti.objects.parameters import ISPEC_TABLE, enforce_types
+from ganeti.objects.parameters import ISPEC_TABLE, VALUE_DEFAULT, enforce_types
 
 
 def split_list(text: str | None) -> list[str]:
@@ -35,11 +35,15 @@ def by_name(what: str, given: Sequence[tuple[str, object]]) -> dict[str, dict[st
 def ipolicy_of(options: Options) -> dict[str, object]:
     """Return the instance policy that the options give, only what they name.
 
+    The word "default" makes a group follow the cluster again.
+
     Raises:
         OpPrereqError: a specification names what there is not, or is no number.
     """
     policy: dict[str, object] = {}
-    if options.ipolicy_bounds_specs is not None:
+    if options.ipolicy_bounds_specs == [{VALUE_DEFAULT: {}}]:
+        policy["minmax"] = VALUE_DEFAULT
+    elif options.ipolicy_bounds_specs is not None:
         policy["minmax"] = [
             {which: _specs(which, values) for which, values in pair.items()}
             for pair in options.ipolicy_bounds_specs
@@ -47,7 +51,8 @@ def ipolicy_of(options: Options) -> dict[str, object]:
     if options.get("ipolicy_std_specs") is not None:
         policy["std"] = _specs("std", options.ipolicy_std_specs)
     if options.ipolicy_disk_templates is not None:
-        policy["disk-templates"] = list(options.ipolicy_disk_templates)
+        templates = list(options.ipolicy_disk_templates)
+        policy["disk-templates"] = VALUE_DEFAULT if templates == [VALUE_DEFAULT] else templates
     if options.ipolicy_vcpu_ratio is not None:
         policy["vcpu-ratio"] = options.ipolicy_vcpu_ratio
     if options.ipolicy_spindle_ratio is not None:
