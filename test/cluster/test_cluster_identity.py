@@ -46,7 +46,7 @@ def test_secrets_are_replaced_on_all_nodes(own: TestCluster) -> None:
     before = {name: digests(own, name)[0] for name in names}
     own.gnt(
         "cluster renew-crypto --force --new-confd-hmac-key --new-cluster-domain-secret"
-        " --new-rapi-certificate --new-spice-certificate"
+        " --new-rapi-certificate --new-spice-certificate --verbose"
     )
     for name in names:
         [now] = set(digests(own, name))

@@ -42,6 +42,9 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         what = " and all daemons are stopped for a while" if stops else ""
         confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
     peers = reachable_peers(context, options)
+    if options.verbose:
+        for name in contents:
+            context.write(f"Replacing {getattr(context.paths, name)}")
     if stops:
         renewal.check_reachable(peers)
         missed = _replace_identity(context, options, contents, peers)
@@ -51,7 +54,10 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if contents:
         execute(context, options, make_opcode("OP_CLUSTER_REDIST_CONF"))
     if stops:
-        execute(context, options, make_opcode("OP_CLUSTER_RENEW_CRYPTO", node_certificates=True))
+        opcode = make_opcode(
+            "OP_CLUSTER_RENEW_CRYPTO", node_certificates=True, verbose=options.verbose
+        )
+        execute(context, options, opcode)
     for name in missed:
         context.terminal.error(f"Node {name} was not told; run: gnt-node add --readd {name}")
     return EXIT_FAILURE if missed else EXIT_SUCCESS

@@ -40,6 +40,8 @@ def add(context: Context, options: Options, args: list[str]) -> int:
     )
     context.write(f"Setting up node {name} ({address}) for cluster {cluster_name}")
     transport = choose_transport(context, options, name)
+    if options.verbose:
+        context.write(f"Reaching it by {transport.describe()}")
     with_ssh = bool(manages_ssh) and bool(options.node_setup)
     setup = node_setup.compose_setup(
         context.paths, name, force_join=options.force_join, with_ssh=with_ssh
