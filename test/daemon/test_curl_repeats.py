@@ -12,7 +12,7 @@ import pytest
 from ganeti.transport.curl_pool import CurlPool, CurlRequest
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-WAIT_S = 20
+WAIT_S = 60
 
 
 class DyingServer:

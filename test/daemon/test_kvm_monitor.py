@@ -54,7 +54,7 @@ def played_qemu(path: Path, script: Script, *, greets: bool = True) -> Iterator[
         yield str(path)
     finally:
         listener.close()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -71,10 +71,10 @@ def test_command_answer_and_events(path: Path) -> None:
 
     with played_qemu(path, script) as where, Monitor.connect("inst1", where) as monitor:
         assert monitor.execute("balloon", {"value": 5}) == [1]
-        event = monitor.wait_event(frozenset({"STOP", "SHUTDOWN"}), 5)
+        event = monitor.wait_event(frozenset({"STOP", "SHUTDOWN"}), 60)
         assert event is not None
         assert (event.name, event.data) == ("STOP", {"a": 1})
-        event = monitor.wait_event(frozenset({"STOP", "SHUTDOWN"}), 5)
+        event = monitor.wait_event(frozenset({"STOP", "SHUTDOWN"}), 60)
         assert event is not None
         assert event.name == "SHUTDOWN"
 
@@ -97,7 +97,7 @@ def test_no_answer_in_time(path: Path) -> None:
     done = threading.Event()
 
     def script(connection: socket.socket, receive: Callable[[], dict[str, object]]) -> None:
-        done.wait(30)
+        done.wait(60)
 
     with played_qemu(path, script) as where, Monitor.connect("inst1", where) as monitor:
         assert monitor.wait_event(frozenset({"STOP"}), 0.01) is None
@@ -126,7 +126,7 @@ def test_silent_peer(path: Path) -> None:
     done = threading.Event()
 
     def script(connection: socket.socket, receive: Callable[[], dict[str, object]]) -> None:
-        done.wait(30)
+        done.wait(60)
 
     with played_qemu(path, script, greets=False) as where:
         with pytest.raises(MonitorTimeout, match="its greeting"):

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare"),
 ]
 
-TIMEOUT_S = 220
+TIMEOUT_S = 500
 
 SCRIPT = """
 import subprocess, sys

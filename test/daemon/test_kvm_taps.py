@@ -126,7 +126,7 @@ def test_taps_come_and_go_with_the_guest(script: str) -> None:
         env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip("no right to make network namespaces or taps here")

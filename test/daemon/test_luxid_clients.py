@@ -20,10 +20,11 @@ from ganeti.clients.luxi import LuxiClient
 
 CLIENTS = int(os.environ.get("GANETI_TEST_CLIENTS", "1000"))
 ETX = b"\x03"
-ANSWER_S_MAX = 20.0
-CONNECT_S_MAX = 30.0
+ANSWER_S_MAX = 60.0
+CONNECT_S_MAX = 60.0
 MEMORY_KIB_MAX = 60  # per client; a client that hangs is a few buffers
 DESCRIPTORS_SPARE = 200
+DESCRIPTORS_OTHER = 50  # of job processes that come and go; a leak is as many as there are clients
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -117,8 +118,8 @@ def test_clients_that_hang_delay_nobody(
         job_id = client.submit_job([messages("x")])
         assert wait_status(client, job_id, is_final) == "success"
         assert memory_kib(pid) - before[0] < CLIENTS * MEMORY_KIB_MAX + 10_000
-    deadline = time.monotonic() + 30
-    while descriptors(pid) > before[1] + 5:
+    deadline = time.monotonic() + 60
+    while descriptors(pid) > before[1] + DESCRIPTORS_OTHER:
         assert time.monotonic() < deadline, "descriptors of clients that went away stay open"
         time.sleep(0.05)
     assert client.cancel_job(endless, kill=True)[0]
@@ -152,7 +153,7 @@ def test_a_burst_of_short_clients(node: LuxidNode, client: LuxiClient) -> None:
         connected(node).close()
     with node.client() as another:
         another.query_cluster_info()
-    deadline = time.monotonic() + 30
-    while descriptors(node.process.pid) > before + 5:
+    deadline = time.monotonic() + 60
+    while descriptors(node.process.pid) > before + DESCRIPTORS_OTHER:
         assert time.monotonic() < deadline
         time.sleep(0.05)

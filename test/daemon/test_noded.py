@@ -134,24 +134,35 @@ def test_what_is_not_built_says_so(node: NodedNode, call: object) -> None:
     assert node.failure(name, *[None] * count) == f"not supported yet: {name}"
 
 
+def helper_at_rest(node: NodedNode) -> psutil.Process:
+    """Return the helper, once the children of earlier calls, which are answered, have ended."""
+    (helper,) = psutil.Process(node.pid).children()
+    wait_until(lambda: not helper.children(), "earlier children end")
+    return helper
+
+
 def test_calls_at_the_same_time_do_not_wait_for_each_other(node: NodedNode) -> None:
-    started = clock.monotonic()
+    helper = helper_at_rest(node)
     with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda _: node.call("test_delay", 0.5), range(12)))
-    assert answers == [[True, None]] * 12
-    assert clock.monotonic() - started < 4.0
+        calls = [pool.submit(node.call, "test_delay", 600) for _ in range(12)]
+        try:
+            wait_until(lambda: len(helper.children()) == 12, "all are carried out at once")
+        finally:
+            for child in helper.children():
+                child.kill()
+        assert [call.result()[0] for call in calls] == [False] * 12
 
 
 def test_a_crashed_child_is_a_clear_error(node: NodedNode) -> None:
+    helper = helper_at_rest(node)
+
     def kill_the_child() -> None:
-        (helper,) = psutil.Process(node.pid).children()
-        while not (children := helper.children()):
-            os.sched_yield()
-        children[0].send_signal(signal.SIGSEGV)
+        wait_until(lambda: bool(helper.children()), "the child")
+        helper.children()[0].send_signal(signal.SIGSEGV)
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill_the_child)
-        text = node.failure("test_delay", 60)
+        text = node.failure("test_delay", 600)
         killing.result()
     assert "ended without an answer on node node1.example.com, killed by SIGSEGV" in text
 
@@ -170,7 +181,7 @@ def test_files_are_written_as_fast_the_second_time(node: NodedNode) -> None:
     for text in ("a", "b", "c"):
         values = dict.fromkeys(ssconf.KEYS - {"master_candidates_certs"}, text)
         node.payload("write_ssconf_files", values)
-    assert clock.monotonic() - started < 10
+    assert clock.monotonic() - started < 40
 
 
 def test_nothing_outside_the_queue_or_the_white_list_is_written(node: NodedNode) -> None:
@@ -204,6 +215,7 @@ def test_the_log_names_changes_with_job_and_peer(node: NodedNode) -> None:
     headers = {"X-Ganeti-Job": "42"}
     connection.request("POST", "/set_watcher_pause", "[9999999999]", headers)
     assert json.loads(connection.getresponse().read()) == [True, None]
+    wait_until(lambda: "set_watcher_pause" in node.log(), "it is logged")
     line = next(line for line in node.log().splitlines() if "set_watcher_pause" in line)
     assert "job=42" in line
     assert "(node1.example.com)" in line
@@ -237,14 +249,14 @@ def test_it_stops_with_its_helper_and_starts_again(base: Path) -> None:
         with node:
             (helper,) = psutil.Process(node.pid).children()
             assert node.payload("version") == PROTOCOL_VERSION
-        assert process.wait_gone(helper.pid, 10)
+        assert process.wait_gone(helper.pid, 60)
 
 
 def test_a_new_helper_takes_over_from_a_dead_one(base: Path) -> None:
     with NodedNode(base) as node:
         (helper,) = psutil.Process(node.pid).children()
         helper.kill()
-        assert process.wait_gone(helper.pid, 10)
+        assert process.wait_gone(helper.pid, 60)
         while psutil.Process(node.pid).children() in ([], [helper]):
             os.sched_yield()
         assert node.payload("test_delay", 0) is None
@@ -255,7 +267,7 @@ def test_a_new_helper_takes_over_from_a_dead_one(base: Path) -> None:
 def test_a_running_child_does_not_keep_a_new_daemon_from_starting(base: Path) -> None:
     def call_in_vain() -> None:
         with pytest.raises((OSError, http.client.HTTPException)):
-            node.call("test_delay", 60)
+            node.call("test_delay", 600)
 
     with NodedNode(base) as node, ThreadPoolExecutor(1) as pool:
         call = pool.submit(call_in_vain)
@@ -273,7 +285,7 @@ def test_it_ends_after_leaving_the_cluster(base: Path) -> None:
     with NodedNode(base) as node:
         Path(node.paths.config_data).write_text("{}")
         node.payload("node_leave_cluster", False)
-        assert process.wait_gone(node.pid, 20)
+        assert process.wait_gone(node.pid, 60)
         node.pid = 0
         assert os.listdir(node.paths.data_dir) == []
         assert os.path.exists(node.paths.etc_hosts)

@@ -16,7 +16,8 @@ from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.protocol.node_rpc import NODE_RPC
 from ganeti.system.process import wait_gone
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
+SHORT_S = 2.0  # long enough to see the child
 DELAY = NODE_RPC["test_delay"]
 HEAD = RequestHead("test_delay", "127.0.0.9", 7)
 
@@ -62,28 +63,38 @@ async def the_child_of(pid: int) -> psutil.Process:
     return found[0]
 
 
+async def ended(child: psutil.Process) -> None:
+    """Wait until a child has ended; its parent may still have to take note of that."""
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 def test_a_call_is_answered_by_a_child(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        assert json.loads(await children.call(DELAY, HEAD, b"[0]", 5.0)) == [True, None]
+        assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
 
     run(handle, use)
 
 
 def test_many_calls_run_side_by_side(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        started = asyncio.get_running_loop().time()
-        answers = await asyncio.gather(
-            *(children.call(DELAY, HEAD, b"[0.3]", 5.0) for _ in range(10))
-        )
-        assert all(json.loads(answer) == [True, None] for answer in answers)
-        assert asyncio.get_running_loop().time() - started < 2.0
+        calls = [
+            asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 600.0)) for _ in range(10)
+        ]
+        helper = psutil.Process(handle.pid)
+        while len(helper.children()) < 10:  # noqa: ASYNC110 - nothing tells of them
+            await asyncio.sleep(0.01)
+        for child in helper.children():
+            child.kill()
+        for answer in await asyncio.gather(*calls):
+            assert "ended without an answer" in json.loads(answer)[1]
 
     run(handle, use)
 
 
 def test_a_failure_is_an_answer(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        success, text = json.loads(await children.call(DELAY, HEAD, b"[-1]", 5.0))
+        success, text = json.loads(await children.call(DELAY, HEAD, b"[-1]", 60.0))
         assert not success
         assert "negative" in text
 
@@ -92,14 +103,14 @@ def test_a_failure_is_an_answer(handle: HelperHandle) -> None:
 
 def test_a_child_past_its_deadline_is_stopped(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 0.3))
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", SHORT_S))
         child = await the_child_of(handle.pid)
         success, text = json.loads(await call)
         assert not success
         assert text == (
-            "test_delay did not end within 0.3 s on node node1.example.com and was stopped"
+            "test_delay did not end within 2 s on node node1.example.com and was stopped"
         )
-        assert not child.is_running()
+        await ended(child)
 
     run(handle, use)
 
@@ -110,12 +121,12 @@ def test_a_stopped_child_that_does_not_listen_is_killed(
     monkeypatch.setattr("ganeti.noded.children.STOP_GRACE_S", 0.3)
 
     async def use(children: Children) -> None:
-        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 0.3))
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", SHORT_S))
         child = await the_child_of(handle.pid)
         child.send_signal(signal.SIGSTOP)
         success, _text = json.loads(await call)
         assert not success
-        assert not child.is_running()
+        await ended(child)
 
     run(handle, use)
 
@@ -143,14 +154,18 @@ def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperH
     assert run(handle, use) == []
 
 
-def test_a_helper_that_dies_again_and_again_ends_the_daemon(handle: HelperHandle) -> None:
+def test_a_helper_that_dies_again_and_again_ends_the_daemon(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganeti.noded.children._RESTART_WINDOW_S", 3600.0)  # of a slow machine
+
     async def use(children: Children) -> None:
         for _round in range(6):  # once more than it is started again
             pid = children._helper.pid
             os.kill(pid, signal.SIGKILL)
             while children._helper.pid == pid and not given_up:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0)
-        success, text = json.loads(await children.call(DELAY, HEAD, b"[0]", 5.0))
+        success, text = json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0))
         assert not success
         assert "the helper process takes no calls" in text
 

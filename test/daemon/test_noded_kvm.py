@@ -81,11 +81,11 @@ def test_a_guest_outlives_the_node_daemon(nodes: list[NodedNode]) -> None:
     wait_for_console(node, "start 1")
     for stop in (node.stop, lambda: os.kill(node.pid, 9)):
         stop()
-        assert process.wait_gone(node.pid, 20) if node.pid else True
+        assert process.wait_gone(node.pid, 60) if node.pid else True
         node.start()
         assert node.payload("instance_info", NAME, "kvm", {})["state"] == 0
     assert node.payload("instance_list", ["kvm"], {}) == [NAME]
-    node.payload("instance_shutdown", instance(), 20, [])
+    node.payload("instance_shutdown", instance(), 60, [])
     assert node.payload("instance_list", ["kvm"], {}) == []
 
 
@@ -106,7 +106,7 @@ def test_a_guest_moves_alive(nodes: list[NodedNode]) -> None:
     source.payload("instance_finalize_migration_src", instance(), True, True)
     assert source.payload("instance_list", ["kvm"], {}) == []
     assert target.payload("instance_info", NAME, "kvm", {})["state"] == 0
-    target.payload("instance_shutdown", instance(), 20, [])
+    target.payload("instance_shutdown", instance(), 60, [])
 
 
 def test_what_qemu_says_when_it_dies_is_in_the_error(nodes: list[NodedNode]) -> None:

@@ -24,7 +24,7 @@ def test_without_privileges_everything_can_still_be_mapped_afterwards() -> None:
         [sys.executable, "-c", UNPRIVILEGED],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert ran.stdout.split() == ["False", "False", "mapped"], ran.stderr

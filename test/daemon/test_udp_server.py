@@ -43,6 +43,16 @@ def exchange(address: str, port: int, *datagrams: bytes) -> list[bytes]:
         return [sock.recv(1 << 16) for _ in datagrams]
 
 
+def has_ipv6_loopback() -> bool:
+    """A machine may know IPv6 and have no such address."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 def test_all_addresses_of_both_kinds() -> None:
     peers = []
 
@@ -53,7 +63,7 @@ def test_all_addresses_of_both_kinds() -> None:
 
     def client(port: int) -> None:
         assert exchange("127.0.0.1", port, b"a") == [b"A"]
-        if peers[0].startswith("::ffff:"):  # the machine has IPv6
+        if peers[0].startswith("::ffff:") and has_ipv6_loopback():
             assert exchange("::1", port, b"b") == [b"B"]
 
     talk(None, handle, client)

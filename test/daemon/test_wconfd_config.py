@@ -315,12 +315,15 @@ def test_ssconf_follows(node_: WconfdNode) -> None:
     assert ssconf.master_node(node_.paths) == "node1.example.com"
     client.modify_instance("inst0", {"name": "a.example.com"})
     client.add_tags("cluster", "", ["x"])
-    wait_for(lambda: ssconf.read_key(node_.paths, "cluster_tags") == "x", "ssconf to follow")
-    names = ssconf.read_key(node_.paths, "instance_list")
-    assert names == "a.example.com\ninst1.example.com"
-    assert client.get_ssconf() == {
-        key: value.removesuffix("\n") for key, value in ssconf.read_all(node_.paths).items()
-    }
+    known = client.get_ssconf()
+    assert known["cluster_tags"] == "x"
+    assert known["instance_list"] == "a.example.com\ninst1.example.com"
+
+    def in_files() -> dict[str, str]:
+        found = ssconf.read_all(node_.paths)
+        return {key: value.removesuffix("\n") for key, value in found.items()}
+
+    wait_for(lambda: in_files() == known, "ssconf to follow")
 
 
 def test_a_whole_cluster_replaces_only_the_one_it_was_made_from(node_: WconfdNode) -> None:
@@ -374,7 +377,7 @@ def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> No
     del config["instances"][uuid_of("instance", 1)]
     del config["disks"][uuid_of("disk", 1)]
     assert one.write_config_and_unlock(config) is True
-    blocked.join(20)
+    blocked.join(60)
     assert not blocked.is_alive()
     assert one.get_cluster().tags == ["whole", "waited"]
     assert one.get_instances(["inst1"]) == [None]

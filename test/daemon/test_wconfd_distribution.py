@@ -71,15 +71,20 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
     client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["one"])
     client.flush_config()
+    wait_for(lambda: [e["error"] for e in client.get_replication_status()] == [None, None], "both")
     on_master = files.read_bytes(cluster.master.paths.config_data)
-    assert files.read_bytes(cluster.candidate.paths.config_data) == on_master
+    wait_for(
+        lambda: files.read_bytes_or_none(cluster.candidate.paths.config_data) == on_master,
+        "the copy",
+    )
     assert os.stat(cluster.candidate.paths.config_data).st_mode & 0o777 == 0o640
     assert not os.path.exists(cluster.other.paths.config_data)
     for node in (cluster.candidate, cluster.other):
+        wait_for(
+            lambda node=node: ssconf.read_all(node.paths) == ssconf.read_all(cluster.master.paths),
+            f"the values on {node.name}",
+        )
         assert ssconf.read_key(node.paths, "cluster_tags") == "one"
-        assert ssconf.read_all(node.paths) == ssconf.read_all(cluster.master.paths)
-    status = client.get_replication_status()
-    assert [entry["error"] for entry in status] == [None, None]
 
 
 def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
@@ -87,7 +92,7 @@ def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     client.modify_cluster({"candidate_pool_size": 3})
     assert client.maintain_candidate_pool([])["promoted"] == [uuid_of("node", 3)]
     client.flush_config()
-    assert config_of(cluster.other) == cluster.master.config()
+    wait_for(lambda: config_of(cluster.other) == cluster.master.config(), "the copy")
 
 
 def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
@@ -175,8 +180,10 @@ def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
     assert config_of(cluster.candidate) is None
     client.redistribute_config()
     client.flush_config()
-    assert config_of(cluster.candidate) == cluster.master.config()
+    wait_for(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
     assert config_of(cluster.other) is None
     for node in (cluster.candidate, cluster.other):
+        path = node.paths.ssconf_file("master_node")
+        wait_for(lambda path=path: os.path.exists(path), f"the values on {node.name}")
         assert ssconf.master_node(node.paths) == cluster.master.name
     assert ssconf.read_key(cluster.master.paths, "node_list")

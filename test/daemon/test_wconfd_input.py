@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from ganeti.base.errors import GenericError
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX
 
 ETX = b"\x03"
+DESCRIPTORS = 1500
 ME = [1, "/var/run/ganeti/livelocks/x", 1]
 
 
@@ -24,9 +26,17 @@ def node() -> Iterator[WconfdNode]:
         yield found.start()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _enough_descriptors() -> None:
+    """The default limit of a new machine is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < DESCRIPTORS <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
+
+
 def connect(node: WconfdNode) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(30)
+    sock.settimeout(60)
     sock.connect(node.paths.wconfd_socket)
     return sock
 

@@ -184,7 +184,7 @@ def test_the_lock_of_a_removed_object_fails_its_waiters(node: WconfdNode) -> Non
     assert call.value() == ("gone", [])
     assert two.client.has_pending_request() is False
     one.client.free_locks()
-    assert two.client.wait_locks(0, [(INST0, "exclusive")], 5.0) == ("granted", [])
+    assert two.client.wait_locks(0, [(INST0, "exclusive")], WAIT_S) == ("granted", [])
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_stale_lock_files_go(node: WconfdNode) -> None:
     living = LiveLock.create(f"{node.paths.livelock_dir}/job_000009_1")
     client = node.start().owner().client
     wait_for(lambda: not os.path.exists(stale), "the stale file to go")
-    assert not os.path.exists(lost)
+    wait_for(lambda: not os.path.exists(lost), "the lost one to go")
     assert os.path.exists(living.path)
     assert client.echo("x") == "x"
     living.release()
