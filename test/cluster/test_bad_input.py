@@ -18,7 +18,7 @@ from ganeti.bootstrap.virtual import lifecycle
 from ganeti.system import daemon_control
 
 ETX = b"\x03"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 def ask(path: str, data: bytes) -> list[Any]:

@@ -13,8 +13,6 @@ from ganeti.store import ssconf
 from ganeti.system import certificates
 from ganeti.system.files import read_bytes, read_bytes_or_none
 
-SLOW_MACHINE = 3  # the tests share their machine; the figure itself is 150 ms
-
 
 def test_init_leaves_every_file_with_its_mode(cluster: TestCluster) -> None:
     paths = cluster.paths
@@ -212,12 +210,3 @@ def test_lists_of_all_fields_are_answered(cluster: TestCluster) -> None:
         assert time.monotonic() - started < PROMPT_S
         assert len(outcome.lines[0].split("|")) == len(names)
         assert "??" not in outcome.out
-
-
-def test_lists_are_quick_from_prompt_to_prompt(cluster: TestCluster) -> None:
-    times = []
-    for _ in range(5):
-        started = time.monotonic()
-        cluster.gnt("instance list")
-        times.append(time.monotonic() - started)
-    assert min(times) < 0.15 * SLOW_MACHINE, times

@@ -101,7 +101,11 @@ def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> N
         "answers of the others",
         timeout_s=DEADLINE_S,
     )
-    assert ask(three, f"node-role {node} --no-headers").out.split()[1] == "regular"
+    wait_until(
+        lambda: ask(three, f"node-role {node} --no-headers").out.split()[1] == "regular",
+        "the others to know it",
+        timeout_s=DEADLINE_S,
+    )
     three.gnt(["cluster", "modify", "--candidate-pool-size=10"])
     three.gnt(["node", "modify", "--master-candidate=yes", node])
     wait_until(lambda: answered_by(three, node) is not None, "answers", timeout_s=DEADLINE_S)

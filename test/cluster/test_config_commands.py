@@ -387,7 +387,7 @@ def test_small_commands(own: FailingCluster) -> None:
 
 
 def test_locks_show_owners_waiters_and_priorities(own: FailingCluster) -> None:
-    holder = own.submit("debug delay -n node2 60")
+    holder = own.submit("debug delay -n node2 3600")
     uuid = own.gnt("node list --no-headers -o uuid node2").out.strip()
     lock = f"node/{uuid}"
     wait_until(lambda: own.job_status(holder) == "running", "the first job")

@@ -53,7 +53,7 @@ def test_a_guest_keeps_running_while_its_disks_change(cluster: TestCluster) -> N
     def beats(node: int) -> list[int]:
         log = f"{cluster.paths_of(cluster.nodes[node]).log_kvm_dir}/{name}.serial.log"
         with open(log, encoding="latin1") as file:
-            return [int(found) for found in re.findall(r"beat (\d+)", file.read())]
+            return [int(found) for found in re.findall(r"beat (\d+)\s", file.read())]
 
     wait_until(lambda: len(beats(0)) >= 2, "the guest's heart beats", timeout_s=60)
     before = beats(0)[-1]

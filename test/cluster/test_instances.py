@@ -80,7 +80,7 @@ def test_live_migration_keeps_the_guest_running(cluster: TestCluster) -> None:
         path = f"{cluster.paths_of(node).log_kvm_dir}/{name}.serial.log"
         try:
             with open(path, encoding="latin1") as file:
-                return [int(found) for found in re.findall(r"beat (\d+)", file.read())]
+                return [int(found) for found in re.findall(r"beat (\d+)\s", file.read())]
         except FileNotFoundError:
             return []
 

@@ -10,7 +10,6 @@ import pty
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -41,10 +40,11 @@ def paused(cluster: TestCluster) -> Iterator[str]:
 @pytest.fixture
 def waiting(cluster: TestCluster) -> Iterator[list[int]]:
     """A job that runs, and two that wait for its lock."""
-    jobs = [cluster.submit("debug delay -n node2 60")]
+    jobs = [cluster.submit("debug delay -n node2 3600")]
     wait_until(lambda: cluster.job_status(jobs[0]) == "running", "the first job to run")
     jobs += [cluster.submit("debug delay -n node2 0") for _ in range(2)]
-    wait_until(lambda: cluster.job_status(jobs[2]) == "waiting", "the last job to wait")
+    for job_id in jobs[1:]:
+        wait_until(lambda job_id=job_id: cluster.job_status(job_id) == "waiting", "it to wait")  # type: ignore[misc]
     yield jobs
     cluster.run(f"gnt-job cancel --kill --yes-do-it {jobs[0]}")
     for job_id in jobs:
@@ -120,7 +120,7 @@ def on_screen(cluster: TestCluster, width: int, *argv: str) -> list[str]:
                 if not chunk:
                     break
                 text += chunk
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
     finally:
         os.close(ours)
         if theirs >= 0:
@@ -167,7 +167,8 @@ def test_cancel_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     first, *others = waiting
     assert cluster.run("gnt-job cancel --pending").status == 13
     cluster.gnt("job cancel --waiting --force")
-    assert [cluster.job_status(job_id) for job_id in others] == ["canceled"] * 2
+    for job_id in others:
+        wait_until(lambda job_id=job_id: cluster.job_status(job_id) == "canceled", "its end")  # type: ignore[misc]
     assert cluster.job_status(first) == "running"
     assert cluster.gnt("job cancel --pending").out == ""
     cluster.refused("job cancel", "give job numbers")
@@ -187,14 +188,14 @@ def test_cancel_of_jobs_in_the_queue(cluster: TestCluster, paused: str) -> None:
 
 def test_messages_are_printed_as_they_come(cluster: TestCluster) -> None:
     environment = lifecycle.command_environment(cluster.layout, cluster.master)
-    argv = [lifecycle.find_program("gnt-debug", environment), "delay", "--repeat=3", "0.4"]
-    started = time.monotonic()
+    argv = [lifecycle.find_program("gnt-debug", environment), "delay", "--repeat=2", "3600"]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        arrivals = [time.monotonic() - started for _line in process.stdout]
-        assert process.wait(30) == 0
-    assert len(arrivals) == 3
-    assert arrivals[0] < arrivals[2] - 0.6
+        line = process.stdout.readline()  # the job goes on for an hour
+        assert "Test delay iteration 0/1" in line
+        [job_id] = numbers(cluster, "--running")
+        cluster.gnt(f"job cancel --kill --yes-do-it {job_id}")
+        assert process.wait(60) == 1
 
 
 def test_wait_and_watch_tell_how_it_ended(cluster: TestCluster, paused: str) -> None:
@@ -207,7 +208,7 @@ def test_wait_and_watch_tell_how_it_ended(cluster: TestCluster, paused: str) -> 
         cluster.gnt(
             f"filter replace --action=ACCEPT --predicates={DELAYS.replace(' ', '')} {paused}".split()
         )
-        out, _ = watching.communicate(timeout=30)
+        out, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert out.splitlines()[-1] == "Job ended successfully"
     assert cluster.gnt(f"job wait {job_id}").out == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -18,11 +19,13 @@ from ganeti.system import daemon_control
 
 FINAL = ("success", "error", "canceled")
 START_JOBS = 200
-START_S_P99 = 5.0  # 30 s in 3.0; ours take 10 ms, on a machine that does nothing else
+START_S_P99 = 15.0  # 30 s in 3.0; ours take 10 ms, on a machine that does nothing else
 CHAIN = 20
 LEAK_JOBS = 300
-DESCRIPTORS_SPARE = 5  # connections that come and go
-ANSWER_S = 30.0
+DESCRIPTORS_SPARE = (
+    20  # connections and processes that come and go; each kind of job is done 50 times
+)
+ANSWER_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def test_dependents_that_wait_for_a_timer(client: LuxiClient) -> None:
 
 
 def test_a_killed_jobs_locks_are_held_for_minutes(client: LuxiClient) -> None:
-    killed = client.submit_job([locking(60)])
+    killed = client.submit_job([locking(3600)])
     wait_status(client, killed, "running")
     next_one = client.submit_job([locking()])
     wait_status(client, next_one, "waiting")
@@ -117,7 +120,8 @@ def descriptors(cluster: TestCluster) -> dict[str, int]:
     for each in cluster.processes():
         if "ganeti-" in each.command or "noded" in each.command:
             name = f"{os.path.basename(each.root)} {each.command.split()[-1]} {each.pid}"
-            found[name] = len(os.listdir(f"/proc/{each.pid}/fd"))
+            with contextlib.suppress(OSError):  # it has just ended
+                found[name] = len(os.listdir(f"/proc/{each.pid}/fd"))
     return found
 
 
@@ -181,14 +185,13 @@ def test_stale_job_files_pile_up_on_candidates(painful: TestCluster, client: Lux
             wait_until(
                 lambda: queue_of(painful, node) == set(),  # noqa: B023 - called in this round only
                 f"no job files on {node}: {sorted(queue_of(painful, node))}",
-                timeout_s=20,
             )
             last = painful.paths_of(node).archived_job_file(jobs[-1])
             wait_until(lambda: os.path.exists(last), last)  # noqa: B023
 
 
 def test_a_change_of_priority_that_does_not_reach_the_lock_queue(client: LuxiClient) -> None:
-    holder = client.submit_job([locking(60)])
+    holder = client.submit_job([locking(3600)])
     wait_status(client, holder, "running")
     waiting: list[JobId] = []
     while len(waiting) < 3:

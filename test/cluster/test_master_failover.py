@@ -143,7 +143,7 @@ def test_jobs_that_do_not_end_are_named_and_nothing_changes(
 ) -> None:
     monkeypatch.setattr(failover, "DRAIN_TIMEOUT_S", 0.5)
     node = shared.others[0]
-    job_id = shared.submit("debug delay 60")
+    job_id = shared.submit("debug delay 3600")
     shared.wait_status(job_id, "running")
     with pytest.raises(OpPrereqError, match=rf"still run on {shared.master}: {job_id};") as refused:
         fail_over(shared.paths_of(node), node, FailoverOptions(), print)
@@ -180,7 +180,8 @@ def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
 
 
 def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingCluster) -> None:
-    job_id = shared.submit("debug delay 2")
+    with shared.luxi() as client:
+        job_id = client.submit_job([{"OP_ID": "OP_TEST_DELAY", "duration": 6.0}])
     shared.wait_status(job_id, "running")
     for each in shared.processes_of(shared.master):
         if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
@@ -225,7 +226,7 @@ def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: Failin
     three.gnt("cluster add-tags acknowledged")
     done = three.submit("debug delay 0")
     three.run(f"gnt-job wait {done}")
-    running = three.submit("debug delay 100")
+    running = three.submit("debug delay 3600")
     three.wait_status(running, "running")
     depends = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "depends": [[running, ["error"]]]}
     with three.luxi() as client:
@@ -369,7 +370,7 @@ def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
     job_id = three.submit("debug delay 0")
     three.wait_status(job_id, "success")
     three.signal_node(old, signal.SIGCONT)
-    wait_until(lambda: three.running(old) == [], "the former master ends", timeout_s=45)
+    wait_until(lambda: three.running(old) == [], "the former master ends")
     three.wait_all_follow()
     log = Path(three.paths_of(old).log_file("ganeti-luxid")).read_text()
     assert "This node is not the master any more" in log
@@ -388,7 +389,7 @@ def test_a_node_that_missed_the_change_is_brought_in_line(three: FailingCluster)
 
 
 def test_a_drain_tells_what_is_left_and_takes_itself_back(shared: FailingCluster) -> None:
-    job_id = shared.submit("debug delay 60")
+    job_id = shared.submit("debug delay 3600")
     shared.wait_status(job_id, "running")
     with shared.rpc(shared.others[0]) as rpc:
         target = shared.target(shared.master)

@@ -114,6 +114,10 @@ def test_a_node_tells_what_it_is_when_the_master_is_dead(two: TestCluster) -> No
     )
     wait_until(lambda: "lv" not in collectors(two), "the settings", timeout_s=DEADLINE_S)
     assert json.loads(get(two, "/1/report/all"))
+    wait_until(
+        lambda: metrics(two, two.master)["ganeti_daemon_up", "ganeti-luxid"] == 0,
+        "LuxiD's end is seen",
+        timeout_s=DEADLINE_S,
+    )
     found = metrics(two, two.master)
-    assert found["ganeti_daemon_up", "ganeti-luxid"] == 0
     assert found["ganeti_daemon_up", "ganeti-mond"] == 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from fakes.rapi import RapiClient as Asker
 from fakes.rapi import create_instance, rapi_of
-from fakes.virtual_cluster import TIMEOUT_S, TestCluster
+from fakes.virtual_cluster import TIMEOUT_S, TestCluster, wait_until
 
 from ganeti.base.errors import TransportError
 from ganeti.clients.rapi import (
@@ -74,7 +74,7 @@ def test_logs_and_failures(client: RapiClient) -> None:
     waiting = client.post_opcode_test_delay(duration=600.0, on_master=True)
     with pytest.raises(JobStillRunsError, match=f"Job {waiting} did not end within 0"):
         client.wait_for_job(waiting, timeout_s=0)
-    client.delete_job(waiting, kill=True)
+    wait_until(lambda: client.delete_job(waiting, kill=True)[0], "its end")
 
 
 def test_refusals(cluster: TestCluster, asker: Asker, client: RapiClient) -> None:
