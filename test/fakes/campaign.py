@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from fakes.failing_cluster import FailingCluster
@@ -23,7 +23,7 @@ from ganeti.jobs.status import Status
 from ganeti.store.job_files import JobFiles
 from ganeti.system.filelock import is_alive
 
-SETTLE_S = 90.0
+SETTLE_S = 240.0
 HOOK = """#!/bin/sh
 echo "$GANETI_GROUP_NAME" >> {path}
 """
@@ -103,6 +103,11 @@ class Load(threading.Thread):
         self._stopping.set()
         self.join(60)
         assert not self.is_alive()
+
+
+def wait_for_jobs(loads: Sequence[Load], count: int) -> None:
+    """Wait until so many jobs were accepted, whatever the machine needs for them."""
+    wait_until(lambda: sum(len(load.accepted) for load in loads) >= count, f"{count} jobs")
 
 
 class Campaign:
@@ -238,4 +243,4 @@ def check_nothing_left(cluster: FailingCluster) -> None:
             names = os.listdir(directory)
             return [name for name in names if not is_alive(os.path.join(directory, name))]
 
-        wait_until(lambda: not dead(), f"no dead lock file on {node}: {dead()}", timeout_s=40)
+        wait_until(lambda: not dead(), f"no dead lock file on {node}: {dead()}", timeout_s=90)
