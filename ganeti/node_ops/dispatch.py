@@ -15,7 +15,7 @@ import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.registry import Handler, find_handler
+from ganeti.node_ops.registry import Handler, find_handler, find_shortcut
 from ganeti.objects.record import decode_private
 from ganeti.protocol.node_rpc import (
     Argument,
@@ -57,6 +57,20 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
             clock.monotonic() - started_s,
         )
     return result
+
+
+def answer_if_nothing_to_do(context: NodeContext, call: NodeCall, body: bytes) -> bytes | None:
+    """Serve a call that turns out to have nothing to do; None when it needs a child."""
+    is_nothing_to_do = find_shortcut(call.name)
+    if is_nothing_to_do is None:
+        return None
+    try:
+        args = convert(find_handler(call), call, decode_arguments(call, body))
+        if not is_nothing_to_do(context, *args):
+            return None
+    except (GenericError, OSError):
+        return None  # the child will complain
+    return answer(context, call, body)
 
 
 def warm_up(call: NodeCall) -> None:

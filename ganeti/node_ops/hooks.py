@@ -36,6 +36,14 @@ def hooks_runner(
     return [[f"{directory}/{name}", *_outcome(result)] for name, result in results]
 
 
+def is_nothing_to_run(context: NodeContext, hpath: str, phase: str, _env: dict[str, str]) -> bool:
+    """Tell whether there is no script for a hook path and phase on this node."""
+    if phase not in PHASES:
+        return False
+    programs.check_plugin_name(hpath, "hooks path")
+    return scripts.is_without_parts(os.path.join(context.paths.hooks_dir, f"{hpath}-{phase}.d"))
+
+
 def _outcome(result: CommandResult | None) -> tuple[int, str]:
     """Return the code and the output of one script."""
     if result is None:

@@ -123,6 +123,22 @@ MODULES: Mapping[str, str] = {
 }
 
 
+# Calls for a child that often have nothing to do: a function of the same arguments that tells so.
+_SHORTCUTS: Mapping[str, tuple[str, str]] = {
+    "hooks_runner": ("ganeti.node_ops.hooks", "is_nothing_to_run"),
+}
+
+
+@cache
+def find_shortcut(name: str) -> Callable[..., bool] | None:
+    """Return what tells whether a call has nothing to do, importing its module on first use."""
+    if name not in _SHORTCUTS:
+        return None
+    module, attribute = _SHORTCUTS[name]
+    shortcut: Callable[..., bool] = getattr(importlib.import_module(module), attribute)
+    return shortcut
+
+
 @cache
 def find_handler(call: NodeCall) -> Handler:
     """Return the function that serves a call, importing its module on first use.

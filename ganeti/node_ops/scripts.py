@@ -85,6 +85,15 @@ def run_parts(
         yield name, process.run([path], timeout_s=left_s, env=env, cwd="/")
 
 
+def is_without_parts(directory: str) -> bool:
+    """Tell whether `run_parts` would find nothing at all there."""
+    try:
+        with os.scandir(directory) as entries:
+            return next(entries, None) is None
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
 def run_logged(
     argv: Sequence[str],
     log_path: str,

@@ -14,7 +14,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -23,6 +23,7 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.registry import find_shortcut
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children
 from ganeti.protocol.node_rpc import (
@@ -40,10 +41,14 @@ from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # Threads for the job queue's calls, which may wait for the queue's lock, and for all others.
 _THREADS: Final = 4
 # Served at any time, whatever else is going on: it is asked for when nothing else works.
 _NEVER_WAITS: Final = "node_powercycle"
+# How long to look whether a call has nothing to do, before it is given to a child anyway.
+_SHORTCUT_S: Final = 1.0
 
 
 class NodeServer:
@@ -94,6 +99,10 @@ class NodeServer:
             return await self._run_here(call, head, body)
         if call.name == _NEVER_WAITS:
             return await self._children.call(call, head, body, call.timeout_s)
+        if find_shortcut(call.name) is not None:
+            answered = await self._try_shortcut(call, head, body)
+            if answered is not None:
+                return answered
         limit_s = _limit_s(call, body)
         ends_s = clock.monotonic() + limit_s
         slot = self._slots[_speed(call)]
@@ -112,16 +121,9 @@ class NodeServer:
 
     async def _run_here(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes:
         """Run a call in a thread of the daemon."""
-        context = NodeContext(self._paths, self._hostname, **structs.asdict(head))
         is_queue_call = call.name.startswith("jobqueue_")
-        work = asyncio.get_running_loop().run_in_executor(
-            self._queue_threads if is_queue_call else self._threads,
-            contextvars.copy_context().run,
-            dispatch.answer,
-            context,
-            call,
-            body,
-        )
+        threads = self._queue_threads if is_queue_call else self._threads
+        work = self._in_thread(threads, dispatch.answer, call, head, body)
         await asyncio.wait([work], timeout=call.timeout_s)
         if work.done():
             return work.result()
@@ -130,6 +132,24 @@ class NodeServer:
             f"{call.name} did not end within {call.timeout_s:g} s on node {self._hostname};"
             " it may still come to its end"
         )
+
+    async def _try_shortcut(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes | None:
+        """Answer a call for a child in a thread, if there is nothing to do for it."""
+        work = self._in_thread(self._threads, dispatch.answer_if_nothing_to_do, call, head, body)
+        await asyncio.wait([work], timeout=_SHORTCUT_S)
+        return work.result() if work.done() else None
+
+    def _in_thread(
+        self,
+        threads: ThreadPoolExecutor,
+        serve: Callable[[NodeContext, NodeCall, bytes], T],
+        call: NodeCall,
+        head: RequestHead,
+        body: bytes,
+    ) -> asyncio.Future[T]:
+        context = NodeContext(self._paths, self._hostname, **structs.asdict(head))
+        run = contextvars.copy_context().run
+        return asyncio.get_running_loop().run_in_executor(threads, run, serve, context, call, body)
 
 
 def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:

@@ -1,13 +1,16 @@
 """Running the hooks of a phase."""
 
+import json
 from pathlib import Path
 
 import pytest
 from fakes.shell_scripts import write_script
 
 from ganeti.base.errors import GenericError
+from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.hooks import hooks_runner
+from ganeti.protocol.node_rpc import NODE_RPC
 
 ENV = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin", "GANETI_HOOKS_PHASE": "pre"}
 
@@ -30,6 +33,22 @@ def test_each_script_is_answered_with_its_code_and_output(context: NodeContext) 
 
 def test_no_hooks_no_results(context: NodeContext) -> None:
     assert hooks_runner(context, "instance-add", "post", ENV) == []
+
+
+def test_without_scripts_there_is_no_need_for_a_child(context: NodeContext) -> None:
+    def answer(path: str, phase: str = "pre") -> bytes | None:
+        body = json.dumps([path, phase, ENV]).encode()
+        return dispatch.answer_if_nothing_to_do(context, NODE_RPC["hooks_runner"], body)
+
+    directory = Path(context.paths.hooks_dir, "instance-add-pre.d")
+    assert answer("instance-add") == b"[true,[]]\n"
+    directory.mkdir(parents=True)
+    assert answer("instance-add") == b"[true,[]]\n"
+    write_script(directory / "10-fine", "exit 0")
+    assert answer("instance-add") is None
+    assert answer("instance-add", "post") == b"[true,[]]\n"
+    assert answer("../x") is None  # the child complains
+    assert answer("x", "during") is None
 
 
 @pytest.mark.parametrize(
