@@ -204,14 +204,18 @@ def test_everybody_is_asked_where_it_matters(tmp_path: Path, rpc: FakeRpc) -> No
     }
 
 
-def run_watch(context: DaemonContext, rpc: FakeRpc, *, prompt: bool) -> None:
+def run_watch(
+    context: DaemonContext, rpc: FakeRpc, *, prompt: bool, timeout_s: float = 60.0
+) -> None:
+    """Let a daemon watch until it is to stop, or for so long."""
+
     async def scene() -> None:
         watch = MasterWatch(context, rpc)
         if prompt:
             watch.prompt()
         task = asyncio.ensure_future(watch.run())
         stopped = asyncio.ensure_future(context.stopping.wait())
-        await asyncio.wait([task, stopped], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, stopped], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         assert not task.done()
         for each in (task, stopped):
             each.cancel()
@@ -236,9 +240,9 @@ def test_a_running_daemon_outlives_silence_and_single_voices(
 ) -> None:
     monkeypatch.setattr(mastership, "LOOK_INTERVAL_S", 0.01)
     context = make_context(tmp_path)
-    run_watch(context, rpc, prompt=True)
+    run_watch(context, rpc, prompt=True, timeout_s=0.2)
     rpc.says = {"n2": facts("n2"), "n3": facts(OWN)}
-    run_watch(context, rpc, prompt=False)
+    run_watch(context, rpc, prompt=False, timeout_s=0.2)
     assert not context.stopping.is_set()
 
 

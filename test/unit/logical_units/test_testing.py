@@ -34,7 +34,7 @@ class Visitor:
 
     @staticmethod
     def _visit(path: str) -> None:
-        with visit(path, 5):
+        with visit(path, 60):
             pass
 
 

@@ -27,7 +27,7 @@ class Disk:
         self.error: OSError | None = None
 
     def write(self, pieces: list[bytes]) -> None:
-        assert self.may_write.acquire(timeout=20)
+        assert self.may_write.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.contents.append(json.loads(b"".join(pieces)))
@@ -51,7 +51,7 @@ def play(scene: Callable[[Committer, Disk, list[Flush]], Awaitable[None]]) -> Di
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(committer.run())
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await scene(committer, disk, flushes)
             finally:
                 for _ in range(10):
