@@ -38,6 +38,8 @@ SHORTAGES_TOLD_MAX: Final = 20  # a log need not tell of every candidate that co
 # How often the end is tried to be written here: a full disk takes an operator, for an hour.
 _WRITE_RETRY_S: Final = 2.0
 _WRITE_TRIES_MAX: Final = 1800
+# Where the queue itself is gone, it may be mounted again; otherwise nobody waits for this job.
+_GONE_TRIES_MAX: Final = 30
 
 # A job that talks without end writes so much per second; short files, and those who seldom say
 # something, never wait.
@@ -153,6 +155,8 @@ class JobFile:
                 failure = err
                 if tries == 0:
                     logger.warning("cannot write the end of job %s: %s", job.id, err.strerror)
+                if isinstance(err, FileNotFoundError) and tries >= _GONE_TRIES_MAX:
+                    break
         raise failure
 
     def _send(self, data: bytes) -> None:

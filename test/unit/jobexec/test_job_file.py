@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +221,15 @@ def test_an_end_that_cannot_be_written_is_not_pretended(
     with pytest.raises(OSError, match="No space left"):
         file.finish(changes.failed(file.job, GenericError("x"), (3, 3)))
     assert on_disk(candidates) == file.job == before
+
+
+def test_an_end_does_not_wait_long_for_a_queue_that_is_gone(
+    file: JobFile, sleeps: list[float], tmp_path: Path
+) -> None:
+    shutil.rmtree(Paths(str(tmp_path)).queue_dir)
+    with pytest.raises(FileNotFoundError):
+        file.finish(changes.failed(file.job, GenericError("x"), (3, 3)))
+    assert sum(sleeps) == 60.0
 
 
 def logged(job: QueuedJob, text: str) -> QueuedJob:
