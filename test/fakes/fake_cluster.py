@@ -575,6 +575,7 @@ class FakeNode:
         self.directories: set[str] = set()
         self.running: dict[str, int] = {}  # instance -> state, 0 running, 1 stopped
         self.receiving: set[str] = set()
+        self.memory: dict[str, int] = {}  # of those whose memory was changed
         self.plugged: dict[str, list[tuple[str, str, str]]] = {}  # instance -> changes while up
         self.files: dict[str, object] = {}
         self.has_left = False
@@ -850,7 +851,8 @@ class FakeRpc:
     def do_instance_info(self, node: FakeNode, name: str, _hv: str, _params: Any) -> Any:
         if name not in node.running:
             return {}
-        return {"memory": 128, "vcpus": 1, "state": node.running[name], "time": 1.0}
+        memory_mib = node.memory.get(name, 128)
+        return {"memory": memory_mib, "vcpus": 1, "state": node.running[name], "time": 1.0}
 
     def do_all_instances_info(self, node: FakeNode, _names: Any, _params: Any) -> Any:
         return {name: self.do_instance_info(node, name, "", {}) for name in node.running}
@@ -865,6 +867,11 @@ class FakeRpc:
 
     def do_instance_shutdown(self, node: FakeNode, instance: Any, _timeout: int, _why: Any) -> None:
         node.running.pop(instance["name"], None)
+
+    def do_instance_balloon_memory(self, node: FakeNode, instance: Any, memory: int) -> None:
+        if instance["name"] not in node.running:
+            raise GenericError("it does not run here")
+        node.memory[instance["name"]] = memory
 
     def do_hotplug_supported(self, node: FakeNode, instance: Any) -> None:
         if node.running.get(instance["name"]) != 0:

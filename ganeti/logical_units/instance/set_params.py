@@ -1,6 +1,7 @@
 """Change settings of an instance: hypervisor, backend and OS parameters, OS name, offline flag.
 
-Changes of parameters are stored and take effect at the next start.
+Changes of parameters are stored and take effect at the next start; those of devices and of the
+memory of the running guest at once.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.logical_units import lookup
 from ganeti.logical_units.instance.memory import free_memory_mib
 from ganeti.logical_units.instance.modify_disks import DiskPart
 from ganeti.logical_units.instance.modify_nics import NicPart, networks_in
 from ganeti.logical_units.instance.modify_parts import Hotplug, ModifyPart, Results
+from ganeti.logical_units.instance.modify_place import MemoryPart, PrimaryPart
 from ganeti.logical_units.instance.modify_template import TemplatePart
 from ganeti.logical_units.instance.nic_addresses import network_locks
 from ganeti.logical_units.instance.parameters import (
@@ -25,6 +28,7 @@ from ganeti.logical_units.instance.parameters import (
 from ganeti.logical_units.instance.policy import check_policy, spec_of, violations
 from ganeti.logical_units.instance.power import is_running, own_hvparams, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit
+from ganeti.logical_units.instance.target import locks_for_move
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed
 from ganeti.logical_units.node_calls import ask
 from ganeti.logical_units.undo import Undo
@@ -42,9 +46,7 @@ if TYPE_CHECKING:
     from ganeti.objects.instance import Instance
 
 _NOT_YET: Final = (
-    "runtime_mem",
     "instance_communication",
-    "pnode",
     "remote_node",
     "iallocator",
 )
@@ -59,12 +61,14 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         """Read the instance, and the networks that its NICs are to join."""
         super().expand_names()
         self.networks = networks_in(self.context, self.op)
+        key = self.op.pnode_uuid or self.op.pnode
+        self.new_primary = None if key is None else lookup.require_node(self.config, key)
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the instance exclusively, its nodes and these networks shared."""
+        """Lock the instance exclusively, nodes and networks shared."""
         if level is LockLevel.NETWORK:
             return network_locks(level, self.networks.values())
-        return super().declare_locks(level)
+        return locks_for_move(level, self.subject, self.new_primary)
 
     def check_prereq(self) -> None:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""
@@ -91,9 +95,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         hotplug = Hotplug(self.context, self.subject, self.op)
         given = (self.context, self.subject, self.op, hotplug)
         self.disk_part = TemplatePart(*given) if self.op.disk_template else DiskPart(*given)
-        self.parts: list[ModifyPart] = [
-            part for part in (self.disk_part, NicPart(*given)) if part.is_asked
-        ]
+        parts: tuple[ModifyPart, ...] = (
+            self.disk_part,
+            NicPart(*given),
+            MemoryPart(*given),
+            PrimaryPart(*given[:3], self.new_primary),
+        )
+        self.parts = [part for part in parts if part.is_asked]
         for name in _FOR_NEW_DISKS:
             if getattr(self.op, name) and not self.disk_part.is_asked:
                 raise OpPrereqError(f"{name!r} is for disks that are made: give -t, or --disk add")
@@ -228,8 +236,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
             )
 
     def own_env(self) -> Mapping[str, object]:
-        """Tell the new disk template; memory at run time is not changed yet."""
-        return {"NEW_DISK_TEMPLATE": self.op.disk_template or "", "RUNTIME_MEMORY": ""}
+        """Tell the new disk template, and the memory at run time."""
+        return {
+            "NEW_DISK_TEMPLATE": self.op.disk_template or "",
+            "RUNTIME_MEMORY": self.op.runtime_mem or "",
+        }
 
     def exec(self) -> list[tuple[str, object]]:
         """Store the changes, and carry out those of devices; returns what was changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes.fake_cluster import FakeCluster
+from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 
@@ -143,6 +143,41 @@ def test_settings_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], t
     with pytest.raises(OpPrereqError, match=text):
         run(cluster, "SET_PARAMS", **params)
     assert instance(cluster) == before
+
+
+def test_the_memory_of_a_running_guest_changes_within_its_limits(cluster: FakeCluster) -> None:
+    cluster.add_instance(beparams={"minmem": 64, "maxmem": 256})
+    assert run(cluster, "SET_PARAMS", runtime_mem=200) == [("runtime_memory", 200)]
+    node = cluster.rpc.node("node1")
+    assert list(node.memory.values()) == [200]
+    assert instance(cluster)["beparams"] == {"minmem": 64, "maxmem": 256}
+    for wrong, text in ((63, "from 64 to 256 MiB"), (2**63, "from 64 to 256 MiB")):
+        with pytest.raises(OpPrereqError, match=text):
+            run(cluster, "SET_PARAMS", runtime_mem=wrong)
+    node.running.clear()
+    with pytest.raises(OpPrereqError, match="does not run"):
+        run(cluster, "SET_PARAMS", runtime_mem=100)
+
+
+def test_another_primary_node_has_the_disks_already(cluster: FakeCluster) -> None:
+    cluster.add_instance(disk_template="file")
+    wanted = {"pnode": "node2"}
+    with pytest.raises(OpPrereqError, match="runs on node 'node1"):
+        run(cluster, "SET_PARAMS", **wanted)
+    run(cluster, "SHUTDOWN")
+    with pytest.raises(OpPrereqError, match="node 'node2.* does not have disk 0"):
+        run(cluster, "SET_PARAMS", **wanted)
+    with pytest.raises(OpPrereqError, match="before or after its primary node"):
+        run(cluster, "SET_PARAMS", disks=[["add", -1, {"size": 8}]], **wanted)
+    cluster.rpc.node("node2").disks |= cluster.rpc.node("node1").disks
+    cluster.config.lock_history.clear()
+    assert run(cluster, "SET_PARAMS", **wanted) == [("pnode", "node2.example.com")]
+    assert ("node/" + uuid_of("node2"), "shared") in cluster.config.lock_history[0]
+    assert instance(cluster)["primary_node"] == uuid_of("node2")
+    [disk] = cluster.config.disks.values()
+    assert disk["nodes"] == [uuid_of("node2")]
+    run(cluster, "SET_PARAMS", pnode="node3", force=True)
+    assert instance(cluster)["primary_node"] == uuid_of("node3")
 
 
 def test_the_node_has_a_say_unless_forced(cluster: FakeCluster) -> None:
