@@ -165,7 +165,7 @@ def test_another_primary_node_has_the_disks_already(cluster: FakeCluster) -> Non
     with pytest.raises(OpPrereqError, match="runs on node 'node1"):
         run(cluster, "SET_PARAMS", **wanted)
     run(cluster, "SHUTDOWN")
-    with pytest.raises(OpPrereqError, match="node 'node2.* does not have disk 0"):
+    with pytest.raises(OpPrereqError, match=r"node 'node2.* does not have disk 0"):
         run(cluster, "SET_PARAMS", **wanted)
     with pytest.raises(OpPrereqError, match="before or after its primary node"):
         run(cluster, "SET_PARAMS", disks=[["add", -1, {"size": 8}]], **wanted)
