@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ganeti.base.errors import ConfdClientError, ConfigurationError, GenericError
+from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors import cluster_facts
 from ganeti.collectors.cluster_facts import ClusterFacts, Need
-from ganeti.mond.instance_lookup import Ask, InstanceLookup
+from ganeti.collectors.node_lookup import Ask, NodeLookup
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.store import ssconf
 from ganeti.system import clock
@@ -41,7 +41,7 @@ class ClusterWatch:
         self._paths = paths
         self._hostname = hostname
         self._ask = ask
-        self._lookup = InstanceLookup(hostname, ask)
+        self._lookup = NodeLookup(hostname, ask)
         self._was_asked = asyncio.Event()
         self._problems: dict[Need, str | None] = {}
         self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
@@ -114,17 +114,9 @@ class ClusterWatch:
         return {"instances": await self._lookup.instances()}
 
     async def _drbd(self) -> Changes:
-        try:
-            answer = await self._ask(QueryType.NODE_DRBD, self._hostname)
-        except ConfdClientError:  # most likely too many; if not, the next question fails as well
-            found = await self._lookup.instances()
-            primary = await self._lookup.with_disks(found.primary)
-            secondary = await self._lookup.with_disks(found.secondary)
-            return {"drbd_owners": cluster_facts.owners_of_minors(primary, secondary)}
-        return {"drbd_owners": cluster_facts.decode_drbd_owners(answer)}
+        return {"drbd_owners": await self._lookup.drbd_owners()}
 
     async def _volumes(self) -> Changes:
         """Look up the disks of all instances of this node."""
         found = await self._lookup.instances()
-        known = await self._lookup.with_disks((*found.primary, *found.secondary))
-        return {"instances": found, "volume_owners": cluster_facts.owners_of_volumes(known)}
+        return {"instances": found, "volume_owners": await self._lookup.volume_owners(found)}

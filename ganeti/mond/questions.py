@@ -6,11 +6,10 @@ from typing import Final
 
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import AsyncConfdClient
-from ganeti.protocol.confd import ErrorKind, Status
+from ganeti.collectors.node_lookup import value_or_none
 from ganeti.protocol.confd_queries import QueryType
 
 _TIMEOUT_S: Final = 5.0  # on a network where answers come in milliseconds
-_NO_SUCH_THING: Final = (ErrorKind.UNKNOWN_ENTRY, ErrorKind.ARGUMENT)
 
 
 class Questions:
@@ -32,6 +31,4 @@ class Questions:
             answer = await client.ask(query_type, query)
         finally:
             client.close()
-        if answer.status is Status.ERROR and answer.value in _NO_SUCH_THING:
-            return None
-        return answer.check()
+        return value_or_none(answer)

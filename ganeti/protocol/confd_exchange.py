@@ -27,7 +27,7 @@ from ganeti.protocol.confd import (
     open_reply,
     request_packet,
 )
-from ganeti.protocol.confd_queries import QUERIES, QueryType
+from ganeti.protocol.confd_queries import QUERIES, QueryType, Takes
 
 CANDIDATES_ASKED: Final = 6
 EXPIRE_S: Final = 10.0
@@ -60,13 +60,15 @@ class Answer:
         """
         if self.status is Status.OK:
             return self.value
+        query = QUERIES[self.type]
         reason = str(self.value)
         if isinstance(self.value, int) and self.value in tuple(ErrorKind):
             reason = _ERROR_TEXTS[ErrorKind(self.value)]
+            if query.takes is Takes.PATH and self.value == ErrorKind.ARGUMENT:
+                reason = "there is nothing at this path; paths begin with '/'"
         about = "" if self.query is None else f" about {dumps(self.query).decode():.{_SHOWN_CHARS}}"
-        name = QUERIES[self.type].name
         raise ConfdClientError(
-            f"RConfD on {self.peer} refused the question {name!r}{about}: {reason}"
+            f"RConfD on {self.peer} refused the question {query.name!r}{about}: {reason}"
         )
 
     def is_newer_than(self, other: Answer | None) -> bool:

@@ -114,7 +114,7 @@ def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> N
 def test_questions_that_fail_say_why(three: TestCluster) -> None:
     for words, text in (
         ("node-role nosuch", "there is no such entry"),
-        ("config nosuch", "an argument of a wrong form"),
+        ("config nosuch", "there is nothing at this path"),
         ("ping -a 127.0.0.9 --timeout 0.2", "no RConfD answered within 0.2 s"),
         ("ping --hmac wrong --timeout 0.2", "is the key the same?"),
         ("ping --timeout 0", "--timeout must be more than 0"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Final
-
-import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import dumps, loads
@@ -13,16 +13,17 @@ from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.clients import confd
-from ganeti.clients.confd import ConfdClient
+from ganeti.clients.confd import AsyncConfdClient
 from ganeti.collectors import cluster_facts
 from ganeti.collectors import diskstats as disk_collector
 from ganeti.collectors import drbd as drbd_collector
 from ganeti.collectors import lv as lv_collector
-from ganeti.collectors.cluster_facts import ClusterFacts, NodeInstances
+from ganeti.collectors.cluster_facts import ClusterFacts
+from ganeti.collectors.node_lookup import Ask, NodeLookup, value_or_none
 from ganeti.collectors.node_view import Collect, NodeView, read_text
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.collectors.report import Report
-from ganeti.protocol.confd import DEFAULT_PORT, ErrorKind
+from ganeti.protocol.confd import DEFAULT_PORT
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.system import clock
 from ganeti.system.environment import own_hostname
@@ -40,19 +41,21 @@ def diskstats(context: Context, options: Options, _args: list[str]) -> int:
 def drbd(context: Context, options: Options, _args: list[str]) -> int:
     """Report on DRBD devices."""
     if options.drbd_pairing is not None:
-        facts = _drbd_facts(_load(options.drbd_pairing))
+        owners = cluster_facts.decode_drbd_owners(_load(options.drbd_pairing))
+        facts = ClusterFacts(problem=None, drbd_owners=owners)
     else:
         facts = _asked(
             context,
             options,
-            lambda client: _drbd_facts(client.value(QueryType.NODE_DRBD, own_hostname())),
+            _asked_drbd_facts,
         )
     collect = drbd_collector.make(options.drbd_status or drbd_collector.PROC_DRBD)
     return _print(context, "drbd", collect, facts)
 
 
-def _drbd_facts(pairing: object) -> ClusterFacts:
-    return ClusterFacts(problem=None, drbd_owners=cluster_facts.decode_drbd_owners(pairing))
+async def _asked_drbd_facts(ask: Ask) -> ClusterFacts:
+    owners = await NodeLookup(own_hostname(), ask).drbd_owners()
+    return ClusterFacts(problem=None, drbd_owners=owners)
 
 
 def inst_status_xen(context: Context, options: Options, _args: list[str]) -> int:
@@ -66,24 +69,23 @@ def inst_status_kvm(context: Context, options: Options, _args: list[str]) -> int
 
 
 def _instances(context: Context, options: Options, name: str) -> int:
-    facts = _asked(
-        context,
-        options,
-        lambda client: ClusterFacts(problem=None, instances=_node_instances(client)),
-    )
+    facts = _asked(context, options, _instance_facts)
     return _print(context, name, COLLECTORS[name].load(), facts)
+
+
+async def _instance_facts(ask: Ask) -> ClusterFacts:
+    instances = await NodeLookup(own_hostname(), ask).instances()
+    return ClusterFacts(problem=None, instances=instances)
 
 
 def lv(context: Context, options: Options, _args: list[str]) -> int:
     """Report on logical volumes."""
     if options.instances is not None:
-        facts = _volume_facts(cluster_facts.decode_instances(_load(options.instances)))
+        known = cluster_facts.decode_instances(_load(options.instances))
+        owners = cluster_facts.owners_of_volumes((*known.primary, *known.secondary))
+        facts = ClusterFacts(problem=None, volume_owners=owners)
     else:
-        facts = _asked(
-            context,
-            options,
-            lambda client: _volume_facts(_with_disks(client, _node_instances(client))),
-        )
+        facts = _asked(context, options, _asked_volume_facts)
     source = options.file
 
     def from_file(view: NodeView) -> object:
@@ -93,8 +95,9 @@ def lv(context: Context, options: Options, _args: list[str]) -> int:
     return _print(context, "lv", collect, facts)
 
 
-def _volume_facts(known: NodeInstances) -> ClusterFacts:
-    owners = cluster_facts.owners_of_volumes((*known.primary, *known.secondary))
+async def _asked_volume_facts(ask: Ask) -> ClusterFacts:
+    lookup = NodeLookup(own_hostname(), ask)
+    owners = await lookup.volume_owners(await lookup.instances())
     return ClusterFacts(problem=None, volume_owners=owners)
 
 
@@ -104,19 +107,26 @@ def diagnose(context: Context, options: Options, _args: list[str]) -> int:
     return _print(context, "diagnose", COLLECTORS["diagnose"].load(), facts)
 
 
-def _diagnose_facts(client: ConfdClient) -> ClusterFacts:
-    answer = client.ask(QueryType.CONFIG_QUERY, _DIAGNOSE_COMMAND)
-    command = "" if answer.value == ErrorKind.ARGUMENT else answer.check()
-    return ClusterFacts(problem=None, diagnose_command=str(command))
+async def _diagnose_facts(ask: Ask) -> ClusterFacts:
+    command = await ask(QueryType.CONFIG_QUERY, _DIAGNOSE_COMMAND)
+    return ClusterFacts(problem=None, diagnose_command="" if command is None else str(command))
 
 
 def _asked(
-    context: Context, options: Options, question: Callable[[ConfdClient], ClusterFacts]
+    context: Context, options: Options, question: Callable[[Ask], Awaitable[ClusterFacts]]
 ) -> ClusterFacts:
     """Return what RConfD says; without it a collector does what it can."""
+
+    async def put() -> ClusterFacts:
+        with contextlib.closing(_client(context, options)) as client:
+
+            async def ask(query_type: QueryType, query: object = None) -> object:
+                return value_or_none(await client.ask(query_type, query))
+
+            return await question(ask)
+
     try:
-        with _client(context, options) as client:
-            return question(client)
+        return asyncio.run(put())
     except GenericError as err:
         context.terminal.error(f"{context.program}: {err.message}")
         return ClusterFacts(problem=err.message)
@@ -142,33 +152,13 @@ def _write(context: Context, report: Report) -> None:
     context.write(dumps(report).decode())
 
 
-def _client(context: Context, options: Options) -> ConfdClient:
+def _client(context: Context, options: Options) -> AsyncConfdClient:
     """Return a client of the RConfD that the options name, or of the cluster's."""
     paths = context.paths
     address = options.get("address")
     addresses = confd.candidate_addresses(paths) if address is None else [address]
     port = options.get("port") or DEFAULT_PORT
-    return ConfdClient(confd.read_key(paths), addresses, port=port, timeout_s=_TIMEOUT_S)
-
-
-def _node_instances(client: ConfdClient) -> NodeInstances:
-    answer = client.value(QueryType.NODE_INSTANCES, own_hostname())
-    return cluster_facts.decode_instances(answer)
-
-
-def _with_disks(client: ConfdClient, known: NodeInstances) -> NodeInstances:
-    """Return instances with their disks in the place of these disks' UUIDs."""
-    primary, secondary = (
-        tuple(
-            msgspec.structs.replace(
-                one,
-                disks=cluster_facts.decode_disks(client.value(QueryType.INSTANCE_DISKS, one.uuid)),
-            )
-            for one in instances
-        )
-        for instances in (known.primary, known.secondary)
-    )
-    return NodeInstances(primary, secondary)
+    return AsyncConfdClient(confd.read_key(paths), addresses, port=port, timeout_s=_TIMEOUT_S)
 
 
 def _load(path: str) -> object:

@@ -171,5 +171,11 @@ def test_refusals_say_why(status: Status, value: object, text: str) -> None:
         answer.check()
 
 
+def test_a_path_to_nothing_is_called_that() -> None:
+    answer = Answer(QueryType.CONFIG_QUERY, "/x", Status.ERROR, 2, 0, "a")
+    with pytest.raises(ConfdClientError, match="nothing at this path; paths begin with '/'"):
+        answer.check()
+
+
 def test_good_answers_have_a_value() -> None:
     assert Answer(QueryType.PING, None, Status.OK, 3000000, 0, "a").check() == 3000000

@@ -1,4 +1,4 @@
-"""The instances of a node, however many: asked of RConfD in as many questions as it takes.
+"""What RConfD knows of a node: its instances, however many, and whose disks it has.
 
 One answer holds some sixty instances.  Where there are more it is refused; then the instances are
 listed by serial number, and those are asked for one by one that are new or have changed.
@@ -17,13 +17,28 @@ import msgspec
 from ganeti.base.errors import ConfdClientError, GenericError, TransportError
 from ganeti.collectors import cluster_facts
 from ganeti.collectors.cluster_facts import InstanceFacts, NodeInstances
+from ganeti.protocol.confd import ErrorKind, Status
+from ganeti.protocol.confd_exchange import Answer
 from ganeti.protocol.confd_queries import QueryType
 
 _AT_ONCE: Final = 16  # questions that are under way together
 # For all that is to be asked at one time; what came until then is kept, the rest asked next time.
 _DEADLINE_S: Final = 20.0
 
+_NO_SUCH_THING: Final = (ErrorKind.UNKNOWN_ENTRY, ErrorKind.ARGUMENT)
+
 T = TypeVar("T")
+
+
+def value_or_none(answer: Answer) -> object:
+    """Return the value of an answer; None if there is no such thing.
+
+    Raises:
+        ConfdClientError: RConfD could not make an answer; the text says why.
+    """
+    if answer.status is Status.ERROR and answer.value in _NO_SUCH_THING:
+        return None
+    return answer.check()
 
 
 class Ask(Protocol):
@@ -38,7 +53,7 @@ class Ask(Protocol):
         """
 
 
-class InstanceLookup:
+class NodeLookup:
     """Looks up the instances of one node, and what they are made of."""
 
     def __init__(self, hostname: str, ask: Ask) -> None:
@@ -54,16 +69,22 @@ class InstanceLookup:
             GenericError: RConfD did not answer, or nothing that can be understood.
         """
         try:
-            answer = await self._ask(QueryType.NODE_INSTANCES, self._hostname)
+            answer = await self._ask_of_node(QueryType.NODE_INSTANCES)
         except ConfdClientError:  # most likely too many; if not, the next question fails as well
             async with self._is_asking:
                 return await self._one_by_one()
         self._known.clear()
         return cluster_facts.decode_instances(answer)
 
+    async def _ask_of_node(self, query_type: QueryType) -> object:
+        answer = await self._ask(query_type, self._hostname)
+        if answer is None:
+            raise GenericError(f"RConfD knows no node {self._hostname}")
+        return answer
+
     async def _one_by_one(self) -> NodeInstances:
         parts = cluster_facts.decode_serials(
-            await self._ask(QueryType.NODE_INSTANCE_SERIALS, self._hostname)
+            await self._ask_of_node(QueryType.NODE_INSTANCE_SERIALS)
         )
         listed = {uuid: serial for part in parts for uuid, serial in part}
         known = self._known
@@ -88,12 +109,28 @@ class InstanceLookup:
         )
         return NodeInstances(primary, secondary)
 
-    async def with_disks(self, instances: Iterable[InstanceFacts]) -> list[InstanceFacts]:
-        """Return those of the instances that have disks, with what these are.
+    async def drbd_owners(self) -> dict[int, str]:
+        """Return {minor on this node: name of the instance}; errors as of `instances`."""
+        try:
+            answer = await self._ask_of_node(QueryType.NODE_DRBD)
+        except ConfdClientError:  # as above
+            found = await self.instances()
+            primary = await self._with_disks(found.primary)
+            secondary = await self._with_disks(found.secondary)
+            return cluster_facts.owners_of_minors(primary, secondary)
+        return cluster_facts.decode_drbd_owners(answer)
+
+    async def volume_owners(self, known: NodeInstances) -> dict[tuple[str, str], str]:
+        """Return {(volume group, logical volume): name of the instance}, for all of these.
 
         Raises:
             GenericError: as of `instances`.
         """
+        everyone = (*known.primary, *known.secondary)
+        return cluster_facts.owners_of_volumes(await self._with_disks(everyone))
+
+    async def _with_disks(self, instances: Iterable[InstanceFacts]) -> list[InstanceFacts]:
+        """Return those of the instances that have disks, with what these are."""
         found: dict[str, InstanceFacts] = {}
 
         async def look(instance: InstanceFacts) -> None:

@@ -1,4 +1,4 @@
-"""Tests of ganeti/mond/instance_lookup.py."""
+"""Tests of ganeti/collectors/node_lookup.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fakes.loop import run_in_virtual_time
 
 from ganeti.base.errors import ConfdClientError, GenericError, ProtocolError, TransportError
 from ganeti.collectors.cluster_facts import NodeInstances
-from ganeti.mond.instance_lookup import InstanceLookup
+from ganeti.collectors.node_lookup import NodeLookup
 from ganeti.protocol.confd_queries import QueryType
 
 NODE = "node1.example.com"
@@ -59,7 +59,7 @@ def names(found: NodeInstances) -> list[str]:
 
 def test_many_instances_are_asked_for_one_by_one_but_not_all_at_once() -> None:
     confd = LargeNode()
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         found = await lookup.instances()
@@ -73,7 +73,7 @@ def test_many_instances_are_asked_for_one_by_one_but_not_all_at_once() -> None:
 
 def test_only_what_has_changed_is_asked_for_again() -> None:
     confd = LargeNode()
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         await lookup.instances()
@@ -92,7 +92,7 @@ def test_only_what_has_changed_is_asked_for_again() -> None:
 
 def test_several_that_ask_at_once_share_what_they_learn() -> None:
     confd = LargeNode()
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         found = await asyncio.gather(*(lookup.instances() for _ in range(3)))
@@ -105,7 +105,7 @@ def test_several_that_ask_at_once_share_what_they_learn() -> None:
 def test_an_instance_that_has_just_gone_is_left_out() -> None:
     confd = LargeNode()
     confd.gone = "u5"
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         assert "u5.1" not in names(await lookup.instances())
@@ -117,7 +117,7 @@ def test_an_instance_that_has_just_gone_is_left_out() -> None:
 def test_the_first_failure_ends_it(error: GenericError) -> None:
     confd = LargeNode()
     confd.fails = error
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         with pytest.raises(type(error), match=error.message):
@@ -130,7 +130,7 @@ def test_the_first_failure_ends_it(error: GenericError) -> None:
 def test_when_time_is_over_what_came_is_kept() -> None:
     confd = LargeNode()
     confd.delay_s = 4.0
-    lookup = InstanceLookup(NODE, confd)
+    lookup = NodeLookup(NODE, confd)
 
     async def test() -> None:
         with pytest.raises(TransportError, match="did not answer 303 questions within 20 s"):
@@ -152,6 +152,17 @@ def test_a_failure_of_ours_is_not_hidden() -> None:
 
     async def test() -> None:
         with pytest.raises(BaseExceptionGroup):
-            await InstanceLookup(NODE, confd).instances()
+            await NodeLookup(NODE, confd).instances()
+
+    asyncio.run(test())
+
+
+def test_a_node_that_nobody_knows_is_named() -> None:
+    async def confd(_query_type: QueryType, _query: object = None) -> object:
+        return None
+
+    async def test() -> None:
+        with pytest.raises(GenericError, match=f"RConfD knows no node {NODE}"):
+            await NodeLookup(NODE, confd).instances()
 
     asyncio.run(test())
