@@ -48,9 +48,6 @@ SHOWN_OF_OTHERS: Final[Mapping[type[Record], tuple[str, ...]]] = {
 """What fields of instances show of other objects than instances and disks."""
 
 
-_CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
-
-
 class ConfigView:
     """The configuration as of the last event."""
 
@@ -157,7 +154,7 @@ class ConfigView:
             yield from table.prepared()
         for fields in self.index.row_cache.lists:
             plan = prepare(QueryResource.INSTANCE, fields)
-            yield from plan.prepared(self.snapshot(), _CELLS_PER_STEP)
+            yield from plan.prepared(self.snapshot())
 
     def snapshot(self) -> View:
         """Return what queries look at, as it is now."""

@@ -112,11 +112,15 @@ class JobMethods:
     ) -> list[list[object]]:
         """QueryJobs; without ids all of the queue, or the newest so many of those before one."""
         check_fields(fields)
+        rows: list[list[object]] = []
         if not ids:
             limit = len(self._entries) if limit is None else limit
             found = self._entries.latest(limit, None if before is None else job_id(before))
-            return [self._values(entry.job, fields, archived=False) for entry in found]
-        rows: list[list[object]] = []
+            for position, entry in enumerate(found):
+                rows.append(self._values(entry.job, fields, archived=False))
+                if position % _YIELD_EVERY == _YIELD_EVERY - 1:
+                    await asyncio.sleep(0)
+            return rows
         for position, each in enumerate(ids):
             wanted = job_id(each)
             record, archived = self._find(wanted)

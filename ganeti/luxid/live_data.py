@@ -65,7 +65,7 @@ class LiveData:
         """Ask the primary nodes of instances how to reach their consoles."""
         by_node: dict[NodeUuid, list[Instance]] = {}
         for uuid in instances:
-            instance = self._view.instances[uuid]
+            instance = context.view.instances[uuid]  # by now it may be gone
             by_node.setdefault(instance.primary_node, []).append(instance)
         asked: dict[NodeUuid, list[object]] = {
             node: [{each.name: self._console_request(each, context) for each in some}]
@@ -79,11 +79,11 @@ class LiveData:
         }
 
     def _console_request(self, instance: Instance, context: RunContext) -> dict[str, object]:
-        node = self._view.nodes[instance.primary_node]
+        node = context.view.nodes[instance.primary_node]
         return {
             "instance": instance.to_wire(),
             "node": node.to_wire(),
-            "group": self._view.groups[node.group].to_wire(),
+            "group": context.view.groups[node.group].to_wire(),
             "hvParams": dict(context.hvparams(instance)),
             "beParams": dict(context.beparams(instance)),
         }

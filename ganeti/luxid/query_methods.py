@@ -1,7 +1,7 @@
 """The LUXI methods that ask for fields of things.
 
 A query is planned on its words alone, then what the plan needs is found out, then it is run.
-Nothing here holds up the loop for longer than one run takes.
+Whatever takes long is done in slices (`slices`), so nobody holds up the loop.
 
 Source: luxi.json, "methods"; query_fields.json.
 """
@@ -24,6 +24,7 @@ from ganeti.luxid.entries import Entries
 from ganeti.luxid.job_store import JobStore
 from ganeti.luxid.live_data import LiveData, live_context
 from ganeti.luxid.lock_view import lock_states
+from ganeti.luxid.slices import Sliced, Slicer
 from ganeti.objects.query_words import BY_JOB_ONLY
 from ganeti.protocol.wconfd import ClientId
 from ganeti.query.engine import Plan, fields_of, prepare
@@ -75,19 +76,21 @@ class QueryMethods:
         self._entries = entries
         self._store = store
         self._owner = owner
+        self._slicer = Slicer()
 
     def query(self, what: str, fields: Sequence[str], qfilter: object) -> object:
         """Query; answered at once if the configuration alone does."""
         check_resource(what)
         plan = prepare(what, fields, qfilter)
         if not plan.needs:
-            return plan.run_encoded(self._view.snapshot())
+            work = Sliced(plan.encoded_in_steps(self._view.snapshot()))
+            return work.result[0] if work.go_on() else self._slicer.finish(work)
         if plan.names is None and mentions(qfilter, ARCHIVED_FIELD):
             return self._run_with_archive(plan)
         return self._ask_and_run(plan)
 
     async def _ask_and_run(self, plan: Plan) -> dict[str, object]:
-        return plan.run_encoded(await self._filled(plan))
+        return await self._slicer.do(plan.encoded_in_steps(await self._filled(plan)))
 
     async def _run_with_archive(self, plan: Plan) -> dict[str, object]:
         """Answer about the jobs of queue and archive, some at a time: the archive may be huge."""
@@ -98,14 +101,17 @@ class QueryMethods:
         data: list[object] = []
         for start in range(0, len(job_ids), _JOBS_AT_ONCE):
             jobs = await self._read(job_ids[start : start + _JOBS_AT_ONCE])
-            data += cast("list[object]", plan.run_encoded(replace(view, jobs=jobs))["data"])
+            part = await self._slicer.do(plan.encoded_in_steps(replace(view, jobs=jobs)))
+            data += cast("list[object]", part["data"])
         return {**answer, "data": data}
 
     async def _read(self, job_ids: Sequence[JobId]) -> dict[JobId, JobItem]:
         """Return jobs, those of the archive read by a thread; what is gone is left out."""
         left = [job_id for job_id in job_ids if self._entries.get(job_id) is None]
-        read = await asyncio.to_thread(lambda: [self._store.read_archived(each) for each in left])
-        found = {job.id: JobItem(job, archived=True) for job in read if job is not None}
+        found: dict[JobId, JobItem] = {}
+        if left:
+            some = await asyncio.to_thread(lambda: list(map(self._store.read_archived, left)))
+            found = {job.id: JobItem(job, archived=True) for job in some if job is not None}
         table = JobTable(self._entries, self._store)  # some may have been archived meanwhile
         found.update((each, table[each]) for each in job_ids if each not in found and each in table)
         return found
@@ -158,7 +164,7 @@ class QueryMethods:
             raise OpPrereqError(
                 f"unknown fields of {what}: {', '.join(plan.unknown_fields)}", ErrorCode.INVAL
             )
-        return plan.run_plain(await self._filled(plan))
+        return await self._slicer.do(plan.plain_in_steps(await self._filled(plan)))
 
     # What a plan needs.
 
@@ -167,16 +173,26 @@ class QueryMethods:
         view = self._view.snapshot()
         needs = plan.needs
         if Source.JOBS in needs:
-            view = replace(view, jobs=JobTable(self._entries, self._store))
+            view = replace(view, jobs=await self._jobs(plan))
         if Source.LOCKS in needs:
             view = replace(view, locks=await self._locks())
         if needs & ASKED_OF_NODES:
             view = await self._with_live(plan, view)
         return view
 
+    async def _jobs(self, plan: Plan) -> dict[JobId, JobItem]:
+        """Return the jobs of the queue as they are now, or the named ones, archived or not."""
+        if plan.names is None:
+            return {entry.job.id: JobItem(entry.job) for entry in self._entries}
+        wanted = [JobId(name) for name in plan.names if isinstance(name, int)]
+        found: dict[JobId, JobItem] = {}
+        for start in range(0, len(wanted), _JOBS_AT_ONCE):
+            found |= await self._read(wanted[start : start + _JOBS_AT_ONCE])
+        return found
+
     async def _with_live(self, plan: Plan, view: View) -> View:
         """Ask the nodes that the plan names."""
-        targets = plan.targets(view)
+        targets = await self._slicer.do(plan.targets_in_steps(view))
         node_live, instance_live, exports = await asyncio.gather(
             self._live.node_info(targets.node_info),
             self._live.instance_info(targets.instance_info),
@@ -184,7 +200,8 @@ class QueryMethods:
         )
         view = replace(view, node_live=node_live, instance_live=instance_live, exports=exports)
         if Source.CONSOLE in plan.needs:
-            running = plan.targets(view).consoles  # only now it is known which run
+            # Only now it is known which run.
+            running = (await self._slicer.do(plan.targets_in_steps(view))).consoles
             view = replace(view, consoles=await self._live.consoles(running, live_context(view)))
         return view
 

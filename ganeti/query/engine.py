@@ -5,15 +5,25 @@
    of things that the filter does not rule out already.
 3. `Plan.run` makes the answer from a view whose live part was filled.
 
+What takes longer the more there is can be done in steps, by whoever must not be held up.
+
 Source: query_fields.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -54,9 +64,25 @@ _RESOURCES: Final[Mapping[QueryResource, tuple[str, str]]] = {
     QueryResource.OS: ("fields_by_job", "OS"),
 }
 FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
+_CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
 
 _UNKNOWN: Final = Absent(ResultStatus.UNKNOWN)
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work in steps of few milliseconds; the result is what it returns."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 @lru_cache(maxsize=len(_RESOURCES))
@@ -176,13 +202,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def targets(self, view: QueryView) -> Targets:
         """Tell who must be asked for the things that the configuration does not rule out."""
+        return finish(self.targets_in_steps(view))
+
+    def targets_in_steps(self, view: QueryView) -> Steps[Targets]:
+        """As `targets`."""
         online = {uuid for uuid, node in view.nodes.items() if not node.offline}
         if Source.EXPORTS in self.needs:
             return Targets(exports=sorted(online))
         if not self.needs & LIVE_SOURCES:
             return Targets()
         run = _Run(self, view)
-        items = [run.items[key] for key in run.selected(static=True)]
+        items = [run.items[key] for key in (yield from run.selected(static=True))]
         if self.resource.name is QueryResource.NODE:
             nodes = [item.uuid for item in items if isinstance(item, Node) and item.vm_capable]
             return Targets(node_info=[uuid for uuid in nodes if uuid in online])
@@ -198,9 +228,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
         )
 
-    def prepared(self, view: QueryView, cells: int) -> Iterator[None]:
-        """Make all rows that can be kept ahead of need, so many cells in a step."""
-        return _Run(self, view).learned(cells)
+    def prepared(self, view: QueryView) -> Steps[None]:
+        """Make all rows that can be kept ahead of need."""
+        return _Run(self, view).learned()
 
     def run(self, view: QueryView) -> dict[str, object]:
         """Answer the query: ``{"fields": [...], "data": [[[status, value], ...], ...]}``.
@@ -210,16 +240,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         return {
             "fields": [field.definition() for field in self.columns.fields],
-            "data": _Run(self, view).rows(),
+            "data": finish(_Run(self, view).rows()),
         }
 
     def run_encoded(self, view: QueryView) -> dict[str, object]:
         """As `run`, made for being encoded: headings and rows are JSON already."""
-        return {"fields": self.columns.heading, "data": _Run(self, view).encoded_rows()}
+        return finish(self.encoded_in_steps(view))
+
+    def encoded_in_steps(self, view: QueryView) -> Steps[dict[str, object]]:
+        """As `run_encoded`."""
+        rows = yield from _Run(self, view).encoded_rows()
+        return {"fields": self.columns.heading, "data": rows}
 
     def run_plain(self, view: QueryView) -> list[list[object]]:
         """Answer in the old style: rows of values, null where there is none."""
-        return [[value for _status, value in row] for row in _Run(self, view).rows()]
+        return finish(self.plain_in_steps(view))
+
+    def plain_in_steps(self, view: QueryView) -> Steps[list[list[object]]]:
+        """As `run_plain`."""
+        rows = yield from _Run(self, view).rows()
+        return [[value for _status, value in row] for row in rows]
 
 
 class _Run:
@@ -231,28 +271,30 @@ class _Run:
         self.context = RunContext(view)
         self.items = plan.resource.items(self.context)
 
-    def rows(self) -> list[list[list[object]]]:
+    def rows(self) -> Steps[list[list[list[object]]]]:
         """Return [[status, value], ...] for each item that is asked for."""
         row = self._plan.columns.row
-        return [row(self.items[key], self.context) for key in self._sorted()]
+        made: list[list[list[object]]] = []
+        for keys in self._portions((yield from self._sorted())):
+            made += [row(self.items[key], self.context) for key in keys]
+            yield
+        return made
 
-    def encoded_rows(self) -> list[Raw]:
+    def encoded_rows(self) -> Steps[list[Raw]]:
         """Return the same as JSON; what is known is not made again."""
-        known, keys = self._known(), self._sorted()
+        known, keys = self._known(), (yield from self._sorted())
         if known is None:
-            return list(self._made(keys))
-        self._learn(known, [key for key in keys if key not in known])
+            made: dict[Any, Raw] = {}
+            yield from self._learn(made, keys)
+            return list(made.values())
+        yield from self._learn(known, [key for key in keys if key not in known])
         return [known[key] for key in keys]
 
-    def learned(self, cells: int) -> Iterator[None]:
-        """Make all rows that can be kept and are not known, so many cells in a step."""
+    def learned(self) -> Steps[None]:
+        """Make all rows that can be kept and are not known."""
         known = self._known()
         if known is not None:
-            missing = [key for key in self.items if key not in known]
-            at_once = 1 + cells // (1 + len(self._plan.columns.names))
-            for start in range(0, len(missing), at_once):
-                self._learn(known, missing[start : start + at_once])
-                yield
+            yield from self._learn(known, [key for key in self.items if key not in known])
 
     def _known(self) -> MutableMapping[Any, Raw] | None:
         """Return the rows that are kept; None if they are not worth it."""
@@ -261,27 +303,37 @@ class _Run:
             return None
         return self._index.rows(self._plan.resource.name, columns.names)
 
-    def _learn(self, known: MutableMapping[Any, Raw], keys: Sequence[Any]) -> None:
-        known.update(zip(keys, self._made(keys), strict=True))
-
-    def _made(self, keys: Iterable[Any]) -> Iterator[Raw]:
+    def _learn(self, known: MutableMapping[Any, Raw], missing: Sequence[Any]) -> Steps[None]:
         row, items, context = self._plan.columns.row, self.items, self.context
-        return (Raw(dumps(row(items[key], context))) for key in keys)
+        for keys in self._portions(missing):
+            for key in keys:
+                known[key] = Raw(dumps(row(items[key], context)))
+            yield
 
-    def _sorted(self) -> Sequence[Any]:
-        keys = self.selected(static=False)
+    def _portions(self, keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """Cut keys into as many as can be shown in one step."""
+        size = 1 + _CELLS_PER_STEP // (1 + len(self._plan.columns.names))
+        return (keys[start : start + size] for start in range(0, len(keys), size))
+
+    def _sorted(self) -> Steps[Sequence[Any]]:
+        keys = yield from self.selected(static=False)
         if len(keys) < 2 or (self._plan.names is None and self._order is not None):
             return keys
         sort_key = self._plan.resource.sort_key
         return sorted(keys, key=lambda key: sort_key(self.items[key], self.context))
 
-    def selected(self, *, static: bool) -> Sequence[Any]:
+    def selected(self, *, static: bool) -> Steps[Sequence[Any]]:
         """Return the keys of what is asked for, as far as that can be told."""
         keys = self._candidates()
         if self._plan.filter is EVERYTHING:
             return keys
         test = self._plan.filter.test
-        return [key for key in keys if test(self.items[key], self.context, static) is not False]
+        found: list[Any] = []
+        for key in keys:
+            if test(self.items[key], self.context, static) is not False:
+                found.append(key)
+            yield  # one item may take some milliseconds
+        return found
 
     @property
     def _order(self) -> Sequence[str] | None:

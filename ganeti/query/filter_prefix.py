@@ -20,7 +20,7 @@ from ganeti.base.errors import ParameterError
 from ganeti.objects.query_words import FieldKind
 from ganeti.query.context import RunContext
 from ganeti.query.fields import Absent, AnyField, Comparison, Source
-from ganeti.query.names import name_matches
+from ganeti.query.names import name_matches, prefixes
 from ganeti.query.regex import bounded_regex
 
 Verdict = bool | None
@@ -93,17 +93,20 @@ class _Compiler:
         self._conditions_left = CONDITIONS_MAX
         self.sources: set[Source] = set()
 
-    def compile(self, part: object, depth: int) -> Test:
+    def _take_one(self) -> None:
         self._conditions_left -= 1
         if self._conditions_left < 0:
             raise ParameterError(f"a filter can have at most {CONDITIONS_MAX} conditions")
+
+    def compile(self, part: object, depth: int) -> Test:
+        self._take_one()
         if depth > DEPTH_MAX:
             raise ParameterError(f"a filter can be nested at most {DEPTH_MAX} deep")
         match part:
             case ["&", *parts]:
                 return _all([self.compile(inner, depth + 1) for inner in parts])
             case ["|", *parts]:
-                return _any([self.compile(inner, depth + 1) for inner in parts])
+                return _any(self._alternatives(parts, depth + 1))
             case ["!", inner]:
                 return _negated(self.compile(inner, depth + 1))
             case ["?", str(name)]:
@@ -126,6 +129,22 @@ class _Compiler:
                 field = self._field(name)
                 return _compared(field, _contains(field, value))
         raise ParameterError(f"not a filter: {_shown(part)}")
+
+    def _alternatives(self, parts: Sequence[object], depth: int) -> list[Test]:
+        """Compile parts of which one is enough; equal to one of many values is one test."""
+        tests: list[Test] = []
+        wanted: dict[tuple[str, bool], list[Any]] = {}
+        for part in parts:
+            match part:
+                case [str(op), str(name), str() | int() | float() as value] if op in _EQUAL_OPS:
+                    self._take_one()
+                    wanted.setdefault((name, isinstance(value, str)), []).append(value)
+                case _:
+                    tests.append(self.compile(part, depth))
+        for (name, _), values in wanted.items():
+            field = self._field(name)
+            tests.append(_compared(field, _equal_to_any(field, values)))
+        return tests
 
     def _field(self, name: str) -> AnyField:
         field = self._fields.get(name)
@@ -232,6 +251,19 @@ def _equality(field: AnyField, value: object) -> Callable[[object], bool]:
         wanted = str(value)
         return lambda actual: isinstance(actual, str) and name_matches(wanted, actual)
     return lambda actual: actual is not None and bool(_comparable(field, actual, value) == value)
+
+
+def _equal_to_any(field: AnyField, values: Sequence[Any]) -> Callable[[object], bool]:
+    """As many times `_equality`, with values that are all texts or all numbers."""
+    if len(values) == 1:
+        return _equality(field, values[0])
+    for value in values:
+        _check_operand(field, value)
+    if field.comparison is Comparison.HOST_NAME:
+        names = frozenset(map(str, values))
+        return lambda actual: isinstance(actual, str) and not names.isdisjoint(prefixes(actual))
+    wanted, first = frozenset(values), values[0]
+    return lambda actual: actual is not None and _comparable(field, actual, first) in wanted
 
 
 def _order(field: AnyField, op: str, value: object) -> Callable[[object], bool]:

@@ -33,4 +33,5 @@ def write(paths: Paths, until: float | None) -> None:
     if until is None:
         files.remove_if_exists(paths.watcher_pause)
     else:
-        files.write_durable(paths.watcher_pause, f"{until:.0f}\n".encode(), _MODE)
+        text = f"{until:.6f}".rstrip("0").rstrip(".")
+        files.write_durable(paths.watcher_pause, f"{text}\n".encode(), _MODE)

@@ -35,6 +35,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def processor_time() -> float:
+    """Return seconds of processor time that this thread has used."""
+    return time.thread_time()
+
+
 def random_bytes(count: int) -> bytes:
     """Return bytes fit for keys and secrets."""
     return os.urandom(count)

@@ -192,3 +192,28 @@ def test_the_first_try_never_rules_out_what_passes_in_the_end(
 ) -> None:
     if passes(qfilter, live=live, flag=flag):
         assert passes(qfilter, static=True, flag=flag) is not False
+
+
+VALUES = {
+    "name": st.sampled_from(["web1", "web1.example", "web1.example.com", "web", "eb1", "web2"]),
+    "text": st.sampled_from(["abc", "ab", ""]),
+    "number": st.sampled_from([5, 5.0, 6]),
+    "time": st.sampled_from([100, 999]),
+    "live": st.sampled_from([1, 2]),
+}
+EQUALITIES = st.sampled_from(sorted(VALUES)).flatmap(
+    lambda name: VALUES[name].map(lambda value: ["=", name, value])
+)
+
+
+@given(st.lists(EQUALITIES, max_size=8), st.booleans())
+def test_one_of_many_values_is_each_of_them_alone(parts: list[Any], static: bool) -> None:
+    alone = [passes(part, static=static) for part in parts]
+    expected = True if True in alone else None if None in alone else False
+    assert passes(["|", *parts], static=static) is expected
+
+
+def test_wrong_values_among_many_are_refused() -> None:
+    for wrong in (["=", "number", "five"], ["=", "text", 5], ["=", "nowhere", 1]):
+        with pytest.raises(ParameterError):
+            passes(["|", ["=", "number", 1], ["=", "text", "a"], wrong])
