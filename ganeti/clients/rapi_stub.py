@@ -1611,7 +1611,7 @@ class RapiStub(ABC):
         self,
         instance: str,
         *,
-        mode: str | UnsetType = UNSET,
+        mode: str,
         reason: str | UnsetType = UNSET,
     ) -> int:
         """``PUT /2/instances/{instance}/prepare-export``: make ready for an export."""

@@ -10,11 +10,12 @@ Source: rapi.json, "generic_job_call" and "resources".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
+from ganeti.opcodes.registry import all_op_ids
 from ganeti.protocol.rapi_values import Argument, HttpProblem, Kind
 
 Wire = dict[str, Any]
@@ -251,6 +252,9 @@ _ROLE_FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 
 
+ROLES: Final = tuple(_ROLE_FLAGS)
+
+
 def set_role(submission: Submission, arguments: tuple[Argument, ...], inputs: Inputs) -> list[Wire]:
     """Make the opcode that gives a node the role that the body names."""
     if inputs.body is UNSET or not isinstance(inputs.body, str):
@@ -336,10 +340,20 @@ def modify_os(
     return [opcode]
 
 
+_OPCODES: Final[dict[str, Any]] = {
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["OP_ID"],
+        "properties": {"OP_ID": {"type": "string", "enum": list(all_op_ids())}},
+    },
+}
+
+
 class JobBody(msgspec.Struct, forbid_unknown_fields=True):
     """The opcodes of one job."""
 
-    opcodes: list[dict[str, Any]]
+    opcodes: Annotated[list[dict[str, Any]], msgspec.Meta(extra_json_schema=_OPCODES)]
 
 
 def any_job(

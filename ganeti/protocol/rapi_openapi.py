@@ -6,20 +6,24 @@ Source: OpenAPI Specification 3.1.0; JSON Schema 2020-12.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from enum import EnumType
+from types import UnionType
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
 from ganeti.base.versions import RELEASE_VERSION
+from ganeti.objects.disk_templates import DISKS_MAX, DeviceAction
 from ganeti.objects.private import PrivateParams
+from ganeti.objects.query_words import QueryResource
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import all_op_ids, opcode_class
 from ganeti.opcodes.values import DeviceChange
 from ganeti.protocol.rapi import ROUTES
-from ganeti.protocol.rapi_jobs import Submission
+from ganeti.protocol.rapi_jobs import ROLES, Submission
 from ganeti.protocol.rapi_routes import NAME_PATTERN, PATTERNS, ByJob, Question, Route
-from ganeti.protocol.rapi_values import Argument, Kind
+from ganeti.protocol.rapi_values import NUMBER_MAX, Argument, Kind
 
 Schema = dict[str, Any]
 
@@ -28,9 +32,13 @@ _KIND_SCHEMAS: Final[Mapping[Kind, Schema]] = {
     Kind.SWITCH: {"type": "integer", "enum": [0, 1]},
     Kind.TEXT: {"type": "string"},
     Kind.WORDS: {"type": "string"},
-    Kind.NUMBER: {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+    Kind.NUMBER: {"type": "integer", "minimum": 0, "maximum": NUMBER_MAX},
     Kind.NUMBERS: {"type": "string", "pattern": r"^[0-9]{1,9}(,[0-9]{1,9})*$"},
     Kind.REPEATED: {"type": "array", "items": {"type": "string"}},
+}
+_PATH_SCHEMAS: Final[Mapping[str, Schema]] = {
+    "disk": {"type": "integer", "minimum": 0, "maximum": DISKS_MAX - 1},
+    "resource": {"type": "string", "enum": [str(each) for each in QueryResource]},
 }
 _PROBLEM: Final[Schema] = {
     "type": "object",
@@ -72,7 +80,7 @@ def openapi_document() -> Schema:
             "title": "Ganeti remote API",
             "version": RELEASE_VERSION,
             "description": "Jobs are submitted and answered by their id; look at /2/jobs/{job_id}"
-            " for what became of them.",
+            " for what became of them.  Integers are written without a decimal point.",
         },
         "paths": paths,
         "components": {
@@ -103,7 +111,29 @@ def _schemas() -> dict[str, Schema]:
         schema_hook=_special,
         ref_template=_REFERENCE,
     )
+    for kind in (*kinds, *bodies):
+        _name_keys(kind, found.get(kind.__name__, {}))
     return {"Problem": _PROBLEM, **{name: _portable(schema) for name, schema in found.items()}}
+
+
+def _name_keys(kind: type[Any], schema: Schema) -> None:
+    """Say which keys an object has, where they are those of an enumeration."""
+    fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
+    for field in fields:
+        keys = list(_keys_of(field.type))
+        shown = schema["properties"][field.encode_name]
+        for each in shown.get("anyOf", [shown]):
+            if keys and each.get("type") == "object":
+                each["propertyNames"] = {"enum": keys}
+
+
+def _keys_of(kind: Any) -> Iterator[str]:
+    parts = get_args(kind)
+    if get_origin(kind) is Mapping:
+        yield from parts[0] if isinstance(parts[0], EnumType) else ()
+    elif isinstance(kind, UnionType):
+        for part in parts:
+            yield from _keys_of(part)
 
 
 def _parts(route: Route) -> type[Any] | None:
@@ -115,6 +145,9 @@ def _special(kind: type) -> Schema:
     if issubclass(kind, DeviceChange):
         return {
             "type": "array",
+            "prefixItems": [
+                {"anyOf": [{"enum": [str(each) for each in DeviceAction]}, {"type": "integer"}]}
+            ],
             "minItems": 2,
             "maxItems": 3,
             "description": kind.DESCRIPTION,
@@ -175,7 +208,7 @@ def _group(route: Route) -> str:
 
 def _path_parameter(name: str) -> Schema:
     pattern = PATTERNS.get(name, NAME_PATTERN).replace(r"\w", "A-Za-z0-9_").replace(r"\d", "[0-9]")
-    schema = {"type": "string", "pattern": f"^{pattern}$"}
+    schema = _PATH_SCHEMAS.get(name, {"type": "string", "pattern": f"^{pattern}$"})
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -185,7 +218,7 @@ def _query_parameter(argument: Argument) -> Schema:
         "in": "query",
         "description": argument.help,
         "required": argument.required,
-        "schema": dict(_KIND_SCHEMAS[argument.kind]),
+        "schema": {**_KIND_SCHEMAS[argument.kind], **argument.schema},
     }
     if argument.kind is Kind.REPEATED:
         found |= {"style": "form", "explode": True}
@@ -211,7 +244,7 @@ def _body(route: Route, schemas: Mapping[str, Schema]) -> tuple[Schema, bool]:
     """Return the schema of a body, and whether there must be one."""
     kind = route.body or _parts(route)
     if kind is str:
-        return {"type": "string"}, True
+        return {"type": "string", "enum": list(ROLES)}, True
     if kind is not None:
         schema = schemas[kind.__name__]
         return {"$ref": _REFERENCE.format(name=kind.__name__)}, bool(schema.get("required"))
@@ -228,7 +261,8 @@ def _opcode_body(
     old_names = {new: old for old, new in action.renames.items()}
     left_out = {*action.set_by_server(arguments), "reason"}
     if action.build is not None and not action.renames:  # forms of their own: all may be there
-        left_out = {"reason", *action.from_path.values(), *action.fixed}
+        dry_run = {each.param for each in arguments if each.param == "dry_run"}
+        left_out = {"reason", *dry_run, *action.from_path.values(), *action.fixed}
     properties = {
         old_names.get(name, name): schema
         for name, schema in whole["properties"].items()

@@ -6,7 +6,7 @@ Source: rapi.json; luxi.json, "methods".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -33,7 +33,9 @@ Args = Callable[[Inputs], list[object]]
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
 _BULK: Final = Argument("bulk", Kind.SWITCH, "1 for whole objects instead of names")
-_LOCK: Final = Argument("lock", Kind.SWITCH, "1 is refused: queries take no locks")
+_LOCK: Final = Argument(
+    "lock", Kind.SWITCH, "1 is refused: queries take no locks", schema={"enum": [0]}
+)
 _LIMIT: Final = Argument("limit", Kind.NUMBER, "only so many of them, the newest")
 _BEFORE: Final = Argument("before", Kind.NUMBER, "only those whose id is smaller")
 _NULL: Final[Mapping[str, Any]] = {"type": "null"}
@@ -48,12 +50,25 @@ _OUTCOME: Final[Mapping[str, Any]] = {
 }
 
 
+_ACTION: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "enum": ["ACCEPT", "PAUSE", "REJECT", "CONTINUE"]},
+        {
+            "type": "array",
+            "prefixItems": [{"const": "RATE_LIMIT"}, {"type": "integer", "minimum": 1}],
+            "minItems": 2,
+            "maxItems": 2,
+        },
+    ]
+}
+
+
 class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     """A job filter rule."""
 
-    priority: int = 0
+    priority: Annotated[int, msgspec.Meta(ge=0)] = 0
     predicates: list[list[Any]] = []
-    action: str | list[Any] = "CONTINUE"
+    action: Annotated[str | list[Any], msgspec.Meta(extra_json_schema=_ACTION)] = "CONTINUE"
     reason: list[list[Any]] = []
 
 
@@ -76,7 +91,7 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 class PriorityBody(msgspec.Struct, forbid_unknown_fields=True):
     """A new priority."""
 
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=-20, le=19)]
 
 
 class ArchiveBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -6,8 +6,13 @@ Source: rapi.json, "resources" and "generic_job_call".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, Final
 
+from ganeti.objects.disk_templates import StorageType
+from ganeti.objects.hypervisors import MigrationMode, RebootType
+from ganeti.opcodes.backup import ExportMode
+from ganeti.opcodes.instance import ReplaceDisksMode
 from ganeti.opcodes.registry import all_op_ids
 from ganeti.protocol import rapi_answers as answers
 from ganeti.protocol import rapi_jobs as jobs
@@ -15,12 +20,26 @@ from ganeti.protocol.rapi_jobs import Submission
 from ganeti.protocol.rapi_routes import Question, Route
 from ganeti.protocol.rapi_values import WRITE, Argument, Kind
 
+
+def _one_of(words: type[StrEnum]) -> Mapping[str, object]:
+    return {"enum": [str(each) for each in words]}
+
+
 _W: Final = (WRITE,)
 _DRY_RUN: Final = Argument("dry-run", Kind.SWITCH, "1 to check only, and change nothing", "dry_run")
 _FORCE: Final = Argument("force", Kind.SWITCH, "1 to go on in spite of warnings", "force")
 _TAG: Final = Argument("tag", Kind.REPEATED, "a tag; may be repeated", "tags", default=[])
-_STORAGE_TYPE: Final = Argument("storage_type", Kind.TEXT, "type of the storage", "storage_type")
-_UNIT_NAME: Final = Argument("name", Kind.TEXT, "name of the storage unit", "name", required=True)
+_STORAGE_TYPE: Final = Argument(
+    "storage_type", Kind.TEXT, "type of the storage", "storage_type", schema=_one_of(StorageType)
+)
+_UNIT_NAME: Final = Argument(
+    "name",
+    Kind.TEXT,
+    "name of the storage unit",
+    "name",
+    required=True,
+    schema={"minLength": 1},
+)
 _NO_REMEMBER: Final = Argument(
     "no_remember", Kind.SWITCH, "1 to leave the recorded state as it is", "no_remember"
 )
@@ -171,7 +190,7 @@ _NODE_JOBS: Final = (
         "OP_NODE_MIGRATE",
         "Migrate its primary instances away.",
         Argument("live", Kind.SWITCH, "whether to migrate live (an older form of mode)"),
-        Argument("mode", Kind.TEXT, "live or non-live"),
+        Argument("mode", Kind.TEXT, "live or non-live", schema=_one_of(MigrationMode)),
         build=jobs.migrate_node,
     ),
     _node("POST", "modify", "OP_NODE_SET_PARAMS", "Change its flags and settings."),
@@ -225,7 +244,9 @@ _NODE_JOBS: Final = (
 )
 
 _IALLOCATOR: Final = Argument("iallocator", Kind.TEXT, "program that finds a place", "iallocator")
-_MODE: Final = Argument("mode", Kind.TEXT, "which disks, and to where", "mode")
+_MODE: Final = Argument(
+    "mode", Kind.TEXT, "which disks, and to where", "mode", schema=_one_of(ReplaceDisksMode)
+)
 _REMOTE_NODE: Final = Argument("remote_node", Kind.TEXT, "new secondary node", "remote_node")
 
 _INSTANCE_JOBS: Final = (
@@ -311,7 +332,7 @@ _INSTANCE_JOBS: Final = (
         "prepare-export",
         "OP_BACKUP_PREPARE",
         "Make ready for an export.",
-        Argument("mode", Kind.TEXT, "local or remote", "mode"),
+        Argument("mode", Kind.TEXT, "local or remote", "mode", None, True, _one_of(ExportMode)),
         has_body=False,
     ),
     _instance(
@@ -319,7 +340,14 @@ _INSTANCE_JOBS: Final = (
         "reboot",
         "OP_INSTANCE_REBOOT",
         "Reboot it.",
-        Argument("type", Kind.TEXT, "hard, soft or full", "reboot_type", default="hard"),
+        Argument(
+            "type",
+            Kind.TEXT,
+            "hard, soft or full",
+            "reboot_type",
+            default="hard",
+            schema=_one_of(RebootType),
+        ),
         Argument(
             "ignore_secondaries",
             Kind.SWITCH,

@@ -134,8 +134,21 @@ class Kind(StrEnum):
     REPEATED = "repeated"  # the argument may be given several times
 
 
+NUMBER_MAX: Final = 999_999_999_999
+_SWITCHES: Final = {"0": False, "1": True}
+_EXPECTED: Final = {
+    Kind.SWITCH: "0 or 1",
+    Kind.NUMBER: f"a number from 0 to {NUMBER_MAX}",
+    Kind.NUMBERS: "numbers with commas between",
+}
+
+
 class Argument(msgspec.Struct, frozen=True):
-    """One query argument of a route; ``param`` is the opcode's parameter that it sets."""
+    """One query argument of a route.
+
+    ``param`` is the opcode's parameter that it sets, ``schema`` what to say of its values beside
+    what its kind says.
+    """
 
     name: str
     kind: Kind
@@ -143,6 +156,7 @@ class Argument(msgspec.Struct, frozen=True):
     param: str = ""
     default: object = None
     required: bool = False
+    schema: Mapping[str, object] = {}
 
 
 def parse_arguments(
@@ -179,10 +193,9 @@ def _parse(argument: Argument, texts: Sequence[str]) -> object:
     try:
         if argument.kind is Kind.NUMBERS:
             return [_number(word) for word in words]
-        return _natural(text) if argument.kind is Kind.NUMBER else bool(_number(text))
-    except ValueError as err:
-        is_one = argument.kind is not Kind.NUMBERS
-        expected = "a number" if is_one else "numbers with commas between"
+        return _natural(text) if argument.kind is Kind.NUMBER else _SWITCHES[text]
+    except (ValueError, KeyError) as err:
+        expected = _EXPECTED[argument.kind]
         raise HttpProblem(
             400, f"Invalid query argument '{argument.name}': expected {expected}, got {text!r}"
         ) from err
@@ -190,7 +203,7 @@ def _parse(argument: Argument, texts: Sequence[str]) -> object:
 
 def _natural(text: str) -> int:
     number = _number(text)
-    if number < 0:
+    if not 0 <= number <= NUMBER_MAX:
         raise ValueError(text)
     return number
 

@@ -101,7 +101,7 @@ def requests(draw: st.DrawFn, path: str, operation: dict[str, Any]) -> tuple[str
     for parameter in operation["parameters"]:
         name = parameter["name"]
         if parameter["in"] == "path":
-            values[name] = quote(draw(fitting(parameter["schema"])), safe="")
+            values[name] = quote(str(draw(fitting(parameter["schema"]))), safe="")
         elif parameter.get("required") or draw(st.booleans()):
             value = draw(fitting(parameter["schema"]) | st.text(max_size=5))
             query += [(name, str(each)) for each in (value if isinstance(value, list) else [value])]
