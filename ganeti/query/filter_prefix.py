@@ -131,20 +131,28 @@ class _Compiler:
         raise ParameterError(f"not a filter: {_shown(part)}")
 
     def _alternatives(self, parts: Sequence[object], depth: int) -> list[Test]:
-        """Compile parts of which one is enough; equal to one of many values is one test."""
-        tests: list[Test] = []
+        """Compile parts of which one is enough; equal to one of many values is one test.
+
+        That stands where the first of them does: a later part may be wrong for some items.
+        """
+        tests: list[Test | None] = []
+        places: dict[tuple[str, bool], int] = {}
         wanted: dict[tuple[str, bool], list[Any]] = {}
         for part in parts:
             match part:
                 case [str(op), str(name), str() | int() | float() as value] if op in _EQUAL_OPS:
                     self._take_one()
-                    wanted.setdefault((name, isinstance(value, str)), []).append(value)
+                    kind = (name, isinstance(value, str))
+                    if kind not in wanted:
+                        places[kind] = len(tests)
+                        tests.append(None)
+                    wanted.setdefault(kind, []).append(value)
                 case _:
                     tests.append(self.compile(part, depth))
-        for (name, _), values in wanted.items():
-            field = self._field(name)
-            tests.append(_compared(field, _equal_to_any(field, values)))
-        return tests
+        for kind, values in wanted.items():
+            field = self._field(kind[0])
+            tests[places[kind]] = _compared(field, _equal_to_any(field, values))
+        return [test for test in tests if test is not None]
 
     def _field(self, name: str) -> AnyField:
         field = self._fields.get(name)

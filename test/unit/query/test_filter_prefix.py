@@ -217,3 +217,7 @@ def test_wrong_values_among_many_are_refused() -> None:
     for wrong in (["=", "number", "five"], ["=", "text", 5], ["=", "nowhere", 1]):
         with pytest.raises(ParameterError):
             passes(["|", ["=", "number", 1], ["=", "text", "a"], wrong])
+
+
+def test_what_passes_by_its_first_part_is_not_held_against_a_later_one() -> None:
+    assert passes(["|", ["=", "text", "abc"], ["=~", "other", "x"], ["=", "text", "b"]])
