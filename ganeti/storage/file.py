@@ -43,6 +43,21 @@ def _failing_as(what: str) -> Iterator[None]:
         raise BlockDeviceError(f"cannot {what}: {err.strerror or err}") from err
 
 
+def _check_room(directory: str, path: str, needed_bytes: int) -> None:
+    """Refuse what could never be filled: a file that is sparse takes its room only later.
+
+    Raises:
+        BlockDeviceError: there is less room now than is needed.
+    """
+    found = os.statvfs(directory)
+    free_bytes = found.f_bavail * found.f_frsize
+    if needed_bytes > free_bytes:
+        raise BlockDeviceError(
+            f"no room for {path}: {directory} has {free_bytes // MIB} MiB left,"
+            f" {-(-needed_bytes // MIB)} MiB are needed"
+        )
+
+
 def _appear(temporary: str, path: str) -> None:
     """Give a finished file its name, which must be free."""
     try:
@@ -76,13 +91,14 @@ class FileDisk:
         )
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
-        """Make the file with its full size; its directory is made as well."""
+        """Make the file with its full size, if there is room; its directory is made as well."""
         if not 0 < size_mib <= SIZE_MIB_MAX:
             raise BlockDeviceError(f"{self._path}: a disk of {size_mib} MiB cannot be made")
         directory, name = os.path.split(self._path)
         temporary = os.path.join(directory, f".{name}.{os.getpid()}.new")
         with _failing_as(f"create {self._path}"):
             ensure_directory(directory)
+            _check_room(directory, self._path, size_mib * MIB)
             remove_if_exists(temporary)
             try:
                 descriptor = os.open(
@@ -144,9 +160,10 @@ class FileDisk:
         new_size = self._existing_size_bytes() + amount_mib * MIB
         if not 0 < amount_mib <= SIZE_MIB_MAX or new_size > SIZE_MIB_MAX * MIB:
             raise BlockDeviceError(f"{self._path} cannot grow by {amount_mib} MiB")
-        if dryrun or not backingstore:
-            return
         with _failing_as(f"grow {self._path}"):
+            _check_room(os.path.dirname(self._path), self._path, amount_mib * MIB)
+            if dryrun or not backingstore:
+                return
             os.truncate(self._path, new_size)
 
     def snapshot(self, name: str, size_mib: int) -> list[object]:

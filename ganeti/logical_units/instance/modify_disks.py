@@ -33,6 +33,7 @@ from ganeti.logical_units.instance.disks import own_directories
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.modify_parts import Hotplug, Results
 from ganeti.logical_units.instance.outside_disks import check_outside
+from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.instance.subject import check_node_online
 from ganeti.logical_units.node_calls import call_node, failure_text
 from ganeti.objects.disk_templates import FILE_BASED, DeviceAction, DiskTemplate, FileDriver
@@ -168,7 +169,7 @@ class DiskMakers:
             )
         changed = device
         if "name" in settings:
-            changed = replace(changed, name=new_disks.disk_name(settings["name"]))
+            changed = replace(changed, name=device_name(what, settings["name"]))
         if "mode" in settings:
             changed = replace(changed, mode=new_disks.disk_mode(what, settings["mode"]))
         return changed

@@ -15,7 +15,7 @@ from ganeti.base.errors import (
 )
 from ganeti.base.ids import DiskUuid
 from ganeti.base.units import parse_unit
-from ganeti.logical_units.instance.parameters import check_enabled
+from ganeti.logical_units.instance.parameters import check_enabled, device_name
 from ganeti.objects.disk import Disk
 from ganeti.objects.disk_templates import (
     ADOPTABLE_BLOCKDEV_ROOT,
@@ -30,7 +30,6 @@ from ganeti.objects.disk_templates import (
     DiskTemplate,
     FileDriver,
 )
-from ganeti.objects.parameters import VALUE_NONE
 
 if TYPE_CHECKING:
     from ganeti.objects.cluster import Cluster
@@ -137,7 +136,7 @@ def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewD
     return NewDisk(
         size_mib=disk_size(what, settings.get("size")) if adopt is None else 0,
         mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
-        name=disk_name(settings.get("name")),
+        name=device_name(what, settings.get("name")),
         provider=provider,
         params=params,
         adopt=adopt,
@@ -185,11 +184,6 @@ def disk_size(what: str, size: object) -> int:
             f"{what}: the size must be from 1 to {SIZE_MIB_MAX} MiB, got {size_mib}"
         )
     return size_mib
-
-
-def disk_name(name: object) -> str | None:
-    """Return the name of a disk; ``none`` and an empty one mean without."""
-    return None if name in (None, "", VALUE_NONE) else str(name)
 
 
 def disk_mode(what: str, mode: object) -> DiskMode:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
+from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.network.planning import contains, is_conflict
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.nic import NIC
@@ -114,7 +115,7 @@ def changed_nic(around: Around, what: str, nic: NIC, given: NicSettings) -> NIC:
         nicparams=nicparams,
         ip=_ip(what, settings["ip"], around.resolved_ip) if "ip" in settings else nic.ip,
         mac=normal_mac(what, settings["mac"]) if "mac" in settings else nic.mac,
-        name=_name(settings["name"]) if "name" in settings else nic.name,
+        name=device_name(what, settings["name"]) if "name" in settings else nic.name,
     )
     _check_address(around, what, changed, network)
     return changed
@@ -122,10 +123,6 @@ def changed_nic(around: Around, what: str, nic: NIC, given: NicSettings) -> NIC:
 
 def _given(settings: NicSettings) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items() if value is not None}
-
-
-def _name(name: str) -> str | None:
-    return None if name in ("", VALUE_NONE) else name
 
 
 def _network(around: Around, nic: NIC, settings: Mapping[str, str]) -> Network | None:

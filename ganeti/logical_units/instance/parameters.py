@@ -10,6 +10,7 @@ from ganeti.objects.parameters import (
     BEPARAMS,
     HVPARAMS,
     VALUE_DEFAULT,
+    VALUE_NONE,
     cluster_wide_only,
     enforce_types,
 )
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ganeti.objects.cluster import Cluster
     from ganeti.objects.fill import BeParams
 
+DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
 
 
@@ -93,6 +95,24 @@ def check_filled_beparams(filled: BeParams) -> None:
                 f"backend parameter {name!r} must be at least {least}, got {value}",
                 ErrorCode.INVAL,
             )
+
+
+def device_name(what: str, name: object) -> str | None:
+    """Return the name of a disk or network interface; ``none`` and an empty one mean without.
+
+    Raises:
+        OpPrereqError: it is too long, or cannot be printed.
+    """
+    if name in (None, "", VALUE_NONE):
+        return None
+    text = str(name)
+    if len(text) > DEVICE_NAME_LENGTH_MAX:
+        raise OpPrereqError(
+            f"{what}: the name {text[:20]!r}... is longer than {DEVICE_NAME_LENGTH_MAX} characters"
+        )
+    if not text.isprintable():
+        raise OpPrereqError(f"{what}: the name {text!r} has characters that cannot be printed")
+    return text
 
 
 def check_enabled(kind: str, name: str, enabled: Sequence[str], option: str) -> None:

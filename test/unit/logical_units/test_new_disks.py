@@ -36,6 +36,12 @@ def test_sizes_that_cannot_be(size: object) -> None:
         disk_size("disk/0", size)
 
 
+@pytest.mark.parametrize("name", ["x" * 129, "a\tb"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(OpPrereqError, match=r"^disk/0: the name"):
+        plan_disk(DiskTemplate.FILE, "disk/0", {"size": 1, "name": name})
+
+
 def test_the_first_enabled_template_is_the_default() -> None:
     assert choose_template(CLUSTER, None) is DiskTemplate.SHAREDFILE
 

@@ -114,6 +114,8 @@ def test_a_network_gives_its_parameters() -> None:
         ({"mode": "nix"}, "unknown mode 'nix'"),
         ({"vlan": "5000"}, "between 1 and 4094"),
         ({"mode": "bridged", "link": ""}, "needs a link"),
+        ({"name": "x" * 129}, "longer than 128 characters"),
+        ({"name": "a\nb"}, "cannot be printed"),
     ],
 )
 def test_interfaces_that_cannot_be(settings: dict[str, str], text: str) -> None:

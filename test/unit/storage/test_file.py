@@ -54,6 +54,16 @@ def local(node: Node) -> Path:
     return Path(node.paths.localize(WIRE_PATH))
 
 
+def test_what_could_never_be_filled_is_not_made(disk: FileDisk, local: Path) -> None:
+    with pytest.raises(BlockDeviceError, match=r"no room for .* MiB left, \d+ MiB are needed"):
+        disk.create(1 << 40)
+    assert not os.path.lexists(local)
+    disk.create(4)
+    with pytest.raises(BlockDeviceError, match="no room for"):
+        disk.grow(1 << 40, dryrun=True)
+    assert local.stat().st_size == 4 * MIB
+
+
 def test_created_disk_is_sparse_and_of_full_size(disk: FileDisk, local: Path) -> None:
     assert disk.create(4) is None
     found = local.stat()
@@ -79,7 +89,7 @@ def test_impossible_sizes_leave_nothing(disk: FileDisk, local: Path, size_mib: i
 
 
 def test_size_beyond_the_file_system_leaves_nothing(disk: FileDisk, local: Path) -> None:
-    with pytest.raises(BlockDeviceError, match="cannot create"):
+    with pytest.raises(BlockDeviceError, match="no room for"):
         disk.create(1 << 42)
     assert os.listdir(local.parent) == []
 
