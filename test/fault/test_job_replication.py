@@ -227,8 +227,6 @@ def test_what_a_candidate_missed_is_sent_when_it_answers(cluster: LuxidCluster) 
     wait_status(client, missed, "success")
     assert cluster.copy_of(late, missed) is None
     late.start()
-    job_id = client.submit_job([delay()])
-    wait_status(client, job_id, "success")
     wait_until(
         lambda: cluster.copy_of(late, missed) == cluster.master.job(missed),
         "the missed job did not come",

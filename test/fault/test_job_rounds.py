@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 import pytest
+from fakes.chance import seed
 from fakes.luxid_node import DEADLINE_S, LuxidNode, delay
 
 from ganeti.base.errors import GenericError
@@ -18,7 +19,7 @@ from ganeti.jobs.status import FINAL, Status
 ROUNDS = 8
 JOBS_PER_ROUND = 3
 END_S = 300.0  # for all jobs to end
-SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+SEED = seed()
 
 
 class Load(threading.Thread):
@@ -104,19 +105,19 @@ def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:
         wait_all_final(node)
         jobs = {job.id: job for job in node.jobs_on_disk()}
         promised = {job_id for load in loads for job_id in load.ids}
-        seed = f"GANETI_TEST_SEED={SEED}"
-        assert promised <= jobs.keys(), f"jobs are missing; {seed}"
+        how = f"GANETI_TEST_SEED={SEED}"
+        assert promised <= jobs.keys(), f"jobs are missing; {how}"
         assert all(job.status in FINAL for job in jobs.values())
         died = {job.id for job in jobs.values() if job.status is not Status.SUCCESS}
         # Apart from those killed, a job dies only when LuxiD does between start record and
         # confirmation, and then it has not begun.
         begun = Counter(args[0][0] for method, args in node.wconfd.calls if method == "waitLocks")
         for job_id in died - killed:
-            assert not begun[job_id], f"job {job_id} failed though it ran; {seed}"
+            assert not begun[job_id], f"job {job_id} failed though it ran; {how}"
         for job_id, job in jobs.items():
-            assert begun[job_id] <= len(job.ops), f"job {job_id} ran twice; {seed}"
+            assert begun[job_id] <= len(job.ops), f"job {job_id} ran twice; {how}"
         assert not node.wconfd.holders().keys() - {
             lock for lock, owners in node.wconfd.holders().items() if set(owners) & killed
-        }, f"locks are left; {seed}"
+        }, f"locks are left; {how}"
         leftover = [n for n in os.listdir(node.paths.livelock_dir) if n.startswith("job_")]
         assert leftover == []

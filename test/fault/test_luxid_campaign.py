@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -26,12 +25,13 @@ from fakes.campaign import (
     wait_for_jobs,
     wait_settled,
 )
+from fakes.chance import seed
 from fakes.failing_cluster import failing_cluster
 
 from ganeti.jobs.status import Status
 
 ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
-SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+SEED = seed()
 CLIENTS = 2
 ARCHIVE_EVERY = 10  # rounds, so that the queue does not reach its limit
 ROUND_SECONDS_MAX = 30

@@ -16,13 +16,14 @@ import time
 from typing import Any
 
 from fakes import wconfd_traffic
+from fakes.chance import seed
 from fakes.wconfd_node import WconfdNode, wait_for
 
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId
 
 ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
-SEED = int(os.environ.get("GANETI_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+SEED = seed()
 ROUND_SECONDS_MAX = 30
 CLIENTS = 8
 
