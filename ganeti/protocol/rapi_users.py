@@ -200,7 +200,7 @@ def is_password_of(user: User | None, name: str, password: str) -> bool:
         return hmac.compare_digest(password.encode(), user.secret.encode())
     text = f"{name}:{REALM}:{password}".encode()
     found = hashlib.md5(text, usedforsecurity=False).hexdigest()  # the form of 3.0's files
-    return hmac.compare_digest(found, user.secret.lower())
+    return hmac.compare_digest(found.encode(), user.secret.lower().encode())
 
 
 def user_line(name: str, password: str, options: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """From a request to what is asked of LuxiD: pure functions over what came over the wire.
 
-Source: rapi.json, "generic_job_call", "transport", "errors".
+Source: rapi.json, "generic_job_call", "transport", "errors"; W3C Fetch Metadata Request Headers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from ganeti.transport.http_message import HttpRequest
 
 QUERY_FIELDS_MAX: Final = 10_000  # a tag each; more would be a mistake
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_OURS: Final = frozenset({"same-origin", "none"})
 _REASON_SOURCE_USER: Final = "gnt:user"
 _REASON_SOURCE_RAPI: Final = "gnt:library:rlib2"
 
@@ -73,8 +75,11 @@ def check_head(target: Target, request: HttpRequest) -> None:
     """Refuse what can be refused before the body is there.
 
     Raises:
-        HttpProblem: 406 or 415.
+        HttpProblem: 403, 406 or 415.
     """
+    if request.method not in _SAFE and request.headers.get("sec-fetch-site", "none") not in _OURS:
+        # A browser that knows a password sends it along for any page that asks.
+        raise HttpProblem(403, "A page of another server may change nothing here")
     if not accepts(request.headers.get("accept", ""), target.route.content_type):
         kind = target.route.content_type.partition(";")[0]
         raise HttpProblem(406, f"Only {kind} can be answered here")

@@ -58,6 +58,7 @@ class HttpLimits:
 
     head_bytes_max: int = 16 * 1024  # ten times what any client of ours sends
     body_bytes_max: int = 64 << 20  # config.data of 11,000 instances is 5 MB
+    bodies_bytes_max: int = 1 << 30  # of all clients together, until they are answered
     head_s_max: float = 10.0
     body_s_max: float = 120.0
     idle_s_max: float = 600.0  # keep-alive; clients open a new connection without being told
@@ -100,6 +101,8 @@ class _Connection(asyncio.Protocol):
         self._target = b""
         self._headers: dict[str, str] = {}
         self._body = bytearray()
+        self._held_bytes = 0
+        self._idle_since = 0.0
         self._sent_ahead = bytearray()
         self._request: HttpRequest | None = None
         self._keep_alive = True
@@ -121,7 +124,8 @@ class _Connection(asyncio.Protocol):
         if tls is not None:
             self._peer = peer_certificate(tls)
         self._server.connections.add(self)
-        if len(self._server.connections) > self._limits.connections_max:
+        is_full = len(self._server.connections) > self._limits.connections_max
+        if is_full and not self._server.drop_idle():
             logger.warning("Too many connections, dropping %s", self)
             transport.abort()
             return
@@ -143,6 +147,8 @@ class _Connection(asyncio.Protocol):
         if exc is not None:
             logger.debug("Lost %s: %s", self, exc)
         self._phase = _Phase.CLOSED
+        if self._request is not None:
+            self._release_body()  # it did not come to an answer
         self._reading_watch.lost()
         self._server.connections.discard(self)
 
@@ -193,8 +199,13 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += body
+        self._held_bytes += len(body)
+        self._server.held_bytes += len(body)
         if len(self._body) > self._limits.body_bytes_max:
             raise _Rejected(self._body_too_large())
+        if self._server.held_bytes > self._limits.bodies_bytes_max:
+            text = "too much is being sent to this server at the moment; try again"
+            raise _Rejected(self._server.refuse(503, text))
 
     def on_message_complete(self) -> None:
         assert self._request is not None, "the parser calls on_headers_complete first"
@@ -233,8 +244,13 @@ class _Connection(asyncio.Protocol):
         limit = self._limits.body_bytes_max
         return self._server.refuse(413, f"the body is larger than {limit} bytes")
 
+    def _release_body(self) -> None:
+        self._server.held_bytes -= self._held_bytes
+        self._held_bytes = 0
+
     def _wait_for(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
+        self._idle_since = clock.monotonic()
         self._reading_watch.start_timer(seconds, self._on_late)
 
     def _on_late(self) -> None:
@@ -254,6 +270,7 @@ class _Connection(asyncio.Protocol):
             text = f"internal error: {type(err).__name__}: {err}"
             response = self._server.refuse(500, text)
         request.body = b""  # it may be large, the client slow
+        self._release_body()
         if self._is_closed:
             return
         if response.close or self._server.is_closing:
@@ -304,6 +321,8 @@ class _Connection(asyncio.Protocol):
         self._keep_alive = False
         self._server.on_answered(self._request, self._address, response)
         self._begin_answer(response, response.body)
+        self._body = bytearray()
+        self._release_body()
         # Closing with unread input would reset the connection before the answer is read.
         self._phase = _Phase.CLOSED
         if self._io.can_write_eof():
@@ -313,6 +332,11 @@ class _Connection(asyncio.Protocol):
     def _close(self) -> None:
         self._phase = _Phase.CLOSED
         self._reading_watch.close()
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the last answer was sent or the client came; None if a request is under way."""
+        return self._idle_since if self._phase is _Phase.IDLE else None
 
     def close_if_idle(self) -> None:
         """Close the connection, unless a request of it is being answered."""
@@ -360,9 +384,20 @@ class HttpServer:
         self.port = 0
         self.is_closing = False
         self.connections: set[_Connection] = set()
+        self.held_bytes = 0
         self._listener: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
+
+    def drop_idle(self) -> bool:
+        """Close the connection that has been idle for longest; false if all are busy."""
+        idle = [(each.idle_since, each) for each in self.connections if each.idle_since]
+        if not idle:
+            return False
+        _, oldest = min(idle, key=lambda pair: pair[0] or 0.0)
+        logger.debug("Too many connections, closing the idle one of %s", oldest)
+        oldest.close_if_idle()
+        return True
 
     @property
     def requests_running(self) -> int:

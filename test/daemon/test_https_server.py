@@ -319,18 +319,78 @@ def test_a_bug_in_a_handler_is_told_and_logged(caplog: pytest.LogCaptureFixture)
     assert "Internal error in POST /x" in caplog.text
 
 
-def test_too_many_connections_are_dropped() -> None:
+def test_too_many_connections_take_the_place_of_idle_ones() -> None:
     limits = HttpLimits(connections_max=2)
 
     async def test() -> None:
         async with (
             serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
-            connect(server),
-            connect(server),
+            connect(server) as first,
+            connect(server) as second,
         ):
             await until(lambda: len(server.connections) == 2)
+            for client in (first, second, first):  # the second is idle for longest
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+            async with connect(server) as third:
+                assert await second.is_closed_by_server()
+                for client in (first, third):
+                    client.send(post("/x", b""))
+                    assert await client.status() == 200
+
+    run(test())
+
+
+def test_too_many_busy_connections_are_dropped() -> None:
+    limits = HttpLimits(connections_max=2)
+
+    async def test() -> None:
+        go_on = asyncio.Event()
+
+        async def slow(request: HttpRequest) -> HttpResponse:
+            await go_on.wait()
+            return await echo(request)
+
+        async with (
+            serve_http(ADDRESS, 0, slow, tls=None, limits=limits) as server,
+            connect(server) as first,
+            connect(server) as second,
+        ):
+            for client in (first, second):
+                client.send(post("/x", b""))
+            await until(lambda: server.requests_running == 2)
             async with connect(server) as third:
                 assert await third.is_closed_by_server()
+            go_on.set()
+            for client in (first, second):
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_bodies_of_all_clients_together_are_bounded() -> None:
+    limits = HttpLimits(bodies_bytes_max=1500)
+    head = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as first,
+        ):
+            first.send(head + b"x" * 999)
+            await until(lambda: server.held_bytes == 999)
+            async with connect(server) as second:
+                second.send(head + b"x" * 999)
+                assert await second.status() == 503
+            async with connect(server) as third:
+                third.send(post("/x", b"x" * 500))
+                assert await third.status() == 200
+                third.send(head + b"x" * 400)
+                await until(lambda: server.held_bytes == 1399)
+            await until(lambda: server.held_bytes == 999)  # that of who went away is free
+            first.send(b"x")
+            assert await first.status() == 200
+            assert server.held_bytes == 0
 
     run(test())
 

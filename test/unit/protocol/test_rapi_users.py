@@ -124,3 +124,8 @@ def test_a_token_stands_for_its_user_until_it_expires() -> None:
     assert rapi_users.token_user(tokens, "b2.secret", 1e12) == "bob"
     for word in ("a1.Secret", "a1", "x.secret", "", "."):
         assert rapi_users.token_user(tokens, word, 0.0) is None
+
+
+def test_a_digest_that_is_none_fits_no_password() -> None:
+    users, _ = rapi_users.parse_users("ann {HA1}d\xe4\u00fc write\n")
+    assert not rapi_users.is_password_of(users["ann"], "ann", "secret")

@@ -287,6 +287,28 @@ def test_what_is_wrong_with_a_request_is_said(
     assert text.lower() in problem.message.lower()
 
 
+@pytest.mark.parametrize(
+    ("method", "site", "is_refused"),
+    [
+        ("POST", "cross-site", True),
+        ("POST", "same-site", True),
+        ("POST", "same-origin", False),
+        ("POST", "none", False),
+        ("GET", "cross-site", False),
+    ],
+)
+def test_pages_of_other_servers_change_nothing(method: str, site: str, is_refused: bool) -> None:
+    path = "/2/instances/a/reboot" if method == "POST" else "/2/info"
+    sent = request(method, path, headers={"sec-fetch-site": site})
+    target = planning.find_target(sent)
+    if not is_refused:
+        planning.check_head(target, sent)
+        return
+    with pytest.raises(HttpProblem) as found:
+        planning.check_head(target, sent)
+    assert found.value.status == 403
+
+
 def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
     assert refusal("POST", "/2/queue").headers == {"Allow": "GET, PUT"}
 
