@@ -123,12 +123,13 @@ def clean_up_remotely(transport: NodeTransport, node_name: str) -> None:
 
 def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_name: str) -> str:
     try:
-        return transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S).check().output
+        result = transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S).check()
     except CommandError as err:
         said = err.output or err.message
         raise OpExecError(
             f"node {node_name!r} could not be set up through {transport.describe()}: {said}"
         ) from err
+    return result.stdout.decode("utf-8", "replace")
 
 
 def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:

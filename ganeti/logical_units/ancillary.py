@@ -8,11 +8,9 @@ Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidat
 
 from __future__ import annotations
 
-import grp
 import hashlib
 import os
-import pwd
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -120,19 +118,10 @@ def read_details(paths: Paths, path: str) -> FileDetails | None:
         paths.globalize(path),
         content,
         status.st_mode & 0o7777,
-        _name(pwd.getpwuid, status.st_uid),
-        _name(grp.getgrgid, status.st_gid),
+        *files.owner_names(status),
         status.st_atime,
         status.st_mtime,
     )
-
-
-def _name(look_up: Callable[[int], tuple[object, ...]], number: int) -> str:
-    """Return the name of a user or group; its number if it has none."""
-    try:
-        return str(look_up(number)[0])
-    except KeyError:
-        return str(number)
 
 
 def distribute(

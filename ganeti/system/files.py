@@ -163,6 +163,21 @@ def remove_if_exists(path: str) -> bool:
     return True
 
 
+def owner_names(status: os.stat_result) -> tuple[str, str]:
+    """Return the names of a file's user and group; the number of one that has no name."""
+    import grp
+    import pwd
+
+    try:
+        user = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        user = str(status.st_uid)
+    try:
+        return user, grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        return user, str(status.st_gid)
+
+
 def ensure_directory(path: str, mode: int = 0o750) -> None:
     """Create a directory with its parents, if it is not there.
 

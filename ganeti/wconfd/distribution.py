@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from ganeti.objects.node import Node
 from ganeti.protocol.node_rpc_values import compress
 from ganeti.store import ssconf
 from ganeti.store.config_file import FILE_MODE
-from ganeti.system import clock
+from ganeti.system import clock, files
 from ganeti.wconfd.keeper import Keeper
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 FLUSH_STRAGGLERS_S: Final = 5.0  # what a flush waits for nodes beyond those that it needs
 FLUSH_S_MAX: Final = 60.0  # what it waits for those: as long as an urgent node call may take
-CONFIG_OWNER: Final = ("gnt-masterd", "gnt-confd")  # config.json, "paths_ensured_by_installation"
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
@@ -195,9 +195,10 @@ class Distributor:
     async def _upload(self, target: Target, content: Raw) -> str | None:
         paths = self._keeper.paths
         path = paths.globalize(paths.config_data)
+        owner = files.owner_names(os.stat(paths.config_data))
         now = clock.now()
         return await self._call(
-            "upload_file_single", target, path, content, FILE_MODE, *CONFIG_OWNER, now, now
+            "upload_file_single", target, path, content, FILE_MODE, *owner, now, now
         )
 
     async def _call(self, name: str, target: Target, *args: object) -> str | None:

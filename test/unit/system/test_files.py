@@ -91,3 +91,13 @@ def test_reading_a_small_file_takes_little_memory_whatever_the_limit(tmp_path: P
 
 def test_files_without_a_size_are_read_whole() -> None:
     assert files.read_bytes("/proc/self/maps").endswith(b"\n")
+
+
+def test_owners_have_the_names_that_this_machine_knows() -> None:
+    import os
+    import pwd
+
+    status = os.stat("/")
+    assert files.owner_names(status)[0] == pwd.getpwuid(status.st_uid).pw_name
+    nobody = os.stat_result((0, 0, 0, 0, 4_000_000_001, 4_000_000_002, 0, 0, 0, 0))
+    assert files.owner_names(nobody) == ("4000000001", "4000000002")

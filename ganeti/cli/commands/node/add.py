@@ -49,7 +49,7 @@ def add(context: Context, options: Options, args: list[str]) -> int:
     try:
         said = node_setup.set_up_remotely(transport, setup)
     except GenericError as err:
-        hint = "" if context.paths.root else f". {_SSH_HINT}"
+        hint = "" if context.paths.root else f"\n{_SSH_HINT}."
         raise NodeSetupError(err.message + hint) from err
     if said.strip():
         context.terminal.error(f"Node {name} says: {said.strip()}")
