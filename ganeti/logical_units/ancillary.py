@@ -143,6 +143,13 @@ def distribute(
     return count
 
 
+def send_hosts(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> None:
+    """Send the hosts file, in which a node came or went, to other nodes."""
+    if cluster.modify_etc_hosts:
+        others = [node for node in nodes if node.uuid != cluster.master_node and not node.offline]
+        send(context, context.paths.etc_hosts, others)
+
+
 def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
     """Send one local file to nodes; errors are told as by `distribute`."""
     details = read_details(context.paths, path)

@@ -208,6 +208,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd]):
         if node.master_candidate:
             ssh_keys.admit(self.context, self.cluster, node)
         ancillary.distribute(self.context, self.cluster, [node], master_name=self.master.name)
+        ancillary.send_hosts(self.context, self.cluster, self.others)
 
     def _enter(self, undo: Undo) -> None:
         node, known = self.node, self.known

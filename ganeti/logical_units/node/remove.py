@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.logical_units import lookup
+from ganeti.logical_units import ancillary, lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.node import ssh_keys
@@ -101,3 +101,5 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove]):
             doing = f"take node {node.name!r} out of the hosts file"
             text = failure_text(doing, master, "etc_hosts_modify", result)
             self.context.warn(f"{text}; ignoring")
+            return
+        ancillary.send_hosts(self.context, self.cluster, lookup.all_nodes(self.config))

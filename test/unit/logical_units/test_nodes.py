@@ -321,6 +321,13 @@ def test_the_hosts_file_is_kept_where_that_is_wanted(cluster: FakeCluster) -> No
         ["add", "node4.example.com"],
         ["remove", "node4.example.com"],
     ]
+    sent = [
+        node
+        for node, args in cluster.rpc.called("upload_file")
+        if args[0][0].endswith("/etc/hosts")
+    ]
+    # To the new node with its other files, to the rest when it comes and when it goes.
+    assert sent == ["node4", "node2", "node3", "node2", "node3"]
 
 
 def test_one_that_is_no_longer_capable_is_demoted(cluster: FakeCluster) -> None:

@@ -94,7 +94,6 @@ def test_files_without_a_size_are_read_whole() -> None:
 
 
 def test_owners_have_the_names_that_this_machine_knows() -> None:
-    import os
     import pwd
 
     status = os.stat("/")
