@@ -64,6 +64,10 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
         os.rename(name, path)
 
 
+class NotSyncedError(OSError):
+    """A file was replaced, and the disk failed before that was safe."""
+
+
 def write_durable(
     path: str,
     data: bytes,
@@ -80,6 +84,7 @@ def write_durable(
 
     Raises:
         OSError: the old content stays (disk full, no such directory, ...).
+        NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
     with _temporary(path, mode) as (descriptor, name):
         _write_all(descriptor, data)
@@ -89,7 +94,7 @@ def write_durable(
             os.utime(descriptor, times)
         os.fsync(descriptor)
         os.rename(name, path)
-    fsync_directory(os.path.dirname(path))
+    _sync_replaced(path)
 
 
 def write_durable_pieces(path: str, pieces: Sequence[bytes], mode: int = 0o640) -> None:
@@ -99,7 +104,14 @@ def write_durable_pieces(path: str, pieces: Sequence[bytes], mode: int = 0o640) 
             _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
         os.fsync(descriptor)
         os.rename(name, path)
-    fsync_directory(os.path.dirname(path))
+    _sync_replaced(path)
+
+
+def _sync_replaced(path: str) -> None:
+    try:
+        fsync_directory(os.path.dirname(path))
+    except OSError as err:
+        raise NotSyncedError(err.errno, err.strerror, path) from err
 
 
 def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:

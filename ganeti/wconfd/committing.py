@@ -2,7 +2,9 @@
 
 A change is computed and checked at once, on top of all that were accepted before; it is answered
 once the file that contains it survives a power cut, and only then do readers see it.  A write that
-fails fails everything that was accepted since the last good one, and leaves the old file.
+fails fails everything that was accepted since the last good one, and leaves the old file.  If the
+disk fails between the two, with the new file there and not known to be safe, nobody is answered:
+the daemon ends, and goes on from what is on the disk when it is started again.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TypeVar
 from ganeti.base.errors import GenericError
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
+from ganeti.system.files import NotSyncedError
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +75,11 @@ class Committer:
             await asyncio.shield(future)
 
     async def run(self) -> None:
-        """Write whatever is accepted, until cancelled."""
+        """Write whatever is accepted, until cancelled.
+
+        Raises:
+            NotSyncedError: what the disk has is not known; nobody must act on what is in memory.
+        """
         while True:
             await self._work.wait()
             self._work.clear()
@@ -84,6 +91,9 @@ class Committer:
         flush = self.state.start_flush(self._now())
         try:
             await asyncio.to_thread(self._write, flush.pieces)
+        except NotSyncedError as err:
+            logger.critical("The disk failed with the new configuration written: %s; ending", err)
+            raise
         except OSError as err:
             self._fail(err)
             return

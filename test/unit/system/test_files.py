@@ -100,3 +100,19 @@ def test_owners_have_the_names_that_this_machine_knows() -> None:
     assert files.owner_names(status)[0] == pwd.getpwuid(status.st_uid).pw_name
     nobody = os.stat_result((0, 0, 0, 0, 4_000_000_001, 4_000_000_002, 0, 0, 0, 0))
     assert files.owner_names(nobody) == ("4000000001", "4000000002")
+
+
+def test_a_file_that_was_replaced_on_a_failing_disk_is_told_from_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_directory: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(files, "fsync_directory", fail)
+    with pytest.raises(files.NotSyncedError, match="Input/output error"):
+        files.write_durable(str(path), b"new")
+    with pytest.raises(files.NotSyncedError):
+        files.write_durable_pieces(str(path), [b"n", b"ew"])
+    assert path.read_bytes() == b"new"

@@ -15,6 +15,7 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.config import changes
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
+from ganeti.system.files import NotSyncedError
 from ganeti.wconfd.committing import Committer
 
 
@@ -104,6 +105,23 @@ def test_a_failed_write_fails_all_and_keeps_what_was() -> None:
         await committer.apply(tag("c"))
 
     assert play(scene).tags == [["c"]]
+
+
+def test_nobody_is_answered_when_the_disk_fails_after_the_file_was_replaced() -> None:
+    async def run() -> None:
+        disk = Disk()
+        disk.error = NotSyncedError(5, "Input/output error", "/config.data")
+        disk.may_write.release()
+        state = ConfigState(large_config_bytes(1))
+        committer = Committer(state, disk.write, lambda _flush: None, lambda: 5.0)
+        change = asyncio.ensure_future(committer.apply(tag("a")))
+        with pytest.raises(NotSyncedError):
+            await committer.run()
+        await turn()
+        assert not change.done()
+        change.cancel()
+
+    asyncio.run(run())
 
 
 def test_a_refused_change_waits_for_nothing_and_one_of_nothing_for_what_is_under_way() -> None:
