@@ -38,13 +38,7 @@ def admit(context: JobContext, cluster: Cluster, node: Node) -> None:
         return
     key = result.payload
     known = {**_read(context), node.uuid: key}
-    _write(context, known)
-    others = [
-        each
-        for each in _online(context, node)
-        if each.master_candidate and each.uuid != cluster.master_node
-    ]
-    ancillary.send(context, context.paths.ssh_pub_keys, others)
+    _write(context, cluster, known, _online(context, node))
     _authorize(context, _online(context, node), add=[key])
 
 
@@ -78,7 +72,8 @@ def farewell(context: JobContext, cluster: Cluster, node: Node) -> None:
     if not node.offline:
         _authorize(context, [node], remove=[known[uuid] for uuid in known if uuid != node.uuid])
     if known.pop(node.uuid, None) is not None:
-        _write(context, known)
+        left = [other for other in _online(context, node) if other.uuid != node.uuid]
+        _write(context, cluster, known, left)
 
 
 def _online(context: JobContext, also: Node) -> list[Node]:
@@ -113,10 +108,16 @@ def _read(context: JobContext) -> dict[str, str]:
     return {uuid: key.strip() for uuid, _, key in rows if key.strip()}
 
 
-def _write(context: JobContext, keys: dict[str, str]) -> None:
+def _write(
+    context: JobContext, cluster: Cluster, keys: dict[str, str], nodes: Sequence[Node]
+) -> None:
+    """Write the keys here and on the other candidates among some nodes."""
     path = context.paths.ssh_pub_keys
     text = "".join(f"{uuid} {key}\n" for uuid, key in sorted(keys.items()))
     try:
         files.write_durable(path, text.encode(), _FILE_MODE)
     except OSError as err:
         context.warn(f"cannot write {path}: {err.strerror}; ignoring")
+        return
+    others = [node for node in nodes if node.master_candidate and node.uuid != cluster.master_node]
+    ancillary.send(context, path, others)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.fake_cluster import FakeCluster, uuid_of
+from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 
 KEYS = {f"node{n}": f"ssh-rsa K{n}" for n in (1, 2, 3, 4)}
 
@@ -66,9 +66,12 @@ def test_a_node_that_leaves_lets_nobody_in(managed: FakeCluster) -> None:
     for keys in managed.let_in.values():  # type: ignore[attr-defined]
         keys.update({KEYS["node1"], KEYS["node2"]})
     managed.config.node(3)["master_capable"] = False  # or it would take the place
+    managed.config.nodes[uuid_of("node4")] = make_node(4)
     managed.execute("OP_NODE_REMOVE", node_name="node2")
-    assert let_in(managed) == {"node1": "1", "node2": "2", "node3": "1", "node4": "12"}
+    assert let_in(managed) == {"node1": "1", "node2": "2", "node3": "1", "node4": "1"}
     assert uuid_of("node2") not in Path(managed.context.paths.ssh_pub_keys).read_text()
+    sent = [node for node, args in managed.rpc.called("upload_file") if "pub_keys" in args[0][0]]
+    assert sent == ["node4"]
 
 
 def test_a_node_that_does_not_take_keys_still_changes_its_role(managed: FakeCluster) -> None:
