@@ -57,13 +57,13 @@ _ALWAYS: Final = {
     406: "The client takes no answer of the type that there is.",
     408: "The request did not come in time.",
     413: "The body is too large.",
+    415: "A body must be of the type application/json.",
     431: "The head is too large.",
     500: "Something is wrong in the server.",
     502: "The daemon that knows the answer cannot be reached, or does not understand the request.",
     503: "Not now: the queue takes no jobs, or there is no such thing at the moment.",
     504: "The daemon that knows the answer does not give it in time.",
 }
-_WITH_BODY: Final = {415: "The body must be of the type application/json."}
 _CHANGES: Final = {409: "This cannot be done as things are."}
 _UNCHANGED: Final = "The client has the answer already."
 
@@ -86,8 +86,7 @@ def openapi_document() -> Schema:
         "components": {
             "schemas": schemas,
             "responses": {
-                str(status): _problem(text)
-                for status, text in {**_ALWAYS, **_WITH_BODY, **_CHANGES}.items()
+                str(status): _problem(text) for status, text in {**_ALWAYS, **_CHANGES}.items()
             },
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic"},
@@ -231,8 +230,6 @@ def _responses(route: Route) -> Schema:
     if route.method == "GET" and not isinstance(route.action, Submission):
         found["304"] = {"description": _UNCHANGED}
     statuses = dict(_ALWAYS)
-    if route.takes_body:
-        statuses |= _WITH_BODY
     if isinstance(route.action, Submission | Question | ByJob):
         statuses |= _CHANGES
     return found | {

@@ -83,7 +83,7 @@ def check_head(target: Target, request: HttpRequest) -> None:
     if not accepts(request.headers.get("accept", ""), target.route.content_type):
         kind = target.route.content_type.partition(";")[0]
         raise HttpProblem(406, f"Only {kind} can be answered here")
-    if has_body(request) and target.route.takes_body:
+    if has_body(request):
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise HttpProblem(415, "The body must be of the type application/json")
