@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import ssconf
@@ -68,7 +68,7 @@ def test_certificates_of_nodes_are_replaced(own: TestCluster) -> None:
 
 
 def test_certificates_are_not_replaced_under_a_job(own: TestCluster) -> None:
-    job = own.submit("debug delay 60")
+    job = own.submit("debug delay 3600")
     try:
         own.refused(
             "cluster renew-crypto --force --new-cluster-certificate", f"have not ended: {job};"
@@ -108,7 +108,12 @@ def test_the_cluster_is_renamed(own: TestCluster) -> None:
         file.write(f"{new} renamed.example.com\n")
     own.gnt("cluster rename --force renamed.example.com")
     for node in own.nodes:
-        assert ssconf.cluster_name(own.paths_of(node)) == "renamed.example.com"
+        wait_until(
+            lambda node=node: (
+                ssconf.cluster_name(own.paths_of(node)) == "renamed.example.com"  # type: ignore[misc]
+            ),
+            f"the name on {node}",
+        )
     assert "renamed.example.com" in own.gnt("cluster info").out
     own.refused("cluster rename --force renamed.example.com", "nothing to do")
     own.refused("cluster rename --force node2.example.com", "address of node")

@@ -91,15 +91,16 @@ def test_a_node_with_more_instances_than_fit_into_a_datagram() -> None:
             data = node.json("/1/report/instance/inst-status-kvm")["data"]
             return {one["name"]: one["adminState"] for one in data["instances"]}
 
-        wait_for(reported, "the instances")
-        assert set(reported()) == {one["name"] for one in instances.values()}
+        names = {one["name"] for one in instances.values()}
+        wait_for(lambda: set(reported()) == names, "the instances")
         one = next(iter(instances.values()))
         one.update(admin_state="up", serial_no=2)
         node.config["instances"][one["uuid"]] = one
         node.config["serial_no"] += 1
         node.write_config()
         wait_for(lambda: reported()[one["name"]] == "up", "the change")
-        assert b'ganeti_node_instances{role="primary"} 300' in node.get("/metrics")[1]
+        counted = b'ganeti_node_instances{role="primary"} 300'
+        wait_for(lambda: counted in node.get("/metrics")[1], "their number")
 
 
 def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNode) -> None:
@@ -211,4 +212,4 @@ def test_without_confd_a_node_tells_what_it_can() -> None:
         assert reports["cpu-avg-load"]["data"]["cpu_number"] > 0
         assert reports["inst-status-kvm"]["data"]["status"]["code"] in (1, 2)
         assert "msg" not in reports["diagnose"]["data"]
-        assert b"ganeti_confd_success 0.0" in node.get("/metrics")[1]
+        wait_for(lambda: b"ganeti_confd_success 0.0" in node.get("/metrics")[1], "the failure")
