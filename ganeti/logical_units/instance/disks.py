@@ -77,24 +77,24 @@ def deactivate(context: JobContext, subject: Subject, node: Node) -> bool:
     return done
 
 
-def remove(context: JobContext, subject: Subject) -> bool:
+def remove(context: JobContext, subject: Subject) -> list[str]:
     """Remove the disks from all nodes that hold them; failures are told and passed over.
 
     Returns:
-        Whether all of them are gone.
+        What failed, in words; nothing if all of them are gone.
     """
-    done = True
+    failed = []
     holders = _holders(subject)
     for index, disk in enumerate(subject.disks):
         for node in holders:
             result = call_node(context, node, "blockdev_remove", subject.disk_wire(disk))
             if result.error is not None:
                 doing = f"remove disk {index} of instance {subject.instance.name!r}"
-                context.warn(failure_text(doing, node, "blockdev_remove", result))
-                done = False
-    if done:
+                failed.append(failure_text(doing, node, "blockdev_remove", result))
+                context.warn(failed[-1])
+    if not failed:
         remove_directory(context, subject)
-    return done
+    return failed
 
 
 def _holders(subject: Subject) -> list[Node]:

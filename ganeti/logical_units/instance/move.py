@@ -202,7 +202,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove]):
     def _remove_old(self) -> None:
         source = self.subject.primary
         self.context.feedback(f"Removing the disks on the original node {source.name}")
-        if not disks.remove(self.context, self.subject):
+        if disks.remove(self.context, self.subject):
             self.context.warn(
                 f"old disks of instance {self.instance.name} are left on node {source.name}: remove"
                 f" them by hand; the instance uses those on {self.target.name}"

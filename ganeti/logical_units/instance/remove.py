@@ -84,6 +84,7 @@ def remove_instance(
         failed(failure_text(doing, primary, "instance_shutdown", result))
     if subject.disks:
         context.info(f"removing block devices for instance {instance.name}")
-    if not disks.remove(context, subject):
-        failed(f"cannot remove all disks of instance {instance.name!r}")
+    left = disks.remove(context, subject)
+    if left:
+        failed(left[0])
     context.config.delete_instance(instance.uuid)

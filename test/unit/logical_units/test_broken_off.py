@@ -17,7 +17,7 @@ import pytest
 from fakes.cuts import CUTS_MAX, NotCut, cut_off, every_cancel, every_kill, state_of
 from fakes.fake_cluster import FakeCluster, uuid_of
 
-from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.protocol.export_description import (
     DumpedDisk,
     ExportDescription,
@@ -78,12 +78,13 @@ class Job:
     made: Mapping[str, Any] | None = field(default_factory=lambda: {"disk_template": "file"})
     is_stopped: bool = False
     loses_disks: bool = False
+    wipes: bool = False
 
     def make(self, root: Path) -> FakeCluster:
         """Return a cluster on which the job can be run."""
         (root / "etc").mkdir(exist_ok=True)
         (root / "etc/hosts").write_text("192.0.2.1 node1.example.com node1\n")
-        cluster = FakeCluster(str(root), prealloc_wipe_disks=True)
+        cluster = FakeCluster(str(root), prealloc_wipe_disks=self.wipes)
         cluster.rpc.answers |= {"export_list": [], "export_info": EXPORT}
         for number in (1, 2, 3):
             cluster.rpc.node(f"node{number}")
@@ -113,7 +114,7 @@ SHARED = {"disk_template": "sharedfile"}
 TARGET = {"target_node": "node2"}
 
 JOBS = {
-    "create": Job("OP_INSTANCE_CREATE", CREATION, made=None),
+    "create": Job("OP_INSTANCE_CREATE", CREATION, made=None, wipes=True),
     "import": Job("OP_INSTANCE_CREATE", IMPORT),
     "export": Job("OP_BACKUP_EXPORT", {"target_node": "node3"}),
     "move": Job("OP_INSTANCE_MOVE", TARGET),
@@ -124,7 +125,7 @@ JOBS = {
         "OP_INSTANCE_SET_PARAMS", {"disks": [["add", -1, {"size": 16}]]}, is_stopped=True
     ),
     "recreate disks": Job("OP_INSTANCE_RECREATE_DISKS", is_stopped=True, loses_disks=True),
-    "grow": Job("OP_INSTANCE_GROW_DISK", {"disk": 0, "amount": 36}, is_stopped=True),
+    "grow": Job("OP_INSTANCE_GROW_DISK", {"disk": 0, "amount": 36}, is_stopped=True, wipes=True),
     "rename": Job(
         "OP_INSTANCE_RENAME",
         {"new_name": NEW_NAME, "name_check": False, "ip_check": False},
@@ -283,6 +284,8 @@ def install_again(cluster: FakeCluster, job: Job) -> None:
 def remove_again(cluster: FakeCluster, job: Job) -> None:
     if names(cluster):
         job.run(cluster)
+    if cluster.said("cannot remove directory"):  # an empty one, of which the job told
+        cluster.rpc.node("node1").directories.clear()
     assert not cluster.leftovers()
 
 
@@ -324,6 +327,32 @@ def test_a_creation_that_was_broken_off_is_completed_by_an_installation(tmp_path
             cluster.execute("OP_INSTANCE_REINSTALL", instance_name=NAME)
             start(cluster)
     assert incomplete > 1
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_node_that_vanishes_is_named_and_nothing_stays_half_done(
+    name: str, tmp_path: Path
+) -> None:
+    job = JOBS[name]
+    for cut in range(CUTS_MAX):
+        cluster = job.make(tmp_path)
+        error = ""
+        try:
+            with cut_off(cluster, "node1", cut, dies=False):
+                try:
+                    job.run(cluster)
+                except GenericError as err:
+                    error = err.message
+        except NotCut:
+            assert cut > 2
+            return
+        assert not cluster.config.held
+        assert not error or "node 'node1.example.com'" in error
+        if error and name in ("create", "import"):
+            assert job.params["instance_name"] not in names(cluster)
+        WAY_ON[name](cluster, job)
+        assert len(copies(cluster)) <= 1
+    raise AssertionError("it never got through")
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "is cut off"])
