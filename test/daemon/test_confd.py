@@ -161,7 +161,9 @@ def _rubbish(client: RawClient, rng: random.Random) -> bytes:
         return rng.randbytes(rng.randrange(1, 2000))
     if kind == 1:
         return b"plj0" + rng.randbytes(rng.randrange(300))
-    packet = bytearray(client.packet(rng.randrange(12), rng.choice([None, "x", {"1": "y"}])))
+    packet = bytearray(
+        client.packet(rng.choice(list(QueryType)), rng.choice([None, "x", {"1": "y"}]))
+    )
     if kind == 2:
         del packet[rng.randrange(len(packet)) :]
     for _ in range(rng.randrange(1, 4)):
