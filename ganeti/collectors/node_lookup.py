@@ -73,7 +73,7 @@ class NodeLookup:
         except ConfdClientError:  # most likely too many; if not, the next question fails as well
             async with self._is_asking:
                 return await self._one_by_one()
-        self._known.clear()
+        self._known = {}
         return cluster_facts.decode_instances(answer)
 
     async def _ask_of_node(self, query_type: QueryType) -> object:
@@ -87,9 +87,9 @@ class NodeLookup:
             await self._ask_of_node(QueryType.NODE_INSTANCE_SERIALS)
         )
         listed = {uuid: serial for part in parts for uuid, serial in part}
-        known = self._known
-        for uuid in known.keys() - listed.keys():
-            del known[uuid]
+        # Ours until we return, even if somebody else finds that all fits into one answer again.
+        known = {uuid: one for uuid, one in self._known.items() if uuid in listed}
+        self._known = known
         changed = [
             uuid
             for uuid, serial in listed.items()

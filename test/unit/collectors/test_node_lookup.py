@@ -102,6 +102,24 @@ def test_several_that_ask_at_once_share_what_they_learn() -> None:
     assert confd.asked[QueryType.CONFIG_QUERY] == MANY + 3
 
 
+def test_a_large_answer_that_comes_meanwhile_takes_nothing_away() -> None:
+    confd = LargeNode()
+
+    async def ask(query_type: QueryType, query: object = None) -> object:
+        if query_type is QueryType.NODE_INSTANCES and confd.asked[QueryType.CONFIG_QUERY]:
+            return [[], []]
+        return await confd(query_type, query)
+
+    async def test() -> None:
+        lookup = NodeLookup(NODE, ask)
+        first = asyncio.ensure_future(lookup.instances())
+        await asyncio.sleep(5 * confd.delay_s)
+        assert names(await lookup.instances()) == []
+        assert len(names(await first)) == MANY
+
+    run_in_virtual_time(test())
+
+
 def test_an_instance_that_has_just_gone_is_left_out() -> None:
     confd = LargeNode()
     confd.gone = "u5"
