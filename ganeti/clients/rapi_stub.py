@@ -1130,7 +1130,7 @@ class RapiStub(ABC):
         self,
         node: str,
         *,
-        storage_type: str | UnsetType = UNSET,
+        storage_type: str,
         name: str,
         allocatable: bool | UnsetType = UNSET,
         reason: str | UnsetType = UNSET,
@@ -1154,7 +1154,7 @@ class RapiStub(ABC):
         self,
         node: str,
         *,
-        storage_type: str | UnsetType = UNSET,
+        storage_type: str,
         name: str,
         reason: str | UnsetType = UNSET,
     ) -> int:

@@ -40,6 +40,39 @@ _PATH_SCHEMAS: Final[Mapping[str, Schema]] = {
     "disk": {"type": "integer", "minimum": 0, "maximum": DISKS_MAX - 1},
     "resource": {"type": "string", "enum": [str(each) for each in QueryResource]},
 }
+_OP_ID: Final[Schema] = {
+    "type": "object",
+    "required": ["OP_ID"],
+    "properties": {"OP_ID": {"enum": list(all_op_ids())}},
+}
+_MORE: Final[Mapping[tuple[str, str], Schema]] = {
+    ("JobBody", "opcodes"): {"minItems": 1, "items": _OP_ID},
+    ("FilterBody", "action"): {
+        "anyOf": [
+            {"enum": ["ACCEPT", "PAUSE", "REJECT", "CONTINUE"]},
+            {
+                "type": "array",
+                "prefixItems": [{"const": "RATE_LIMIT"}, {"type": "integer", "minimum": 1}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ]
+    },
+}
+"""What the types of bodies do not say of their parameters."""
+_SETTINGS: Final[Schema] = {"type": "object"}
+_DEVICE: Final[Schema] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+_ACTIONS: Final = [str(each) for each in DeviceAction]
+_DEVICE_CHANGE: Final[Schema] = {
+    "anyOf": [
+        {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+        for parts in (
+            [{"enum": _ACTIONS}, _DEVICE, _SETTINGS],
+            [{"enum": [each for each in _ACTIONS if each != DeviceAction.MODIFY]}, _SETTINGS],
+            [{"type": "integer"}, _SETTINGS],
+        )
+    ]
+}
 _PROBLEM: Final[Schema] = {
     "type": "object",
     "required": ["code", "message", "explain"],
@@ -112,6 +145,8 @@ def _schemas() -> dict[str, Schema]:
     )
     for kind in (*kinds, *bodies):
         _name_keys(kind, found.get(kind.__name__, {}))
+    for (name, parameter), more in _MORE.items():
+        found[name]["properties"][parameter] |= more
     return {"Problem": _PROBLEM, **{name: _portable(schema) for name, schema in found.items()}}
 
 
@@ -142,15 +177,7 @@ def _parts(route: Route) -> type[Any] | None:
 def _special(kind: type) -> Schema:
     """Describe our own types."""
     if issubclass(kind, DeviceChange):
-        return {
-            "type": "array",
-            "prefixItems": [
-                {"anyOf": [{"enum": [str(each) for each in DeviceAction]}, {"type": "integer"}]}
-            ],
-            "minItems": 2,
-            "maxItems": 3,
-            "description": kind.DESCRIPTION,
-        }
+        return {**_DEVICE_CHANGE, "description": kind.DESCRIPTION}
     assert issubclass(kind, PrivateParams), f"no schema for {kind.__name__}"
     return {"type": "object"}
 

@@ -50,25 +50,12 @@ _OUTCOME: Final[Mapping[str, Any]] = {
 }
 
 
-_ACTION: Final[dict[str, Any]] = {
-    "anyOf": [
-        {"type": "string", "enum": ["ACCEPT", "PAUSE", "REJECT", "CONTINUE"]},
-        {
-            "type": "array",
-            "prefixItems": [{"const": "RATE_LIMIT"}, {"type": "integer", "minimum": 1}],
-            "minItems": 2,
-            "maxItems": 2,
-        },
-    ]
-}
-
-
 class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     """A job filter rule."""
 
     priority: Annotated[int, msgspec.Meta(ge=0)] = 0
     predicates: list[list[Any]] = []
-    action: Annotated[str | list[Any], msgspec.Meta(extra_json_schema=_ACTION)] = "CONTINUE"
+    action: str | list[Any] = "CONTINUE"
     reason: list[list[Any]] = []
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ganeti.objects.disk_templates import StorageType
 from ganeti.objects.hypervisors import MigrationMode, RebootType
 from ganeti.opcodes.backup import ExportMode
@@ -32,6 +34,7 @@ _TAG: Final = Argument("tag", Kind.REPEATED, "a tag; may be repeated", "tags", d
 _STORAGE_TYPE: Final = Argument(
     "storage_type", Kind.TEXT, "type of the storage", "storage_type", schema=_one_of(StorageType)
 )
+_STORAGE_TYPE_NEEDED: Final = replace(_STORAGE_TYPE, required=True)
 _UNIT_NAME: Final = Argument(
     "name",
     Kind.TEXT,
@@ -225,7 +228,7 @@ _NODE_JOBS: Final = (
         "storage/modify",
         "OP_NODE_MODIFY_STORAGE",
         "Change a storage unit.",
-        _STORAGE_TYPE,
+        _STORAGE_TYPE_NEEDED,
         _UNIT_NAME,
         Argument("allocatable", Kind.SWITCH, "whether new disks may lie on it"),
         fixed={"changes": None},
@@ -237,7 +240,7 @@ _NODE_JOBS: Final = (
         "storage/repair",
         "OP_REPAIR_NODE_STORAGE",
         "Repair a storage unit.",
-        _STORAGE_TYPE,
+        _STORAGE_TYPE_NEEDED,
         _UNIT_NAME,
         has_body=False,
     ),

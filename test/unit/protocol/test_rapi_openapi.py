@@ -68,3 +68,21 @@ def test_a_creation_has_the_names_of_the_remote_api() -> None:
     assert {"name", "mode", "disks", "nics", "__version__"} <= set(schema["required"])
     assert "os" in schema["properties"]
     assert "os_type" not in schema["properties"]
+
+
+def test_what_types_do_not_say_is_said() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    opcodes = schemas["JobBody"]["properties"]["opcodes"]
+    assert (opcodes["minItems"], opcodes["items"]["required"]) == (1, ["OP_ID"])
+    assert "OP_TEST_DELAY" in opcodes["items"]["properties"]["OP_ID"]["enum"]
+    diskparams = schemas["OpGroupAdd"]["properties"]["diskparams"]["anyOf"][0]
+    assert "drbd" in diskparams["propertyNames"]["enum"]
+    change = schemas["OpInstanceSetParams"]["properties"]["disks"]["items"]
+    assert [each["minItems"] for each in change["anyOf"]] == [3, 2, 2]
+
+
+def test_every_answer_has_its_statuses() -> None:
+    for path, method, operation in OPERATIONS:
+        assert {"200", "400", "401", "403", "404", "415", "500", "503"} <= set(
+            operation["responses"]
+        ), (method, path)
