@@ -157,7 +157,9 @@ class Subject:
         for where, times_us in self.times_us.items():
             median, p99 = statistics.median(times_us), quantile(times_us, 0.99)
             ratio = median / statistics.median(echo.times_us[where])
-            wanted = f"at most {TARGET_RATIO} times the echo, p99 under {TARGET_P99_US} us"
+            wanted = f"p99 under {TARGET_P99_US} us"
+            if where != PLACEMENTS[-1].text:  # there, the echo may have been placed otherwise
+                wanted = f"at most {TARGET_RATIO} times the echo, {wanted}"
             what = f"one at a time, {where}: median (of echo), p99"
             line(what, f"{median:.1f} us ({ratio:.2f}), {p99:.0f} us", wanted)
         line(
