@@ -79,6 +79,7 @@ def node_demote_from_mc(context: NodeContext) -> None:
     if data is not None:
         files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
         files.remove_if_exists(paths.config_data)
+    files.remove_if_exists(paths.ssh_pub_keys)
 
 
 def node_leave_cluster(context: NodeContext, modify_ssh_setup: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
 from ganeti.bootstrap.cluster_config import SUPPORTED_DISK_TEMPLATES, ClusterRequest
 from ganeti.cli.commands.cluster.parameters import (
     by_name,
@@ -42,7 +42,12 @@ def init(context: Context, options: Options, args: list[str]) -> int:
     from ganeti.bootstrap.init import init_cluster
 
     request = make_request(args[0], options)
-    init_cluster(context.paths, request, context.write)
+    try:
+        init_cluster(context.paths, request, context.write)
+    except OSError as err:
+        raise GenericError(
+            f"cannot use {err.filename}: {err.strerror}; what was made is removed again"
+        ) from err
     execute(context, options, make_opcode("OP_CLUSTER_POST_INIT"))
     context.write(f"Cluster {request.cluster_name} is ready.")
     return EXIT_SUCCESS
