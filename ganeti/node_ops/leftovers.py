@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Final
 
@@ -68,6 +69,7 @@ def end_leftovers(context: NodeContext, instance_name: str) -> None:
         pid = transfer.live_pid()
         if pid is not None and _belongs_to(transfer, instance_name):
             _end(context, pid, f"a transfer of instance {instance_name!r}")
+            shutil.rmtree(transfer.directory, ignore_errors=True)
 
 
 def end_script(context: NodeContext, instance_name: str) -> None:
