@@ -15,15 +15,19 @@ class Tasks:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_over = False
 
     def create_task(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a task."""
+        """Start a task; after the end one that does nothing."""
         task = self._group.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        if self._is_over:
+            task.cancel()
         return task
 
     def cancel(self) -> None:
-        """Cancel all that still runs."""
+        """Cancel all that still runs, and all that what runs then begins."""
+        self._is_over = True
         for task in self._running:
             task.cancel()
