@@ -321,7 +321,7 @@ class App {
       tab.lastElementChild.textContent = count;
       if (kind === here) {
         tab.setAttribute("aria-current", "page");
-        tab.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a telephone not all can be seen
+        tab.scrollIntoView({ block: "nearest", inline: "center" }); // on a telephone not all can be seen
       } else tab.removeAttribute("aria-current");
     });
   }
