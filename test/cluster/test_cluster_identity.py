@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import Outcome, TestCluster, own_cluster, wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import ssconf
 from ganeti.system import files, ssh
 
+PATIENCE_S = 300.0
 HELPER = """#!/bin/sh
 echo "$1 $2" >> "${0%/*}/switched"
 case $1 in power-status) echo '{"powered": true}' ;; esac
@@ -31,6 +32,13 @@ def digests(cluster: TestCluster, name: str) -> list[bytes]:
     return [files.read_bytes(getattr(cluster.paths_of(node), name)) for node in cluster.nodes]
 
 
+def patiently(cluster: TestCluster, command: str) -> Outcome:
+    """Run a command that must succeed and starts many processes, on a machine that may be slow."""
+    outcome = cluster.run(f"gnt-{command}", timeout_s=PATIENCE_S)
+    assert outcome.status == 0, outcome
+    return outcome
+
+
 def assert_sound(cluster: TestCluster) -> None:
     """Nodes trust each other, and the master orders as ever."""
     verified = cluster.gnt("cluster verify")
@@ -44,9 +52,10 @@ def assert_sound(cluster: TestCluster) -> None:
 def test_secrets_are_replaced_on_all_nodes(own: TestCluster) -> None:
     names = ("hmac_key", "cluster_domain_secret", "rapi_pem", "spice_pem", "spice_ca_pem")
     before = {name: digests(own, name)[0] for name in names}
-    own.gnt(
+    patiently(
+        own,
         "cluster renew-crypto --force --new-confd-hmac-key --new-cluster-domain-secret"
-        " --new-rapi-certificate --new-spice-certificate --verbose"
+        " --new-rapi-certificate --new-spice-certificate --verbose",
     )
     for name in names:
         [now] = set(digests(own, name))
@@ -57,11 +66,11 @@ def test_secrets_are_replaced_on_all_nodes(own: TestCluster) -> None:
 def test_certificates_of_nodes_are_replaced(own: TestCluster) -> None:
     servers, clients = digests(own, "server_pem"), digests(own, "client_pem")
     trusted = ssconf.candidate_certs(own.paths)
-    own.gnt("cluster renew-crypto --force --new-node-certificates")
+    patiently(own, "cluster renew-crypto --force --new-node-certificates")
     assert digests(own, "server_pem") == servers
     assert not set(digests(own, "client_pem")) & set(clients)
     assert not set(ssconf.candidate_certs(own.paths).values()) & set(trusted.values())
-    own.gnt("cluster renew-crypto --force --new-cluster-certificate")
+    patiently(own, "cluster renew-crypto --force --new-cluster-certificate")
     [server] = set(digests(own, "server_pem"))
     assert server not in servers
     assert_sound(own)
@@ -177,12 +186,12 @@ def test_emergency_power_off_and_back(own: TestCluster) -> None:
         "instance add --no-name-check --no-ip-check -t diskless -H fake -o bootsector+default"
         " -n node2 one.example.com"
     )
-    off = own.gnt("cluster epo --force --all")
+    off = patiently(own, "cluster epo --force --all")
     assert "The master node was left on" in off.out
     nodes = "node list --no-headers --separator=: -o offline,powered"
     assert own.gnt(nodes).lines == ["N:Y", "Y:N", "Y:N"]
     assert own.instance_field("one.example.com", "admin_state") == "up"
-    own.gnt("cluster epo --force --on --all --power-delay=0")
+    patiently(own, "cluster epo --force --on --all --power-delay=0")
     assert own.gnt(nodes).lines == ["N:Y"] * 3
     assert own.instance_field("one.example.com", "status") == "running"
     with open(f"{own.paths.root}/etc/ganeti/switched", encoding="utf-8") as file:
