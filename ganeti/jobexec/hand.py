@@ -59,6 +59,8 @@ class Hand:
         Args:
             wait_s: how long LuxiD may wait for a candidate to come back before.
         """
+        if self._stream.fileno() < 0:
+            return None
         try:
             self._stream.settimeout(COPY_TIMEOUT_S + wait_s)
             self.say(Copy(content, wait_s))
