@@ -67,9 +67,7 @@ def test_a_candidate_that_was_away_gets_what_it_missed_without_another_job(
     three.gnt(f"job archive {archived}")
     three.start_noded(away)
     theirs, ours = JobFiles(three.paths_of(away)), JobFiles(three.paths)
-    wait_until(
-        lambda: jobs_on(three, away) == jobs_on(three, three.master), "it has the same jobs"
-    )
+    wait_until(lambda: jobs_on(three, away) == jobs_on(three, three.master), "it has the same jobs")
     wait_until(lambda: theirs.read(missed) == ours.read(missed), "with what became of them")
     wait_until(lambda: theirs.last_id() == ours.last_id(), "and the last id")
     assert theirs.read_archived(archived) == ours.read_archived(archived)
