@@ -195,7 +195,7 @@ export class JobView {
 
   #cancelButton(app) {
     const title = `Cancel job ${this.id}?`;
-    const text = "What has not begun of it is not done.";
+    const text = "It ends at its next wait, and what it has begun is undone.";
     return el("button", { type: "button", click: () => app.act({ word: "Cancel job", title, text, method: "DELETE", path: `/2/jobs/${this.id}` }) }, "Cancel job");
   }
 }
