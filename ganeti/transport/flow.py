@@ -1,7 +1,7 @@
 """Waiting for a peer that does not read: with a bound on what is kept for it, and on patience.
 
 Used by the servers' connections, which forward ``pause_writing`` and ``resume_writing`` to it.
-Also here: not waiting for what nobody will hear of.
+Also here: not waiting for what nobody will hear of, and not dying of what one connection does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,14 @@ class ReadingWatch:
             self._transport.close()
             self.start_timer(self._unread_s_max, self._transport.abort)
 
+    def end_writing(self) -> None:
+        """Tell the peer that nothing more comes, while it may go on sending; TLS cannot do that."""
+        if self._transport.can_write_eof():
+            try:
+                self._transport.write_eof()
+            except OSError:  # what was written just now found nobody
+                self._transport.abort()
+
     def lost(self) -> None:
         """Stop waiting: the connection is gone."""
         self.stop()
@@ -89,6 +97,17 @@ class ReadingWatch:
             "Dropping %s: it has not read its answer for %g s", self._peer, self._unread_s_max
         )
         self._transport.abort()
+
+
+async def contained(
+    work: Coroutine[object, object, None], drop: Callable[[], None], peer: object
+) -> None:
+    """Do the work of one connection; an error in it drops that connection and no other."""
+    try:
+        await work
+    except Exception:
+        logger.exception("Internal error, dropping %s", peer)
+        drop()
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ import httptools
 
 from ganeti.base.errors import TransportError
 from ganeti.system import clock
-from ganeti.transport.flow import ReadingWatch
+from ganeti.transport.flow import ReadingWatch, contained
 from ganeti.transport.http_message import HttpRequest, HttpResponse, encode_head
 from ganeti.transport.tls import PeerCertificate, peer_certificate
 
@@ -216,7 +216,7 @@ class _Connection(asyncio.Protocol):
         self._phase = _Phase.ANSWERING
         self._reading_watch.stop()
         self._io.pause_reading()
-        self._server.start(self._answer(request))
+        self._server.start(contained(self._answer(request), self.abort, self))
 
     # Reading.
 
@@ -325,8 +325,7 @@ class _Connection(asyncio.Protocol):
         self._release_body()
         # Closing with unread input would reset the connection before the answer is read.
         self._phase = _Phase.CLOSED
-        if self._io.can_write_eof():
-            self._io.write_eof()
+        self._reading_watch.end_writing()
         self._reading_watch.start_timer(self._limits.linger_s, self._close)
 
     def _close(self) -> None:

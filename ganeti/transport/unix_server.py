@@ -41,7 +41,7 @@ from ganeti.protocol.envelope import (
     encode_success,
 )
 from ganeti.protocol.framing import ETX, MessageSplitter, MessageTooLargeError
-from ganeti.transport.flow import ReadingWatch, canceled_by
+from ganeti.transport.flow import ReadingWatch, canceled_by, contained
 
 logger = logging.getLogger(__name__)
 
@@ -195,11 +195,16 @@ class Connection(asyncio.BufferedProtocol):
         while self._waiting and self._may_answer() and count < _AT_ONCE_MAX:
             begun = self._begin(self._next_waiting())
             if begun is not None:
-                self._task = self._server.start(self._answer_all(begun))
+                self._task = self._begin_task(begun)
                 return
             count += 1
         if self._waiting and self._task is None:
-            self._task = self._server.start(self._answer_all())
+            self._task = self._begin_task()
+
+    def _begin_task(
+        self, begun: Coroutine[object, object, None] | None = None
+    ) -> asyncio.Task[None]:
+        return self._server.start(contained(self._answer_all(begun), self.abort, self))
 
     def _may_answer(self) -> bool:
         return not self._reading_watch.is_paused and self._state is not RunState.CLOSED
@@ -304,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         # Closing with unread input would reset the connection under a client that is still
         # sending, so only end our side, and let it come to reading the reason.
-        self._io.write_eof()
+        self._reading_watch.end_writing()
         self._resume_reading()
         self._reading_watch.start_timer(self._server.limits.linger_s, self.abort)
 
