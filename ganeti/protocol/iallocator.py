@@ -1,0 +1,273 @@
+"""The allocator interface: the question that an allocator program gets, and its answer.
+
+Both sides use these declarations: the logical units, which ask, and allocators of our own, which
+read the question and answer.  How a program is found and run is the business of the node daemon.
+
+An allocator is started with the path of a file that holds the question as JSON, then with options;
+it prints its answer as one JSON object and exits with 0.  What is in the answer depends on the mode
+of the question (`RESULTS`).
+
+Source: iallocator.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from ganeti.base.json import dumps, loads_as
+from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
+from ganeti.objects.json_value import JsonValue
+
+VERSION: Final = 2
+
+# Where the name of the cluster's default allocator can stand.
+DEFAULT_SHORTCUT: Final = "."
+
+# An option for the allocator, given in mode node-evacuate when the operator asks for it.
+IGNORE_SOFT_ERRORS: Final = "ignore-soft-errors"
+
+# The opcodes that an allocator may ask for in modes node-evacuate and change-group.
+JOB_OPCODES: Final = frozenset(
+    {"OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE", "OP_INSTANCE_REPLACE_DISKS"}
+)
+
+
+# What the cluster is like.  Memory and disk are MiB.
+
+
+class AllocatorGroup(Struct, frozen=True, kw_only=True):
+    """A node group; ``networks`` are UUIDs, ``ipolicy`` is filled."""
+
+    name: str
+    alloc_policy: str
+    networks: list[str] = []
+    ipolicy: Mapping[str, JsonValue]
+    tags: list[str] = []
+
+
+class AllocatorNode(Struct, frozen=True, kw_only=True):
+    """A node; what it has is known only of nodes that are online and vm_capable.
+
+    Attributes:
+        group: UUID of its group.
+        reserved_memory: what the node itself uses.
+        free_memory: less what running instances may still take up to their maximum.
+        i_pri_memory: maximum memory of its primary instances.
+        i_pri_up_memory: the same of those that are meant to be up.
+    """
+
+    tags: list[str] = []
+    primary_ip: str
+    secondary_ip: str
+    offline: bool
+    drained: bool
+    master_candidate: bool
+    group: str
+    master_capable: bool
+    vm_capable: bool
+    ndparams: Mapping[str, JsonValue]
+    total_memory: int | UnsetType = UNSET
+    reserved_memory: int | UnsetType = UNSET
+    free_memory: int | UnsetType = UNSET
+    total_disk: int | UnsetType = UNSET
+    free_disk: int | UnsetType = UNSET
+    total_spindles: int | UnsetType = UNSET
+    free_spindles: int | UnsetType = UNSET
+    total_cpus: int | UnsetType = UNSET
+    reserved_cpus: int | UnsetType = UNSET
+    i_pri_memory: int | UnsetType = UNSET
+    i_pri_up_memory: int | UnsetType = UNSET
+
+
+class AllocatorNic(Struct, frozen=True, kw_only=True):
+    """A network interface of an instance; ``bridge`` only where it is bridged."""
+
+    mac: str
+    ip: str | None
+    mode: str
+    link: str
+    bridge: str | UnsetType = UNSET
+
+
+class AllocatorDisk(Struct, frozen=True, kw_only=True):
+    """A disk of an instance."""
+
+    dev_type: str
+    size: int
+    mode: str
+    spindles: int | None = None
+
+
+class AllocatorInstance(Struct, frozen=True, kw_only=True):
+    """An instance; ``nodes`` are names, the primary first; ``memory`` is its maximum."""
+
+    tags: list[str] = []
+    admin_state: str
+    vcpus: int
+    memory: int
+    spindle_use: int
+    os: str
+    nodes: list[str]
+    nics: list[AllocatorNic]
+    disks: list[AllocatorDisk]
+    disk_template: str
+    disks_active: bool
+    hypervisor: str
+    disk_space_total: int
+
+
+# What is wanted, by mode.
+
+
+class NewInstance(Struct, frozen=True, kw_only=True):
+    """An instance to be made.
+
+    Attributes:
+        disks: size, mode, dev_type and further settings as they were given.
+        nics: as they were given, with mode and link filled in.
+        group_name: the only group that it may go to, if any.
+        required_nodes: 1, or 2 where the disks are mirrored between two nodes.
+        restrict_to_nodes: the only nodes it may go to, where that is limited.
+    """
+
+    name: str
+    memory: int
+    vcpus: int
+    spindle_use: int
+    disks: list[Mapping[str, JsonValue]]
+    disk_space_total: int
+    disk_template: str
+    group_name: str | None = None
+    os: str
+    tags: list[str] = []
+    nics: list[Mapping[str, JsonValue]]
+    required_nodes: int
+    hypervisor: str
+    restrict_to_nodes: list[str] | UnsetType = field(default=UNSET, name="restrict-to-nodes")
+
+
+class Allocate(NewInstance, frozen=True, kw_only=True, tag_field="type", tag="allocate"):
+    """Where is one new instance to go?"""
+
+
+class MultiAllocate(Struct, frozen=True, kw_only=True, tag_field="type", tag="multi-allocate"):
+    """Where are several new instances to go?"""
+
+    instances: list[NewInstance]
+
+
+class Relocate(Struct, frozen=True, kw_only=True, tag_field="type", tag="relocate"):
+    """Where is an instance to go instead of these nodes, within their group?"""
+
+    name: str
+    disk_space_total: int
+    required_nodes: int = 1
+    relocate_from: list[str]
+
+
+class NodeEvacuate(Struct, frozen=True, kw_only=True, tag_field="type", tag="node-evacuate"):
+    """How are instances to leave the node that they are on?"""
+
+    instances: list[str]
+    evac_mode: EvacMode
+
+
+class ChangeGroup(Struct, frozen=True, kw_only=True, tag_field="type", tag="change-group"):
+    """How are instances to leave the group that they are in?
+
+    ``target_groups`` are UUIDs; none means any group but their own.
+    """
+
+    instances: list[str]
+    target_groups: list[str]
+
+
+class AllocateSecondary(
+    Struct, frozen=True, kw_only=True, tag_field="type", tag="allocate-secondary"
+):
+    """Which node is to be the secondary one of an instance?"""
+
+    name: str
+
+
+Wanted: TypeAlias = (
+    Allocate | MultiAllocate | Relocate | NodeEvacuate | ChangeGroup | AllocateSecondary
+)
+
+
+class AllocatorRequest(Struct, frozen=True, kw_only=True):
+    """The whole question; groups by UUID, nodes and instances by name."""
+
+    version: int = VERSION
+    cluster_name: str
+    cluster_tags: list[str]
+    enabled_hypervisors: list[str]
+    ipolicy: Mapping[str, JsonValue]
+    nodegroups: Mapping[str, AllocatorGroup]
+    nodes: Mapping[str, AllocatorNode]
+    instances: Mapping[str, AllocatorInstance]
+    request: Wanted
+
+    @property
+    def mode(self) -> IAllocatorMode:
+        """What is asked for."""
+        return IAllocatorMode(str(type(self.request).__struct_config__.tag))
+
+
+# Answers.
+
+
+class AllocatorResponse(Struct, frozen=True, kw_only=True):
+    """The whole answer; ``result`` is of the mode's type in `RESULTS`, or [] on failure."""
+
+    success: bool
+    info: str
+    result: Any = []
+
+
+NodeNames: TypeAlias = list[str]
+"""[primary node, secondary node if there is one]."""
+
+MultiAllocateResult: TypeAlias = tuple[list[tuple[str, NodeNames]], list[str]]
+"""[[[instance, nodes], ...], [instance that fits nowhere, ...]]."""
+
+EvacuateResult: TypeAlias = tuple[
+    list[tuple[str, str, NodeNames]],
+    list[tuple[str, str | None]],
+    list[list[dict[str, JsonValue]]],
+]
+"""[[[instance, group name, nodes], ...], [[failed instance, reason], ...], [job, ...]].
+
+A job is a list of opcodes in their JSON form.
+"""
+
+RESULTS: Final[Mapping[IAllocatorMode, Any]] = {
+    IAllocatorMode.ALLOCATE: NodeNames,
+    IAllocatorMode.ALLOCATE_SECONDARY: str,
+    IAllocatorMode.CHANGE_GROUP: EvacuateResult,
+    IAllocatorMode.MULTI_ALLOCATE: MultiAllocateResult,
+    IAllocatorMode.NODE_EVACUATE: EvacuateResult,
+    IAllocatorMode.RELOCATE: NodeNames,
+}
+
+
+def encode_request(request: AllocatorRequest) -> str:
+    """Return a question as JSON text."""
+    return dumps(request).decode()
+
+
+def decode_request(content: bytes) -> AllocatorRequest:
+    """Read a question.
+
+    Raises:
+        ProtocolError: not JSON, or not a question; the text says where.
+    """
+    return loads_as(AllocatorRequest, content)
+
+
+def encode_response(response: AllocatorResponse) -> str:
+    """Return an answer as JSON text."""
+    return dumps(response).decode()
