@@ -1,8 +1,16 @@
 """What signals ask of a running job: SIGTERM cancels it, SIGUSR1 gives it another priority.
 
-A request is honoured where the job looks for it (between opcodes, in waits) and at once while it
-waits for locks; elsewhere a handler only takes a note, as it may have come in the middle of
-anything.  SIGHUP, by which Ganeti 3.0's WConfD wakes lock waiters, means nothing here.
+A request is honoured where the job looks for it (between opcodes, in waits) and at once while the
+job is *armed*, which is while it waits for locks or for a script; elsewhere a handler only takes a
+note, as it may have come in the middle of anything.  SIGHUP, by which Ganeti 3.0's WConfD wakes
+lock waiters, means nothing here.
+
+Theory of operation.  A handler may come between any two instructions, those included by which a
+wait begins or ends.  So there is one flag, and two rules.  Handlers only note what was asked, and
+act, by `_heed`, if the flag is up.  `_heed` takes the flag down first and puts it up again only
+when it is about to return: whatever it raises has disarmed the job, whether or not the block that
+was armed gets the chance to; and a second signal, which comes while the first is acted upon, only
+adds a note, which `_heed` finds before it returns.
 
 Source: luxi.json, "job_process".
 """
@@ -10,16 +18,20 @@ Source: luxi.json, "job_process".
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobCanceled
 from ganeti.logical_units.locks import PriorityChangedError
 from ganeti.system import clock, files
+
+logger = logging.getLogger(__name__)
 
 CANCELED_TEXT: Final = "Job canceled by request"
 _PRIORITY_FILE_BYTES_MAX: Final = 16
@@ -38,10 +50,10 @@ class Control:
 
     def __init__(self, priority_path: str) -> None:
         self.is_canceled = False
+        self.is_armed = False
         self.priority_path = priority_path
         self.on_priority: Callable[[int], bool] | None = None
-        self._priority: int | None = None
-        self._interruptible_depth = 0
+        self._has_new_priority = False
         self._wakeup_in, wakeup_out = os.pipe()
         os.set_blocking(self._wakeup_in, False)
         os.set_blocking(wakeup_out, False)
@@ -54,28 +66,32 @@ class Control:
         if self.is_canceled:
             raise JobCanceled(CANCELED_TEXT)
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
+    def interruptible(self) -> AbstractContextManager[None]:
         """Raise JobCanceled inside this block as soon as the request comes.
 
         Raises PriorityChangedError when a new priority comes that nobody but the block can use.
+        Such blocks do not nest: whatever is raised ends all of them.
         """
-        self.take_priority()
-        self._interruptible_depth += 1
-        try:
-            self.check_canceled()
-            self.take_priority()  # what came in between
-            yield
-        finally:
-            self._interruptible_depth -= 1
+        return _Armed(self)
 
-    def take_priority(self) -> None:
-        """Act on a new priority that was only noted so far."""
-        if self.on_priority is not None and self._priority is not None:
-            priority, self._priority = self._priority, None
-            is_known = self.on_priority(priority)
-            if self._interruptible_depth and not is_known:
-                raise PriorityChangedError
+    def take_priority(self) -> bool:
+        """Act on a new priority that was only noted so far.
+
+        Returns:
+            Whether what the job waits for has it as well, if there was one.
+        """
+        if self.on_priority is None or not self._has_new_priority:
+            return True
+        self._has_new_priority = False  # before the look: a still newer one makes another note
+        priority = self._read_priority()
+        return priority is None or self.on_priority(priority)
+
+    def _read_priority(self) -> int | None:
+        try:
+            return int(files.read_bytes(self.priority_path, _PRIORITY_FILE_BYTES_MAX))
+        except (OSError, ValueError, GenericError) as err:
+            logger.debug("no priority in %s: %s; ignoring", self.priority_path, err)
+            return None
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless the job is canceled: then raise JobCanceled."""
@@ -95,15 +111,40 @@ class Control:
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         self.is_canceled = True
-        if self._interruptible_depth:
-            raise JobCanceled(CANCELED_TEXT)
+        self._heed()
 
     def _on_sigusr1(self, _number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(OSError, ValueError, GenericError):  # no message: ignoring
-            text = files.read_bytes(self.priority_path, _PRIORITY_FILE_BYTES_MAX)
-            self._priority = int(text)
-        if self._interruptible_depth:
-            self.take_priority()
+        self._has_new_priority = True
+        self._heed()
+
+    def _heed(self) -> None:
+        """Act on all notes if the job is armed; it still is on return, and not when this raises."""
+        while self.is_armed and (self.is_canceled or self._can_take_priority()):
+            self.is_armed = False
+            self.check_canceled()
+            if not self.take_priority():
+                raise PriorityChangedError
+            self.is_armed = True
+
+    def _can_take_priority(self) -> bool:
+        return self._has_new_priority and self.on_priority is not None
+
+
+class _Armed(AbstractContextManager[None]):
+    """The block in which a job is armed; a class, as a generator would be left by more steps."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def __enter__(self) -> None:
+        control = self._control
+        assert not control.is_armed, "blocks that can be interrupted do not nest"
+        control.take_priority()
+        control.is_armed = True
+        control._heed()  # noqa: SLF001 - what came before, and in between
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._control.is_armed = False
 
 
 def ignore_stray_signals() -> None:
