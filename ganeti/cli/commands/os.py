@@ -48,13 +48,19 @@ def variants_of(row: Row) -> list[str]:
     return [str(row["name"])]
 
 
-def list_os(context: Context, options: Options, _args: list[str]) -> int:
-    """List the definitions that are usable on all nodes."""
+def usable_names(context: Context, options: Options) -> list[str]:
+    """Return the full names of the operating systems that are usable on all nodes."""
     rows = _diagnose(context, options, _LIST_FIELDS)
     usable = [row for row in rows if row["valid"] and not row["hidden"] and not row["blacklisted"]]
+    return [name for row in usable for name in variants_of(row)]
+
+
+def list_os(context: Context, options: Options, _args: list[str]) -> int:
+    """List the definitions that are usable on all nodes."""
+    names = usable_names(context, options)
     if not options.no_headers:
         context.write("Name")
-    context.terminal.write_lines([name for row in usable for name in variants_of(row)])
+    context.terminal.write_lines(names)
     return EXIT_SUCCESS
 
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from ganeti.base.errors import NotSupportedError
+from collections.abc import Sequence
+
+from ganeti.base.errors import OpPrereqError
 from ganeti.cli.commands.instance.selection import select_instances
+from ganeti.cli.commands.os import usable_names
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import NotConfirmed
 from ganeti.cli.run.jobs import JobGroup, make_opcode
+from ganeti.cli.run.terminal import Terminal
 
 
 def reinstall(context: Context, options: Options, args: list[str]) -> int:
     """Install the operating system of instances again."""
-    if options.select_os:
-        raise NotSupportedError("--select-os; name the operating system with -o")
-    names = select_instances(context, options, args, "reinstall")
-    if not options.force:
+    os_type = _select_os(context, options) if options.select_os else options.os_type
+    names = select_instances(context, options, args, "reinstall, which destroys their data,")
+    # Who was asked about several, or did not want to be, is not asked twice.
+    is_settled = options.force_multiple or context.terminal.is_interactive
+    if not options.force and not (len(names) > 1 and is_settled):
         confirm(context, f"This destroys the data of {', '.join(names)}.  Go on?")
     jobs = JobGroup(context, options)
     for name in names:
         opcode = make_opcode(
             "OP_INSTANCE_REINSTALL",
             instance_name=name,
-            os_type=options.os_type,
+            os_type=os_type,
             force_variant=options.force_variant,
             osparams=options.osparams or None,
             osparams_private=options.osparams_private or None,
@@ -30,3 +36,40 @@ def reinstall(context: Context, options: Options, args: list[str]) -> int:
         )
         jobs.add(name, opcode)
     return jobs.run()
+
+
+def _select_os(context: Context, options: Options) -> str:
+    """Let the user choose among the operating systems that all nodes have.
+
+    Raises:
+        OpPrereqError: nobody is there to choose, or there is nothing to choose from.
+        NotConfirmed: the user wants none of them.
+    """
+    if options.os_type:
+        raise OpPrereqError("--select-os and -o exclude each other")
+    if not context.terminal.is_interactive:
+        raise OpPrereqError(
+            "--select-os needs a terminal to ask on; name the operating system with -o"
+            " (gnt-os list shows them)"
+        )
+    names = usable_names(context, options)
+    if not names:
+        raise OpPrereqError("no operating system is usable on all nodes; see gnt-os diagnose")
+    context.write("Available operating systems:")
+    context.terminal.write_lines([f"{number:3}: {name}" for number, name in enumerate(names)])
+    return choose(context.terminal, names)
+
+
+def choose(terminal: Terminal, names: Sequence[str]) -> str:
+    """Ask for the number of one of the names, until it is one.
+
+    Raises:
+        NotConfirmed: the answer is ``x``, or there is none.
+    """
+    while True:
+        answer = terminal.ask("Enter the number of the operating system (x to leave): ")
+        if answer.lower() in ("", "x"):
+            raise NotConfirmed("No operating system was chosen, nothing was done.")
+        if answer.isascii() and answer.isdigit() and int(answer) < len(names):
+            return names[int(answer)]
+        terminal.error(f"{answer!r} is not a number from 0 to {len(names) - 1}")
