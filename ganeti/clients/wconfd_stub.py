@@ -435,6 +435,13 @@ class WConfStub(ABC):
         result: tuple[int, float] = self._invoke("modifyInstance", [self.owner, uuid, changes])
         return result
 
+    def put_instance(
+        self, uuid: str, instance: WireObject, disks: Sequence[WireObject]
+    ) -> tuple[int, float]:
+        """Call ``putInstance``: changes the configuration; answers [serial number, mtime]."""
+        result: tuple[int, float] = self._invoke("putInstance", [self.owner, uuid, instance, disks])
+        return result
+
     def delete_instance(self, uuid: str) -> tuple[int, float]:
         """Call ``deleteInstance``: changes the configuration; answers [serial number, mtime]."""
         result: tuple[int, float] = self._invoke("deleteInstance", [self.owner, uuid])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
-from ganeti.config.index import DISKS, INSTANCES, NODES, By
+from ganeti.config.index import DISKS, INSTANCES, KINDS, NODES, By
 from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
 from ganeti.config.usage import follow_disk, follow_instance
 from ganeti.objects.instance import Instance
@@ -60,13 +60,40 @@ def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> Ser
     return change.serial_of((INSTANCES, uuid))
 
 
+def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire]) -> SerialAndTime:
+    """Make an instance and its disks another, whole one; its UUID and its birth stay.
+
+    Disks that it had and has no more are forgotten.
+
+    Raises:
+        OpPrereqError: there is no such instance (unknown_entity).
+    """
+    uuid, before = _instance(change, key)
+    for disk in disks:
+        _put_disk(change, disk)
+    _replace(change, (INSTANCES, uuid), wire)
+    follow_instance(change, uuid, before)
+    for old in before.disks:
+        if not change.find(By.DISK_OWNER, old):
+            delete_disk(change, old)
+    return change.serial_of((INSTANCES, uuid))
+
+
+def _put_disk(change: Transaction, wire: Wire) -> None:
+    uuid = uuid_of_new(DISKS, wire)
+    before = change.disk(uuid)
+    if before is None:
+        create_disk(change, wire)
+        return
+    _replace(change, (DISKS, uuid), wire)
+    follow_disk(change, uuid, before)
+
+
 def _replace(change: Transaction, identity: tuple[str, str], wire: Wire) -> None:
+    """Make all fields of an object those of ``wire``; what may be left out goes if it is."""
+    left_out: dict[str, object] = dict.fromkeys(KINDS[identity[0]].LEFT_OUT)
     fields = {key: value for key, value in wire.items() if key not in OWN_FIELDS}
-    stored = change.stored(identity)
-    assert stored is not None
-    if "forthcoming" not in fields:
-        fields["forthcoming"] = None
-    change.modify(identity, fields)
+    change.modify(identity, {**left_out, **fields})
 
 
 def modify_instance(change: Transaction, key: str, changes: Wire) -> SerialAndTime:

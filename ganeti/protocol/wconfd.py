@@ -361,6 +361,13 @@ WCONFD_METHODS: Final[Mapping[str, Method]] = dict(
             Need.INSTANCE,
         ),
         _own(
+            "putInstance",
+            "client:client uuid:str instance:object disks:objects",
+            "serial",
+            _CONFIG,
+            Need.INSTANCE,
+        ),
+        _own(
             "deleteInstance",
             "client:client uuid:str",
             "serial",

@@ -135,6 +135,14 @@ class OwnChanges:
         """Replace fields of an instance."""
         return await self._modify(client, INSTANCES, uuid, fields)
 
+    async def put_instance(
+        self, client: ClientId, uuid: str, instance: Wire, disks: Sequence[Wire]
+    ) -> SerialAndTime:
+        """Make an instance and its disks another, whole one; what was reserved becomes real."""
+        return await self._change(
+            client, lambda change: instances.put_instance(change, uuid, instance, disks)
+        )
+
     async def delete_instance(self, client: ClientId, uuid: str) -> SerialAndTime:
         """Remove an instance with its disks."""
         return await self._delete(

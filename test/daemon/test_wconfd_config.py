@@ -466,6 +466,7 @@ INST1 = "instance/inst1.example.com"
         (lambda c: c.maintain_candidate_pool([]), "cluster/BGL (shared)"),
         (lambda c: c.modify_instance("inst0", {"admin_state": "down"}), "instance/inst0"),
         (lambda c: c.create_instance(*new_instance(10)), "instance/inst10"),
+        (lambda c: c.put_instance("inst0", *new_instance(1)), "instance/inst0"),
         (lambda c: c.modify_disk(uuid_of("disk", 0), {"size": 2048}), "instance/inst0"),
         (lambda c: c.add_tags("node", "node1", ["x"]), f"node/{NODE1}"),
         (lambda c: c.modify_node_group("default", {"alloc_policy": "last_resort"}), GROUP),

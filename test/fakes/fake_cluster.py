@@ -387,6 +387,14 @@ class FakeConfig(WConfStub):
     def do_modify_instance(self, uuid: str, changes: Mapping[str, Any]) -> None:
         self._modify(self.instances, uuid, changes)
 
+    def do_put_instance(
+        self, uuid: str, instance: dict[str, Any], disks: list[dict[str, Any]]
+    ) -> None:
+        for disk in self.instances[uuid]["disks"]:
+            del self.disks[disk]
+        self.instances[uuid] = instance
+        self.disks |= {disk["uuid"]: disk for disk in disks}
+
     def do_delete_instance(self, uuid: str) -> None:
         gone = self.instances.pop(uuid)
         for disk in gone["disks"]:

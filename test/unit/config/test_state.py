@@ -106,6 +106,34 @@ def test_a_refused_change_leaves_nothing() -> None:
     assert state.head.resolve(INSTANCES, "inst1.example.com") == uuid_of("instance", 1)
 
 
+def test_a_planned_instance_is_replaced_by_the_real_one_at_once() -> None:
+    state = make()
+    where = uuid_of("node", 1)
+    first, second = disk(50, where), disk(51, where)
+    planned = instance(50, where, [first["uuid"], second["uuid"]]) | {"network_port": 11002}
+    change(
+        state,
+        lambda txn: instances.create_instance(
+            txn, planned | {"forthcoming": True}, [first | {"forthcoming": True}, second]
+        ),
+    )
+    real = {name: value for name, value in planned.items() if name != "network_port"}
+    wire = real | {"disks": [first["uuid"]]}
+    for _ in range(2):  # a repetition changes nothing
+        serial, _ = change(
+            state, lambda txn: instances.put_instance(txn, planned["uuid"], wire, [first])
+        )
+        assert serial == 2
+    after = flush(state)
+    stored = after["instances"][planned["uuid"]]
+    assert "forthcoming" not in stored
+    assert "network_port" not in stored
+    assert stored["disks"] == [first["uuid"]]
+    assert "forthcoming" not in after["disks"][first["uuid"]]
+    assert second["uuid"] not in after["disks"]
+    assert 11002 in after["cluster"]["tcpudp_port_pool"]
+
+
 class Walk:
     """Random changes, accepted or refused, with random fates of the writes."""
 
@@ -121,7 +149,7 @@ class Walk:
         some = f"inst{chance.randint(0, 7)}.example.com"
         where = uuid_of("node", chance.randint(1, 5))
         one = disk(self.number, where)
-        match chance.randint(0, 9):
+        match chance.randint(0, 10):
             case 0:
                 mac = mac_of(chance.randint(0, 8))
                 wire = instance(self.number, where, [one["uuid"]])
@@ -148,6 +176,9 @@ class Walk:
                 instances.modify_instance(txn, some, {"network_port": chance.randint(11000, 11004)})
             case 9:
                 instances.add_disk(txn, some, one, chance.choice([None, 0, 1]))
+            case 10:
+                wire = instance(chance.randint(0, 7), where, [one["uuid"]])
+                instances.put_instance(txn, some, wire, [one])
 
     def step(self) -> None:
         for _ in range(self.chance.randint(1, 3)):
