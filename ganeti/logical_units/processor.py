@@ -47,7 +47,7 @@ def execute_opcode(context: JobContext, op: OpCode) -> object:
         JobCanceled: the job was canceled while it waited.
     """
     op_id = op_id_of(type(op))
-    unit_class = logical_unit_class(op_id)
+    unit_class = logical_unit_class(op_id, str(getattr(op, "mode", "")))
     context.recorder.effects.clear()
     try:
         unit = lock_unit(context, unit_class, op)

@@ -91,6 +91,13 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_TEST_OS_PARAMS": "testing:LUTestOsParams",
 }
 
+# What is done with another cluster has units of its own: by opcode and mode.
+_WITH_ANOTHER_CLUSTER: Final[Mapping[tuple[str, str], str]] = {
+    ("OP_BACKUP_EXPORT", "remote"): "backup.remote_export:LUBackupExportRemote",
+    ("OP_BACKUP_PREPARE", "remote"): "backup.remote_export:LUBackupPrepareRemote",
+    ("OP_INSTANCE_CREATE", "remote-import"): "backup.remote_import:LUInstanceCreateRemote",
+}
+
 # What only an allocator can do, and what does the same by hand.
 _BY_ALLOCATOR: Final[Mapping[str, str]] = {
     "OP_GROUP_EVACUATE": (
@@ -104,13 +111,13 @@ _BY_ALLOCATOR: Final[Mapping[str, str]] = {
 }
 
 
-def logical_unit_class(op_id: str) -> type[LogicalUnit[Any]]:
-    """Return the class that carries out an opcode.
+def logical_unit_class(op_id: str, mode: str = "") -> type[LogicalUnit[Any]]:
+    """Return the class that carries out an opcode, perhaps a special one for its ``mode``.
 
     Raises:
         NotSupportedError: none does yet; the text names the opcode.
     """
-    row = LOGICAL_UNITS.get(op_id)
+    row = _WITH_ANOTHER_CLUSTER.get((op_id, mode)) or LOGICAL_UNITS.get(op_id)
     if row is None:
         default = f"opcode {op_id} is not supported by this version"
         raise NotSupportedError(_BY_ALLOCATOR.get(op_id, default))

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError, NotSupportedError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.system import clock, files
@@ -83,10 +83,20 @@ def x509_cert_create(context: NodeContext, validity: int) -> tuple[str, str]:
     cert = certificates.certificate_only(pem, "the new certificate")
     directory = context.paths.crypto_keys_dir
     files.ensure_directory(directory, _KEY_DIRECTORY_MODE)
+    _remove_expired(directory)
     place = tempfile.mkdtemp(prefix=_CERT_PREFIX, dir=directory)
     files.write_atomic(os.path.join(place, _KEY_FILE), pem, 0o400)
     files.write_atomic(os.path.join(place, _CERT_FILE), cert, 0o400)
     return os.path.basename(place), cert.decode()
+
+
+def transfer_key_path(paths: Paths, name: str) -> str:
+    """Return the file with key and certificate made by `x509_cert_create`.
+
+    Raises:
+        GenericError: there is none of that name.
+    """
+    return os.path.join(_place_of(paths, name), _KEY_FILE)
 
 
 def x509_cert_remove(context: NodeContext, name: str) -> None:
@@ -95,10 +105,33 @@ def x509_cert_remove(context: NodeContext, name: str) -> None:
     Raises:
         GenericError: there is none of that name.
     """
-    place = os.path.join(context.paths.crypto_keys_dir, name)
+    shutil.rmtree(_place_of(context.paths, name))
+
+
+def _place_of(paths: Paths, name: str) -> str:
+    place = os.path.join(paths.crypto_keys_dir, name)
     if "/" in name or not name.startswith(_CERT_PREFIX) or not os.path.isdir(place):
         raise GenericError(f"there is no certificate {name!r}")
-    shutil.rmtree(place)
+    return place
+
+
+def _remove_expired(directory: str) -> None:
+    """Remove certificates that nobody removed while they were good for something."""
+    for name in os.listdir(directory):
+        place = os.path.join(directory, name)
+        pem = files.read_bytes_or_none(os.path.join(place, _CERT_FILE), _PEM_BYTES_MAX)
+        # One without a certificate is being made.
+        if name.startswith(_CERT_PREFIX) and pem is not None and _is_over(pem, place):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_over(pem: bytes, filename: str) -> bool:
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    try:
+        return certificates.facts(pem, filename).not_after < clock.now()
+    except X509CertError:
+        return True
 
 
 def client_certificate_path(paths: Paths, options: Options) -> str:

@@ -37,7 +37,7 @@ from ganeti.logical_units.instance.subject import InstanceUnit, check_node_onlin
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
 from ganeti.logical_units.node_calls import call_node, failure_text, order
 from ganeti.logical_units.undo import Undo
-from ganeti.opcodes.backup import ExportMode, OpBackupExport
+from ganeti.opcodes.backup import OpBackupExport
 from ganeti.protocol.export_description import PARTIAL_SUFFIX, dump_name
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
         """Read the instance, and look the target up."""
         super().expand_names()
         op = self.op
-        if op.mode is not ExportMode.LOCAL or not isinstance(op.target_node, str):
-            raise NotSupportedError("exports to other clusters are not supported yet")
+        if not isinstance(op.target_node, str):
+            raise OpPrereqError("the target of a local export is a node, not a list of disks")
         self.target = lookup.require_node(self.config, op.target_node_uuid or op.target_node)
 
     def declare_locks(self, level: LockLevel) -> LockNeed:

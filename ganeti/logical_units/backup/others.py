@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.finding import nodes_with_export
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.host_names import normal_name
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared, exclusive
 from ganeti.logical_units.node_calls import call_node, failure_text
-from ganeti.opcodes.backup import ExportMode, OpBackupPrepare, OpBackupRemove
+from ganeti.opcodes.backup import OpBackupPrepare, OpBackupRemove
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 
 
@@ -61,8 +61,6 @@ class LUBackupPrepare(LogicalUnit[OpBackupPrepare]):
         """Look the instance up."""
         op = self.op
         lookup.require_instance(self.config, op.instance_uuid or op.instance_name)
-        if op.mode is not ExportMode.LOCAL:
-            raise NotSupportedError("exports to other clusters are not supported yet")
 
     def exec(self) -> None:
         """Nothing is needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class Plan:
     """Everything about an instance to be made.
 
-    ``osparams`` are all three kinds, filled; the disks are filled from ``export`` if there is one.
+    ``osparams`` are all three kinds, filled; the disks are filled from ``export`` if there is one,
+    or by ``fill``, which comes from wherever else.
     """
 
     subject: Subject
@@ -39,12 +41,13 @@ class Plan:
     debug_level: int
     export: Export | None = None
     compress: str = "none"
+    fill: Callable[[JobContext, Subject], None] | None = None
     was_registered: bool = False
 
     @property
     def is_to_be_filled(self) -> bool:
         """Whether the disks are of no use as they are made."""
-        return self.install or self.export is not None
+        return self.install or self.export is not None or self.fill is not None
 
 
 def build(context: JobContext, plan: Plan) -> None:
@@ -125,6 +128,8 @@ def _fill(context: JobContext, plan: Plan) -> None:
         _install(context, plan)
     if plan.export is not None:
         _restore(context, plan, plan.export)
+    if plan.fill is not None:
+        plan.fill(context, plan.subject)
     context.config.modify_instance(plan.subject.instance.uuid, {"forthcoming": None})
 
 

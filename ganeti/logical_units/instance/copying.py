@@ -96,7 +96,7 @@ def copy_disk(
         node = target.node
         answer = order(context, node, doing, "import_start", options, wire, component, target.io)
         started.append((node, str(answer)))
-        port = _status(context, doing, *started[0]).get("listen_port")
+        port = transfer_state(context, doing, *started[0]).get("listen_port")
         place, node = (node.secondary_ip, port), source.node
         what = (wire, component, source.io)
         answer = order(context, node, doing, "export_start", options, *place, *what)
@@ -108,7 +108,7 @@ def copy_disk(
         _follow(context, doing, index, started)
     finally:
         for node, name in reversed(started):
-            _forget(context, doing, node, name)
+            forget_transfer(context, doing, node, name)
 
 
 def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]) -> None:
@@ -117,7 +117,7 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
     patience_s = BOTH_ENDED_S
     while True:
         context.check_canceled()
-        states = [(node, _status(context, doing, node, name)) for node, name in started]
+        states = [(node, transfer_state(context, doing, node, name)) for node, name in started]
         failed = why_failed(states, patient=patience_s > 0)
         if failed is not None:
             raise OpExecError(f"cannot {doing}: {failed}")
@@ -159,25 +159,42 @@ def why_failed(states: Sequence[tuple[Node, Mapping[str, object]]], *, patient: 
     return f"node {node.name!r}: {text}"
 
 
-def _status(context: JobContext, doing: str, node: Node, name: str) -> Mapping[str, object]:
-    """Ask a node how far it is; patient with a node daemon that is being restarted."""
+def transfer_state(context: JobContext, doing: str, node: Node, name: str) -> Mapping[str, object]:
+    """Ask a node how far one transfer is; as `transfer_states`."""
+    return transfer_states(context, doing, node, [name])[0]
+
+
+def transfer_states(
+    context: JobContext, doing: str, node: Node, names: Sequence[str]
+) -> list[Mapping[str, object]]:
+    """Ask a node how far its transfers are; patient with a node daemon that is being restarted.
+
+    Raises:
+        OpExecError: the node does not answer, or does not know one of them any more.
+    """
     deadline = context.monotonic() + NO_ANSWER_S_MAX
     while True:
-        result = call_node(context, node, _STATUS, [name])
+        result = call_node(context, node, _STATUS, list(names))
         if result.error is None:
-            match result.payload:
-                case [dict(state)]:
-                    return state
-                case _:
-                    raise OpExecError(
-                        f"cannot {doing}: node {node.name!r} does not know transfer {name} any more"
-                    )
+            return _known(doing, node, names, result.payload)
         if context.monotonic() >= deadline:
             raise OpExecError(failure_text(doing, node, _STATUS, result))
         context.wait(1.0)
 
 
-def _forget(context: JobContext, doing: str, node: Node, name: str) -> None:
+def _known(
+    doing: str, node: Node, names: Sequence[str], payload: object
+) -> list[Mapping[str, object]]:
+    states = payload if isinstance(payload, list) else []
+    found: list[Mapping[str, object]] = [state for state in states if isinstance(state, dict)]
+    if len(found) != len(names):
+        raise OpExecError(
+            f"cannot {doing}: node {node.name!r} does not know transfer {', '.join(names)} any more"
+        )
+    return found
+
+
+def forget_transfer(context: JobContext, doing: str, node: Node, name: str) -> None:
     """Stop one side, if it still runs; a failure is told."""
     try:
         result = call_node(context, node, "impexp_cleanup", name)

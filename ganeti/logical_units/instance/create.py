@@ -97,11 +97,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         self.networks = named_networks(self.config, self.op.nics)
 
     def _check_supported(self) -> None:
-        if self.op.mode is InstanceCreateMode.REMOTE_IMPORT:
-            raise NotSupportedError(
-                f"instance {self.op.instance_name!r}: imports from other clusters are not supported"
-                " yet"
-            )
         for name, text in _NOT_YET.items():
             if getattr(self.op, name):
                 raise NotSupportedError(f"instance {self.op.instance_name!r}: {text}")

@@ -17,7 +17,7 @@ from ganeti.logical_units.instance.hooks_env import instance_env
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
 from ganeti.objects.rpc_instance import build_rpc_disk, build_rpc_instance, disk_template
 from ganeti.opcodes import instance as ops
-from ganeti.opcodes.backup import OpBackupExport
+from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
 
 if TYPE_CHECKING:
     from ganeti.base.ids import NodeUuid
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 InstanceOp = (
     OpBackupExport
+    | OpBackupPrepare
     | ops.OpInstanceActivateDisks
     | ops.OpInstanceConsole
     | ops.OpInstanceDeactivateDisks

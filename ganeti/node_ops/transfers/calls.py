@@ -1,7 +1,7 @@
 """Transfers of disks between nodes and to and from exports: start, look at, stop, forget one.
 
 A transfer is a process of its own, so it outlives the call and the node daemon; what is known about
-it stands in its files until `impexp_cleanup`.
+it stands in its files until `impexp_cleanup`, or until it has ended and nobody asks for it anymore.
 
 Source: node_rpc.json, calls import_start, export_start, impexp_*.
 """
@@ -16,11 +16,13 @@ import tempfile
 from typing import Final
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.crypto import transfer_key_path
 from ganeti.node_ops.leftovers import end_script
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
@@ -116,14 +118,16 @@ def _request(
 ) -> Request:
     transfer_process.check_options(options)
     paths = context.paths
-    if options.key_name is not None or options.ca_pem is not None:
-        raise NotSupportedError("transfers between clusters are not supported yet")
+    if (options.key_name is None) != (options.ca_pem is None):
+        raise ProtocolError("a key of its own and the peer's certificate belong together")
     certificate = paths.server_pem if listener >= 0 else paths.client_pem
+    if options.key_name is not None:
+        certificate = transfer_key_path(paths, options.key_name)
     return Request(
         end=end,
         options=options,
         certificate=certificate,
-        authority=paths.server_pem,
+        authority="" if options.ca_pem else paths.server_pem,
         host=host,
         port=port,
         listener=listener,
@@ -145,6 +149,8 @@ def _start(context: NodeContext, what: str, request: Request, port: int | None) 
     directory = tempfile.mkdtemp(prefix=f"{safe}-", dir=parent)
     files = TransferFiles(directory)
     now = clock.now()
+    if request.options.ca_pem:
+        request = replace(request, authority=files.save_authority(request.options.ca_pem))
     files.save_request(request)
     files.save_status(Status(ctime=now, mtime=now, listen_port=port))
     with contextlib.ExitStack() as opened:
@@ -194,6 +200,7 @@ def _is_rival(files: TransferFiles, request: Request) -> bool:
 
 def _state(paths: Paths, name: str) -> object:
     files = files_of(paths, name)
+    files.note_interest()
     is_alive = files.live_pid() is not None  # asked first: it may end between the two
     status = files.load_status()
     if status is None:

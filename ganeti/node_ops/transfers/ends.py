@@ -4,6 +4,7 @@
     file     a file of an export; it is written beside its place and renamed when it is complete
     script   the export or import script of an operating system.  One that has no such script is
              dumped and restored like a raw disk, which the stream itself tells
+    snapshot what a disk of a running instance held at one instant, read from its hypervisor
 
 Source: node_rpc.json, ED_IMPEXP_IO.
 """
@@ -22,7 +23,8 @@ import msgspec
 from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.exports import CHECKSUM_SUFFIX
 from ganeti.storage.data import CHUNK_BYTES
-from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter
+from ganeti.storage.nbd import NbdImage
+from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, LocalImage
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
 
@@ -36,7 +38,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a transfer.
 
     Attributes:
-        path: the device, or the file of an export.
+        path: the device, the file of an export, or the socket at which a snapshot is read.
+        export: the name of the snapshot there.
         argv: the script, none where there is none.
         log: where the script's messages go.
         sha256: what a file must add up to, empty if nobody knows.
@@ -44,6 +47,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     path: str
+    export: str = ""
     argv: list[str] = []
     env: Mapping[str, str] = {}
     cwd: str = "/"
@@ -85,7 +89,9 @@ def open_source(end: End) -> Source:
     """Return what is to be sent."""
     if end.kind == "file":
         return FileSource(end)
-    return ScriptSource(end) if end.argv else DiskReader(end.path)
+    if end.kind == "snapshot":
+        return DiskReader(NbdImage(end.path, end.export))
+    return ScriptSource(end) if end.argv else DiskReader(LocalImage(end.path))
 
 
 def open_sink(end: End, incoming: Incoming) -> Sink:

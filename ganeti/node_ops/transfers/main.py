@@ -7,6 +7,9 @@ byte when everything is written, checked and on its disk; only then has the send
     sender:    word, newline, then frames (`ganeti.storage.frames`), perhaps compressed
     receiver:  "+" at the end
 
+When it has ended, the process stays until its files are removed: by the job that began it, or by
+itself when that job asks no more (`PATIENCE_S`).
+
 A peer that is gone is noticed after `DEAD_PEER_S`.  One that lives may be busy for long, with a
 script or with what is on its way to its disk, so it is given up only after `STALL_S`.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -37,6 +41,8 @@ STALL_S: Final = SCRIPT_END_S + 60  # no end of a transfer may be silent for lon
 DEAD_PEER_S: Final = 60
 GREETING_TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 60.0
+PATIENCE_S: Final = 300.0  # a job asks many times a second, also after a node daemon's restart
+_FORGOTTEN_POLL_S: Final = 1.0
 _STATUS_EVERY_S: Final = 0.5
 _DONE: Final = b"+"
 _MAGIC_BYTES_MAX: Final = 101  # constants.json, IE_MAGIC_RE: up to 100 characters
@@ -237,6 +243,15 @@ def run(directory: str) -> int:
     return 1
 
 
+def wait_until_forgotten(files: TransferFiles, patience_s: float = PATIENCE_S) -> None:
+    """Keep the files until the job has seen how it ended; remove them if the job is gone."""
+    while (asked := files.last_interest()) is not None:
+        if clock.now() - asked > patience_s:
+            shutil.rmtree(files.directory, ignore_errors=True)
+            return
+        clock.pause(_FORGOTTEN_POLL_S)
+
+
 def _stopped(number: int, _frame: object) -> None:
     """End as the signal would, but stop the script first that reads or writes the disk."""
     sys.exit(128 + number)
@@ -246,7 +261,9 @@ def main() -> int:
     """Run with the directory of the transfer as the only argument."""
     signal.signal(signal.SIGTERM, _stopped)
     os.umask(0o077)
-    return run(sys.argv[1])
+    status = run(sys.argv[1])
+    wait_until_forgotten(TransferFiles(sys.argv[1]))
+    return status
 
 
 if __name__ == "__main__":

@@ -41,6 +41,11 @@ def find_end(
         case ("script", [disk, int(index)]):
             device = _device(context, instance, disk)
             return _script(context, instance, component, device, index, receives=receives)
+        case ("snapshot", [str(uuid)]) if not receives:
+            found = drivers.hypervisor(context, instance.hypervisor).snapshot_address(
+                instance.name, uuid
+            )
+            return End(kind="snapshot", path=found.socket_path, export=found.export)
         case (kind, args):
             raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
 

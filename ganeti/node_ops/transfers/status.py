@@ -3,12 +3,14 @@
     RUN_DIR/import-export/<name>/request   what to do, written before the process starts
     RUN_DIR/import-export/<name>/status    how far it is, written by the process
     RUN_DIR/import-export/<name>/log       what it prints when it breaks
+    RUN_DIR/import-export/<name>/ca        the certificate of a peer of another cluster
 
 Source: node_rpc.json, "ImportExportStatus" and "ImportExportOptions_sent".
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +28,12 @@ _FILE_BYTES_MAX: Final = 1 << 20
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How both sides talk; without ``key_name`` and ``ca_pem`` the cluster's own certificates."""
+    """How both sides talk.
+
+    Attributes:
+        key_name: of the certificate to show (`x509_cert_create`); None for the cluster's own.
+        ca_pem: the certificate that the peer must show; None for any that the cluster issued.
+    """
 
     key_name: str | None = None
     ca_pem: str | None = None
@@ -94,6 +101,12 @@ class TransferFiles:
         """What the process prints."""
         return f"{self.directory}/log"
 
+    def save_authority(self, pem: str) -> str:
+        """Write the peer's certificate to a file, and return its path."""
+        path = f"{self.directory}/ca"
+        write_atomic(path, pem.encode(), 0o600)
+        return path
+
     def load_request(self) -> Request:
         """Read what to do."""
         return loads_as(Request, read_bytes_or_none(self.request, _FILE_BYTES_MAX) or b"")
@@ -101,6 +114,18 @@ class TransferFiles:
     def save_request(self, request: Request) -> None:
         """Write down what to do; it may hold the name of a key, so nobody else reads it."""
         write_atomic(self.request, dumps(request), 0o600)
+
+    def note_interest(self) -> None:
+        """Note that somebody asks how far it is."""
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self.request)
+
+    def last_interest(self) -> float | None:
+        """Return when somebody asked last; None once the transfer is forgotten."""
+        try:
+            return os.stat(self.request).st_mtime
+        except FileNotFoundError:
+            return None
 
     def load_status(self) -> Status | None:
         """Read how far it is; None when there is no such transfer."""

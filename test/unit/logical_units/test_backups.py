@@ -101,7 +101,6 @@ def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> Non
         ({"target_node": "node9"}, "node 'node9' is not known"),
         ({"shutdown": False}, "has no snapshots"),
         ({"compress": "lzop"}, "compression 'lzop' is not supported"),
-        ({"mode": "remote", "target_node": []}, "other clusters are not supported"),
         ({"zero_free_space": True}, "not supported yet"),
     ],
 )
@@ -219,7 +218,7 @@ def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
         ({"src_node": None}, "nodes node1.*, node2.*, node3.* have an export .* name one"),
         ({"src_node": "node9"}, "not known"),
         ({"compress": "lzop"}, "lzop"),
-        ({"mode": "remote-import"}, "other clusters"),
+        ({"mode": "remote-import"}, "source_instance_name is missing"),
         ({"hypervisor": "lxc"}, "lxc"),
     ],
 )

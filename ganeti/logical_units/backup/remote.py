@@ -1,0 +1,168 @@
+"""What the two halves of a move to another cluster share: secret, certificates, waiting.
+
+The half that sends is `remote_export`, the half that receives `remote_import`.  Each disk is a
+transfer of its own; all of them go on at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError, ProtocolError
+from ganeti.logical_units.instance.copying import (
+    POLL_S,
+    PROGRESS_S,
+    forget_transfer,
+    progress_text,
+    transfer_states,
+)
+from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.protocol import remote_move
+from ganeti.protocol.remote_move import CERTIFICATE_VALIDITY_S, Secret
+from ganeti.system import files
+
+if TYPE_CHECKING:
+    from ganeti.base.paths import Paths
+    from ganeti.logical_units.context import JobContext
+    from ganeti.objects.node import Node
+
+_SECRET_BYTES_MAX: Final = 1 << 16
+_VALIDITY_S_MAX: Final = 2 * CERTIFICATE_VALIDITY_S  # nodes round up to whole days
+
+
+def domain_secret(paths: Paths) -> Secret:
+    """Return the cluster domain secret.
+
+    Raises:
+        OpPrereqError: the cluster has none.
+    """
+    path = paths.cluster_domain_secret
+    try:
+        data = files.read_bytes(path, _SECRET_BYTES_MAX)
+    except OSError as err:
+        raise OpPrereqError(
+            f"the cluster domain secret {path} cannot be read ({err.strerror}); make one with"
+            " 'gnt-cluster renew-crypto --new-cluster-domain-secret'",
+            ErrorCode.ENVIRON,
+        ) from err
+    if not data.strip():
+        raise OpPrereqError(f"the cluster domain secret {path} is empty", ErrorCode.ENVIRON)
+    return Secret(data)
+
+
+@contextmanager
+def refusing(doing: str) -> Iterator[None]:
+    """Turn what is wrong with the other cluster's words into a refusal.
+
+    Raises:
+        OpPrereqError: something was.
+    """
+    try:
+        yield
+    except ProtocolError as err:
+        raise OpPrereqError(f"cannot {doing}: {err.message}", ErrorCode.INVAL) from err
+
+
+def peer_certificate(context: JobContext, secret: Secret, said: str | None, whose: str) -> str:
+    """Return the certificate that the other cluster will show, as PEM.
+
+    Raises:
+        ProtocolError: it is not signed, has expired, or is valid for too long.
+    """
+    from ganeti.base.errors import X509CertError
+    from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+    pem = remote_move.read_certificate(secret, said, whose)
+    try:
+        facts = certificates.facts(pem.encode(), f"certificate of {whose}")
+    except X509CertError as err:
+        raise ProtocolError(str(err)) from err
+    now = context.now()
+    if not facts.not_before <= now < facts.not_after:
+        raise ProtocolError(
+            f"the certificate of {whose} has expired, or is not valid yet: compare the clocks of"
+            " both clusters, and begin anew"
+        )
+    if facts.not_after - now > _VALIDITY_S_MAX:
+        raise ProtocolError(f"the certificate of {whose} is valid for more than two days")
+    return pem
+
+
+def make_certificate(context: JobContext, node: Node) -> tuple[str, str]:
+    """Make a certificate for one move on a node; returns its name there and its PEM text.
+
+    Raises:
+        OpExecError: the node could not.
+    """
+    answer = order(
+        context,
+        node,
+        "make a certificate for the move",
+        "x509_cert_create",
+        CERTIFICATE_VALIDITY_S,
+    )
+    match answer:
+        case [str(name), str(pem)]:
+            return name, pem
+        case _:
+            raise OpExecError(f"node {node.name!r} made no certificate but {answer!r}")
+
+
+def remove_certificate(context: JobContext, node: Node, name: str) -> None:
+    """Remove a certificate that was made for one move; a failure is told."""
+    try:
+        result = call_node(context, node, "x509_cert_remove", name)
+    except GenericError as err:
+        context.warn(f"certificate {name} on node {node.name} was not removed: {err}; ignoring")
+        return
+    if result.error is not None:
+        text = failure_text(f"remove certificate {name}", node, "x509_cert_remove", result)
+        context.warn(f"{text}; ignoring")
+
+
+def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], done: str) -> None:
+    """Wait until all transfers on a node have ended; the first that fails ends the waiting.
+
+    Args:
+        names: of the transfers, in the order of the disks.
+        done: what is said of a disk whose transfer has ended.
+
+    Raises:
+        OpExecError: one failed; names the disk and the reason.
+        JobCanceled: canceled meanwhile.
+    """
+    waiting = dict(enumerate(names))
+    next_message = context.monotonic() + PROGRESS_S
+    while True:
+        context.check_canceled()
+        states = dict(zip(waiting, _states(context, doing, node, waiting), strict=True))
+        for index, state in states.items():
+            if state.get("exit_status") is None:
+                continue
+            if state["exit_status"] != 0:
+                raise OpExecError(
+                    f"cannot {doing}: disk {index}: node {node.name!r}: {state['error_message']}"
+                )
+            context.feedback(f"* disk {index} {done}")
+            del waiting[index]
+        if not waiting:
+            return
+        if context.monotonic() >= next_message:
+            next_message = context.monotonic() + PROGRESS_S
+            for index in waiting:
+                context.feedback(progress_text(index, states[index]))
+        context.wait(POLL_S)
+
+
+def _states(
+    context: JobContext, doing: str, node: Node, waiting: Mapping[int, str]
+) -> list[Mapping[str, object]]:
+    return transfer_states(context, doing, node, list(waiting.values()))
+
+
+def forget(context: JobContext, doing: str, node: Node, names: Sequence[str]) -> None:
+    """Stop and forget the transfers on a node; failures are told."""
+    for name in names:
+        forget_transfer(context, doing, node, name)
