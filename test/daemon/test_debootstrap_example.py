@@ -39,6 +39,14 @@ def test_it_is_a_valid_definition(tmp_path: Path) -> None:
         ({"mirror": "ftp://deb.example.com"}, False),
         ({"packages": "vim; rm"}, False),
         ({"dry_run": "maybe"}, False),
+        ({"kernel": "linux-image-amd64"}, True),
+        ({"kernel": "linux-image-amd64,vim"}, False),
+        ({"kernel": "vim"}, False),
+        ({"cache": "/"}, True),
+        ({"cache": "packages"}, False),
+        ({"cache": "/nowhere/at/all"}, False),
+        ({"root_password_hash": "$6$salt$hash"}, True),
+        ({"root_password_hash": "in clear"}, False),
     ):
         arguments = (True, "debootstrap+trixie", ["parameters"], params, False)
         if is_valid:
@@ -51,17 +59,24 @@ def test_it_is_a_valid_definition(tmp_path: Path) -> None:
 def test_what_create_would_do_is_in_order_and_undone() -> None:
     result = run("create", **DISK, NIC_0_IP="192.0.2.5", NIC_0_NETWORK_SUBNET="192.0.2.0/24")
     assert result.returncode == 0, result.stderr
-    steps = ["sfdisk", "losetup --find", "mkfs.ext4", "debootstrap --variant", "grub-install"]
-    steps += ["umount", "rmdir", "losetup --detach"]
+    steps = ["sfdisk", "mkfs.ext4", "mount -t ext4", "debootstrap --variant", "extlinux --install"]
+    steps += ["mbr.bin", "umount", "rmdir"]
     places = [result.stdout.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_every_network_card_gets_its_settings() -> None:
+    result = run("create", **DISK, NIC_COUNT="2")
+    assert "interfaces.d/eth0" in result.stdout
+    assert "interfaces.d/eth1" in result.stdout
+    assert "interfaces.d" not in run("create", **DISK).stdout
 
 
 def test_rename_mounts_and_undoes() -> None:
     result = run("rename", **DISK, OLD_INSTANCE_NAME="old.example.com")
     assert result.returncode == 0, result.stderr
     assert "would write: /tmp/target/etc/hostname" in result.stdout
-    assert "losetup --detach" in result.stdout
+    assert "would run: umount --recursive /tmp/target" in result.stdout
 
 
 @pytest.mark.parametrize(
