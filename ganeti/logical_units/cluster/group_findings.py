@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ganeti.logical_units.cluster.findings import Finding, Severity
-from ganeti.logical_units.instance.policy import spec_of, violations
+from ganeti.logical_units.instance.policy import spec_of
 from ganeti.logical_units.os_diagnose import OsOnNode
 from ganeti.objects.admin_state import AdminState
 from ganeti.objects.disk_templates import (
@@ -23,6 +23,7 @@ from ganeti.objects.disk_templates import (
     DiskTemplate,
 )
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
+from ganeti.objects.instance_policy import violations
 from ganeti.objects.rpc_instance import disk_template, secondary_nodes
 from ganeti.objects.verify_errors import VerifyErrorCode
 

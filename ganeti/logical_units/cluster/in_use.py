@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.logical_units.instance.policy import spec_of, violations
+from ganeti.logical_units.instance.policy import spec_of
 from ganeti.logical_units.ipolicy import templates_not_enabled
 from ganeti.logical_units.node.candidates import is_capable
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_ipolicy, fill_nicparams
+from ganeti.objects.instance_policy import violations
 from ganeti.objects.nic_modes import NicMode
 
 if TYPE_CHECKING:
