@@ -278,6 +278,13 @@ def test_network_without_rights(nodes: KvmNodes, node: KvmNode, nic_type: str) -
         ("machine_version", "commodore64"),
         ("cpu_type", "z80"),
         ("mem_path", "/nowhere"),
+        ("kvm_path", "/bin/true"),
+        ("keymap", "klingon"),
+        ("migration_caps", "xbzrle:teleport"),
+        ("cpu_mask", "all:0-8191"),
+        ("vnc_bind_address", "nosuch0"),
+        ("vnc_bind_address", "203.0.113.77"),
+        ("security_model", "pool"),
     ],
 )
 def test_what_the_node_lacks_is_named(node: KvmNode, parameter: str, value: str) -> None:
@@ -286,8 +293,15 @@ def test_what_the_node_lacks_is_named(node: KvmNode, parameter: str, value: str)
         node.driver.validate_params(make_instance(**hvparams).hvparams)
 
 
+@pytest.mark.skipif(os.path.exists("/dev/vhost-net"), reason="this machine has vhost-net")
+def test_vhost_needs_its_device(node: KvmNode) -> None:
+    with pytest.raises(OpPrereqError, match=r"vhost_net: there is no /dev/vhost-net on node node1"):
+        node.driver.validate_params(make_instance(kernel_path="", vhost_net=True).hvparams)
+
+
 def test_parameters_that_fit_this_node(node: KvmNode) -> None:
     hvparams = {"kernel_path": "", "machine_version": "pc", "cpu_type": "qemu64"}
+    hvparams |= {"keymap": "de", "migration_caps": "xbzrle", "cpu_mask": "0"}
     node.driver.validate_params(make_instance(**hvparams).hvparams)
     assert node.driver.verify() is None
     assert int(str(node.driver.node_info()["memory_total"])) > 0

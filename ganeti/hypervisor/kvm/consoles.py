@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from ganeti.hypervisor.interface import NodeEnv
+from ganeti.hypervisor.kvm.console_address import bound_by, reached_at
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
 from ganeti.objects.console import InstanceConsole
@@ -16,7 +17,6 @@ from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.rpc_instance import RpcInstance
 
 _CONSOLE_USER: Final = "root"
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 
 
 def consoles(
@@ -27,7 +27,7 @@ def consoles(
     found = []
     if params.flag("serial_console"):
         found.append(_serial(instance.name, env, node_name))
-    bind = params.text("vnc_bind_address") or params.text("spice_bind")
+    _parameter, bind = bound_by(params)
     if bind.startswith("/"):
         path = MachineFiles(env.paths, instance.name).link("vnc")
         text = f"instance {instance.name}: VNC listens on the socket {path} of node {node_name}"
@@ -35,12 +35,11 @@ def consoles(
             InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)
         )
     elif bind and instance.network_port is not None:
-        shared = bind in _ANY_ADDRESS or (env.is_virtual and bind.startswith("127."))
         found.append(
             InstanceConsole(
                 instance=instance.name,
                 kind=ConsoleKind.VNC if params.has_vnc else ConsoleKind.SPICE,
-                host=node_address if shared else bind,
+                host=reached_at(params, env, node_address),
                 port=instance.network_port,
                 display=instance.network_port - VNC_BASE_PORT if params.has_vnc else None,
             )

@@ -127,7 +127,7 @@ class KvmHypervisor:
     def validate_params(self, hvparams: Mapping[str, object]) -> None:
         """Check filled parameters against this node."""
         check_params(hvparams)
-        validate_on_node(KvmParams(hvparams), self._env.paths)
+        validate_on_node(KvmParams(hvparams), self._env)
 
     # Starting and stopping
 

@@ -15,6 +15,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
 from ganeti.hypervisor.kvm import process
 from ganeti.hypervisor.kvm.command import command_line
+from ganeti.hypervisor.kvm.console_address import bound_by, listen_address
 from ganeti.hypervisor.kvm.cpu_mask import assign_cpus
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import Machine
@@ -30,20 +31,15 @@ from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.nic_modes import NicMode
 
 START_TIMEOUT_S: Final = 60.0  # QEMU answers after 0.1 s; huge pages may have to be cleared first
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 
 
 def console_address(machine: Machine, env: NodeEnv, files: MachineFiles) -> str:
     """Return where VNC or SPICE listens on this node: an address or the path of a socket.
 
-    Virtual nodes share a machine, and an instance keeps its port when it moves: so there an
-    address that is not the node's own is replaced by that.
-
     Raises:
-        OpPrereqError: the instance has no port for it.
+        OpPrereqError: the instance has no port for it, or this node no such interface.
     """
-    params = machine.params
-    bind = params.text("vnc_bind_address") or params.text("spice_bind")
+    _parameter, bind = bound_by(machine.params)
     if not bind:
         return ""
     if bind.startswith("/"):
@@ -53,8 +49,7 @@ def console_address(machine: Machine, env: NodeEnv, files: MachineFiles) -> str:
             f"instance {machine.name} has no network port from {VNC_BASE_PORT} on for its console",
             ErrorCode.STATE,
         )
-    shared = bind in _ANY_ADDRESS or bind.startswith("127.") or bind == "::1"
-    return env.address if env.is_virtual and shared else bind
+    return listen_address(machine.params, env)
 
 
 def _console_password(machine: Machine, env: NodeEnv) -> tuple[str, str]:

@@ -71,6 +71,9 @@ USB_DEVICES: Final[Mapping[str, str]] = {
 _USB_HOST: Final = re.compile(r"host:([0-9a-fA-F]{1,4}):([0-9a-fA-F]{1,4})")
 _USB_HOST_PLACE: Final = re.compile(r"host:(\d{1,3})\.(\d{1,3})")
 
+_INTERFACE: Final = re.compile(r"[^\s/:]{1,15}")  # IFNAMSIZ
+_ALMOST_ADDRESS: Final = re.compile(r"[\d.]+")
+
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "boot_order": frozenset({"cdrom", "disk", "floppy", "network"}),
     "cdrom_disk_type": frozenset({"", *DISK_TYPES}),
@@ -90,6 +93,7 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "spice_streaming_video": frozenset({"", "all", "filter", "off"}),
     "spice_zlib_glz_wan_compression": frozenset({"", "always", "auto", "never"}),
     "usb_mouse": frozenset({"", "mouse", "tablet"}),
+    "vga": frozenset({"", "cirrus", "none", "qxl", "std", "virtio", "vmware"}),
 }
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "cpu_cores": (0, 1024),
@@ -262,7 +266,7 @@ def _check_nics(params: KvmParams) -> None:
 def _check_vnc(params: KvmParams) -> None:
     address = params.text("vnc_bind_address")
     if address and not address.startswith("/"):
-        _check_address("vnc_bind_address", address)
+        _check_listening("vnc_bind_address", address)
     for name in ("vnc_password_file", "vnc_x509_path"):
         if params.text(name) and not address:
             raise wrong_param(name, "needs vnc_bind_address")
@@ -274,11 +278,16 @@ def _check_vnc(params: KvmParams) -> None:
         raise wrong_param("vnc_x509_path", "needs vnc_tls")
 
 
-def _check_address(name: str, address: str) -> None:
+def _check_listening(name: str, text: str) -> int | None:
+    """Check where to listen: an address, whose version is returned, or an interface's name."""
     try:
-        ipaddress.ip_address(address)
+        return ipaddress.ip_address(text).version
     except ValueError as err:
-        raise wrong_param(name, f"{address!r} is not an IP address") from err
+        if _INTERFACE.fullmatch(text) and not _ALMOST_ADDRESS.fullmatch(text):
+            return None
+        raise wrong_param(
+            name, f"{text!r} is neither an IP address nor the name of an interface"
+        ) from err
 
 
 def _check_spice(params: KvmParams) -> None:
@@ -288,8 +297,7 @@ def _check_spice(params: KvmParams) -> None:
     if bind:
         if params.has_vnc:
             raise wrong_param("spice_bind", "cannot be combined with vnc_bind_address")
-        _check_address("spice_bind", bind)
-        if version not in (0, ipaddress.ip_address(bind).version):
+        if _check_listening("spice_bind", bind) not in (None, version) and version:
             raise wrong_param("spice_ip_version", f"{bind} is not of IP version {version}")
         return
     for name in (

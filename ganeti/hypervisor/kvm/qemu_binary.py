@@ -21,6 +21,11 @@ _USUAL_PLACES: Final = (
 _DEFAULT_PATH: Final = str(HVPARAMS["kvm"]["kvm_path"].default)
 
 
+def is_usual_place(path: str) -> bool:
+    """Tell whether QEMU is where distributions put it, so that nobody needs to ask what it is."""
+    return path in (*_USUAL_PLACES, _DEFAULT_PATH)
+
+
 def _is_executable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 

@@ -9,9 +9,12 @@ import os
 import pwd
 from typing import Final
 
-from ganeti.base.errors import CommandError, ErrorCode
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import NodeEnv
 from ganeti.hypervisor.kvm.accelerator import choose_accelerator
+from ganeti.hypervisor.kvm.console_address import check_on_node
+from ganeti.hypervisor.kvm.cpu_mask import parse_cpu_mask
 from ganeti.hypervisor.kvm.node_files import (
     DIRECTORY_PARAMETERS,
     FILE_PARAMETERS,
@@ -19,20 +22,32 @@ from ganeti.hypervisor.kvm.node_files import (
     read_password,
 )
 from ganeti.hypervisor.kvm.params import KvmParams, wrong_param
-from ganeti.hypervisor.kvm.qemu_binary import find_qemu
+from ganeti.hypervisor.kvm.qemu_abilities import (
+    check_is_qemu,
+    keymaps,
+    migration_capabilities,
+    words_for,
+)
+from ganeti.hypervisor.kvm.qemu_binary import find_qemu, is_usual_place
 from ganeti.hypervisor.user_ids import pool_of
-from ganeti.system import process
+from ganeti.system.files import read_bytes_or_none
 
-_HELP_TIMEOUT_S: Final = 30.0
+_SHORT_BYTES_MAX: Final = 4096
+_SHOWN_MAX: Final = 8
+_VHOST: Final = "/dev/vhost-net"
+_ONLINE: Final = "/sys/devices/system/cpu/online"
 
 
-def validate_on_node(params: KvmParams, paths: Paths) -> None:
+def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     """Check that this node has what the parameters name.
 
     Raises:
         OpPrereqError: naming the parameter and what is missing.
     """
+    paths = env.paths
     binary = find_qemu(params.text("kvm_path"))
+    if not is_usual_place(binary):
+        check_is_qemu(binary)
     _check_files(params, paths)
     for name in ("vnc_password_file", "spice_password_file"):
         if params.text(name):
@@ -40,12 +55,48 @@ def validate_on_node(params: KvmParams, paths: Paths) -> None:
     _check_user(params, paths)
     if params.text("kvm_flag"):
         choose_accelerator(params.text("kvm_flag"), binary, paths)
+    _check_words(params, binary)
+    _check_cpus(params, env)
+    check_on_node(params, env)
+    if params.flag("vhost_net") and not os.path.exists(_VHOST):
+        text = f"there is no {_VHOST} on node {env.hostname}"
+        raise wrong_param("vhost_net", text, ErrorCode.ENVIRON)
+
+
+def _check_words(params: KvmParams, binary: str) -> None:
+    """Check what only QEMU knows the names of."""
     machine = params.text("machine_version").partition(",")[0]
-    if machine and machine not in _known(binary, "-machine"):
+    if machine and machine not in words_for(binary, "-machine"):
         raise wrong_param("machine_version", f"{binary} has no machine {machine!r}; see -machine ?")
     cpu = params.text("cpu_type").partition(",")[0]
-    if cpu and cpu not in _known(binary, "-cpu"):
+    if cpu and cpu not in words_for(binary, "-cpu"):
         raise wrong_param("cpu_type", f"{binary} has no processor {cpu!r}; see -cpu ?")
+    if keymap := params.text("keymap"):
+        known = keymaps(binary)
+        if known is not None and keymap not in known:
+            text = f"{binary} knows no keyboard {keymap!r}; it knows {', '.join(sorted(known))}"
+            raise wrong_param("keymap", text)
+    if wanted := params.migration_capabilities():
+        able = migration_capabilities(binary)
+        for capability in wanted:
+            if capability not in able:
+                text = f"{binary} cannot {capability!r}; it can {', '.join(sorted(able))}"
+                raise wrong_param("migration_caps", text)
+
+
+def _check_cpus(params: KvmParams, env: NodeEnv) -> None:
+    """Check that the node has the processors that guests are to be bound to."""
+    masks = parse_cpu_mask(params.text("cpu_mask"))
+    wanted = {number for mask in masks for number in mask or ()}
+    online = read_bytes_or_none(_ONLINE, _SHORT_BYTES_MAX)
+    if not wanted or online is None:
+        return
+    text = online.decode("ascii", "replace").strip()
+    (here,) = parse_cpu_mask(text)
+    if here is not None and not wanted <= here:
+        lacking = ", ".join(map(str, sorted(wanted - here)[:_SHOWN_MAX]))
+        text = f"node {env.hostname} has processors {text}, not {lacking}"
+        raise wrong_param("cpu_mask", text, ErrorCode.ENVIRON)
 
 
 def _check_files(params: KvmParams, paths: Paths) -> None:
@@ -67,10 +118,17 @@ def _check_user(params: KvmParams, paths: Paths) -> None:
     if model == "user":
         _check_account(params.text("security_domain"))
     else:
-        pool_of(paths)
+        _check_pool(paths)
     if os.geteuid() != 0:
         text = "needs a node daemon that runs as root"
         raise wrong_param("security_model", text, ErrorCode.ENVIRON)
+
+
+def _check_pool(paths: Paths) -> None:
+    try:
+        pool_of(paths)
+    except OpPrereqError as err:
+        raise wrong_param("security_model", f"pool: {err.message}", ErrorCode.ENVIRON) from err
 
 
 def _check_account(name: str) -> None:
@@ -80,15 +138,3 @@ def _check_account(name: str) -> None:
         raise wrong_param("security_domain", f"no user {name!r}", ErrorCode.ENVIRON) from err
     if found.pw_uid == 0:
         raise wrong_param("security_domain", f"user {name!r} is the superuser")
-
-
-def _known(binary: str, option: str) -> set[str]:
-    """Return the words that QEMU lists for an option."""
-    try:
-        output = process.run([binary, option, "help"], timeout_s=_HELP_TIMEOUT_S).check().stdout
-    except CommandError as err:
-        raise wrong_param("kvm_path", err.message, ErrorCode.ENVIRON) from err
-    words: set[str] = set()
-    for line in output.decode("utf-8", "replace").splitlines():
-        words.update(line.split()[:2])
-    return words

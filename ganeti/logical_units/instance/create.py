@@ -36,6 +36,7 @@ from ganeti.logical_units.instance.nic_addresses import (
 from ganeti.logical_units.instance.outside_disks import check_outside
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
+    check_cpu_mask,
     check_filled_beparams,
     check_hvparams,
     check_hypervisor_enabled,
@@ -256,7 +257,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             serial_no=1,
             tags=self._tags(),
         )
-        check_filled_beparams(fill_beparams(self.cluster, instance))
+        filled = fill_beparams(self.cluster, instance)
+        check_filled_beparams(filled)
+        check_cpu_mask(fill_hvparams(self.cluster, instance), filled["vcpus"])
         if op.identify_defaults:
             return self._without_default_values(instance)
         return instance

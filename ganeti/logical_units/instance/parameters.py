@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
+_MASK_SEPARATOR: Final = ":"  # constants.json, CPU_PINNING_SEP
 
 
 def check_hvparams(hypervisor: str, given: Mapping[str, object]) -> dict[str, object]:
@@ -95,6 +96,22 @@ def check_filled_beparams(filled: BeParams) -> None:
                 f"backend parameter {name!r} must be at least {least}, got {value}",
                 ErrorCode.INVAL,
             )
+
+
+def check_cpu_mask(hvparams: Mapping[str, object], vcpus: int) -> None:
+    """Refuse a mask that has entries for other virtual processors than there are.
+
+    Raises:
+        OpPrereqError: saying how many.
+    """
+    mask = str(hvparams.get("cpu_mask") or "")
+    count = mask.count(_MASK_SEPARATOR) + 1
+    if count not in (1, vcpus):
+        raise OpPrereqError(
+            f"hypervisor parameter cpu_mask: {mask!r} is for {count} virtual processors, the"
+            f" instance has {vcpus}; give one entry for all, or one for each",
+            ErrorCode.INVAL,
+        )
 
 
 def device_name(what: str, name: object) -> str | None:

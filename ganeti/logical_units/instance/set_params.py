@@ -22,6 +22,7 @@ from ganeti.logical_units.instance.modify_template import TemplatePart
 from ganeti.logical_units.instance.nic_addresses import network_locks
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
+    check_cpu_mask,
     check_filled_beparams,
     check_hvparams,
 )
@@ -161,7 +162,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams]):
         return replace(instance, admin_state=AdminState.DOWN)
 
     def _check_new(self) -> None:
-        check_filled_beparams(fill_beparams(self.cluster, self.new))
+        filled = fill_beparams(self.cluster, self.new)
+        check_filled_beparams(filled)
+        if self.changes.keys() & {"hvparams", "beparams", "os"}:
+            check_cpu_mask(fill_hvparams(self.cluster, self.new), filled["vcpus"])
         self._check_policy()
         if self.subject.primary.offline or self.op.force:
             return

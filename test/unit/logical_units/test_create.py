@@ -221,6 +221,7 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"hypervisor": "xen-pvm"}, "is not enabled", "wrong_state"),
         ({"hvparams": {"what": 1}}, "'what'", "wrong_input"),
         ({"hvparams": {"migration_mode": "live"}}, "whole cluster", "wrong_input"),
+        ({"hypervisor": "kvm", "hvparams": {"cpu_mask": "0:1"}}, "cpu_mask", "wrong_input"),
         ({"beparams": {"vcpus": "many"}}, "vcpus", "wrong_input"),
         ({"beparams": {"minmem": 256}}, "larger than maxmem", "wrong_input"),
         ({"beparams": {"memory": 65536}}, "memory-size", "wrong_input"),

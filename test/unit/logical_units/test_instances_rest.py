@@ -145,6 +145,18 @@ def test_settings_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], t
     assert instance(cluster) == before
 
 
+def test_a_mask_of_processors_has_one_entry_or_one_for_each(cluster: FakeCluster) -> None:
+    cluster.add_instance(hypervisor="kvm")
+    with pytest.raises(
+        OpPrereqError, match=r"cpu_mask: '0:1' is for 2 virtual processors, .*has 1"
+    ):
+        run(cluster, "SET_PARAMS", hvparams={"cpu_mask": "0:1"})
+    run(cluster, "SET_PARAMS", hvparams={"cpu_mask": "0:1"}, beparams={"vcpus": 2})
+    with pytest.raises(OpPrereqError, match="has 4"):
+        run(cluster, "SET_PARAMS", beparams={"vcpus": 4})
+    run(cluster, "SET_PARAMS", hvparams={"cpu_mask": "0-3"}, beparams={"vcpus": 4})
+
+
 def test_the_memory_of_a_running_guest_changes_within_its_limits(cluster: FakeCluster) -> None:
     cluster.add_instance(beparams={"minmem": 64, "maxmem": 256})
     assert run(cluster, "SET_PARAMS", runtime_mem=200) == [("runtime_memory", 200)]

@@ -1,0 +1,92 @@
+"""Where VNC and SPICE listen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import NodeEnv
+from ganeti.hypervisor.kvm import console_address
+from ganeti.hypervisor.kvm.console_address import check_on_node, listen_address, reached_at
+from ganeti.hypervisor.kvm.params import KvmParams
+from ganeti.objects.parameters import HVPARAMS
+
+HERE = NodeEnv(Paths(""), "node1.example.com", "192.0.2.1")
+BOTH = ["192.0.2.7", "2001:db8::7", "fe80::1%eth0"]
+
+
+@pytest.fixture(autouse=True)
+def _interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"eth0": BOTH, "six0": ["2001:db8::8"], "bare0": []}
+    monkeypatch.setattr(console_address, "addresses_of", lambda name: known.get(name, []))
+
+
+def params(**changes: object) -> KvmParams:
+    defaults = {name: spec.default for name, spec in HVPARAMS["kvm"].items()}
+    return KvmParams({**defaults, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({}, ""),
+        ({"vnc_bind_address": "/var/run"}, ""),
+        ({"vnc_bind_address": "198.51.100.1"}, "198.51.100.1"),
+        ({"vnc_bind_address": "127.0.0.1"}, "127.0.0.1"),
+        ({"vnc_bind_address": "eth0"}, "192.0.2.7"),
+        ({"vnc_bind_address": "six0"}, "2001:db8::8"),
+        ({"spice_bind": "::"}, "::"),
+        ({"spice_bind": "eth0"}, "192.0.2.7"),
+        ({"spice_bind": "eth0", "spice_ip_version": 4}, "192.0.2.7"),
+        ({"spice_bind": "eth0", "spice_ip_version": 6}, "2001:db8::7"),
+    ],
+    ids=str,
+)
+def test_an_interface_stands_for_one_of_its_addresses(
+    changes: dict[str, object], address: str
+) -> None:
+    assert listen_address(params(**changes), HERE) == address
+
+
+def test_without_a_wish_the_version_is_that_of_the_cluster(tmp_path: Path) -> None:
+    env = NodeEnv(Paths(str(tmp_path)), "node1.example.com", "127.0.0.9")
+    directory = Path(env.paths.data_dir)
+    directory.mkdir(parents=True)
+    (directory / "ssconf_primary_ip_family").write_text("10\n")
+    assert listen_address(params(spice_bind="eth0"), env) == "2001:db8::7"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"spice_bind": "nosuch0"}, "spice_bind: 'nosuch0' is neither"),
+        ({"vnc_bind_address": "bare0"}, "vnc_bind_address: 'bare0' is neither"),
+        ({"spice_bind": "six0", "spice_ip_version": 4}, "six0 of node node1.example.com has no"),
+    ],
+    ids=str,
+)
+def test_what_the_interface_lacks_is_named(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        listen_address(params(**changes), HERE)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "127.0.0.1", "::1"])
+def test_virtual_nodes_listen_at_their_own_address(bind: str) -> None:
+    env = NodeEnv(Paths("/vc/node1"), "node1", "127.9.9.1")
+    assert listen_address(params(vnc_bind_address=bind), env) == "127.9.9.1"
+
+
+def test_any_address_is_reached_at_that_of_the_node() -> None:
+    assert reached_at(params(vnc_bind_address="::"), HERE, "192.0.2.1") == "192.0.2.1"
+    assert reached_at(params(spice_bind="eth0"), HERE, "192.0.2.1") == "192.0.2.7"
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    """203.0.113.0/24 is for documents, and on no machine."""
+    with pytest.raises(OpPrereqError, match=r"spice_bind: 203\.0\.113\.77 is no address of node"):
+        check_on_node(params(spice_bind="203.0.113.77"), HERE)
+    check_on_node(params(spice_bind="127.0.0.1"), HERE)
+    check_on_node(params(), HERE)
