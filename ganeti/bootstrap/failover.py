@@ -25,6 +25,7 @@ from ganeti.base.errors import (
     OpPrereqError,
 )
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.claims import Announcement
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients import mastership as clients
 from ganeti.clients.luxi import LuxiClient
@@ -47,11 +48,11 @@ from ganeti.node_ops.daemons import node_start_master_daemons
 from ganeti.objects.cluster import Cluster, master_network_parameters
 from ganeti.objects.overlay import decode_record
 from ganeti.objects.split import split_config
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.mastership import decode_drain_result
 from ganeti.protocol.node_rpc_values import decompress
 from ganeti.store import config_file, mastership
 from ganeti.store.job_files import JobFiles
-from ganeti.store.mastership import Claim
 from ganeti.system import clock, daemon_control
 
 logger = logging.getLogger(__name__)
@@ -127,10 +128,11 @@ class Failover:
             self._stop_old_master(outlook, name)
         if not was_idle:
             outlook = self._look()
-        self._claim(outlook)
-        outlook = self._look_again(outlook)
+        announcement = self._claim(outlook)
+        outlook = self._look_again(outlook, announcement)
         config = self._write_files(outlook, prefers_own=was_idle)
         self._announce(outlook, config)
+        self._open_queue()
         self._start()
 
     # Looking.
@@ -176,7 +178,7 @@ class Failover:
             raise OpExecError(f"{what}: it is gone; try again")
         return decompress(payload)
 
-    def _look_again(self, before: Outlook) -> Outlook:
+    def _look_again(self, before: Outlook, announcement: Announcement) -> Outlook:
         """Look whether anything changed since the claim.
 
         Raises:
@@ -189,7 +191,7 @@ class Failover:
             if facts.daemons and name != self._own_name
         ]
         if started:
-            self._withdraw_claim(before, outlook.targets)
+            announcement.withdraw()
             raise OpExecError(
                 f"the master's daemons were started on {', '.join(started)} meanwhile; try again"
             )
@@ -261,50 +263,14 @@ class Failover:
 
     # Announcing.
 
-    def _claim(self, outlook: Outlook) -> None:
-        """Let the nodes take note that this one comes next.
-
-        Raises:
-            OpPrereqError: another node announced itself first.
-        """
-        serial_no = outlook.plan.serial_no
-        known = outlook.poll.known()
-        mastership.take_claim(
-            self._paths,
-            known_serial=known[self._own_name].claim_serial,
-            claim=Claim(serial_no, self._own_name),
+    def _claim(self, outlook: Outlook) -> Announcement:
+        """Let the nodes take note that this one comes next; errors as of `Announcement.make`."""
+        targets = {name: _reachable(target) for name, target in outlook.targets.items()}
+        announcement = Announcement(
+            self._paths, self._rpc, outlook.poll, outlook.plan.serial_no, targets
         )
-        args = {
-            _reachable(outlook.targets[name]): [facts.claim_serial, serial_no, self._own_name]
-            for name, facts in known.items()
-            if name in outlook.targets
-        }
-        results = self._rpc.call("master_claim", args) if args else {}
-        refused = [result for result in results.values() if result.error is not None]
-        promised = len(outlook.poll.answers) - len(refused)
-        if promised >= votes_needed(len(outlook.poll.nodes)) or self._options.no_voting:
-            return
-        self._withdraw_claim(outlook, outlook.targets)
-        reasons = "; ".join(result.failure_text for result in refused)
-        raise OpPrereqError(
-            f"too few nodes agree that this one becomes master: {reasons}. Try again, on one node"
-            " at a time",
-            ErrorCode.STATE,
-        )
-
-    def _withdraw_claim(self, outlook: Outlook, targets: Mapping[str, Target]) -> None:
-        """Take the claim back where it was taken note of; who forgets it is of no importance."""
-        serial_no = outlook.plan.serial_no
-        known = outlook.poll.known()
-        before = Claim(known[self._own_name].claim_serial, known[self._own_name].claim_name)
-        mastership.take_claim(self._paths, known_serial=serial_no, claim=before)
-        args = {
-            _reachable(targets[name]): [serial_no, facts.claim_serial, facts.claim_name]
-            for name, facts in known.items()
-            if name in targets
-        }
-        if args:
-            self._rpc.call("master_claim", args)
+        announcement.make(no_voting=self._options.no_voting)
+        return announcement
 
     def _announce(self, outlook: Outlook, config: bytes) -> None:
         """Let all nodes follow this one.
@@ -376,6 +342,12 @@ class Failover:
         """Return the last job id that may have been given out."""
         unknown = not outlook.plan.is_complete and self._options.no_voting
         return highest_job_id(outlook.poll) + (JOB_ID_LEAP if unknown else 0)
+
+    def _open_queue(self) -> None:
+        """Take jobs again if it was a failover that closed the queue, this one or another."""
+        queue = JobFiles(self._paths)
+        if queue.drained_by() is DrainedBy.FAILOVER:
+            queue.set_drained(False)
 
     def _start(self) -> None:
         """Start the master's daemons here, and see whether they answer.

@@ -24,6 +24,7 @@ from ganeti.transport.unix_client import ConnectionLostError, NobodyListensError
 
 if TYPE_CHECKING:
     from ganeti.opcodes.opcode import OpCode
+    from ganeti.protocol.luxi import DrainedBy
 
 T = TypeVar("T")
 
@@ -243,9 +244,9 @@ class LuxiClient:
 
     # Switches.
 
-    def set_drain_flag(self, drained: bool) -> bool:
-        """Let the queue take new jobs, or not."""
-        return self._change(bool, "SetDrainFlag", drained)
+    def set_drain_flag(self, drained: bool, by: DrainedBy | None = None) -> bool:
+        """Let the queue take new jobs, or not; an operator's wish, unless it is said whose."""
+        return self._change(bool, "SetDrainFlag", drained, *([] if by is None else [by]))
 
     def set_watcher_pause(self, until: float | None) -> float | None:
         """Pause the watcher until then (seconds since the epoch); None lets it go on."""

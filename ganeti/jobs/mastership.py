@@ -157,6 +157,26 @@ def highest_job_id(poll: Poll) -> int:
     return max(facts.last_job_id for facts in poll.known().values())
 
 
+def may_ask_again(
+    facts: Iterable[NodeFacts], *, own_name: str, serial_no: int, needed: int
+) -> bool:
+    """Decide whether an author whom too few nodes promised themselves to may ask again.
+
+    Of several who announced themselves at once, and none of whom has a majority, the one whose
+    name comes first may: the others withdraw.
+
+    Args:
+        facts: what the nodes, this one included, say now.
+        serial_no: of the configuration that this one announced; rivals have no lower one.
+        needed: how many nodes are a majority.
+    """
+    claims = [each.claim_name for each in facts if each.claim_serial >= serial_no]
+    rivals = set(claims) - {own_name}
+    if any(claims.count(name) >= needed for name in rivals):
+        return False
+    return natural_sorted([own_name, *rivals])[0] == own_name
+
+
 def _vote(answer: Answer, own_name: str, own_serial: int) -> str:
     """Return whom a node takes for the master; who announced a newer configuration, if any."""
     facts = answer.facts

@@ -131,10 +131,16 @@ class Candidates:
         for start in range(0, len(plan.archive), ARCHIVED_PER_CALL_MAX):
             await self._archive(target, plan.archive[start : start + ARCHIVED_PER_CALL_MAX])
         if theirs.is_drained != own.is_drained:
-            self._replicator.note(
-                await self._rpc.single("jobqueue_set_drain_flag", target, own.is_drained)
-            )
+            await self._send_drain_flag(target, own.is_drained)
         self._owe(target, plan.send)
+
+    async def _send_drain_flag(self, target: Target, is_drained: bool) -> None:
+        result = await self._rpc.single("jobqueue_set_drain_flag", target, is_drained)
+        by = JobFiles(self._paths).drained_by()
+        if by is not None and result.error is None:
+            path = self._paths.globalize(self._paths.queue_drain)
+            result = await self._rpc.single("jobqueue_update", target, path, by.encode())
+        self._replicator.note(result)
 
     async def _send_all(self, target: Target) -> None:
         own: QueueListing = await asyncio.to_thread(list_queue, self._paths)

@@ -18,7 +18,7 @@ from ganeti.luxid.commands import Commands, Outcome, next_change
 from ganeti.luxid.entries import Entries
 from ganeti.luxid.intake import Intake
 from ganeti.luxid.job_store import JobStore
-from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, is_kill, job_id
+from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, DrainedBy, is_kill, job_id
 from ganeti.system import clock
 
 OpCodes = Sequence[Mapping[str, object]]
@@ -166,9 +166,9 @@ class JobMethods:
         """PickupJob: only 3.0's own daemons ever sent it to each other."""
         raise GenericError(f"job {job_id(job)} cannot be picked up: LuxiD has the queue itself")
 
-    async def set_drain_flag(self, flag: bool) -> bool:
+    async def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
         """SetDrainFlag."""
-        await self._store.set_drained(drained=flag)
+        await self._store.set_drained(drained=flag, by=by)
         self._intake.is_drained = flag
         return True
 

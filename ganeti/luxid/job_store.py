@@ -18,6 +18,7 @@ from ganeti.jobs.copies import only_mends
 from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.luxid.carrier import Carrier
 from ganeti.luxid.replication import PATIENCE_S, Replicator
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.store.job_files import JobFiles
 
 logger = logging.getLogger(__name__)
@@ -146,14 +147,17 @@ class JobStore:
         if renames:
             await self._replicator.rename_all(renames)
 
-    async def set_drained(self, *, drained: bool) -> None:
+    async def set_drained(self, *, drained: bool, by: DrainedBy | None = None) -> None:
         """Set or remove the drained flag, here and on the candidates.
 
         Raises:
             JobQueueError: it cannot be written.
         """
         try:
-            await asyncio.to_thread(self.files.set_drained, drained)
+            await asyncio.to_thread(self.files.set_drained, drained, by)
         except OSError as err:
             raise JobQueueError(f"cannot change the drained flag: {err.strerror}") from err
         await self._replicator.tell_all("jobqueue_set_drain_flag", drained)
+        if drained and by is not None:  # which the call above cannot say
+            path = self._paths.globalize(self._paths.queue_drain)
+            await self._replicator.tell_all("jobqueue_update", path, by.encode())

@@ -34,7 +34,8 @@ _DRAIN_MODE: Final = 0o644
 
 _JOB_FILE: Final = re.compile(r"(?:archive/\d+/)?job-\d+")
 _SERIAL: Final = "serial"
-_OTHER_FILES: Final = frozenset({_SERIAL, "version"})
+_DRAIN: Final = "drain"
+_OTHER_FILES: Final = frozenset({_SERIAL, "version", _DRAIN})
 
 
 class SharedHold:
@@ -104,7 +105,8 @@ def jobqueue_update(context: NodeContext, file_name: str, content: object) -> No
         if os.path.basename(path) == _SERIAL:
             files.write_atomic(path, data, _FILE_MODE)
         else:
-            files.write_durable(path, data, _FILE_MODE)
+            mode = _DRAIN_MODE if os.path.basename(path) == _DRAIN else _FILE_MODE
+            files.write_durable(path, data, mode)
 
 
 def jobqueue_rename(context: NodeContext, rename: list[tuple[str, str]]) -> list[None]:
@@ -161,7 +163,7 @@ def queue_path(paths: Paths, wire_path: str) -> str:
     """Return the local path of a queue file that was named on the wire.
 
     Raises:
-        GenericError: not the path of a job file, the serial or the version file.
+        GenericError: not the path of a job file, the serial, the version or the drain file.
     """
     path = paths.localize(wire_path)
     name = path.removeprefix(paths.queue_dir + "/")

@@ -9,17 +9,20 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import GenericError, JobLost
+from ganeti.base.errors import GenericError, JobLost, LockError
 from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import FINAL, Status
 from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.mastership import DrainResult
 from ganeti.protocol.node_rpc_values import compress
 from ganeti.store import config_file, mastership
 from ganeti.store.job_files import JobFiles
 from ganeti.store.mastership import Claim
 from ganeti.system import clock, daemon_control
+from ganeti.system.filelock import FileLock
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +74,32 @@ def master_drain(context: NodeContext, timeout_s: float) -> object:
 
     When the time is over first, the queue takes jobs again and DrainResult names what is left.
     Where LuxiD is gone, its jobs go on by themselves.  Jobs need WConfD, so that is started if it
-    is gone.
+    is gone.  Nodes that want to become master at once ask one after the other, so that none opens
+    the queue that another one has just closed.
 
     Raises:
-        GenericError: the daemons do not answer.
+        GenericError: the daemons do not answer, or another node waits for this one to be idle.
     """
     deadline_s = clock.monotonic() + timeout_s
+    with _alone(context, timeout_s):
+        return msgspec.to_builtins(_drain(context, deadline_s))
+
+
+def _alone(context: NodeContext, timeout_s: float) -> FileLock:
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-drain.lock")
+    try:
+        lock.acquire(timeout_s=timeout_s)
+    except LockError as err:
+        raise GenericError(
+            f"node {context.hostname} is finishing its jobs for another node that is to become"
+            " master"
+        ) from err
+    return lock
+
+
+def _drain(context: NodeContext, deadline_s: float) -> DrainResult:
     paths = context.paths
-    result = DrainResult(was_drained=JobFiles(paths).is_drained())
+    result = DrainResult(was_drained=_was_drained(paths))
     has_luxid = daemon_control.running_pid(paths, _LUXID) is not None
     if has_luxid or mastership.running_jobs(paths):
         _ensure_wconfd(context)
@@ -87,7 +108,13 @@ def master_drain(context: NodeContext, timeout_s: float) -> object:
     if not result.left:
         left = _wait_for_processes(context, deadline_s)
         result = DrainResult(left=left, was_drained=result.was_drained)
-    return msgspec.to_builtins(result)
+    return result
+
+
+def _was_drained(paths: Paths) -> bool:
+    """Tell whether an operator closed the queue; what an earlier attempt left is none of his."""
+    queue = JobFiles(paths)
+    return queue.is_drained() and queue.drained_by() is None
 
 
 def _ensure_wconfd(context: NodeContext) -> None:
@@ -103,8 +130,9 @@ def _drain_queue(context: NodeContext, deadline_s: float) -> DrainResult:
     Jobs that have not begun by the end of the time are no hindrance: the next master runs them.
     """
     with LuxiClient(context.paths, connect_timeout_s=_CONNECT_TIMEOUT_S) as client:
-        was_drained = bool(client.query_config_values(["drain_flag"])[0])
-        client.set_drain_flag(True)
+        was_drained = _was_drained(context.paths)
+        if not was_drained:
+            client.set_drain_flag(True, DrainedBy.FAILOVER)
         unfinished = _unfinished(client)
         while unfinished and clock.monotonic() < deadline_s:
             job_id, status = next(iter(unfinished.items()))

@@ -9,6 +9,7 @@ Source: luxi.json, "methods" and "transport".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,6 +22,18 @@ CANCEL_JOB_S_MAX: Final = 44
 SOCKET_MODE: Final = 0o660
 NOT_CHANGED: Final = "nochange"
 QUEUE_DRAINED: Final = "Queue drained"  # the text of a GenericError, "queue_drained_on_submit"
+
+
+class DrainedBy(StrEnum):
+    """Who closed the queue to open it again itself: the content of the drain file.
+
+    An operator's file is empty, as all are that Ganeti 3.0 writes; it only asks whether there is
+    one.
+    """
+
+    FAILOVER = "master-failover"
+    RENEWAL = "renew-crypto"
+
 
 # 10,000 jobs of a few opcodes each in one message; ten times what the limit of the queue lets in
 MESSAGE_BYTES_MAX: Final = 64 << 20
@@ -121,7 +134,12 @@ _ALL: Final = (
     _method("ArchiveJob", _JOB, changes=True),
     _method("AutoArchiveJobs", Argument("age", int), Argument("tmout", int), changes=True),
     _method("PickupJob", _JOB),
-    _method("SetDrainFlag", Argument("flag", bool), changes=True),
+    _method(
+        "SetDrainFlag",
+        Argument("flag", bool),
+        Argument("by", DrainedBy, required=False),  # ours
+        changes=True,
+    ),
     _method("SetWatcherPause", Argument("duration", float | None), changes=True),
     _method(
         "ReplaceFilter",

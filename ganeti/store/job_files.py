@@ -13,6 +13,7 @@ from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.base.versions import JOB_QUEUE_VERSION
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
@@ -20,6 +21,8 @@ FILE_MODE: Final = 0o640
 DRAIN_FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o750
 JOB_BYTES_MAX: Final = 64 << 20  # as large as the request that submitted it may be
+_DRAIN_BYTES_MAX: Final = 4096
+_DRAINERS: Final = {each.encode(): each for each in DrainedBy}
 _NAME: Final = re.compile(r"job-([0-9]{1,18})")
 
 
@@ -131,12 +134,18 @@ class JobFiles:
         """Tell whether the queue takes no new jobs."""
         return os.path.exists(self._paths.queue_drain)
 
-    def set_drained(self, drained: bool) -> None:
-        """Set or remove the flag."""
+    def drained_by(self) -> DrainedBy | None:
+        """Return who set the flag to remove it again; None for an operator, or without a flag."""
+        found = files.read_bytes_or_none(self._paths.queue_drain, _DRAIN_BYTES_MAX)
+        return _DRAINERS.get((found or b"").strip())
+
+    def set_drained(self, drained: bool, by: DrainedBy | None = None) -> None:
+        """Set or remove the flag; an operator's, unless it is said whose."""
         if drained:
-            files.write_durable(self._paths.queue_drain, b"", DRAIN_FILE_MODE)
-        else:
-            files.remove_if_exists(self._paths.queue_drain)
+            content = b"" if by is None else by.encode()
+            files.write_durable(self._paths.queue_drain, content, DRAIN_FILE_MODE)
+        elif files.remove_if_exists(self._paths.queue_drain):
+            files.fsync_directory(self._paths.queue_dir)
 
     @classmethod
     def _ids_in(cls, directory: str) -> list[JobId]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
-from fakes.virtual_cluster import Outcome, wait_until
+from fakes.virtual_cluster import wait_until
 
 from ganeti.base import json
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.jobs.record import decode_job
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.mastership import DrainResult, decode_drain_result
 from ganeti.store import mastership
 from ganeti.store.job_files import JobFiles
@@ -192,30 +194,60 @@ def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingClust
     assert shared.locks_held() == []
 
 
-def test_of_two_at_once_at_most_one_becomes_master(shared: FailingCluster) -> None:
-    outcomes: dict[str, Outcome] = {}
+@pytest.mark.parametrize("step", ["_stop_old_master", "_drain", "_claim"])
+def test_of_two_at_once_exactly_one_becomes_master(
+    shared: FailingCluster, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Both begin that step at the same moment; what one closed for it, the other one opens."""
+    together = threading.Barrier(2)
+    carried_out = getattr(failover.Failover, step)
+
+    def wait_for_both(self: failover.Failover, *args: object) -> object:
+        with contextlib.suppress(threading.BrokenBarrierError):  # one comes by once more, alone
+            together.wait(60)
+        together.abort()
+        return carried_out(self, *args)
+
+    outcomes: dict[str, GenericError | None] = {}
 
     def attempt(node: str) -> None:
-        outcomes[node] = shared.run("gnt-cluster master-failover", node=node)
+        try:
+            fail_over(shared.paths_of(node), node, FailoverOptions(), print)
+        except GenericError as err:
+            outcomes[node] = err
+        else:
+            outcomes[node] = None
 
-    threads = [threading.Thread(target=attempt, args=(node,)) for node in shared.others]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    masters = [node for node in shared.nodes if "ganeti-luxid" in shared.running(node)]
-    assert len(masters) <= 1, outcomes
-    if not masters:
-        masters = [shared.others[0]]
-        shared.fail_over(masters[0])
-    shared.master = masters[0]
-    for node, outcome in outcomes.items():
-        assert outcome.status == (0 if node == masters[0] else 1) or outcome.status == 1, outcome
-        assert "Traceback" not in outcome.err
+    contenders = shared.others
+    with monkeypatch.context() as patch:
+        patch.setattr(failover.Failover, step, wait_for_both)
+        threads = [threading.Thread(target=attempt, args=(node,)) for node in contenders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [winner] = [node for node in contenders if outcomes[node] is None]
+    shared.master = winner
+    assert {node for node in shared.nodes if shared.running(node)} == {winner}, outcomes
     shared.wait_all_follow()
-    shared.gnt("cluster queue undrain")  # the winner may have found it drained by the other
+    assert "unset" in shared.gnt("cluster queue info").out
     job_id = shared.submit("debug delay 0")
     shared.wait_status(job_id, "success")
+
+
+def test_a_queue_closed_for_a_failover_that_was_cut_off_is_opened(three: FailingCluster) -> None:
+    """The old master dies while it finishes its jobs; candidates know why it took no more."""
+    old, first, second = three.nodes
+    with three.luxi() as client:
+        client.set_drain_flag(True, DrainedBy.FAILOVER)
+    for node in three.nodes:
+        assert JobFiles(three.paths_of(node)).drained_by() is DrainedBy.FAILOVER
+    three.kill_node(old)
+    three.fail_over(first)
+    assert "unset" in three.gnt("cluster queue info").out
+    wait_until(
+        lambda: not JobFiles(three.paths_of(second)).is_drained(), "the other candidate follows"
+    )
 
 
 # The old master is dead.

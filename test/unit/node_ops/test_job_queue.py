@@ -18,7 +18,7 @@ from ganeti.system.filelock import FileLock
 QUEUE = "/var/lib/ganeti/queue"
 
 
-@pytest.mark.parametrize("name", ["serial", "version", "job-1", "archive/0/job-77"])
+@pytest.mark.parametrize("name", ["serial", "version", "drain", "job-1", "archive/0/job-77"])
 def test_queue_files_are_found_below_the_root(name: str) -> None:
     assert queue_path(Paths("/r"), f"{QUEUE}/{name}") == f"/r{QUEUE}/{name}"
 
@@ -27,7 +27,6 @@ def test_queue_files_are_found_below_the_root(name: str) -> None:
     "path",
     [
         f"{QUEUE}/lock",
-        f"{QUEUE}/drain",
         f"{QUEUE}/job-",
         f"{QUEUE}/job-1x",
         f"{QUEUE}/archive/job-1",

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.merging import digest
 from ganeti.node_ops import mastership, queue_copies
 from ganeti.node_ops.context import NodeContext
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.mastership import QueueListing, decode_facts, decode_listing
 from ganeti.protocol.node_rpc_values import decompress
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.system.filelock import FileLock
 
 
 def over_the_wire(value: object) -> Any:
@@ -76,6 +78,24 @@ def test_an_answer_has_a_limit_and_at_least_one_file(
     assert list(queue_copies.jobqueue_read(context, [1, 2, 3])) == ["1", "2"]
     monkeypatch.setattr(queue_copies, "ANSWER_BYTES_MAX", 10)
     assert list(queue_copies.jobqueue_read(context, [1, 2, 3])) == ["1"]
+
+
+def test_only_an_operator_has_drained_a_queue_before(context: NodeContext) -> None:
+    """What another failover, or an earlier one, left behind is not to be kept."""
+    queue = JobFiles(context.paths)
+    queue.prepare()
+    queue.set_drained(True, DrainedBy.FAILOVER)
+    assert mastership.master_drain(context, 0.0) == {"left": (), "was_drained": False}
+    queue.set_drained(True)
+    assert mastership.master_drain(context, 0.0) == {"left": (), "was_drained": True}
+
+
+def test_one_node_at_a_time_waits_for_a_master_to_be_idle(context: NodeContext) -> None:
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-drain.lock")
+    lock.acquire()
+    with lock, pytest.raises(GenericError, match="finishing its jobs for another node"):
+        mastership.master_drain(context, 0.05)
+    assert mastership.master_drain(context, 0.05) == {"left": (), "was_drained": False}
 
 
 def test_a_node_where_nothing_runs_is_idle(context: NodeContext) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.protocol.luxi import DrainedBy
 from ganeti.store.job_files import JobFiles, job_id_of
 
 
@@ -108,6 +109,17 @@ def test_the_drained_flag(queue: JobFiles) -> None:
     queue.set_drained(False)
     queue.set_drained(False)
     assert not queue.is_drained()
+
+
+def test_the_drained_flag_says_whose_it_is(queue: JobFiles) -> None:
+    assert queue.drained_by() is None
+    queue.set_drained(True, DrainedBy.FAILOVER)
+    assert (queue.is_drained(), queue.drained_by()) == (True, DrainedBy.FAILOVER)
+    queue.set_drained(True)  # an operator wants it as well, for longer
+    assert (queue.is_drained(), queue.drained_by()) == (True, None)
+    queue.set_drained(True, DrainedBy.RENEWAL)
+    queue.set_drained(False)
+    assert (queue.is_drained(), queue.drained_by()) == (False, None)
 
 
 def test_the_queue_is_locked_by_one(queue: JobFiles) -> None:
