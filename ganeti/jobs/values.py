@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ganeti.jobs.record import QueuedJob
+from ganeti.opcodes.registry import for_people
 from ganeti.opcodes.summary import summary
 
 JobValue = Callable[[QueuedJob], object]
@@ -21,7 +22,7 @@ JOB_VALUES: Final[Mapping[str, JobValue]] = {
     "start_ts": lambda job: job.start_timestamp,
     "end_ts": lambda job: job.end_timestamp,
     "summary": lambda job: [summary(op.input) for op in job.ops],
-    "ops": lambda job: [op.input for op in job.ops],
+    "ops": lambda job: [for_people(op.input) for op in job.ops],
     "opresult": lambda job: [op.result for op in job.ops],
     "opstatus": lambda job: [op.status for op in job.ops],
     "oplog": lambda job: [op.log for op in job.ops],

@@ -259,10 +259,27 @@ def _redact_nested(instance: object) -> object:
     return instance
 
 
-def for_log(op: OpCode) -> dict[str, object]:
-    """Return the JSON form for people to see: private and secret parameters are null."""
-    wire = encode_opcode(op)
-    return {name: None if name in _BLACKLISTED_IN_DUMPS else value for name, value in wire.items()}
+def for_people(wire: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the JSON form of an opcode with its private and secret parameters hidden.
+
+    It says which there are, as a job file does of the secret ones.  Source: opcodes.json,
+    "private(T)".
+    """
+    nested = wire.get("instances")
+    shown: dict[str, object] = {
+        name: _hidden(wire[name]) for name in _BLACKLISTED_IN_DUMPS if wire.get(name)
+    }
+    if isinstance(nested, list):
+        shown["instances"] = [
+            for_people(each) if isinstance(each, Mapping) else each for each in nested
+        ]
+    return {**wire, **shown} if shown else wire
+
+
+def _hidden(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _hidden(each) for name, each in value.items()}
+    return REDACTED
 
 
 def _encode(op: OpCode, plain: Callable[[object], object]) -> dict[str, object]:

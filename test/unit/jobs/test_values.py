@@ -34,6 +34,13 @@ def test_every_field_of_a_queued_job() -> None:
     }
 
 
+def test_private_parameters_of_a_job_are_not_answered() -> None:
+    wire = {"OP_ID": "OP_INSTANCE_REINSTALL", "osparams_private": {"key": "PRIVATE"}}
+    job = QueuedJob(JobId(4), (QueuedOp(wire),))
+    assert JOB_VALUES["ops"](job) == [{**wire, "osparams_private": {"key": "<redacted>"}}]
+    assert job.ops[0].input == wire
+
+
 def test_a_job_that_runs() -> None:
     job = changes.handed_over(JOB, livelock="/l", process_id=1, now=(5, 5))
     job = changes.op_running(job, 0, (6, 6))

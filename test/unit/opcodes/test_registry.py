@@ -17,7 +17,7 @@ from ganeti.opcodes.registry import (
     check_result,
     decode_opcode,
     encode_opcode,
-    for_log,
+    for_people,
     redact,
 )
 from ganeti.opcodes.test import OpTestDelay, OpTestDummy
@@ -178,7 +178,7 @@ SECRETS = {"osparams_private": {"key": "PRIVATE"}, "osparams_secret": {"pw": "SE
 def test_private_and_secret_values_are_never_shown() -> None:
     op = decode_opcode({**CREATE, **SECRETS})
     assert encode_opcode(op)["osparams_secret"] == {"pw": "SECRET"}
-    for shown in (repr(op), str(op), repr(for_log(op))):
+    for shown in (repr(op), str(op), repr(for_people(encode_opcode(op)))):
         assert "SECRET" not in shown
         assert "PRIVATE" not in shown
     assert "'pw': ***" in repr(op)
@@ -186,6 +186,18 @@ def test_private_and_secret_values_are_never_shown() -> None:
         decode_opcode({**CREATE, "osparams_secret": ["SECRET"]})
     assert "osparams_secret" in caught.value.message
     assert "SECRET" not in caught.value.message
+
+
+def test_people_see_which_private_parameters_there_are_and_not_what_they_say() -> None:
+    wire = encode_opcode(decode_opcode({**CREATE, **SECRETS}))
+    assert for_people(wire)["osparams_private"] == {"key": "<redacted>"}
+    assert for_people(wire)["instance_name"] == CREATE["instance_name"]
+    cluster = {"OP_ID": "OP_CLUSTER_SET_PARAMS", "osparams_private_cluster": {"os": {"key": "P"}}}
+    assert for_people(cluster)["osparams_private_cluster"] == {"os": {"key": "<redacted>"}}
+    several = {"OP_ID": "OP_INSTANCE_MULTI_ALLOC", "instances": [wire, {"instance_name": "b"}]}
+    assert "PRIVATE" not in repr(for_people(several))
+    nothing_to_hide = {"OP_ID": "OP_TEST_DELAY", "osparams_private": None}
+    assert for_people(nothing_to_hide) is nothing_to_hide
 
 
 def test_a_job_file_has_private_values_but_no_secret_ones() -> None:
