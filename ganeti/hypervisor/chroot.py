@@ -32,7 +32,7 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.hypervisor.node_resources import node_resources
 from ganeti.hypervisor.power import powercycle
-from ganeti.hypervisor.refusals import WithoutHotplug, WithoutMigration
+from ganeti.hypervisor.refusals import WithoutHotplug, WithoutMigration, WithoutSnapshots
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
@@ -87,7 +87,7 @@ def processes_in(tree: str) -> list[int]:
     return found
 
 
-class ChrootHypervisor(WithoutHotplug, WithoutMigration):
+class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
     """The hypervisor "chroot" on one node."""
 
     info = HypervisorInfo(

@@ -28,7 +28,7 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.hypervisor.node_resources import node_resources
 from ganeti.hypervisor.power import powercycle
-from ganeti.hypervisor.refusals import WithoutHotplug
+from ganeti.hypervisor.refusals import WithoutHotplug, WithoutSnapshots
 from ganeti.objects.console import InstanceConsole
 from ganeti.objects.hypervisors import ConsoleKind, MigrationMode, RebootType
 from ganeti.objects.rpc_instance import RpcInstance
@@ -61,7 +61,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase = Phase.RUNNING
 
 
-class FakeHypervisor(WithoutHotplug):
+class FakeHypervisor(WithoutHotplug, WithoutSnapshots):
     """The hypervisor "fake" on one node."""
 
     info = HypervisorInfo(

@@ -104,6 +104,14 @@ class AssembledDisk:
     dev_type: str = "file"
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotAddress:
+    """Where the snapshot of a disk is read: an export of an NBD server of this node."""
+
+    socket_path: str
+    export: str
+
+
 class MigrationState(StrEnum):
     """State of a migration, seen from its source."""
 
@@ -278,6 +286,31 @@ class Hypervisor(Protocol):
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Tell a running instance that a disk has grown to its size."""
+
+    def snapshot_supported(self, instance: RpcInstance) -> None:
+        """Check that snapshots of a running instance's disks can be made.
+
+        Raises:
+            HypervisorError: says why not.
+        """
+
+    def snapshot_disks(self, instance: RpcInstance, directory: str) -> None:
+        """Keep what all disks of a running instance hold at one instant, while it goes on.
+
+        Snapshots that an earlier job left are removed first.
+
+        Args:
+            directory: of this node, where what the guest overwrites is kept; it has no name there.
+
+        Raises:
+            HypervisorError: it cannot be done; nothing is left of it, and the guest goes on.
+        """
+
+    def snapshot_address(self, name: str, uuid: str) -> SnapshotAddress:
+        """Return where the snapshot of a disk is read."""
+
+    def drop_snapshots(self, name: str) -> None:
+        """Remove the snapshots of an instance's disks; does nothing when there are none."""
 
     def powercycle(self) -> None:
         """Restart the node at once, without stopping anything."""

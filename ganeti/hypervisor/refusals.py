@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Never
 
 from ganeti.base.errors import HotplugError, HypervisorError
-from ganeti.hypervisor.interface import AssembledDisk, HypervisorInfo, MigrationStatus
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    HypervisorInfo,
+    MigrationStatus,
+    SnapshotAddress,
+)
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 
@@ -78,3 +83,29 @@ class WithoutMigration:
     def finalize_migration_dst(self, instance: RpcInstance, info: str, *, success: bool) -> Never:
         """Refuse."""
         self.migratable(instance)
+
+
+class WithoutSnapshots:
+    """A hypervisor that cannot show what disks held at one instant while it goes on writing."""
+
+    info: HypervisorInfo
+
+    def snapshot_supported(self, instance: RpcInstance) -> Never:
+        """Refuse."""
+        self._refuse()
+
+    def snapshot_disks(self, instance: RpcInstance, directory: str) -> Never:
+        """Refuse."""
+        self._refuse()
+
+    def snapshot_address(self, name: str, uuid: str) -> SnapshotAddress:
+        """Refuse."""
+        self._refuse()
+
+    def drop_snapshots(self, name: str) -> None:
+        """Do nothing: there are none."""
+
+    def _refuse(self) -> Never:
+        raise HypervisorError(
+            f"hypervisor {self.info.name}: snapshots of running instances are not supported"
+        )

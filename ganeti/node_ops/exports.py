@@ -18,12 +18,14 @@ from ganeti.protocol.export_description import (
     PARTIAL_SUFFIX,
     DumpedDisk,
     ExportDescription,
+    ReadMethod,
     dump_name,
     format_description,
 )
 from ganeti.system import clock, files, swap_file
 
 CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
+_METHOD_NAME: Final = "method"  # beside the dumps, until the export is complete
 _EXPORT_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*({re.escape(PARTIAL_SUFFIX)})?")
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
@@ -71,6 +73,24 @@ def export_remove(context: NodeContext, export: str) -> None:
     shutil.rmtree(path)
 
 
+def export_note(context: NodeContext, export: str, method: str) -> None:
+    """Note how the disks are read, for the description of an export that is being made.
+
+    Raises:
+        GenericError: no such way is known, or that is not the name of an export.
+    """
+    if method not in set(ReadMethod):
+        raise GenericError(f"{method!r} is no way to read the disks of an export")
+    directory = local_path(context.paths, export)
+    files.ensure_directory(directory, _DIRECTORY_MODE)
+    files.write_atomic(os.path.join(directory, _METHOD_NAME), method.encode(), _CONFIG_MODE)
+
+
+def _noted(directory: str) -> ReadMethod | None:
+    data = files.read_bytes_or_none(os.path.join(directory, _METHOD_NAME), _CONFIG_BYTES_MAX)
+    return None if data is None else ReadMethod(data.decode())
+
+
 def local_path(paths: Paths, path: str) -> str:
     """Return where an export lies: a name, or a path below the export directory.
 
@@ -107,7 +127,7 @@ def finalize_export(context: NodeContext, instance: RpcInstance, snap_disks: lis
         os.path.join(partial, CONFIG_NAME), format_description(description).encode(), _CONFIG_MODE
     )
     for name in os.listdir(partial):
-        if name.endswith(CHECKSUM_SUFFIX):
+        if name.endswith(CHECKSUM_SUFFIX) or name == _METHOD_NAME:
             os.unlink(os.path.join(partial, name))
     _put_in_place(partial, final)
 
@@ -145,6 +165,7 @@ def _describe(
         beparams=_texts({**instance.beparams}),
         osparams=_texts(instance.osparams.reveal()),
         osparams_private=_texts(instance.osparams_private.reveal()),
+        method=_noted(directory),
     )
 
 

@@ -52,7 +52,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
         "node_stop_master",
     ),
     "etc_hosts": ("etc_hosts_modify",),
-    "exports": ("export_info", "export_list", "export_remove", "finalize_export"),
+    "exports": ("export_info", "export_list", "export_note", "export_remove", "finalize_export"),
     "external_storage": ("extstorage_diagnose",),
     "file_storage": (
         "file_storage_dir_create",
@@ -105,6 +105,11 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
     ),
     "os_definitions": ("os_diagnose", "os_validate"),
     "queue_copies": ("jobqueue_list", "jobqueue_read"),
+    "snapshots": (
+        "instance_snapshot",
+        "instance_snapshot_drop",
+        "instance_snapshot_supported",
+    ),
     "ssh_keys": ("ssh_authorize", "ssh_root_key"),
     "storage_units": ("node_info", "storage_execute", "storage_list", "storage_modify"),
     "transfers.calls": (

@@ -1,8 +1,9 @@
 """The description of an exported instance: the INI file that lies beside the dumps of its disks.
 
 Values of parameters are those in force at the time of the export, defaults included.  A dump has a
-checksum beside its size, which other versions do not know and pass over, as they do the section of
-values that an INI file cannot hold: text of several lines, for one.
+checksum beside its size, which other versions do not know and pass over, as they do the word that
+says how the disks were read, and the section of values that an INI file cannot hold: text of
+several lines, for one.
 
 Source: constants.json, "export_import"; config.json, "well_known_paths".
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import configparser
 import io
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -34,6 +36,13 @@ _NIC_SETTINGS: Final = ("mac", "ip", "network", "name", "mode", "link", "vlan")
 _DEVICES_MAX: Final = 64
 
 
+class ReadMethod(StrEnum):
+    """How the disks were read: what an import can rely on."""
+
+    STOPPED = "stopped"  # the instance did not run
+    SNAPSHOT = "snapshot"  # it ran; all disks are as after a power failure at one instant
+
+
 class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
     """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none."""
 
@@ -45,7 +54,10 @@ class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about an exported instance; NICs are settings as opcodes take them."""
+    """What is known about an exported instance; NICs are settings as opcodes take them.
+
+    ``method`` is None where nobody knows, as in exports of other versions.
+    """
 
     name: str
     os: str
@@ -60,6 +72,7 @@ class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
     beparams: Mapping[str, str] = {}
     osparams: Mapping[str, str] = {}
     osparams_private: Mapping[str, str] = {}
+    method: ReadMethod | None = None
 
 
 def dump_name(disk_uuid: str) -> str:
@@ -83,6 +96,8 @@ def format_description(found: ExportDescription) -> str:
         "os": found.os,
         "compression": "none",
     }
+    if found.method is not None:
+        parser[_EXPORT]["method"] = found.method.value
     values = {
         "name": found.name,
         "hypervisor": found.hypervisor,
@@ -168,7 +183,13 @@ def _description(parser: configparser.ConfigParser) -> ExportDescription:
         beparams=_section(parser, _BACKEND),
         osparams=_section(parser, _OS),
         osparams_private=_section(parser, _OS_PRIVATE),
+        method=_method(parser.get(_EXPORT, "method", fallback="")),
     )
+
+
+def _method(text: str) -> ReadMethod | None:
+    """Return how the disks were read; a word that is not known says nothing."""
+    return ReadMethod(text) if text in set(ReadMethod) else None
 
 
 def _section(parser: configparser.ConfigParser, name: str) -> dict[str, str]:

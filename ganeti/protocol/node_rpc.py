@@ -222,7 +222,15 @@ _SSH_CALLS = (
     _changes("ssh_root_key", FAST_S, "kind bits"),
     _changes("ssh_authorize", FAST_S, "add remove", many=True),
 )
-OWN_CALLS = frozenset(call.name for call in (*_MASTER_CALLS, *_SSH_CALLS))
+# Ours: what all disks of a running instance hold at one instant, and exports made of that.
+_SNAPSHOT_CALLS = (
+    _reads("instance_snapshot_supported", FAST_S, "instance:ED_INST_DICT"),
+    _changes("instance_snapshot", NORMAL_S, "instance:ED_INST_DICT"),
+    _changes("instance_snapshot_drop", NORMAL_S, "instance:ED_INST_DICT"),
+    _changes("export_note", FAST_S, "export method"),
+)
+
+OWN_CALLS = frozenset(call.name for call in (*_MASTER_CALLS, *_SSH_CALLS, *_SNAPSHOT_CALLS))
 
 _NODE_CALLS = (
     _reads("version", URGENT_S, many=True, runs_in=_DAEMON, sent_to_offline=True),
@@ -410,6 +418,7 @@ NODE_RPC: Mapping[str, NodeCall] = {
         _FILE_CALLS,
         _MASTER_CALLS,
         _SSH_CALLS,
+        _SNAPSHOT_CALLS,
         _NODE_CALLS,
         _SCRIPT_CALLS,
         _INSTANCE_CALLS,

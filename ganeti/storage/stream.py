@@ -14,7 +14,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from ganeti.base.errors import StorageError
 from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
@@ -28,25 +28,66 @@ _END_OFFSET: Final = (1 << 64) - 1
 _MIB: Final = 1 << 20
 
 
-class DiskReader:
-    """Reads a file or device as a stream; `done_bytes` of `data_bytes` have been read so far."""
+class Image(Protocol):
+    """The contents of a disk, wherever they lie; ``size`` in bytes."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    def areas(self) -> Iterator[tuple[int, int]]:
+        """Yield the parts that may hold anything but zeroes, as (start, end), in order."""
+
+    def read(self, position: int, count: int) -> bytes:
+        """Return up to so many bytes at a position; none beyond the end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class LocalImage:
+    """A file or device of this node."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
-        self._areas = list(data_areas(self._descriptor, 0, self.size))
+
+    def areas(self) -> Iterator[tuple[int, int]]:
+        """Yield the parts that are not holes."""
+        return data_areas(self._descriptor, 0, self.size)
+
+    def read(self, position: int, count: int) -> bytes:
+        """Return up to so many bytes at a position; none beyond the end."""
+        return os.pread(self._descriptor, count, position)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._descriptor)
+
+
+class DiskReader:
+    """Reads a disk as a stream; `done_bytes` of `data_bytes` have been read so far."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self.size = image.size
+        try:
+            self._areas = list(image.areas())
+        except BaseException:
+            image.close()
+            raise
         self.data_bytes = sum(stop - begin for begin, stop in self._areas)
         self.done_bytes = 0
 
     def close(self) -> None:
         """Close the disk."""
-        os.close(self._descriptor)
+        self._image.close()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the whole stream, in pieces of about a megabyte.
 
         Raises:
-            OSError: the disk cannot be read.
+            OSError, StorageError: the disk cannot be read.
         """
         digest = hashlib.sha256()
         for piece in self._body():
@@ -59,7 +100,7 @@ class DiskReader:
         for begin, stop in self._areas:
             position = begin
             while position < stop:
-                data = os.pread(self._descriptor, min(CHUNK_BYTES, stop - position), position)
+                data = self._image.read(position, min(CHUNK_BYTES, stop - position))
                 if not data:
                     raise StorageError(f"the disk ends at {position}, before its size {self.size}")
                 yield _PIECE.pack(position, len(data)) + data

@@ -7,7 +7,7 @@ the node daemon restarts.  This module only puts the parts together.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -19,8 +19,9 @@ from ganeti.hypervisor.interface import (
     InstanceInfo,
     MigrationStatus,
     NodeEnv,
+    SnapshotAddress,
 )
-from ganeti.hypervisor.kvm import disk_hotplug, migration, nic_hotplug, shutdown, state
+from ganeti.hypervisor.kvm import disk_hotplug, migration, nic_hotplug, shutdown, snapshot, state
 from ganeti.hypervisor.kvm.accelerator import KVM, choose_accelerator
 from ganeti.hypervisor.kvm.consoles import consoles
 from ganeti.hypervisor.kvm.devices import disk_place
@@ -78,6 +79,13 @@ class KvmHypervisor:
         if find_process(files) is None:
             raise HypervisorError(f"instance {name} does not run on {self._env.hostname}")
         return Monitor.connect(name, files.socket_path("control"))
+
+    @contextlib.contextmanager
+    def _disks_alone(self, name: str) -> Iterator[Monitor]:
+        """Talk to a machine whose disks nothing of an earlier job uses."""
+        with self._control(name) as monitor:
+            snapshot.end(monitor, self._files(name))
+            yield monitor
 
     # Looking
 
@@ -273,7 +281,7 @@ class KvmHypervisor:
     def migrate(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
         """Begin to send the machine."""
         files = self._files(instance.name)
-        with self._control(instance.name) as monitor:
+        with self._disks_alone(instance.name) as monitor:
             runtime = load_runtime(files)
             if runtime is not None:
                 save_runtime(files, msgspec.structs.replace(runtime, stopped=not live))
@@ -341,7 +349,7 @@ class KvmHypervisor:
     def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
         """Add a disk to the running machine; returns its place on the bus."""
         runtime = self._running_machine(instance.name)
-        with self._control(instance.name) as monitor:
+        with self._disks_alone(instance.name) as monitor:
             machine, device = disk_hotplug.plug(monitor, runtime.machine, disk)
         self._save_machine(runtime, machine)
         return disk_place(device, machine)
@@ -349,7 +357,7 @@ class KvmHypervisor:
     def unplug_disk(self, instance: RpcInstance, uuid: str) -> None:
         """Take a disk away from the running machine."""
         runtime = self._running_machine(instance.name)
-        with self._control(instance.name) as monitor:
+        with self._disks_alone(instance.name) as monitor:
             machine = disk_hotplug.unplug(monitor, runtime.machine, uuid)
         self._save_machine(runtime, machine)
 
@@ -368,8 +376,32 @@ class KvmHypervisor:
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Let the running machine see that a disk has grown."""
-        with self._control(instance.name) as monitor:
+        with self._disks_alone(instance.name) as monitor:
             disk_hotplug.resize(monitor, self._running_machine(instance.name).machine, disk)
+
+    # Snapshots
+
+    def snapshot_supported(self, instance: RpcInstance) -> None:
+        """Check that the machine runs, was started by us, and that its QEMU is new enough."""
+        self._running_machine(instance.name)
+        with self._control(instance.name) as monitor:
+            snapshot.check_supported(monitor, instance.name)
+
+    def snapshot_disks(self, instance: RpcInstance, directory: str) -> None:
+        """Keep what all disks hold now, for whoever reads it at `snapshot_address`."""
+        machine = self._running_machine(instance.name).machine
+        with self._control(instance.name) as monitor:
+            snapshot.begin(monitor, machine.disks, self._files(instance.name), directory)
+
+    def snapshot_address(self, name: str, uuid: str) -> SnapshotAddress:
+        """Return QEMU's socket, and the disk's name there."""
+        return SnapshotAddress(self._files(name).socket_path("nbd"), uuid)
+
+    def drop_snapshots(self, name: str) -> None:
+        """Remove the snapshots; those of a machine that ended went with it."""
+        if find_process(self._files(name)) is not None:
+            with self._disks_alone(name):
+                pass
 
     def powercycle(self) -> None:
         """Restart the node."""

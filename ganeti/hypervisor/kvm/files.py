@@ -3,7 +3,7 @@
 Sockets have short names made from the instance's, because a socket's path must not have more than
 107 bytes; a link of the instance's full name beside the other files leads to each of them.
 
-    RUN_DIR/kvm/<12 hex digits>.<c|i|s|g|v>    sockets: control, info, serial, guest agent, VNC
+    RUN_DIR/kvm/<12 hex digits>.<c|i|s|g|v|n>  sockets: control, info, serial, guest agent, VNC, NBD
     RUN_DIR/kvm-hypervisor/ctrl/<name>.<...>   links to them
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
@@ -31,6 +31,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {
     "serial": "s",
     "agent": "g",
     "vnc": "v",
+    "nbd": "n",
 }
 _BACKLOG: Final = 16  # QEMU serves one client of a socket at a time, others wait here
 _DIRECTORY_MODE: Final = 0o750
@@ -88,7 +89,7 @@ class MachineFiles:
         return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
 
     def socket_path(self, kind: str) -> str:
-        """Return the path of a socket: control, info, serial, agent or vnc."""
+        """Return the path of a socket: control, info, serial, agent, vnc or nbd."""
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
         return f"{self.paths.run_dir}/kvm/{digest}.{_SUFFIXES[kind]}"
 

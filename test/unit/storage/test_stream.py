@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.stream import DiskReader, DiskWriter
+from ganeti.storage.stream import DiskReader, DiskWriter, LocalImage
 
 SIZE = 1 << 20
 
@@ -27,7 +27,7 @@ def make(path: Path, size: int, areas: list[tuple[int, bytes]]) -> Path:
 
 
 def stream_of(path: Path) -> bytes:
-    reader = DiskReader(str(path))
+    reader = DiskReader(LocalImage(str(path)))
     try:
         return b"".join(reader.pieces())
     finally:

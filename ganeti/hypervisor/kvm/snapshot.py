@@ -1,0 +1,228 @@
+"""Snapshots of a running machine's disks: what all held at one instant, while the guest goes on.
+
+One transaction of QEMU begins a backup job for each disk that copies nothing by itself: before the
+guest overwrites something, the old contents go into an overlay of that disk, and whoever reads the
+overlay sees the disk as it was.  Overlays are read over a Unix socket, by the protocol NBD:
+
+    guest ── disk ──(before a write)──> overlay ── NBD server ── whoever reads the snapshot
+               └────(unchanged)────────────┘
+
+An overlay is a file without a name, so it is gone with QEMU or with the snapshot, whatever is
+killed.  Its room is taken before the snapshot begins: an overlay that could not grow would fail the
+guest's writes.  What a killed job leaves in QEMU is found by its names; the next call removes it.
+
+Source: QEMU's QMP reference, transaction, blockdev-backup, nbd-server-start, block-export-add.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Final
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.machine import DiskDevice
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
+from ganeti.system import clock
+from ganeti.system.files import ensure_directory, remove_if_exists
+
+_PREFIX: Final = "snapshot-"  # of everything of ours in QEMU; names of its nodes have 31 letters
+_FILE_SUFFIX: Final = "-file"
+_SOCKET: Final = "nbd"
+_COMMANDS: Final = ("blockdev-create", "block-export-add", "transaction")
+_STATES: Final = frozenset({"running", "paused"})
+_JOB_EVENTS: Final = frozenset({"JOB_STATUS_CHANGE"})
+_JOB_TIMEOUT_S: Final = 60.0
+_DIRECTORY_MODE: Final = 0o750
+_TABLES: Final = 4096  # an overlay's own tables have less than one byte for so many of the disk
+_HEAD_BYTES: Final = 1 << 20
+_MIB: Final = 1 << 20
+
+
+def check_supported(monitor: Monitor, name: str) -> None:
+    """Check that snapshots can be made now.
+
+    Raises:
+        HypervisorError: says why not.
+    """
+    status = monitor.status()
+    if status not in _STATES:
+        raise HypervisorError(f"instance {name} is {status}, so it does not run")
+    schema = monitor.schema()
+    missing = [command for command in _COMMANDS if not schema.has_command(command)]
+    if missing:
+        raise HypervisorError(
+            f"instance {name}: its QEMU is too old for snapshots, it has no {', '.join(missing)}"
+        )
+
+
+def begin(
+    monitor: Monitor, disks: Sequence[DiskDevice], files: MachineFiles, directory: str
+) -> None:
+    """Freeze the contents of all disks; each can be read under its UUID at the socket.
+
+    Args:
+        directory: where the overlays take their room.
+
+    Raises:
+        HypervisorError: it cannot be done, and nothing is left of it.
+    """
+    end(monitor, files)
+    check_supported(monitor, files.name)
+    try:
+        sizes = _sizes(monitor, disks, files.name)
+        _check_room(directory, sum(map(overlay_bytes, sizes)), files.name)
+        _listen(monitor, files)
+        for index, (disk, size) in enumerate(zip(disks, sizes, strict=True)):
+            _add_overlay(monitor, index, disk, size, directory)
+        monitor.execute("transaction", {"actions": [_backup(i, d) for i, d in enumerate(disks)]})
+        for index, disk in enumerate(disks):
+            _export(monitor, index, disk)
+    except OSError as err:
+        _give_up(monitor, files)
+        raise HypervisorError(
+            f"instance {files.name}: cannot make snapshots in {directory}: {err.strerror}"
+        ) from err
+    except BaseException:
+        _give_up(monitor, files)
+        raise
+
+
+def end(monitor: Monitor, files: MachineFiles) -> None:
+    """Remove the snapshots, also incomplete ones; does nothing when there are none.
+
+    Raises:
+        HypervisorError: QEMU keeps something.
+    """
+    socket_path = files.socket_path(_SOCKET)
+    if not os.path.exists(socket_path):  # it is there before anything else
+        return
+    with contextlib.suppress(MonitorError):  # the server did not run yet
+        monitor.execute("nbd-server-stop")
+    _end_jobs(monitor)
+    names = [str(row.get("node-name")) for row in monitor.query_list("query-named-block-nodes")]
+    # An overlay goes before the file that it lies in.
+    ours = [name for name in names if name.startswith(_PREFIX)]
+    for name in sorted(ours, key=lambda name: name.endswith(_FILE_SUFFIX)):
+        monitor.execute("blockdev-del", {"node-name": name})
+    remove_if_exists(files.link(_SOCKET))
+    remove_if_exists(socket_path)
+
+
+def overlay_bytes(size: int) -> int:
+    """Return how much room an overlay takes at most: every block of the disk, and its tables."""
+    return size + size // _TABLES + _HEAD_BYTES
+
+
+def _give_up(monitor: Monitor, files: MachineFiles) -> None:
+    """Remove what was made; the first error is the one that counts."""
+    with contextlib.suppress(HypervisorError):
+        end(monitor, files)
+
+
+def _sizes(monitor: Monitor, disks: Sequence[DiskDevice], name: str) -> list[int]:
+    found: dict[object, int] = {}
+    for row in monitor.query_list("query-named-block-nodes"):
+        image = row.get("image")
+        if isinstance(image, dict):
+            found[row.get("node-name")] = int(image["virtual-size"])
+    missing = [disk.uuid for disk in disks if disk.node_name not in found]
+    if missing:
+        raise HypervisorError(f"the running instance {name} does not have disk {missing[0]}")
+    return [found[disk.node_name] for disk in disks]
+
+
+def _check_room(directory: str, wanted: int, name: str) -> None:
+    ensure_directory(directory, _DIRECTORY_MODE)
+    found = os.statvfs(directory)
+    free = found.f_bavail * found.f_frsize
+    if wanted > free:
+        raise HypervisorError(
+            f"instance {name}: no room for the snapshots of its disks in {directory}:"
+            f" {wanted // _MIB} MiB are needed, {free // _MIB} MiB are free; make room there, or"
+            " let the instance be stopped meanwhile"
+        )
+
+
+def _listen(monitor: Monitor, files: MachineFiles) -> None:
+    """Let QEMU serve what will be exported; the socket is ours, as it may not make one."""
+    with contextlib.closing(files.listen(_SOCKET)) as listener:
+        monitor.hand_over(_SOCKET, listener.fileno())
+    monitor.execute("nbd-server-start", {"addr": {"type": "fd", "data": {"str": _SOCKET}}})
+
+
+def _add_overlay(monitor: Monitor, index: int, disk: DiskDevice, size: int, directory: str) -> None:
+    """Make an empty overlay over a disk, with all the room that it can ever need."""
+    node = f"{_PREFIX}{index}"
+    file_node = node + _FILE_SUFFIX
+    with tempfile.TemporaryFile(dir=directory) as file:
+        number = monitor.lend_file(file.fileno())
+        try:
+            there = {"driver": "file", "filename": f"/dev/fdset/{number}"}
+            monitor.execute("blockdev-add", {**there, "node-name": file_node})
+        finally:
+            monitor.execute("remove-fd", {"fdset-id": number})
+        _create(monitor, file_node, size)
+        os.posix_fallocate(file.fileno(), 0, overlay_bytes(size))
+    monitor.execute(
+        "blockdev-add",
+        {"driver": "qcow2", "node-name": node, "file": file_node, "backing": disk.node_name},
+    )
+
+
+def _create(monitor: Monitor, file_node: str, size: int) -> None:
+    """Write the tables of an empty overlay."""
+    job = f"{_PREFIX}create"
+    options = {"driver": "qcow2", "file": file_node, "size": size}
+    monitor.execute("blockdev-create", {"job-id": job, "options": options})
+    deadline = clock.monotonic() + _JOB_TIMEOUT_S
+    while (found := _job(monitor, job)).get("status") != "concluded":
+        if clock.monotonic() > deadline:
+            raise HypervisorError(f"QEMU did not make the overlay within {_JOB_TIMEOUT_S:.0f} s")
+        monitor.wait_event(_JOB_EVENTS, 0.1)
+    monitor.execute("job-dismiss", {"id": job})
+    if found.get("error"):
+        raise HypervisorError(f"QEMU could not make the overlay: {found['error']}")
+
+
+def _job(monitor: Monitor, name: str) -> dict[str, object]:
+    for row in monitor.query_list("query-jobs"):
+        if row.get("id") == name:
+            return dict(row)
+    raise HypervisorError(f"QEMU forgot its job {name}")
+
+
+def _backup(index: int, disk: DiskDevice) -> dict[str, object]:
+    """Return the action that begins to keep what the guest overwrites."""
+    name = f"{_PREFIX}{index}"
+    data = {"job-id": name, "device": disk.node_name, "target": name, "sync": "none"}
+    return {"type": "blockdev-backup", "data": data}
+
+
+def _export(monitor: Monitor, index: int, disk: DiskDevice) -> None:
+    name = f"{_PREFIX}{index}"
+    export = {"type": "nbd", "id": name, "node-name": name, "name": disk.uuid, "writable": False}
+    monitor.execute("block-export-add", export)
+
+
+def _end_jobs(monitor: Monitor) -> None:
+    """End all jobs of ours, and wait until they have."""
+    deadline = clock.monotonic() + _JOB_TIMEOUT_S
+    asked: set[str] = set()
+    while ours := [
+        row for row in monitor.query_list("query-jobs") if str(row.get("id")).startswith(_PREFIX)
+    ]:
+        for row in ours:
+            name = str(row["id"])
+            with contextlib.suppress(MonitorError):  # it may just have come to its end
+                if row.get("status") == "concluded":
+                    monitor.execute("job-dismiss", {"id": name})
+                elif name not in asked:
+                    asked.add(name)
+                    monitor.execute("job-cancel", {"id": name})
+        if clock.monotonic() > deadline:
+            raise HypervisorError(f"QEMU does not end its job {ours[0]['id']}")
+        monitor.wait_event(_JOB_EVENTS, 0.05)

@@ -1,0 +1,143 @@
+"""Reading an export of an NBD server over its Unix socket: what a disk held at one instant.
+
+Raises `StorageError` with what the server said; a server that is gone raises it as well.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+from ganeti.base.errors import ProtocolError, StorageError
+from ganeti.protocol import nbd
+
+TIMEOUT_S: Final = 300.0  # without a byte; a disk may be busy
+_PIECE_BYTES: Final = 1 << 20
+
+
+class NbdImage:
+    """One export, connected; ``size`` in bytes."""
+
+    def __init__(self, socket_path: str, export: str) -> None:
+        """Connect.
+
+        Raises:
+            StorageError: nobody is there, or there is no such export.
+        """
+        self._what = f"export {export!r} of the NBD server at {socket_path}"
+        self._cookie = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(TIMEOUT_S)
+        try:
+            try:
+                self._socket.connect(socket_path)
+            except OSError as err:
+                raise StorageError(f"{self._what} cannot be reached: {err.strerror}") from err
+            self.size = self._negotiate(export)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection; the server sees that as a good-bye."""
+        self._socket.close()
+
+    def areas(self) -> Iterator[tuple[int, int]]:
+        """Yield the parts that may hold anything but zeroes, as (start, end)."""
+        position = 0
+        while position < self.size:
+            for length, has_data in self._status(position):
+                end = min(position + length, self.size)
+                if has_data:
+                    yield position, end
+                position = end
+
+    def read(self, position: int, count: int) -> bytes:
+        """Return the bytes at a position."""
+        buffer = bytearray(count)
+        got = 0
+        for part, data in self._ask(nbd.Command.READ, position, count):
+            placed = nbd.place_of_data(part, data)
+            if placed is None:
+                continue
+            offset, piece = placed[0] - position, placed[1]
+            if offset < 0 or offset + len(piece) > count:
+                raise StorageError(f"{self._what}: bytes came that nobody asked for")
+            buffer[offset : offset + len(piece)] = piece
+            got += len(piece)
+        if got != count:
+            raise StorageError(f"{self._what}: {got} of {count} bytes came")
+        return bytes(buffer)
+
+    def _negotiate(self, export: str) -> int:
+        """Choose the export; returns its size."""
+        try:
+            self._send(nbd.answer_greeting(self._exactly(nbd.GREETING.size)))
+            self._option(nbd.Option.STRUCTURED_REPLY)
+            self._option(nbd.Option.SET_META_CONTEXT, nbd.choose_context(export))
+            infos = self._option(nbd.Option.GO, nbd.choose_export(export))
+        except ProtocolError as err:
+            raise StorageError(f"{self._what}: {err.message}") from err
+        sizes = [size for info in infos if (size := nbd.export_size(info)) is not None]
+        if len(sizes) != 1:
+            raise StorageError(f"{self._what}: the server does not tell its size")
+        return sizes[0]
+
+    def _option(self, which: nbd.Option, data: bytes = b"") -> list[bytes]:
+        """Negotiate one option; returns what came before its acknowledgement."""
+        self._send(nbd.option(which, data))
+        found: list[bytes] = []
+        while True:
+            kind, length = nbd.option_reply(self._exactly(nbd.OPTION_REPLY.size), which)
+            text = self._exactly(length)
+            nbd.check_reply(which, kind, text)
+            if kind == nbd.OptionReply.ACK:
+                return found
+            found.append(text)
+
+    def _status(self, position: int) -> Iterator[tuple[int, bool]]:
+        count = min(nbd.STATUS_BYTES, self.size - position)
+        for part, data in self._ask(nbd.Command.BLOCK_STATUS, position, count):
+            try:
+                yield from nbd.extents(part, data)
+            except ProtocolError as err:
+                raise StorageError(f"{self._what}: {err.message}") from err
+
+    def _ask(
+        self, command: nbd.Command, position: int, count: int
+    ) -> Iterator[tuple[nbd.Chunk, bytes]]:
+        """Send a request and yield the parts of the answer."""
+        self._cookie += 1
+        self._send(nbd.request(command, self._cookie, position, count))
+        is_last = False
+        while not is_last:
+            try:
+                part = nbd.chunk(self._exactly(nbd.CHUNK.size), self._cookie)
+                data = self._exactly(part.length)
+                nbd.check_chunk(part, data)
+            except ProtocolError as err:
+                raise StorageError(f"{self._what}: {err.message}") from err
+            is_last = part.is_last
+            yield part, data
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as err:
+            raise self._gone() from err
+
+    def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            try:
+                data = self._socket.recv(min(_PIECE_BYTES, count - len(parts)))
+            except OSError as err:
+                raise self._gone() from err
+            if not data:
+                raise self._gone()
+            parts += data
+        return bytes(parts)
+
+    def _gone(self) -> StorageError:
+        return StorageError(f"{self._what} is gone; has its instance stopped?")
