@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
@@ -96,10 +96,15 @@ class JobFailedError(GenericError):
     """A job did not end in success."""
 
     def __init__(self, job: EndedJob) -> None:
-        reasons = "; ".join(_reason(result) for result in job.results if result is not None)
+        reasons = failure_reason(job)
         named = f"Job {job.job_id} ({', '.join(job.summaries)})"
         super().__init__(f"{named} ended in {job.status}" + (f": {reasons}" if reasons else ""))
         self.job = job
+
+
+def failure_reason(job: EndedJob) -> str:
+    """Return what a job that failed says; nothing if it was canceled before it began."""
+    return "; ".join(_reason(result) for result in job.results if result is not None)
 
 
 class JobStillRunsError(GenericError):
@@ -163,24 +168,45 @@ class RapiClient(RapiStub):
             JobStillRunsError: it did not end in time.
         """
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-        info: list[Any] | None = None
-        serial: int | None = None
-        while info is None or info[0] not in FINAL_STATUSES:
+        for status, entries in self.job_changes(job_id):
+            for entry in entries:
+                if on_log is not None:
+                    on_log(entry)
+            if status in FINAL_STATUSES:
+                break
             if deadline is not None and clock.monotonic() >= deadline:
                 raise JobStillRunsError(f"Job {job_id} did not end within {timeout_s:g} s")
+        return self.ended_job(job_id)
+
+    def job_changes(
+        self, job_id: int, *, after_entry: int | None = None
+    ) -> Iterator[tuple[str, list[LogEntry]]]:
+        """Yield a job's status and what its log has grown by, until it has ended.
+
+        Something comes at least every `WAIT_S`, if only that nothing has changed.
+
+        Args:
+            after_entry: number of the last entry of the log that is known already.
+        """
+        info: list[Any] | None = None
+        serial = after_entry
+        while info is None or info[0] not in FINAL_STATUSES:
             change = self.get_job_wait(
                 job_id, fields=["status"], previous_job_info=info, previous_log_serial=serial
             )
-            if change is None:
-                continue
-            info = change["job_info"]
-            for entry in _log_entries(change):
-                serial = entry.serial
-                if on_log is not None:
-                    on_log(entry)
-        return self._ended(job_id)
+            entries: list[LogEntry] = []
+            if change is not None:
+                info, entries = change["job_info"], _log_entries(change)
+            if entries:
+                serial = entries[-1].serial
+            yield (info[0] if info else ""), entries
 
-    def _ended(self, job_id: int) -> EndedJob:
+    def ended_job(self, job_id: int) -> EndedJob:
+        """Return the results of a job that has ended.
+
+        Raises:
+            JobFailedError: it ended otherwise than in success.
+        """
         row = self.get_job(job_id)
         job = EndedJob(job_id, row["status"], row["summary"] or [], row["opresult"] or [])
         if job.status != "success":

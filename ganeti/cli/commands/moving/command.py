@@ -1,0 +1,136 @@
+"""``move-instance``: options to moves, a look ahead, several moves at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Final
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.cli.commands.moving.clusters import Cluster
+from ganeti.cli.commands.moving.move import Manner, Move
+from ganeti.cli.commands.moving.preflight import Preflight
+from ganeti.cli.commands.moving.wish import Overrides
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
+
+PARALLEL_MAX: Final = 32
+
+
+def move(context: Context, options: Options, args: Sequence[str]) -> int:
+    """Move instances from one cluster to another.
+
+    Raises:
+        OpPrereqError: the options contradict.
+    """
+    source_address, destination_address, *names = args
+    _check_options(options, names)
+    source = _cluster(options, "source cluster", "src", source_address)
+    destination = _cluster(options, "destination cluster", "dest", destination_address)
+    preflight = Preflight(source, destination)
+    ready = preflight.run(
+        dict.fromkeys(names, options.dest_instance_name or ""), _overrides(options)
+    )
+    if preflight.problems:
+        context.terminal.error("Nothing was touched, because the move could not go through:")
+        for problem in dict.fromkeys(preflight.problems):
+            context.terminal.error(f"  - {problem}")
+        return EXIT_FAILURE
+    if options.dry_run:
+        context.write("Nothing is missing.")
+        return EXIT_SUCCESS
+    manner = Manner(
+        keeps_source=options.keep_source,
+        opportunistic_tries=options.opportunistic_tries,
+        opportunistic_delay_s=options.opportunistic_delay,
+    )
+    moves = [
+        Move(each, source, destination, manner, partial(_say, context, each.wish.source.name))
+        for each in ready
+    ]
+    return _run_all(context, moves, options.parallel)
+
+
+def _check_options(options: Options, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise OpPrereqError("an instance is named twice")
+    if options.dest_instance_name and len(names) > 1:
+        raise OpPrereqError("--dest-instance-name names one instance, several are to be moved")
+    if options.iallocator and (options.dest_primary_node or options.dest_secondary_node):
+        raise OpPrereqError("give either --iallocator or nodes, not both")
+    if not 1 <= options.parallel <= PARALLEL_MAX:
+        raise OpPrereqError(f"--parallel is a number from 1 to {PARALLEL_MAX}")
+    if options.opportunistic_tries < 0 or options.opportunistic_delay < 0:
+        raise OpPrereqError("--opportunistic-tries and --opportunistic-delay are not negative")
+
+
+def _cluster(options: Options, what: str, prefix: str, address: str) -> Cluster:
+    return Cluster(
+        what=what,
+        options=prefix,
+        address=address,
+        port=options.get(f"{prefix}_rapi_port"),
+        user=options.get(f"{prefix}_username"),
+        password_file=options.get(f"{prefix}_password_file"),
+        ca_file=options.get(f"{prefix}_ca_file"),
+    )
+
+
+def _overrides(options: Options) -> Overrides:
+    return Overrides(
+        beparams=options.beparams,
+        hvparams=options.hvparams,
+        osparams=options.osparams,
+        osparams_private=options.osparams_private,
+        nics=options.nics,
+        disk_template=options.dest_disk_template,
+        primary_node=options.dest_primary_node,
+        secondary_node=options.dest_secondary_node,
+        iallocator=options.iallocator,
+        compress=options.compress,
+    )
+
+
+def _say(context: Context, name: str, text: str) -> None:
+    context.write(f"{name}: {text}")
+
+
+def _run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
+    """Run the moves, so many at a time; an interruption ends all of them in good order."""
+    with ThreadPoolExecutor(parallel, "move") as threads:
+        futures = {threads.submit(each.run): each for each in moves}
+        while not all(future.done() for future in futures):
+            try:
+                wait(futures)
+            except KeyboardInterrupt:
+                context.terminal.error("Interrupted; what was begun is brought to a good end...")
+                _cancel(context, futures)
+        failed = 0
+        for future, each in futures.items():
+            failed += _failed(context, each.name, future)
+    return EXIT_FAILURE if failed else EXIT_SUCCESS
+
+
+def _cancel(context: Context, futures: dict[Future[None], Move]) -> None:
+    for future, each in futures.items():
+        if not future.cancel() and not future.done():
+            try:
+                each.cancel()
+            except GenericError as err:
+                context.terminal.error(f"{each.name}: {err.message}")
+
+
+def _failed(context: Context, name: str, future: Future[None]) -> bool:
+    """Tell why a move failed; returns whether it did."""
+    if future.cancelled():
+        context.terminal.error(f"{name}: canceled before it began")
+        return True
+    error = future.exception()
+    if error is None:
+        return False
+    if not isinstance(error, GenericError):
+        raise error
+    context.terminal.error(f"{name}: not moved: {error.message}")
+    return True
