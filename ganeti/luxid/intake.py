@@ -30,10 +30,12 @@ from ganeti.jobs.submission import (
 from ganeti.luxid.dispatcher import Dispatcher
 from ganeti.luxid.entries import Entries, Entry, Phase
 from ganeti.luxid.follower import Follower
-from ganeti.luxid.job_filters import JobFilters, rejection_text
+from ganeti.luxid.job_filters import FREE, JobFilters, Verdict, rejection_text
 from ganeti.luxid.job_store import JobStore
+from ganeti.luxid.slices import SLICE_S
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.luxi import QUEUE_DRAINED
+from ganeti.system import clock
 from ganeti.system.clock import timestamp
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,9 @@ SECRETS_LOST_TEXT: Final = (
     " the job began; submit it again"
 )
 _LUXID_LIVELOCK_PREFIX: Final = "luxi-daemon"  # 3.0's LuxiD names itself before it has a process
-_YIELD_EVERY: Final = 50  # jobs of one message, so that other clients get their turn
+_TURN_S_MAX: Final = 0.01  # for the jobs of one message; then other clients get their turn
+# What new rules may take at once; usual ones judge all jobs of a full queue in that time.
+FILTERS_S_MAX: Final = 0.25
 
 
 class Intake:
@@ -107,15 +111,45 @@ class Intake:
             await self._dispatcher.end_somehow(entry, ended)
 
     def set_filters(self, filters: JobFilters) -> None:
-        """Take other job filters: jobs that wait are held back, let go or refused by them."""
+        """Take other job filters: jobs that wait are held back, let go or refused by them.
+
+        That happens at once, unless the rules are so costly that others would wait.
+        """
         if not filters and not self.filters:
             return
         self.filters = filters
+        verdicts: dict[JobId, Verdict] = {}
+        if self._judge_some(filters, verdicts, FILTERS_S_MAX):
+            self._apply(verdicts)
+        else:
+            self._tasks.create_task(self._judge_rest(filters, verdicts), name="job filters")
+
+    def _judge_some(
+        self, filters: JobFilters, verdicts: dict[JobId, Verdict], seconds: float
+    ) -> bool:
+        """Judge jobs for so long; returns whether all are."""
+        deadline = clock.monotonic() + seconds
+        for entry in self._entries:
+            if entry.phase is Phase.ENDED or entry.job.id in verdicts:
+                continue
+            if clock.monotonic() >= deadline:
+                return False
+            verdicts[entry.job.id] = filters.judge(entry.job)
+        return True
+
+    async def _judge_rest(self, filters: JobFilters, verdicts: dict[JobId, Verdict]) -> None:
+        while self.filters is filters:  # otherwise newer ones take over
+            if self._judge_some(filters, verdicts, SLICE_S):
+                self._apply(verdicts)
+                return
+            await asyncio.sleep(0)
+
+    def _apply(self, verdicts: Mapping[JobId, Verdict]) -> None:
         holds = {}
         for entry in self._entries:
+            verdict = verdicts.get(entry.job.id, FREE)
             if entry.phase is Phase.ENDED:
                 continue
-            verdict = filters.judge(entry.job)
             if verdict.hold is not None:
                 holds[entry.job.id] = verdict.hold
             if verdict.rejected_by is not None and entry.phase is Phase.QUEUED:
@@ -144,7 +178,8 @@ class Intake:
             return [GenericError(QUEUE_DRAINED)] * len(jobs)
         made: list[Entry | GenericError] = []
         earlier: list[JobId | None] = []
-        for position, opcodes in enumerate(jobs):
+        turn_ends = clock.monotonic() + _TURN_S_MAX
+        for opcodes in jobs:
             try:
                 entry = self._make(opcodes, earlier)
             except GenericError as err:
@@ -153,8 +188,9 @@ class Intake:
             else:
                 made.append(entry)
                 earlier.append(entry.job.id)
-            if position % _YIELD_EVERY == _YIELD_EVERY - 1:
+            if clock.monotonic() >= turn_ends:
                 await asyncio.sleep(0)
+                turn_ends = clock.monotonic() + _TURN_S_MAX
         if any(earlier):
             self._store.write_serial(self.last_id)
         answers = list(await asyncio.gather(*map(self._save, made)))

@@ -4,6 +4,9 @@ Rules are tried in the order of (priority, watermark, UUID); the first whose pre
 and whose action is not CONTINUE decides.  Predicates are filters in prefix form, on the job's id,
 on any of its opcodes, or on any step of their reason trails.
 
+What rules may cost is bounded for each job.  A job that they take too long for is refused, or held
+back where it was accepted already: a rule is a brake, which nobody gets past by a long text.
+
 Source: luxi.json, "filter_rule".
 """
 
@@ -22,14 +25,18 @@ from ganeti.objects.filter_rule import FilterRule
 from ganeti.objects.query_words import FieldKind
 from ganeti.query.fields import AnyField, FieldSpec
 from ganeti.query.filter_prefix import compile_filter
+from ganeti.query.regex import TooCostlyError
+from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
 ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT")
+# Processor time for one job and all rules: a thousand times what usual rules take.
+EFFORT_S_MAX: Final = 0.2
 WATERMARK: Final = "watermark"  # in a jobid predicate: the last job when the rule was made
 
 Items = Callable[[QueuedJob], Iterable[Any]]
-Match = Callable[[QueuedJob], bool]
+Match = Callable[[QueuedJob, "Effort"], bool]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -37,13 +44,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
     rejected_by: str | None = None
     hold: Hold | None = None
+    is_too_costly: bool = False  # to say more; it is held back meanwhile
 
     def check(self) -> None:
-        """Refuse the job if a rule says so.
+        """Refuse the job if a rule says so, or cannot say.
 
         Raises:
             JobQueueError: names the rule.
         """
+        if self.is_too_costly and self.hold is not None:
+            raise JobQueueError(too_costly_text(self.hold.rule_uuid))
         if self.rejected_by is not None:
             raise JobQueueError(rejection_text(self.rejected_by))
 
@@ -54,6 +64,31 @@ FREE: Final = Verdict()
 def rejection_text(rule_uuid: str) -> str:
     """Say which rule refuses a job."""
     return f"rejected by job filter {rule_uuid}; 'gnt-filter info {rule_uuid}' shows it"
+
+
+def too_costly_text(rule_uuid: str) -> str:
+    """Say which rule takes too long to be tried."""
+    return (
+        f"job filter {rule_uuid} takes too long to be tried on this job; use simpler regular"
+        f" expressions in it ('gnt-filter info {rule_uuid}'), or fewer opcodes in a job"
+    )
+
+
+class Effort:
+    """The processor time that one job may take.
+
+    Args:
+        spent_s: tells the processor time spent so far.
+    """
+
+    def __init__(self, spent_s: Callable[[], float]) -> None:
+        self._spent_s = spent_s
+        self._limit_s = spent_s() + EFFORT_S_MAX
+
+    def check(self) -> None:
+        """Go on only while there is some left; raises TooCostlyError."""
+        if self._spent_s() > self._limit_s:
+            raise TooCostlyError("the time for this job is over")
 
 
 class _Fields(Mapping[str, AnyField]):
@@ -116,9 +151,9 @@ class Rule:
         self.action, self.running_max = parse_action(rule.action)
         self._matches = [_predicate(each, rule.watermark) for each in rule.predicates]
 
-    def matches(self, job: QueuedJob) -> bool:
-        """Tell whether all predicates match."""
-        return all(match(job) for match in self._matches)
+    def matches(self, job: QueuedJob, effort: Effort) -> bool:
+        """Tell whether all predicates match; raises TooCostlyError."""
+        return all(match(job, effort) for match in self._matches)
 
     def verdict(self) -> Verdict:
         """Return what this rule says of a job that it matches."""
@@ -163,12 +198,17 @@ def _predicate(predicate: Sequence[object], watermark: int) -> Match:
         qfilter = _with_watermark(qfilter, watermark)
     test = compile_filter(qfilter, fields, "id").test
 
-    def matches(job: QueuedJob) -> bool:
+    def matches(job: QueuedJob, effort: Effort) -> bool:
         try:
-            return any(test(item, _NO_CONTEXT, False) for item in items(job))
+            for item in items(job):
+                effort.check()
+                if test(item, _NO_CONTEXT, False):
+                    return True
+        except TooCostlyError:
+            raise
         except ParameterError as err:  # a value of another type is no match
             logger.debug("Job filter on job %s: %s; ignoring", job.id, err)
-            return False
+        return False
 
     return matches
 
@@ -187,8 +227,14 @@ def _with_watermark(qfilter: object, watermark: int) -> object:
 class JobFilters:
     """All rules, in the order in which they are tried."""
 
-    def __init__(self, rules: Iterable[FilterRule] = ()) -> None:
+    def __init__(
+        self,
+        rules: Iterable[FilterRule] = (),
+        *,
+        spent_s: Callable[[], float] = clock.processor_time,
+    ) -> None:
         self._rules: list[Rule] = []
+        self._spent_s = spent_s
         for rule in rules:
             try:
                 self._rules.append(Rule(rule))
@@ -201,7 +247,14 @@ class JobFilters:
 
     def judge(self, job: QueuedJob) -> Verdict:
         """Say what the rules demand of a job."""
+        if not self._rules:
+            return FREE
+        effort = Effort(self._spent_s)
         for rule in self._rules:
-            if rule.action != "CONTINUE" and rule.matches(job):
-                return rule.verdict()
+            try:
+                if rule.action != "CONTINUE" and rule.matches(job, effort):
+                    return rule.verdict()
+            except TooCostlyError as err:
+                logger.warning("Job %s: %s: %s", job.id, too_costly_text(rule.uuid), err.message)
+                return Verdict(hold=Hold(rule.uuid, 0), is_too_costly=True)
         return FREE

@@ -21,7 +21,7 @@ from ganeti.objects.query_words import FieldKind
 from ganeti.query.context import RunContext
 from ganeti.query.fields import Absent, AnyField, Comparison, Source
 from ganeti.query.names import name_matches, prefixes
-from ganeti.query.regex import bounded_regex
+from ganeti.query.regex import Share, bounded_regex
 
 Verdict = bool | None
 Test = Callable[[Any, RunContext, bool], Verdict]
@@ -91,6 +91,7 @@ class _Compiler:
     def __init__(self, fields: Mapping[str, AnyField]) -> None:
         self._fields = fields
         self._conditions_left = CONDITIONS_MAX
+        self._share = Share()
         self.sources: set[Source] = set()
 
     def _take_one(self) -> None:
@@ -124,7 +125,7 @@ class _Compiler:
                 return _compared(field, _order(field, op, value))
             case ["=~", str(name), value]:
                 field = self._field(name)
-                return _compared(field, _search(field, value))
+                return _compared(field, _search(field, value, self._share))
             case ["=[]", str(name), value]:
                 field = self._field(name)
                 return _compared(field, _contains(field, value))
@@ -286,12 +287,12 @@ def _truth(field: AnyField) -> Callable[[object], bool]:
     return bool
 
 
-def _search(field: AnyField, value: object) -> Callable[[object], bool]:
+def _search(field: AnyField, value: object, share: Share) -> Callable[[object], bool]:
     if not isinstance(value, str):
         raise ParameterError(f"a regular expression must be text, got {_shown(value)}")
     if field.kind not in (FieldKind.TEXT, FieldKind.OTHER):
         raise ParameterError(f"field {field.name!r} of kind {field.kind} is not text")
-    matches = bounded_regex(value)
+    matches = bounded_regex(value, share)
 
     def search(actual: object) -> bool:
         if actual is None:

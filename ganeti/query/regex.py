@@ -3,7 +3,8 @@
 The matcher of the standard library goes back and forth and can take for ever.  So we look at the
 parsed expression first: what repeats without limit must not itself be made of choices or of
 repetitions of varying length (exponential cost), and the more such repetitions stand in one
-expression, the shorter a text it may be tried on (polynomial cost).
+expression, the shorter a text it may be tried on (polynomial cost).  The expressions of one filter
+share what they may cost, as all of them may be tried on the same item.
 """
 
 from __future__ import annotations
@@ -27,11 +28,33 @@ _REPEATS: Final = frozenset({sre.MAX_REPEAT, sre.MIN_REPEAT})
 _COSTLY: Final = frozenset({sre.BRANCH, sre.GROUPREF, sre.GROUPREF_EXISTS})
 
 
-def bounded_regex(pattern: str) -> Callable[[str], bool]:
+class TooCostlyError(ParameterError):
+    """An expression could take too long on a text that it was to be tried on."""
+
+    wire_name = "ParameterError"
+
+
+class Share:
+    """What the expressions of one filter may cost together, in equal parts."""
+
+    def __init__(self) -> None:
+        self.expressions = 0
+
+    @property
+    def steps_max(self) -> int:
+        """How many steps one of them may take for one text."""
+        return _STEPS_MAX // max(1, self.expressions)
+
+
+def bounded_regex(pattern: str, share: Share | None = None) -> Callable[[str], bool]:
     """Return a function that searches a text (not anchored).
 
+    Args:
+        share: of the filter that the expression is part of; it may grow later on.
+
     Raises:
-        ParameterError: not a regular expression, or one that could take too long.
+        ParameterError: not a regular expression, or one that could take too long; the function
+            raises TooCostlyError for a text that is too long for it.
     """
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise ParameterError(f"a regular expression can have {PATTERN_LENGTH_MAX} characters")
@@ -45,9 +68,12 @@ def bounded_regex(pattern: str) -> Callable[[str], bool]:
             f"the regular expression {pattern!r} has more than {OPEN_REPEATS_MAX} repetitions"
         )
 
+    share = share or Share()
+    share.expressions += 1
+
     def search(text: str) -> bool:
-        if comb(len(text), open_repeats) > _STEPS_MAX:
-            raise ParameterError(
+        if comb(len(text), open_repeats) > share.steps_max:
+            raise TooCostlyError(
                 f"the regular expression {pattern!r} could take too long on {text[:100]!r}"
             )
         return compiled.search(text) is not None

@@ -6,16 +6,21 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.scheduler import Added, Ended
+from ganeti.jobs.scheduler import Added, Ended, HoldsChanged
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
+from ganeti.luxid import intake
 from ganeti.luxid.entries import Entries, Entry, Phase
 from ganeti.luxid.intake import Intake
+from ganeti.luxid.job_filters import JobFilters
 from ganeti.luxid.tasks import Tasks
+from ganeti.objects.filter_rule import FilterRule
 
 DEADLINE_S = 60
 
@@ -157,3 +162,33 @@ def test_a_job_canceled_at_the_door_does_not_enter() -> None:
             assert door.scheduler.added() == {3: {}}
 
     asyncio.run(submit())
+
+
+@pytest.mark.parametrize("at_once_s", [60.0, 0.0])
+def test_new_filters_hold_every_job_that_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch, at_once_s: float
+) -> None:
+    """Costly ones judge in slices; what comes in meanwhile is judged as well, older rules are not."""
+    monkeypatch.setattr(intake, "FILTERS_S_MAX", at_once_s)
+
+    def pausing(uuid: str) -> JobFilters:
+        rule = FilterRule(uuid=uuid, priority=0, watermark=0, predicates=[], action="PAUSE")
+        return JobFilters([rule])
+
+    async def change() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            for number in range(2, 9):
+                job = make_job(JobId(number), [delay()], (1, 1))
+                door.entries.add(Entry(job, Phase.QUEUED))
+            door.end_first()
+            door.intake.set_filters(pausing("old"))
+            door.intake.set_filters(pausing("new"))
+        return door
+
+    events = asyncio.run(change()).scheduler.events
+    told = [each for each in events if isinstance(each, HoldsChanged)]
+    assert {uuid: hold.rule_uuid for uuid, hold in told[-1].holds.items()} == dict.fromkeys(
+        range(2, 9), "new"
+    )
+    assert len(told) == (2 if at_once_s else 1)

@@ -8,7 +8,7 @@ from ganeti.base.errors import JobQueueError, OpPrereqError, ParameterError
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, QueuedOp
 from ganeti.jobs.scheduler import Hold
-from ganeti.luxid.job_filters import FREE, JobFilters, Rule, Verdict
+from ganeti.luxid.job_filters import FREE, Effort, JobFilters, Rule, Verdict
 from ganeti.objects.filter_rule import FilterRule
 
 JOB = QueuedJob(
@@ -61,7 +61,7 @@ def rule(
     ],
 )
 def test_rules_that_match(predicates: list[list[Any]]) -> None:
-    assert Rule(rule(predicates)).matches(JOB)
+    assert Rule(rule(predicates)).matches(JOB, Effort(lambda: 0.0))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_rules_that_match(predicates: list[list[Any]]) -> None:
     ],
 )
 def test_rules_that_do_not_match(predicates: list[list[Any]]) -> None:
-    assert not Rule(rule(predicates)).matches(JOB)
+    assert not Rule(rule(predicates)).matches(JOB, Effort(lambda: 0.0))
 
 
 @pytest.mark.parametrize(
@@ -136,3 +136,29 @@ def test_wrong_rules_are_refused_and_never_fatal(predicates: list[list[Any]], ac
     with pytest.raises((OpPrereqError, ParameterError)):
         Rule(rule(predicates, action))
     assert JobFilters([rule(predicates, action)]).judge(JOB) == FREE
+
+
+COSTLY = [["opcode", ["=~", "instance_name", "(a*)(a*)(a*)Z"]]]
+LONG = QueuedJob(JobId(21), (QueuedOp({"OP_ID": "OP_X", "instance_name": "a" * 300}),))
+
+
+def test_nobody_gets_past_a_rule_by_a_long_text() -> None:
+    filters = JobFilters([rule(COSTLY, "REJECT", "slow")])
+    assert filters.judge(JOB) == FREE
+    verdict = filters.judge(LONG)
+    assert verdict == Verdict(hold=Hold("slow", 0), is_too_costly=True)
+    with pytest.raises(JobQueueError, match="job filter slow takes too long"):
+        verdict.check()
+
+
+def test_all_rules_together_have_so_much_time_for_a_job() -> None:
+    used = iter(range(1000))
+    filters = JobFilters(
+        [
+            rule([["opcode", ["==", "OP_ID", "OP_NONE"]]], "REJECT", f"r{number}", priority=number)
+            for number in range(5)
+        ],
+        spent_s=lambda: next(used) * 0.03,
+    )
+    assert filters.judge(JOB) == Verdict(hold=Hold("r3", 0), is_too_costly=True)
+    assert JobFilters().judge(JOB) == FREE

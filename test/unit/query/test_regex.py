@@ -6,7 +6,7 @@ import pytest
 
 from ganeti.base.errors import ParameterError
 from ganeti.query.filter_text import glob_to_regex
-from ganeti.query.regex import bounded_regex
+from ganeti.query.regex import Share, TooCostlyError, bounded_regex
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,18 @@ def test_usual_expressions_work(pattern: str, text: str, found: bool) -> None:
 def test_expressions_that_explode_are_refused(pattern: str) -> None:
     with pytest.raises(ParameterError, match="inside a"):
         bounded_regex(pattern)
+
+
+def test_the_expressions_of_one_filter_share_what_they_may_cost() -> None:
+    share = Share()
+    first = bounded_regex("a*b*c", share)
+    assert not first("x" * 1400)
+    assert first("x" * 200 + "c")
+    for _ in range(99):
+        bounded_regex("a", share)
+    assert first("x" * 100 + "c")
+    with pytest.raises(TooCostlyError, match="too long on"):
+        first("x" * 200 + "c")
 
 
 def test_cost_is_bounded_by_the_length_of_the_text() -> None:
