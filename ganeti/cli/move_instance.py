@@ -26,6 +26,7 @@ from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.terminal import Terminal
 from ganeti.clients.rapi import DEFAULT_PORT
 
+INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 NAME = "move-instance"
 SUMMARY = "move instances to another cluster"
 PROSE = """Moves instances from one cluster to another through the remote APIs of both, which may
@@ -176,6 +177,9 @@ def main() -> int:
     context = Context(NAME, NAME, line.options, terminal)
     try:
         return move(context, line.options, line.args)
+    except KeyboardInterrupt:
+        terminal.error(f"{NAME}: interrupted; nothing was touched")
+        return INTERRUPTED
     except GenericError as err:
         if line.options.debug:
             raise

@@ -14,8 +14,9 @@ from guests.instances import make_instance
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.crypto import x509_cert_create
 from ganeti.node_ops.transfers import calls
-from ganeti.node_ops.transfers.status import Options
+from ganeti.node_ops.transfers.status import Options, files_of
 
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 WAIT_S = 60.0
@@ -190,3 +191,43 @@ def test_what_cannot_be_begun_is_refused(nodes: tuple[Node, Node]) -> None:
     for name in ("", "../x", ".x"):
         with pytest.raises(GenericError, match="is not the name of a transfer"):
             calls.impexp_abort(source.context, name)
+
+
+def test_nodes_of_two_clusters_know_each_other_by_certificates_made_for_this(
+    nodes: tuple[Node, Node], tmp_path: Path
+) -> None:
+    _, target = nodes
+    other = Node(tmp_path, "node3")  # of another cluster
+    other.make_disk(4 * MIB, b"new")
+    target.make_disk(4 * MIB, b"old")
+    own, there = (x509_cert_create(node.context, 3600) for node in (target, other))
+    stranger = x509_cert_create(other.context, 3600)
+    try:
+        port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
+        other.send(port, key_name=stranger[0], ca_pem=own[1], magic="the-word")
+        assert target.end()["exit_status"] == other.end()["exit_status"] == 1
+        assert target.disk.read_bytes().startswith(b"old")
+        port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
+        other.send(port, key_name=there[0], ca_pem=own[1], magic="the-word")
+        assert (other.end()["error_message"], target.end()["error_message"]) == (None, None)
+        assert target.disk.read_bytes() == other.disk.read_bytes()
+        with pytest.raises(GenericError, match="there is no certificate 'x509-none'"):
+            target.receive(key_name="x509-none", ca_pem=there[1])
+        with pytest.raises(GenericError, match="belong together"):
+            target.receive(key_name=own[0])
+    finally:
+        other.forget()
+
+
+def test_a_transfer_that_nobody_asks_for_forgets_itself(nodes: tuple[Node, Node]) -> None:
+    _, target = nodes
+    target.make_disk(4 * MIB)
+    target.receive(connect_timeout=1)
+    target.end()
+    [name] = target.transfers
+    files = files_of(target.tls.paths, name)
+    asked = files.last_interest()
+    assert asked is not None
+    os.utime(files.request, (0, 0))  # the job that began it died long ago
+    wait_until(lambda: not os.path.exists(files.directory), "its files are gone", timeout_s=WAIT_S)
+    assert calls.impexp_status(target.context, [name]) == [None]

@@ -65,3 +65,16 @@ def test_a_certificate_for_a_transfer_is_made_and_removed(node: NodeContext) -> 
             crypto.x509_cert_remove(node, wrong)
     crypto.x509_cert_remove(node, name)
     assert not place.exists()
+
+
+def test_certificates_that_are_over_go_with_the_next_one(node: NodeContext) -> None:
+    name, _pem = crypto.x509_cert_create(node, 3600)
+    other, _pem = crypto.x509_cert_create(node, 3600)
+    assert crypto.transfer_key_path(node.paths, name).endswith("/key")
+    expired = certificates.make_self_signed(now=clock.now() - 3 * 86400, days=1)
+    Path(node.paths.crypto_keys_dir, name, "cert").chmod(0o600)
+    Path(node.paths.crypto_keys_dir, name, "cert").write_bytes(expired)
+    newest, _pem = crypto.x509_cert_create(node, 3600)
+    assert sorted(os.listdir(node.paths.crypto_keys_dir)) == sorted([other, newest])
+    with pytest.raises(GenericError, match="there is no certificate"):
+        crypto.transfer_key_path(node.paths, name)

@@ -97,11 +97,9 @@ class Cluster:
                 f" --{self.options}-username and --{self.options}-password-file"
             )
         if isinstance(error, TransportError):
-            hint = (
-                f"give the certificate of its remote API with --{self.options}-ca-file"
-                if "certificate" in error.message.lower() and self.ca_file is None
-                else f"is ganeti-rapi running there, on port {self.port}?"
-            )
+            hint = f"is ganeti-rapi running there, on port {self.port}?"
+            if "certificate" in error.message.lower():
+                hint = f"give the certificate of its remote API with --{self.options}-ca-file"
             return f"{self.label} cannot be asked: {error.message}; {hint}"
         return error.message if self.label in error.message else f"{self.label}: {error.message}"
 

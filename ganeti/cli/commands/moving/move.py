@@ -13,9 +13,9 @@ and what to look for is said.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,11 +23,14 @@ from ganeti.base.errors import ErrorCode, GenericError, JobCanceled, OpExecError
 from ganeti.cli.commands.moving.clusters import Cluster, changes, follow, run_job
 from ganeti.cli.commands.moving.preflight import Ready
 from ganeti.cli.commands.moving.wish import SHUTDOWN_TIMEOUT_S
-from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiClient
+from ganeti.clients.rapi import FINAL_STATUSES, EndedJob, JobFailedError, LogEntry, RapiClient
 from ganeti.protocol.remote_move import LOG_KIND
+from ganeti.system import clock
 
 MESSAGE: Final = "message"
 REASON: Final = "move-instance"
+BOTH_ENDED_S: Final = 5.0  # a stream that breaks ends both sides within a moment of each other
+_RETRY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Move:
         """Ask for the end: the jobs are canceled, and `run` sees them end."""
         self._stop.set()
         for cluster, job_id in list(self._jobs.values()):
-            with closing(cluster.client()) as client:
+            with cluster.client() as client:
                 self._cancel_job(client, job_id)
 
     def run(self) -> None:
@@ -179,6 +182,8 @@ class Move:
 
     def _undo(self, error: GenericError, receiving: _Receiving) -> GenericError:
         """End both jobs, and start the source again if that is safe; returns what to tell."""
+        if 0 in self._jobs and not self._stop.is_set():
+            self._let_receiver_end(receiving)
         state = self._end_of(receiving)
         if state is None:
             return OpExecError(
@@ -192,6 +197,15 @@ class Move:
                 f" same: remove it from the source cluster, with 'gnt-instance remove {self.name}'"
             )
         return self._with_source_as_it_was(self._reason_of(error, receiving))
+
+    def _let_receiver_end(self, receiving: _Receiving) -> None:
+        """Give the destination a moment to say itself what went wrong, before it is canceled."""
+        deadline = clock.monotonic() + BOTH_ENDED_S
+        with contextlib.suppress(GenericError):  # who does not answer is asked again at once
+            while self._there.get_job(receiving.job_id)["status"] not in FINAL_STATUSES:
+                if clock.monotonic() >= deadline:
+                    return
+                clock.pause(_RETRY_S)
 
     def _end_of(self, receiving: _Receiving) -> str | None:
         """Cancel the jobs, wait for their ends, and return how that of the destination ended."""
