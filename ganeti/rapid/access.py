@@ -26,6 +26,7 @@ from ganeti.protocol import rapi_users
 from ganeti.protocol.rapi_routes import Route
 from ganeti.protocol.rapi_users import RIGHTS, Grant, Roles, Scheme, Token, User
 from ganeti.protocol.rapi_values import READ, REALM, HttpProblem
+from ganeti.rapid.turns import Turns, origin_of
 from ganeti.system import clock, files
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Access:
         self._tokens: dict[str, Token] = {}
         self._key = b""
         self._remembered: dict[str, bytes] = {}
-        self._checking = asyncio.Lock()  # one slow hash at a time: each takes 16 MiB
+        self._turns = Turns()  # one slow hash at a time: each takes 16 MiB
 
     def reload(self) -> None:
         """Read the files again; what cannot be read is logged, and nobody gets in by it."""
@@ -81,8 +82,10 @@ class Access:
         if authorization is None and (route.access or (self._always and not route.is_public)):
             raise HttpProblem(401, "", _CHALLENGE)
 
-    async def user_of(self, authorization: str | None, route: Route) -> User | None:
-        """Return who a request is from; None if nobody asks.
+    async def user_of(
+        self, authorization: str | None, route: Route, address: str = ""
+    ) -> User | None:
+        """Return who a request from an address is from; None if nobody asks.
 
         Raises:
             HttpProblem: 401: it does not say, or what it says is not true.
@@ -97,20 +100,22 @@ class Access:
             name = rapi_users.token_user(self._tokens, word.strip(), clock.now())
             user = self._users.get(name or "")
         elif kind.lower() == "basic":
-            user = await self._user_with_password(word.strip())
+            user = await self._user_with_password(word.strip(), origin_of(address))
         if user is None:
             await asyncio.sleep(max(0.0, began + WRONG_PASSWORD_S - clock.monotonic()))
             raise HttpProblem(401, "", _CHALLENGE)
         return user
 
-    async def _user_with_password(self, word: str) -> User | None:
+    async def _user_with_password(self, word: str, origin: str) -> User | None:
         name, colon, password = _decode_basic(word).partition(":")
         if not colon:
             return None
         digest = self._digest(name, password)
         if hmac.compare_digest(self._remembered.get(name, b""), digest):
             return self._users.get(name)
-        async with self._checking:
+        async with self._turns.turn(origin):
+            if hmac.compare_digest(self._remembered.get(name, b""), digest):
+                return self._users.get(name)  # another request of his came first
             key = b""
             while key != self._key:  # again, if the file changed meanwhile
                 key, user = self._key, self._users.get(name)

@@ -106,7 +106,8 @@ class RapiServer:
         target = find_target(request)
         check_head(target, request)
         route = target.route
-        user = await self._access.user_of(request.headers.get("authorization"), route)
+        authorization = request.headers.get("authorization")
+        user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
         permission = self._access.permission(user, route, target.path)
         inputs = read_inputs(target, request)

@@ -104,6 +104,31 @@ def test_many_at_once_are_checked_one_after_the_other(paths: Paths) -> None:
     run(test())
 
 
+def test_many_wrong_passwords_of_others_delay_a_first_login_by_one_check(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def is_password_of(_user: object, _name: str, password: str) -> bool:
+        checked.append(password)
+        return password == "secret"
+
+    monkeypatch.setattr(rapi_users, "is_password_of", is_password_of)
+
+    async def test() -> None:
+        access = made(paths)
+        wrong = [
+            asyncio.ensure_future(access.user_of(basic("bob", "wrong"), OPEN, "192.0.2.1"))
+            for _ in range(200)
+        ]
+        await asyncio.sleep(0)
+        assert await access.user_of(basic("bob", "secret"), OPEN, "192.0.2.2")
+        assert checked.count("wrong") <= 3
+        await asyncio.gather(*wrong, return_exceptions=True)
+
+    run(test())
+
+
 def test_nobody_is_asked_unless_there_is_a_reason(paths: Paths) -> None:
     async def test() -> None:
         assert await made(paths).user_of(None, OPEN) is None
