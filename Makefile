@@ -7,6 +7,7 @@ DEMO_BASE ?= .demo
 NODES ?= 3
 DESTDIR ?=
 PREFIX ?= /usr
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 BENCHES := $(filter-out bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 TOOLS := $(filter-out tools/demo tools/make-docs,$(wildcard tools/*))
@@ -87,8 +88,10 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
 		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \
 	done
+	@install -d $(DESTDIR)$(UNITDIR)
 	@for unit in systemd/*; do \
-		sed "s|/usr/sbin/|$(PREFIX)/sbin/|" $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/} || exit 1; \
+		rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \
+		sed "s|/usr/sbin/|$(PREFIX)/sbin/|" $$unit > $(DESTDIR)$(UNITDIR)/$${unit##*/} || exit 1; \
 	done
 	@rm -rf build
 

@@ -119,6 +119,9 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
     has_log = bool(logging.getLogger().handlers)
     if has_log:
         logger.error("Cannot go on: %s", error.message)
+    if status == EXIT_NOTMASTER:
+        # To end before having been ready is a failure to systemd, and this is none.
+        notify.notify(f"{notify.READY}\n{notify.STATUS}={' '.join(error.message.split())}")
     if report is not None:
         report.send(status, error.message)
     elif not has_log:

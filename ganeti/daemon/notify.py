@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 READY: Final = "READY=1"
 RELOADING: Final = "RELOADING=1"
 STOPPING: Final = "STOPPING=1"
+STATUS: Final = "STATUS"  # shown by systemctl status
 
 
 def notify(state: str) -> None:

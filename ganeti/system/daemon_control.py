@@ -2,6 +2,7 @@
 
 A daemon started without ``--foreground`` detaches only once it answers, so the exit status of the
 program that was called is the answer to "does it run?", and what it printed is the reason why not.
+Where systemd has units for the daemons, it is asked to do both, and knows that they run.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ganeti.base import json
 from ganeti.base.daemons import DAEMONS, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
-from ganeti.system import filelock, files, process
+from ganeti.system import filelock, files, process, systemd
 from ganeti.system.environment import HOSTNAME_VARIABLE, node_environment
 
 START_TIMEOUT_S: Final = 90.0  # a daemon may ask for 60 s whether its node is the master
 STOP_TIMEOUT_S: Final = 15.0
+UNIT_STOP_TIMEOUT_S: Final = 120.0  # systemd itself gives up after 90 s, and kills
 
 _CHECKOUT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _EVERYWHERE: Final = frozenset(Place)
@@ -96,12 +98,29 @@ def start_daemon(
     """
     if running_pid(paths, name) is not None:
         return False
+    unit = systemd.unit_of(paths, name)
+    if unit is None:
+        _start_program(paths, name, args, hostname, timeout_s)
+    else:
+        _start_unit(paths, name, unit, args, timeout_s)
+    return True
+
+
+def _start_program(
+    paths: Paths, name: str, args: Sequence[str], hostname: str | None, timeout_s: float
+) -> None:
     argv = command(name, args)
     result = process.run(argv, timeout_s=timeout_s, env=environment_of(paths, hostname))
     if result.status != 0 or result.timed_out:
         tail = result.output_tail() or process.describe_end(result)
         raise CommandError(f"{name} did not start: {tail}", argv, result.status, tail)
-    return True
+
+
+def _start_unit(paths: Paths, name: str, unit: str, args: Sequence[str], timeout_s: float) -> None:
+    reason = systemd.start(paths, name, unit, args, timeout_s=timeout_s)
+    if running_pid(paths, name) is None:
+        reason = reason or systemd.last_words(unit)
+        raise CommandError(f"{name} did not start: {reason}", ["systemctl", "start", unit])
 
 
 def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
@@ -113,7 +132,10 @@ def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -
     pid = running_pid(paths, name)
     if pid is None:
         return False
-    if not process.terminate(pid, timeout_s):
+    unit = systemd.unit_of(paths, name)
+    if unit is not None and systemd.runs(unit, pid):
+        systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S)
+    elif not process.terminate(pid, timeout_s):
         raise GenericError(f"{name} (process {pid}) cannot be stopped")
     return True
 

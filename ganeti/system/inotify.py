@@ -42,7 +42,13 @@ class Watcher:
     """
 
     def __init__(self) -> None:
-        self._manager = pyinotify.WatchManager()
+        """Raises InotifyError: the user has too many watchers."""
+        try:
+            self._manager = pyinotify.WatchManager()
+        except OSError as err:
+            raise InotifyError(
+                f"cannot watch files: {err}; raise the limit: sysctl fs.inotify.max_user_instances"
+            ) from err
         self._callbacks: dict[int, Callback] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._manager.get_fd(), self._on_readable)

@@ -310,6 +310,18 @@ def test_in_the_foreground_systemd_is_told(node: Node) -> None:
     assert "INFO Ready" in node.log
 
 
+def test_not_to_be_the_master_is_no_failure_to_systemd(node: Node) -> None:
+    """Who ends before having been ready has failed, whatever its exit status is."""
+    address = f"{node.paths.root}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(DEADLINE_S)
+        daemon = node.start_in_foreground("not master", NOTIFY_SOCKET=address)
+        assert listener.recv(1000) == b"READY=1\nSTATUS=node2 is the master"
+        daemon.communicate(timeout=DEADLINE_S)
+        assert daemon.returncode == 11
+
+
 def test_in_the_foreground_errors_go_to_the_terminal(node: Node) -> None:
     daemon = node.start_in_foreground("not master")
     _, text = daemon.communicate(timeout=DEADLINE_S)

@@ -27,7 +27,9 @@ def test_every_daemon_has_a_unit() -> None:
 def test_unit_runs_its_daemon_in_the_foreground(path: Path) -> None:
     service = read(path)["Service"]
     assert service["Type"] == "notify"
-    assert service["ExecStart"] == f"/usr/sbin/{path.stem} --foreground"
+    variable = f"{path.stem.removeprefix('ganeti-').upper()}_ARGS"
+    assert service["ExecStart"] == f"/usr/sbin/{path.stem} --foreground ${variable} $ONCE_ARGS"
+    assert f"EnvironmentFile=-/run/ganeti/{path.stem}.once\n" in path.read_text()
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
@@ -36,6 +38,17 @@ def test_unit_belongs_to_a_target(path: Path) -> None:
     target = unit["Install"]["WantedBy"]
     assert (ROOT / "systemd" / target).exists()
     assert unit["Unit"]["PartOf"] == target
+
+
+def test_one_command_enables_all() -> None:
+    lines = (ROOT / "systemd/ganeti.target").read_text().splitlines()
+    enabled = {
+        word
+        for line in lines
+        if line.startswith("Also=")
+        for word in line.removeprefix("Also=").split()
+    }
+    assert enabled == {path.name for path in (ROOT / "systemd").iterdir()} - {"ganeti.target"}
 
 
 def test_what_daemons_leave_running_survives_them() -> None:
