@@ -143,5 +143,6 @@ def state_of(cluster: FakeCluster) -> dict[str, Any]:
             "receiving": set(node.receiving),
             "disks": set(node.disks),
             "directories": set(node.directories),
+            "snapshots": dict(node.snapshots),
         }
     return copy.deepcopy(state)

@@ -585,6 +585,7 @@ class FakeNode:
         self.receiving: set[str] = set()
         self.memory: dict[str, int] = {}  # of those whose memory was changed
         self.plugged: dict[str, list[tuple[str, str, str]]] = {}  # instance -> changes while up
+        self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
         self.files: dict[str, object] = {}
         self.has_left = False
 
@@ -781,6 +782,9 @@ class FakeRpc:
         kind, args = io
         if kind == "file":
             return str(args[0])
+        if kind == "snapshot":
+            found = {uuid: path for kept in node.snapshots.values() for uuid, path in kept.items()}
+            return found[args[0]]
         self._must_have(node, args[0])
         return str(args[0]["logical_id"][1])
 
@@ -884,6 +888,17 @@ class FakeRpc:
     def do_hotplug_supported(self, node: FakeNode, instance: Any) -> None:
         if node.running.get(instance["name"]) != 0:
             raise GenericError("it does not run here")
+
+    def do_instance_snapshot_supported(self, node: FakeNode, instance: Any) -> None:
+        self.do_hotplug_supported(node, instance)
+
+    def do_instance_snapshot(self, node: FakeNode, instance: Any) -> None:
+        self.do_hotplug_supported(node, instance)
+        paths = {disk["uuid"]: disk["logical_id"][1] for disk in instance["disks_info"]}
+        node.snapshots[instance["name"]] = paths
+
+    def do_instance_snapshot_drop(self, node: FakeNode, instance: Any) -> None:
+        node.snapshots.pop(instance["name"], None)
 
     def do_hotplug_device(self, node: FakeNode, instance: Any, *change: Any) -> str:
         action, kind, device, _extra, _seq = change

@@ -1,13 +1,15 @@
 """Export an instance: its disks and its settings, to files on a node.
 
-    source   the instance is shut down (its disks cannot be read while it writes to them)
+    source   the instance is shut down (its disks cannot be read while it writes to them), or its
+             hypervisor keeps what all disks hold at one instant, and it goes on
     target   each disk is dumped to a file in a directory that is not the export yet
-    source   the instance is started again, if it ran
+    source   the instance is started again, if it ran, or what was kept is dropped
     target   the description is written, and the directory becomes the export in one step
 
 Whatever fails leaves the instance as it was and an earlier export untouched.  A job that is killed
-leaves the instance shut down, which its status shows, and a directory beside the export that the
-next export of the instance removes.
+leaves the instance shut down, which its status shows, or running with snapshots, which the next
+export, migration or change of its disks drops; and a directory beside the export that the next
+export of the instance removes.
 """
 
 from __future__ import annotations
@@ -29,16 +31,17 @@ from ganeti.logical_units.instance.copying import (
     check_compression,
     copy_disk,
     disk_by_script,
+    disk_snapshot,
     dump_file,
 )
 from ganeti.logical_units.instance.power import is_running, running_info, start_again
 from ganeti.logical_units.instance.remove import remove_instance
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
-from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.logical_units.node_calls import ask, call_node, failure_text, order
 from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.backup import OpBackupExport
-from ganeti.protocol.export_description import PARTIAL_SUFFIX, dump_name
+from ganeti.protocol.export_description import PARTIAL_SUFFIX, ReadMethod, dump_name
 
 if TYPE_CHECKING:
     from ganeti.objects.node import Node
@@ -75,11 +78,15 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
         self.was_running = is_running(
             running_info(self.context, self.subject, self.subject.primary)
         )
-        if self.was_running and not op.shutdown:
-            raise OpPrereqError(
-                f"instance {name!r} runs, and its disk template {self.subject.template!r} has no"
-                " snapshots: it cannot be exported without --noshutdown being left out",
-                ErrorCode.STATE,
+        self.goes_on = self.was_running and not op.shutdown
+        if self.goes_on:
+            ask(
+                self.context,
+                self.subject.primary,
+                f"export instance {name!r} while it runs (leave --noshutdown out to stop it)",
+                "instance_snapshot_supported",
+                self.subject.wire(),
+                ecode=ErrorCode.STATE,
             )
         if op.remove_instance and not op.shutdown:
             raise OpPrereqError(
@@ -110,9 +117,14 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
         with Undo(self.context) as undo:
             self._clear()
             undo.push(f"remove the incomplete export of {self.instance.name!r}", self._clear)
-            if self.was_running:
+            if self.goes_on:
+                self._take_snapshots(undo)
+            elif self.was_running:
                 self._stop(undo)
+            self._note()
             self._dump()
+            if self.goes_on:
+                self._drop_snapshots()
             failure = None if self.op.remove_instance else self._why_not_started()
             self._finalize()
             undo.forget()
@@ -150,10 +162,34 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
             self.op.reason,
         )
 
+    def _take_snapshots(self, undo: Undo) -> None:
+        subject, name = self.subject, self.instance.name
+        self.context.feedback(f"Taking snapshots of the disks of {name}, which goes on")
+        undo.push(f"drop the snapshots of instance {name!r}", self._drop_snapshots)
+        doing = f"take snapshots of instance {name!r}"
+        order(self.context, subject.primary, doing, "instance_snapshot", subject.wire())
+
+    def _drop_snapshots(self) -> None:
+        """Drop the snapshots; if that fails they cost room, and the instance goes on."""
+        subject, name = self.subject, self.instance.name
+        result = call_node(self.context, subject.primary, "instance_snapshot_drop", subject.wire())
+        if result.error is not None:
+            doing = f"drop the snapshots of instance {name!r} (its next export will)"
+            self.context.warn(
+                failure_text(doing, subject.primary, "instance_snapshot_drop", result)
+            )
+
+    def _note(self) -> None:
+        """Note on the target how the disks are read."""
+        export = f"{self.instance.name}{PARTIAL_SUFFIX}"
+        method = ReadMethod.SNAPSHOT if self.goes_on else ReadMethod.STOPPED
+        doing = f"begin the export of instance {self.instance.name!r}"
+        order(self.context, self.target, doing, "export_note", export, method.value)
+
     def _why_not_started(self) -> GenericError | None:
         """Start the instance again, if it ran; what was dumped is kept if it cannot be."""
         try:
-            if self.was_running:
+            if self.was_running and not self.goes_on:
                 self._start_again()
         except GenericError as err:
             return err
@@ -174,7 +210,11 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
                     self.context,
                     subject,
                     index,
-                    source=disk_by_script(subject, index),
+                    source=(
+                        disk_snapshot(subject, disk)
+                        if self.goes_on
+                        else disk_by_script(subject, index)
+                    ),
                     target=dump_file(self.target, f"{directory}/{dump_name(disk.uuid)}"),
                     compress=self.op.compress,
                 )

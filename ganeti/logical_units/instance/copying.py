@@ -48,6 +48,11 @@ def disk_by_script(subject: Subject, index: int) -> Place:
     return Place(subject.primary, ["script", [subject.disk_wire(subject.disks[index]), index]])
 
 
+def disk_snapshot(subject: Subject, disk: Disk) -> Place:
+    """Return what a disk of the running instance held when its snapshots were made."""
+    return Place(subject.primary, ["snapshot", [disk.uuid]])
+
+
 def dump_file(node: Node, path: str, sha256: str = "") -> Place:
     """Return a file of an export."""
     return Place(node, ["file", [path, sha256] if sha256 else [path]])

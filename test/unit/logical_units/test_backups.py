@@ -52,6 +52,49 @@ def test_an_instance_is_stopped_dumped_started_and_described(running: FakeCluste
     assert not running.rpc.transfers
 
 
+def test_a_running_instance_is_exported_from_snapshots(running: FakeCluster) -> None:
+    assert export(running, shutdown=False) == (True, [True])
+    names = running.rpc.names()
+    order = ("instance_snapshot_supported", "instance_snapshot", "export_note", "export_start")
+    order += ("instance_snapshot_drop", "finalize_export")
+    assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
+    assert not {"instance_shutdown", "instance_start"} & set(names)
+    disk = running.config.instance(NAME)["disks"][0]
+    assert running.rpc.called("export_start")[0][1][5] == ["snapshot", [disk]]
+    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "snapshot"])]
+    assert not running.rpc.node("node1").snapshots
+
+
+def test_a_stopped_instance_needs_no_snapshots(running: FakeCluster) -> None:
+    running.execute("OP_INSTANCE_SHUTDOWN", instance_name="web1")
+    assert export(running, shutdown=False) == (True, [True])
+    assert "instance_snapshot" not in running.rpc.names()
+    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "stopped"])]
+
+
+def test_a_hypervisor_without_snapshots_is_told_before_anything_is_done(
+    running: FakeCluster,
+) -> None:
+    running.rpc.fail("instance_snapshot_supported", text="snapshots are not supported")
+    with pytest.raises(OpPrereqError, match=r"leave --noshutdown out.*not supported"):
+        export(running, shutdown=False)
+    assert "export_note" not in running.rpc.names()
+
+
+def test_snapshots_that_cannot_be_dropped_cost_no_export(running: FakeCluster) -> None:
+    running.rpc.fail("instance_snapshot_drop", text="QEMU is stuck")
+    assert export(running, shutdown=False) == (True, [True])
+    assert running.said("its next export will")
+
+
+def test_snapshots_are_dropped_when_a_dump_fails(running: FakeCluster) -> None:
+    running.rpc.transfer_error = "no space left"
+    with pytest.raises(OpExecError, match="no space left"):
+        export(running, shutdown=False)
+    assert running.rpc.node("node1").running
+    assert not running.rpc.node("node1").snapshots
+
+
 def test_there_is_one_export_the_newest(running: FakeCluster) -> None:
     running.rpc.answers["export_list"] = [NAME]
     export(running)
@@ -99,7 +142,7 @@ def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> Non
     ("params", "text"),
     [
         ({"target_node": "node9"}, "node 'node9' is not known"),
-        ({"shutdown": False}, "has no snapshots"),
+        ({"shutdown": False, "remove_instance": True}, "removed only after it was shut down"),
         ({"compress": "lzop"}, "compression 'lzop' is not supported"),
         ({"zero_free_space": True}, "not supported yet"),
     ],

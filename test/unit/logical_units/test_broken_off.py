@@ -117,6 +117,7 @@ JOBS = {
     "create": Job("OP_INSTANCE_CREATE", CREATION, made=None, wipes=True),
     "import": Job("OP_INSTANCE_CREATE", IMPORT),
     "export": Job("OP_BACKUP_EXPORT", {"target_node": "node3"}),
+    "live export": Job("OP_BACKUP_EXPORT", {"target_node": "node3", "shutdown": False}),
     "move": Job("OP_INSTANCE_MOVE", TARGET),
     "migrate": Job("OP_INSTANCE_MIGRATE", TARGET, SHARED),
     "failover": Job("OP_INSTANCE_FAILOVER", TARGET, SHARED),
@@ -244,6 +245,14 @@ def export_again(cluster: FakeCluster, job: Job) -> None:
     check_disks(cluster)
 
 
+def export_live_again(cluster: FakeCluster, job: Job) -> None:
+    assert copies(cluster) == ["node1"], "it was never stopped"
+    job.run(cluster)
+    assert copies(cluster) == ["node1"]
+    assert not cluster.rpc.node("node1").snapshots
+    check_disks(cluster)
+
+
 def move_on(cluster: FakeCluster, job: Job) -> None:
     """Start it, and move it wherever it was to go."""
     start(cluster)
@@ -293,6 +302,7 @@ WAY_ON: dict[str, Callable[[FakeCluster, Job], None]] = {
     "create": make_again,
     "import": make_again,
     "export": export_again,
+    "live export": export_live_again,
     "move": move_on,
     "migrate": clean_up,
     "failover": clean_up,
