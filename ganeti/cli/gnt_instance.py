@@ -47,7 +47,10 @@ _ADD = Command(
     _HOST,
     (
         opt.BACKEND_PARAMETERS,
-        flag("--commit", help="make a forthcoming instance a real one"),
+        flag(
+            "--commit",
+            help="make a forthcoming instance; what is left out is as it was planned",
+        ),
         _COMMUNICATION,
         opt.DISK,
         opt.DISK_TEMPLATE,
@@ -55,7 +58,7 @@ _ADD = Command(
         opt.FILE_DRIVER,
         opt.FILE_STORAGE_DIR,
         opt.FORCE_VARIANT,
-        flag("--forthcoming", help="only reserve its resources"),
+        flag("--forthcoming", help="only plan it: keep its name, node and addresses"),
         opt.HELPER_SHUTDOWN_TIMEOUT,
         opt.HELPER_STARTUP_TIMEOUT,
         opt.HYPERVISOR_AND_PARAMETERS,

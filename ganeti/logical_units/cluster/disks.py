@@ -89,6 +89,8 @@ class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes]):
             else lookup.present(self.config.get_instances(None))
         )
 
+        self.instances = [item for item in self.instances if not item.forthcoming]
+
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the instances exclusively: their disks may be written down anew."""
         if level is LockLevel.INSTANCE:

@@ -17,6 +17,7 @@ from ganeti.objects.node_role import CLOCK_SKEW_S_MAX
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
 
 if TYPE_CHECKING:
+    from ganeti.objects.disk import Disk
     from ganeti.objects.instance import Instance
     from ganeti.objects.node import Node
 
@@ -220,6 +221,18 @@ def _files(name: str, answer: object, expected: Mapping[str, str]) -> Iterator[F
             yield Finding(_Code.ENODEFILECHECK, name, f"file {path} differs from the master's")
 
 
+def judge_forthcoming(instance: Instance, disks: Sequence[Disk]) -> Iterator[Finding]:
+    """Say what is wrong with an instance that is not made yet: nothing while it is only planned."""
+    if any(not disk.forthcoming for disk in disks):
+        name = instance.name
+        text = (
+            "is not complete: the job that was to make it ended before its disks were filled;"
+            f" 'gnt-instance reinstall {name}' completes it,"
+            f" 'gnt-instance remove {name}' removes it"
+        )
+        yield Finding(_Code.EINSTANCEDOWN, name, text)
+
+
 def judge_instance(
     instance: Instance, primary: Node, seen_on: Mapping[str, int], *, answers: bool
 ) -> Iterator[Finding]:
@@ -230,14 +243,6 @@ def judge_instance(
         answers: the primary node told its instances.
     """
     name, code = instance.name, _Code.EINSTANCEWRONGNODE
-    if instance.forthcoming:
-        text = (
-            "is not complete: the job that was to make it ended before its disks were filled;"
-            f" 'gnt-instance reinstall {name}' completes it,"
-            f" 'gnt-instance remove {name}' removes it"
-        )
-        yield Finding(_Code.EINSTANCEDOWN, name, text)
-        return
     if primary.offline and instance.admin_state is AdminState.UP:
         yield Finding(
             _Code.EINSTANCEBADNODE,

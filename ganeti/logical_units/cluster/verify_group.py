@@ -17,6 +17,7 @@ from ganeti.logical_units.cluster.findings import (
     Clock,
     Finding,
     judge_disk,
+    judge_forthcoming,
     judge_instance,
     judge_leftover_files,
     judge_node,
@@ -275,6 +276,10 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         by_uuid = {node.uuid: node for node in self.nodes}
         for instance in self.instances:
             if instance.name not in settled:
+                continue
+            if instance.forthcoming:
+                disks = lookup.present(self.config.get_disks(instance.disks))
+                yield from judge_forthcoming(instance, disks)
                 continue
             seen_on = {
                 name: states[instance.name]

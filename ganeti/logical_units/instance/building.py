@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import OpExecError
 from ganeti.logical_units.instance import disks
+from ganeti.logical_units.instance.forthcoming import clear_remains, plan_again
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
 from ganeti.logical_units.instance.os_scripts import INSTALL, RENAME, run_script
 from ganeti.logical_units.instance.subject import Subject
@@ -29,7 +30,8 @@ class Plan:
     """Everything about an instance to be made.
 
     ``osparams`` are all three kinds, filled; the disks are filled from ``export`` if there is one,
-    or by ``fill``, which comes from wherever else.
+    or by ``fill``, which comes from wherever else.  ``planned`` is the forthcoming instance whose
+    place it takes.
     """
 
     subject: Subject
@@ -42,6 +44,7 @@ class Plan:
     export: Export | None = None
     compress: str = "none"
     fill: Callable[[JobContext, Subject], None] | None = None
+    planned: Subject | None = None
     was_registered: bool = False
 
     @property
@@ -57,6 +60,8 @@ def build(context: JobContext, plan: Plan) -> None:
         OpExecError: a step failed; what was made before is gone again.
     """
     with Undo(context) as undo:
+        if plan.planned is not None:
+            clear_remains(context, plan.planned)
         _take_port(context, plan, undo)
         make_disks(context, plan, undo)
         _add_to_configuration(context, plan, undo)
@@ -104,21 +109,30 @@ def _add_to_configuration(context: JobContext, plan: Plan, undo: Undo) -> None:
     instance = subject.instance
     context.feedback(f"adding instance {instance.name} to cluster config")
     instance = subject.instance = replace(instance, disks_active=plan.start)
+    # Planned only, so far: a job that dies while it fills the disks leaves nothing that can start.
+    stored = replace(instance, forthcoming=plan.is_to_be_filled)
     # Pushed first: an answer that is lost on its way must not leave the instance behind.
     undo.push(
         f"remove instance {instance.name!r} from the configuration",
         lambda: _forget(context, plan),
     )
-    # Planned only, so far: a job that dies while it fills the disks leaves nothing that can start.
-    stored = replace(instance, forthcoming=plan.is_to_be_filled)
-    context.config.create_instance(stored.to_wire(), [disk.to_wire() for disk in subject.disks])
+    disk_wires = [disk.to_wire() for disk in subject.disks]
+    if plan.planned is not None:
+        context.config.put_instance(instance.uuid, stored.to_wire(), disk_wires)
+    else:
+        context.config.create_instance(stored.to_wire(), disk_wires)
 
 
 def _forget(context: JobContext, plan: Plan) -> None:
-    uuid = plan.subject.instance.uuid
-    if any(context.config.get_instances([uuid])):
-        plan.was_registered = True
-        context.config.delete_instance(uuid)
+    instance = plan.subject.instance
+    [found] = context.config.get_instances([instance.uuid])
+    if found is None:
+        return
+    plan.was_registered = found.network_port == instance.network_port
+    if plan.planned is not None:
+        plan_again(context, plan.planned)
+    else:
+        context.config.delete_instance(instance.uuid)
 
 
 def _fill(context: JobContext, plan: Plan) -> None:

@@ -86,6 +86,8 @@ def remove(context: JobContext, subject: Subject) -> list[str]:
     failed = []
     holders = _holders(subject)
     for index, disk in enumerate(subject.disks):
+        if disk.forthcoming:
+            continue  # never made
         for node in holders:
             result = call_node(context, node, "blockdev_remove", subject.disk_wire(disk))
             if result.error is not None:

@@ -27,7 +27,7 @@ def check_outside(context: JobContext, node: Node, disks: Sequence[Disk]) -> lis
     Raises:
         OpPrereqError: one is not, or is taken, or a parameter is not the provider's.
     """
-    adopted = [str(disk.logical_id[1]) for disk in disks if disk.dev_type in MUST_ADOPT]
+    adopted = [disk for disk in disks if disk.dev_type in MUST_ADOPT]
     sizes = _device_sizes(context, node, adopted) if adopted else {}
     if any(disk.dev_type == DiskTemplate.EXT for disk in disks):
         _check_providers(context, node, disks)
@@ -37,12 +37,16 @@ def check_outside(context: JobContext, node: Node, disks: Sequence[Disk]) -> lis
     ]
 
 
-def _device_sizes(context: JobContext, node: Node, paths: Sequence[str]) -> dict[str, int]:
+def _device_sizes(context: JobContext, node: Node, adopted: Sequence[Disk]) -> dict[str, int]:
+    paths = [str(disk.logical_id[1]) for disk in adopted]
+    own = {disk.uuid for disk in adopted}
     for path in paths:
         if paths.count(path) > 1:
             raise OpPrereqError(f"device {path} is named twice", ErrorCode.NOTUNIQUE)
     for disk in lookup.present(context.config.get_disks(None)):
-        if disk.dev_type in MUST_ADOPT and disk.logical_id[1] in paths:
+        if disk.uuid in own or disk.dev_type not in MUST_ADOPT:
+            continue
+        if disk.logical_id[1] in paths:
             raise OpPrereqError(
                 f"device {disk.logical_id[1]} is used by disk {disk.uuid} already",
                 ErrorCode.NOTUNIQUE,

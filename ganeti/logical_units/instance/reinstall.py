@@ -27,6 +27,12 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall]):
     def check_prereq(self) -> None:
         """Refuse an instance that runs or has no disks, and an OS that will not do."""
         subject, name = self.subject, self.instance.name
+        if subject.is_planned:
+            raise OpPrereqError(
+                f"instance {name!r} is only planned, its disks were never made; make it with"
+                f" 'gnt-instance add --commit {name}'",
+                ErrorCode.STATE,
+            )
         check_node_online(subject.primary, f"primary node of instance {name!r}:")
         check_not_offline(subject)
         if is_running(running_info(self.context, subject, subject.primary)):

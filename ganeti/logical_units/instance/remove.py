@@ -38,7 +38,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove]):
     def check_prereq(self) -> None:
         """Refuse an instance whose node is offline, unless failures are to be ignored."""
         primary = self.subject.primary
-        if primary.offline and not self.op.ignore_failures:
+        if primary.offline and not self.op.ignore_failures and not self.subject.is_planned:
             raise OpPrereqError(
                 f"primary node {primary.name!r} of instance {self.instance.name!r} is offline, its"
                 f" disks cannot be removed; {_HINT}",
@@ -76,6 +76,9 @@ def remove_instance(
         context.warn(f"{text}; ignoring")
 
     primary, instance = subject.primary, subject.instance
+    if subject.is_planned:
+        context.config.delete_instance(instance.uuid)
+        return
     result = call_node(
         context, primary, "instance_shutdown", subject.wire(), shutdown_timeout_s, reason
     )

@@ -78,6 +78,11 @@ class Subject:
         """The disk template."""
         return disk_template(self.disks)
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether no node has anything of it yet."""
+        return self.instance.forthcoming and all(disk.forthcoming for disk in self.disks)
+
     def wire(
         self,
         *,
@@ -133,12 +138,15 @@ class InstanceUnit(LogicalUnit[InstanceOpType], Generic[InstanceOpType]):
         """Refuse an instance that the job which was to make it did not complete."""
         name = self.instance.name
         if self.instance.forthcoming and not self.takes_incomplete:
-            raise OpPrereqError(
-                f"instance {name!r} is not complete: the job that was to make it ended before its"
-                f" disks were filled; install it anew with 'gnt-instance reinstall {name}', or"
-                f" remove it with 'gnt-instance remove {name}' and make it again",
-                ErrorCode.STATE,
+            remedy = (
+                f"is only planned; make it with 'gnt-instance add --commit {name}', or drop it"
+                f" with 'gnt-instance remove {name}'"
+                if self.subject.is_planned
+                else "is not complete: the job that was to make it ended before its disks were"
+                f" filled; install it anew with 'gnt-instance reinstall {name}', or remove it"
+                f" with 'gnt-instance remove {name}' and make it again"
             )
+            raise OpPrereqError(f"instance {name!r} {remedy}", ErrorCode.STATE)
 
     @cached_property
     def cluster(self) -> Cluster:

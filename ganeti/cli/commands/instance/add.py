@@ -24,8 +24,7 @@ def add(context: Context, options: Options, args: list[str]) -> int:
         **settings_of_new(options),
         mode="create",
         instance_name=name,
-        disks=disks_for_create(options.disks, options.disk_template, options.os_size),
-        nics=nics_for_create(options.nics, no_nics=options.no_nics),
+        **_devices(options),
         os_type=options.os_type,
         force_variant=options.force_variant,
         no_install=options.no_install,
@@ -36,6 +35,18 @@ def add(context: Context, options: Options, args: list[str]) -> int:
     )
     execute(context, options, opcode)
     return EXIT_SUCCESS
+
+
+def _devices(options: Options) -> dict[str, object]:
+    """Return disks and interfaces; none where a planned instance is made as it was planned."""
+    as_planned = options.commit and options.os_size is None
+    disks: list[dict[str, object]] = []
+    nics: list[dict[str, object]] = []
+    if options.disks or not as_planned:
+        disks = disks_for_create(options.disks, options.disk_template, options.os_size)
+    if options.nics or not options.commit:
+        nics = nics_for_create(options.nics, no_nics=options.no_nics)
+    return {"disks": disks, "nics": nics}
 
 
 def settings_of_new(options: Options) -> dict[str, object]:
