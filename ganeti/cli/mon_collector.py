@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from ganeti.cli.declaration.completion_words import completion_lines
 from ganeti.cli.declaration.program import (
     Action,
     ArgKind,
@@ -116,16 +117,4 @@ def completion(words: Sequence[str]) -> str:
     command = next((found for word in words if (found := PROGRAM.find(word))), None)
     if command is None:
         return "choices=" + ",".join(each.name for each in PROGRAM.commands) + " 1 1\n"
-    lines = [
-        f"{','.join(option.flags)} {_kind(option)}\n"
-        for option in (*command.options, *PROGRAM.common_options)
-    ]
-    return "".join([*lines, "-h,--help none\n"])
-
-
-def _kind(option: Option) -> str:
-    if not option.takes_value:
-        return "none"
-    if option.completes is _FILE:
-        return "file"
-    return "integer" if option.type is ValueType.INT else "string"
+    return "".join(completion_lines((*command.options, *PROGRAM.common_options)))

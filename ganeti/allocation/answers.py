@@ -1,0 +1,268 @@
+"""From the model to an answer: one function for each mode of the allocator interface.
+
+Source: iallocator.json, "result_per_mode" and "examples".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ganeti.allocation.groups import GroupChoice, choose_group
+from ganeti.allocation.model import Instance, Mobility, Rules
+from ganeti.allocation.moves import (
+    CannotMove,
+    Move,
+    Step,
+    SwitchPrimary,
+    change_group,
+    evacuate,
+    move_shared,
+    replace_secondary,
+)
+from ganeti.allocation.placing import find_secondary
+from ganeti.allocation.questions import mirrored_size, new_instance
+from ganeti.allocation.state import ClusterState
+from ganeti.allocation.tags import TagMeanings
+from ganeti.base.errors import GenericError
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.json_value import JsonValue
+from ganeti.protocol.iallocator import (
+    Allocate,
+    AllocateSecondary,
+    AllocatorResponse,
+    ChangeGroup,
+    MultiAllocate,
+    NewInstance,
+    NodeEvacuate,
+    Relocate,
+    Wanted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and the state of the cluster once it was followed."""
+
+    response: AllocatorResponse
+    after: ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The state of the cluster and what a placement is checked for."""
+
+    cluster: ClusterState
+    meanings: TagMeanings
+    rules: Rules
+
+
+def answer(question: Question, wanted: Wanted) -> Answer:
+    """Answer a question.
+
+    Raises:
+        GenericError: it asks about something that there is not, or makes no sense.
+    """
+    return _MODES[type(wanted)](question, wanted)
+
+
+def _failure(question: Question, text: str) -> Answer:
+    return Answer(AllocatorResponse(success=False, info=text), question.cluster)
+
+
+def _success(text: str, result: object, after: ClusterState) -> Answer:
+    return Answer(AllocatorResponse(success=True, info=text, result=result), after)
+
+
+def _allocate(question: Question, wanted: Allocate) -> Answer:
+    choice, after = _place_new(question, wanted)
+    if choice.best is None:
+        return _failure(question, f"instance {wanted.name} fits nowhere: {choice.text}")
+    text = f"instance {wanted.name} goes to {choice.text}"
+    return _success(text, list(choice.best.nodes), after)
+
+
+def _place_new(question: Question, wanted: NewInstance) -> tuple[GroupChoice, ClusterState]:
+    cluster, rules = question.cluster, question.rules
+    if wanted.name in cluster.instances:
+        raise GenericError(f"there is an instance {wanted.name!r} already")
+    instance = new_instance(wanted, question.meanings)
+    if wanted.required_nodes != instance.node_count:
+        raise GenericError(
+            f"instance {wanted.name!r}: {wanted.required_nodes} nodes are wanted, but disk template"
+            f" {wanted.disk_template} needs {instance.node_count}"
+        )
+    if rules.only is None and isinstance(wanted.restrict_to_nodes, list):
+        rules = replace(rules, only=frozenset(wanted.restrict_to_nodes))
+    _check_known(rules.only or (), cluster.nodes, "node")
+    choice = choose_group(
+        cluster,
+        instance,
+        rules,
+        _groups_named(cluster, wanted.group_name),
+        is_explicit=wanted.group_name is not None,
+    )
+    if choice.best is None:
+        return choice, cluster
+    return choice, cluster.with_instance(replace(instance, nodes=choice.best.nodes))
+
+
+def _groups_named(cluster: ClusterState, name: str | None) -> list[str]:
+    """Return the UUIDs of the groups that an instance may go to."""
+    if name is None:
+        return list(cluster.groups)
+    found = [uuid for uuid, each in cluster.groups.items() if name in (each.group.name, uuid)]
+    if not found:
+        raise GenericError(f"there is no node group {name!r}")
+    return found
+
+
+def _multi_allocate(question: Question, wanted: MultiAllocate) -> Answer:
+    placed: list[tuple[str, list[str]]] = []
+    failed: list[str] = []
+    texts: list[str] = []
+    after = question.cluster
+    for each in wanted.instances:
+        choice, after = _place_new(replace(question, cluster=after), each)
+        if choice.best is None:
+            failed.append(each.name)
+            texts.append(f"instance {each.name} fits nowhere: {choice.text}")
+        else:
+            placed.append((each.name, list(choice.best.nodes)))
+    text = "; ".join([f"instances placed: {len(placed)}, not placed: {len(failed)}", *texts])
+    return _success(text, [placed, failed], after)
+
+
+def _relocate(question: Question, wanted: Relocate) -> Answer:
+    cluster = question.cluster
+    instance = _instance(cluster, wanted.name)
+    _check_known(wanted.relocate_from, cluster.nodes, "node")
+    rules = replace(question.rules, checks_capacity=False)
+    try:
+        move = _relocation(cluster, instance, wanted.relocate_from, rules)
+    except CannotMove as err:
+        return _failure(question, f"instance {wanted.name} cannot be relocated: {err.message}")
+    result = move.instance.nodes[-1]
+    return _success(f"instance {wanted.name} can go to {result}", [result], move.after)
+
+
+def _relocation(
+    cluster: ClusterState, instance: Instance, leaving: list[str], rules: Rules
+) -> Move:
+    if instance.mobility is Mobility.FIXED:
+        raise CannotMove(f"disk template {instance.template} has no second node")
+    if instance.mobility is Mobility.SHARED:
+        return move_shared(cluster, instance, rules, leaving)
+    if leaving != [instance.secondary]:
+        raise CannotMove(
+            f"only its secondary node {instance.secondary} can be replaced, not"
+            f" {', '.join(leaving)}"
+        )
+    return replace_secondary(cluster, instance, rules)
+
+
+def _allocate_secondary(question: Question, wanted: AllocateSecondary) -> Answer:
+    cluster = question.cluster
+    instance = _instance(cluster, wanted.name)
+    if instance.secondary is not None:
+        return _failure(
+            question, f"instance {wanted.name} has a secondary node already: {instance.secondary}"
+        )
+    mirrored = replace(instance, template=DiskTemplate.DRBD, disk=mirrored_size(instance))
+    without = cluster.without_instance(instance)
+    state = without.group_of(instance.primary)
+    rules = question.rules
+    outcome = find_secondary(state, mirrored, cluster.nodes[instance.primary], rules)
+    if not outcome.nodes:
+        return _failure(
+            question, f"instance {wanted.name}: no secondary node found: {outcome.reasons()}"
+        )
+    node = outcome.nodes[1]
+    after = without.with_instance(replace(mirrored, nodes=outcome.nodes))
+    return _success(f"instance {wanted.name} can have the secondary node {node}", node, after)
+
+
+def _node_evacuate(question: Question, wanted: NodeEvacuate) -> Answer:
+    def move(cluster: ClusterState, instance: Instance) -> Move:
+        return evacuate(cluster, instance, wanted.evac_mode, question.rules)
+
+    return _move_all(question, wanted.instances, move)
+
+
+def _change_group(question: Question, wanted: ChangeGroup) -> Answer:
+    _check_known(wanted.target_groups, question.cluster.groups, "node group")
+
+    def move(cluster: ClusterState, instance: Instance) -> Move:
+        return change_group(cluster, instance, wanted.target_groups, question.rules)
+
+    return _move_all(question, wanted.instances, move)
+
+
+def _move_all(
+    question: Question, names: Iterable[str], move: Callable[[ClusterState, Instance], Move]
+) -> Answer:
+    """Move instances one after the other, each in the state that those before it leave."""
+    after = question.cluster
+    instances = [_instance(after, name) for name in dict.fromkeys(names)]
+    moved: list[tuple[str, str, list[str]]] = []
+    failed: list[tuple[str, str]] = []
+    jobs: list[list[dict[str, JsonValue]]] = []
+    for instance in instances:
+        try:
+            done = move(after, instance)
+        except CannotMove as err:
+            failed.append((instance.name, err.message))
+            continue
+        after = done.after
+        moved.append((instance.name, done.group, list(done.instance.nodes)))
+        jobs.append([opcode(instance.name, step) for step in done.steps])
+    text = f"instances that can be moved: {len(moved)}, that cannot: {len(failed)}"
+    return _success(text, [moved, failed, jobs], after)
+
+
+def opcode(instance: str, step: Step) -> dict[str, JsonValue]:
+    """Return the opcode that carries a step out, in its JSON form."""
+    if isinstance(step, SwitchPrimary):
+        fields: dict[str, JsonValue] = {
+            "OP_ID": "OP_INSTANCE_MIGRATE",
+            "instance_name": instance,
+            "allow_runtime_changes": False,
+            "ignore_ipolicy": False,
+            "cleanup": False,
+            "allow_failover": True,
+            "ignore_hvversions": True,
+        }
+        return fields if step.target is None else {**fields, "target_node": step.target}
+    return {
+        "OP_ID": "OP_INSTANCE_REPLACE_DISKS",
+        "instance_name": instance,
+        "early_release": False,
+        "ignore_ipolicy": False,
+        "mode": "replace_new_secondary",
+        "disks": [],
+        "remote_node": step.node,
+    }
+
+
+def _instance(cluster: ClusterState, name: str) -> Instance:
+    found = cluster.instances.get(name)
+    if found is None:
+        raise GenericError(f"there is no instance {name!r}")
+    return found
+
+
+def _check_known(names: Iterable[str], known: Mapping[str, object], what: str) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise GenericError(f"there is no {what} {unknown[0]!r}")
+
+
+_MODES: Final[Mapping[type, Callable[[Question, Any], Answer]]] = {
+    Allocate: _allocate,
+    AllocateSecondary: _allocate_secondary,
+    ChangeGroup: _change_group,
+    MultiAllocate: _multi_allocate,
+    NodeEvacuate: _node_evacuate,
+    Relocate: _relocate,
+}

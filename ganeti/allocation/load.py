@@ -1,0 +1,189 @@
+"""What is on each node, and what placing or removing an instance changes there.
+
+A `NodeLoad` is never changed: placing makes a new one, so a search can look at thousands of
+possibilities and forget them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ganeti.allocation.model import Instance, Mobility, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What a node reports as free; memory less what its instances that are down would take."""
+
+    memory: int
+    disk: int
+    spindles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What a node has free, and what is on it.
+
+    Attributes:
+        vcpus: virtual CPUs of its primary instances, and CPUs that the node uses itself.
+        guarded: memory (MiB) of mirrored instances whose secondary node this is, by primary node.
+        reserved: memory that the failure of one other node would need here: the largest of these.
+        partners: memory of mirrored primary instances, by secondary node.
+        movable: memory of its primary instances that any other node could restart.
+        exclusion: how many primary instances have each exclusion tag.
+        in_one_domain: primary instances whose secondary node fails together with this one.
+        unmet_wishes: places that primary instances would like and that this node is not.
+    """
+
+    node: Node
+    free_memory: int
+    free_disk: int
+    free_spindles: int
+    vcpus: int
+    spindle_use: int
+    primaries: int = 0
+    secondaries: int = 0
+    guarded: Mapping[str, int] = field(default_factory=dict)
+    reserved: int = 0
+    partners: Mapping[str, int] = field(default_factory=dict)
+    movable: tuple[int, ...] = ()
+    exclusion: Mapping[str, int] = field(default_factory=dict)
+    in_one_domain: int = 0
+    unmet_wishes: int = 0
+
+    @property
+    def deficit(self) -> int:
+        """Memory missing to take over from the worst of the other nodes."""
+        return max(0, self.reserved - self.free_memory)
+
+    @property
+    def conflicts(self) -> int:
+        """How many exclusion tags too many there are."""
+        return sum(count - 1 for count in self.exclusion.values())
+
+    def with_primary(self, instance: Instance, secondary: Node | None) -> NodeLoad:
+        """Return the load with the instance on it as its primary node."""
+        return self._primary(instance, secondary, 1)
+
+    def without_primary(self, instance: Instance, secondary: Node | None) -> NodeLoad:
+        """Return the load without an instance whose primary node it was."""
+        return self._primary(instance, secondary, -1)
+
+    def _primary(self, instance: Instance, secondary: Node | None, sign: int) -> NodeLoad:
+        partners, movable = self.partners, self.movable
+        if secondary is not None:
+            partners = _added(partners, secondary.name, sign * instance.memory)
+        elif instance.mobility is Mobility.SHARED:
+            movable = _with_or_without(movable, instance.memory, sign)
+        exclusion = self.exclusion
+        for tag in instance.exclusion_tags:
+            exclusion = _added(exclusion, tag, sign)
+        return NodeLoad(
+            self.node,
+            self.free_memory - sign * instance.memory,
+            self.free_disk - sign * instance.disk,
+            self.free_spindles - sign * instance.spindles,
+            self.vcpus + sign * instance.vcpus,
+            self.spindle_use + sign * instance.spindle_use,
+            self.primaries + sign,
+            self.secondaries,
+            self.guarded,
+            self.reserved,
+            partners,
+            movable,
+            exclusion,
+            self.in_one_domain + sign * fails_together(self.node, secondary),
+            self.unmet_wishes + sign * unmet(self.node, instance),
+        )
+
+    def with_secondary(self, instance: Instance, primary: str) -> NodeLoad:
+        """Return the load with the instance's mirror on it."""
+        return self._secondary(instance, primary, 1)
+
+    def without_secondary(self, instance: Instance, primary: str) -> NodeLoad:
+        """Return the load without the instance's mirror."""
+        return self._secondary(instance, primary, -1)
+
+    def _secondary(self, instance: Instance, primary: str, sign: int) -> NodeLoad:
+        guarded = _added(self.guarded, primary, sign * instance.memory)
+        if sign > 0:
+            reserved = max(self.reserved, guarded.get(primary, 0))
+        else:
+            reserved = max(guarded.values(), default=0)
+        return replace(
+            self,
+            free_disk=self.free_disk - sign * instance.disk,
+            free_spindles=self.free_spindles - sign * instance.spindles,
+            spindle_use=self.spindle_use + sign * instance.spindle_use,
+            secondaries=self.secondaries + sign,
+            guarded=guarded,
+            reserved=reserved,
+        )
+
+
+def fails_together(node: Node, other: Node | None) -> int:
+    """Return 1 if the two nodes have a common cause of failure."""
+    return int(other is not None and not node.locations.isdisjoint(other.locations))
+
+
+def unmet(node: Node, instance: Instance) -> int:
+    """Return how many of the places that an instance would like this node is not."""
+    return len(instance.wishes - node.locations)
+
+
+def _added(counts: Mapping[str, int], key: str, amount: int) -> Mapping[str, int]:
+    if not amount:
+        return counts
+    value = counts.get(key, 0) + amount
+    if value:
+        return {**counts, key: value}
+    return {name: count for name, count in counts.items() if name != key}
+
+
+def _with_or_without(values: tuple[int, ...], value: int, sign: int) -> tuple[int, ...]:
+    if sign > 0:
+        return (*values, value)
+    where = values.index(value)
+    return values[:where] + values[where + 1 :]
+
+
+def load_of(
+    node: Node,
+    free: Free,
+    primaries: Iterable[Instance],
+    secondaries: Iterable[Instance],
+    nodes: Mapping[str, Node],
+) -> NodeLoad:
+    """Return the load of a node that has these instances already."""
+    primaries, secondaries = list(primaries), list(secondaries)
+    guarded: Counter[str] = Counter()
+    for instance in secondaries:
+        guarded[instance.primary] += instance.memory
+    partners: Counter[str] = Counter()
+    for instance in primaries:
+        if instance.secondary is not None:
+            partners[instance.secondary] += instance.memory
+    second = [nodes.get(instance.secondary or "") for instance in primaries]
+    return NodeLoad(
+        node=node,
+        free_memory=free.memory,
+        free_disk=free.disk,
+        free_spindles=free.spindles,
+        vcpus=node.own_cpus + sum(instance.vcpus for instance in primaries),
+        spindle_use=sum(instance.spindle_use for instance in (*primaries, *secondaries)),
+        primaries=len(primaries),
+        secondaries=len(secondaries),
+        guarded=_without_zeroes(guarded),
+        reserved=max(guarded.values(), default=0),
+        partners=_without_zeroes(partners),
+        movable=tuple(each.memory for each in primaries if each.mobility is Mobility.SHARED),
+        exclusion=dict(Counter(tag for each in primaries for tag in each.exclusion_tags)),
+        in_one_domain=sum(fails_together(node, other) for other in second),
+        unmet_wishes=sum(unmet(node, instance) for instance in primaries),
+    )
+
+
+def _without_zeroes(counts: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,154 @@
+"""What placement knows of a cluster: groups, nodes, instances.  Memory and disk are MiB.
+
+These records do not change; what a node still has free is in `ganeti.allocation.load`.
+
+Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1) and hbal(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED, INTERNALLY_MIRRORED, DiskTemplate
+from ganeti.objects.instance_policy import InstanceSpec
+from ganeti.objects.nodegroup import AllocPolicy
+
+# Disks of these take room on the nodes of the instance, and load their spindles.
+LOCAL_TEMPLATES: Final = frozenset({DiskTemplate.DRBD, DiskTemplate.FILE, DiskTemplate.PLAIN})
+
+NO_TAGS: Final[frozenset[str]] = frozenset()
+
+
+class Mobility(StrEnum):
+    """How an instance can get to another node."""
+
+    MIRRORED = "kept on two nodes"
+    SHARED = "reached by every node"
+    FIXED = "kept on one node"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A node group; ``ipolicy`` is filled, ``networks`` are UUIDs."""
+
+    uuid: str
+    name: str
+    alloc_policy: AllocPolicy
+    networks: frozenset[str]
+    ipolicy: Mapping[str, object]
+    vcpu_ratio: float
+    spindle_ratio: float
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node.
+
+    Attributes:
+        is_usable: online, not drained, able to hold instances: a place for instances.
+        spindles_max: how much spindle use its policy allows.
+        vcpus_max: how many virtual CPUs its policy allows.
+        own_cpus: CPUs that the node uses itself.
+        locations: what it fails together with (tags).
+        migration_tags: what a target must have too for a migration from here.
+        accepts: tags of migration sources that may come here.
+    """
+
+    name: str
+    group: str
+    is_usable: bool
+    total_memory: int = 0
+    total_disk: int = 0
+    total_cpus: int = 0
+    own_cpus: int = 0
+    cpu_speed: float = 1.0
+    vcpus_max: float = 0.0
+    spindles_max: float = 0.0
+    total_spindles: int = 0
+    exclusive_storage: bool = False
+    locations: frozenset[str] = NO_TAGS
+    migration_tags: frozenset[str] = NO_TAGS
+    accepts: frozenset[str] = NO_TAGS
+    is_offline: bool = False
+    tags: tuple[str, ...] = ()
+
+    def accepts_from(self, source: Node) -> bool:
+        """Tell whether the tags allow a migration from that node to this one."""
+        return source.migration_tags <= self.accepts
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance, where it is or is to be.
+
+    Attributes:
+        memory: what it takes when it runs; 0 while it is set offline.
+        vcpus: likewise.
+        spec: what policies look at.
+        disk: room on each of its nodes, with metadata; 0 for storage outside the nodes.
+        spindle_use: load on the spindles of each of its nodes.
+        spindles: dedicated ones, for exclusive storage.
+        exclusion_tags: no two instances with one of these belong on one node.
+        wishes: tags of nodes that it would like to be on.
+    """
+
+    name: str
+    template: DiskTemplate
+    memory: int
+    vcpus: int
+    disk: int
+    spindle_use: int
+    spindles: int
+    spec: InstanceSpec
+    nodes: tuple[str, ...] = ()
+    exclusion_tags: frozenset[str] = NO_TAGS
+    wishes: frozenset[str] = NO_TAGS
+    networks: frozenset[str] = NO_TAGS
+    admin_state: str = "up"
+    tags: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> str:
+        """Name of its primary node."""
+        return self.nodes[0]
+
+    @property
+    def secondary(self) -> str | None:
+        """Name of its secondary node, if it has one."""
+        return self.nodes[1] if len(self.nodes) > 1 else None
+
+    @property
+    def mobility(self) -> Mobility:
+        """How it can get to another node."""
+        if self.template in INTERNALLY_MIRRORED:
+            return Mobility.MIRRORED
+        return Mobility.SHARED if self.template in EXTERNALLY_MIRRORED else Mobility.FIXED
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes it needs."""
+        return 2 if self.template in INTERNALLY_MIRRORED else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a placement is checked for.
+
+    Attributes:
+        ignores_soft: leave out ratios of CPUs and spindles, exclusion tags and N+1 of mirrors.
+        checks_capacity: each node's instances must be able to restart when it fails.
+        counts_load: the number of instances is part of the score.
+        only: the only nodes to consider, if not all.
+    """
+
+    ignores_soft: bool = False
+    checks_capacity: bool = True
+    counts_load: bool = True
+    only: frozenset[str] | None = None
+
+
+DEFAULT_RULES: Final = Rules()

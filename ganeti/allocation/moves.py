@@ -1,0 +1,214 @@
+"""Taking instances away from nodes: which steps bring each of them where.
+
+Every instance is moved in the state that the moves before it leave behind.  What may be done
+depends on where its disks are: mirrored ones change one of two nodes at a time, shared ones go
+anywhere, those on one node stay.
+
+Source: iallocator.json, "node-evacuate", "change-group" and "relocate"; manual page hail(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ganeti.allocation.groups import choose_group
+from ganeti.allocation.limits import obstacle
+from ganeti.allocation.model import Instance, Mobility, Node, Rules
+from ganeti.allocation.placing import Outcome, find_place, find_secondary
+from ganeti.allocation.state import ClusterState
+from ganeti.base.errors import GenericError
+from ganeti.objects.allocation_modes import EvacMode
+
+
+class CannotMove(GenericError):
+    """There is no way for an instance; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPrimary:
+    """Migrate or fail over; to the secondary node, or to the one given."""
+
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSecondary:
+    """Make the mirror on another node."""
+
+    node: str
+
+
+Step = SwitchPrimary | ReplaceSecondary
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where an instance goes, by which steps, and the state of the cluster after that."""
+
+    instance: Instance
+    group: str
+    steps: tuple[Step, ...]
+    after: ClusterState
+
+
+def evacuate(cluster: ClusterState, instance: Instance, mode: EvacMode, rules: Rules) -> Move:
+    """Take an instance away from its primary node, its secondary node or both, within its group.
+
+    Raises:
+        CannotMove: there is no way.
+    """
+    _check_movable(cluster, instance)
+    # Getting away is worth more than that everything could be restarted once again.
+    rules = replace(rules, checks_capacity=False)
+    without = cluster.without_instance(instance)
+    if instance.mobility is Mobility.SHARED:
+        if mode is EvacMode.SECONDARY_ONLY:
+            raise CannotMove(
+                f"with disk template {instance.template} it has no secondary node to leave"
+            )
+        return _move_shared(without, instance, rules)
+    if mode is EvacMode.PRIMARY_ONLY:
+        return _switch(without, instance, rules)
+    if mode is EvacMode.SECONDARY_ONLY:
+        return replace_secondary(cluster, instance, rules)
+    state = without.group_of(instance.primary)
+    outcome = find_place(
+        state, instance, rules, excluded=instance.nodes, source=_migrates_from(without, instance)
+    )
+    return _move_pair(without, instance, _found(outcome), rules)
+
+
+def change_group(
+    cluster: ClusterState, instance: Instance, targets: Iterable[str], rules: Rules
+) -> Move:
+    """Take an instance to the best of other groups; no targets mean any.
+
+    Raises:
+        CannotMove: there is no way.
+    """
+    _check_movable(cluster, instance, across_groups=True)
+    own = cluster.nodes[instance.primary].group
+    wanted = list(targets)
+    among = [uuid for uuid in wanted or cluster.groups if uuid != own]
+    if not among:
+        raise CannotMove("there is no other group that it may go to")
+    without = cluster.without_instance(instance)
+    source = _migrates_from(without, instance)
+    choice = choose_group(without, instance, rules, among, is_explicit=bool(wanted), source=source)
+    if choice.best is None:
+        raise CannotMove(choice.text)
+    if instance.mobility is Mobility.SHARED:
+        return _arrive(without, instance, choice.best, (SwitchPrimary(choice.best.nodes[0]),))
+    return _move_pair(without, instance, choice.best, rules)
+
+
+def replace_secondary(
+    cluster: ClusterState, instance: Instance, rules: Rules, excluded: Iterable[str] = ()
+) -> Move:
+    """Find another secondary node for a mirrored instance.
+
+    Raises:
+        CannotMove: there is none.
+    """
+    without = cluster.without_instance(instance)
+    primary = cluster.nodes[instance.primary]
+    state = without.group_of(primary.name)
+    old = instance.nodes[1:]
+    outcome = _found(find_secondary(state, instance, primary, rules, {*old, *excluded}))
+    return _arrive(without, instance, outcome, (ReplaceSecondary(outcome.nodes[1]),))
+
+
+def move_shared(
+    cluster: ClusterState, instance: Instance, rules: Rules, excluded: Iterable[str] = ()
+) -> Move:
+    """Find another node for an instance whose storage every node reaches.
+
+    Raises:
+        CannotMove: there is none.
+    """
+    return _move_shared(cluster.without_instance(instance), instance, rules, excluded)
+
+
+def _move_shared(
+    without: ClusterState, instance: Instance, rules: Rules, excluded: Iterable[str] = ()
+) -> Move:
+    state = without.group_of(instance.primary)
+    source = _migrates_from(without, instance)
+    outcome = _found(
+        find_place(state, instance, rules, {*instance.nodes, *excluded}, source=source)
+    )
+    return _arrive(without, instance, outcome, (SwitchPrimary(outcome.nodes[0]),))
+
+
+def _switch(without: ClusterState, instance: Instance, rules: Rules) -> Move:
+    """Let an instance run on its secondary node."""
+    primary, secondary = instance.nodes
+    _check_can_run(without, instance, secondary, rules)
+    state = without.group_of(primary)
+    outcome = Outcome(state, nodes=(secondary, primary))
+    return _arrive(without, instance, outcome, (SwitchPrimary(),))
+
+
+def _move_pair(without: ClusterState, instance: Instance, outcome: Outcome, rules: Rules) -> Move:
+    """Bring a mirrored instance from both of its nodes to two others."""
+    steps: list[Step] = []
+    if without.nodes[instance.primary].is_offline:
+        # The mirror is all that there is: it must run before it can be copied.
+        _check_can_run(without, instance, instance.nodes[1], replace(rules, ignores_soft=True))
+        steps.append(SwitchPrimary())
+    first, second = outcome.nodes
+    steps += [ReplaceSecondary(first), SwitchPrimary(), ReplaceSecondary(second)]
+    return _arrive(without, instance, outcome, tuple(steps))
+
+
+def _arrive(
+    without: ClusterState, instance: Instance, outcome: Outcome, steps: tuple[Step, ...]
+) -> Move:
+    moved = replace(instance, nodes=outcome.nodes)
+    return Move(moved, outcome.state.group.name, steps, without.with_instance(moved))
+
+
+def _found(outcome: Outcome) -> Outcome:
+    if not outcome.nodes:
+        raise CannotMove(f"group {outcome.state.group.name}: {outcome.reasons()}")
+    return outcome
+
+
+def _check_movable(
+    cluster: ClusterState, instance: Instance, *, across_groups: bool = False
+) -> None:
+    if instance.mobility is Mobility.FIXED:
+        raise CannotMove(
+            f"its disks (template {instance.template}) are on node {instance.primary} only;"
+            f" use 'gnt-instance move {instance.name}' while that node is up"
+        )
+    if instance.mobility is not Mobility.MIRRORED:
+        return
+    if instance.secondary is None:
+        raise CannotMove(f"with disk template {instance.template} it should have two nodes")
+    groups = {cluster.nodes[name].group for name in instance.nodes}
+    if len(groups) > 1 and not across_groups:
+        raise CannotMove(
+            f"its nodes {' and '.join(instance.nodes)} are in different groups;"
+            f" 'gnt-instance change-group {instance.name}' brings it into one"
+        )
+
+
+def _check_can_run(without: ClusterState, instance: Instance, name: str, rules: Rules) -> None:
+    """Refuse a mirrored instance's switch to its secondary node if that cannot have it."""
+    primary = without.nodes[instance.primary]
+    load = without.load(name)
+    if not load.node.is_usable:
+        raise CannotMove(f"its secondary node {name} is offline, drained or not vm_capable")
+    if not primary.is_offline and not load.node.accepts_from(primary):
+        raise CannotMove(f"migration tags forbid a migration from {primary.name} to {name}")
+    why = obstacle(load, load.with_primary(instance, primary), rules)
+    if why is not None:
+        raise CannotMove(f"its secondary node {name} cannot run it: {why}")
+
+
+def _migrates_from(cluster: ClusterState, instance: Instance) -> Node | None:
+    """Return the node that it would be migrated from; none if it is failed over."""
+    node = cluster.nodes[instance.primary]
+    return None if node.is_offline else node

@@ -1,0 +1,230 @@
+"""The best place in one group for one instance.
+
+Each search answers with an `Outcome`: the nodes and the group's score with the instance there, or
+none and what was in the way on how many nodes.  A search looks at one instance at a time and never
+moves another to make room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ganeti.allocation.limits import Obstacle, obstacle
+from ganeti.allocation.load import NodeLoad
+from ganeti.allocation.model import Instance, Node, Rules
+from ganeti.allocation.pairs import Side, best_pair, side
+from ganeti.allocation.redundancy import Redundancy
+from ganeti.allocation.score import share_of
+from ganeti.allocation.state import GroupState
+
+_DIGITS = 12  # scores that differ only behind this digit are equal: the first node wins then
+
+
+class Role(StrEnum):
+    """What a node was looked at for."""
+
+    PRIMARY = "as primary node"
+    SECONDARY = "as secondary node"
+    PAIR = "as a pair"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search has found in a group.
+
+    Attributes:
+        nodes: primary node first; empty if there is no place.
+        looked_at: how many nodes there were to choose from.
+        refused: how many nodes (or pairs) were refused in a role, and why.
+    """
+
+    state: GroupState
+    nodes: tuple[str, ...] = ()
+    score: float = 0.0
+    looked_at: int = 0
+    refused: Counter[tuple[Role, Obstacle]] = field(default_factory=Counter)
+
+    def reasons(self) -> str:
+        """Say why there is no place."""
+        if not self.looked_at:
+            return "no usable node to choose from"
+        total = f"{self.looked_at} node" + "s" * (self.looked_at > 1)
+        if not self.refused:
+            return f"{total} to choose from, too few"
+        parts = []
+        for role in Role:
+            counts = {why: count for (what, why), count in self.refused.items() if what is role}
+            if counts:
+                listed = ", ".join(f"{why}: {counts[why]}" for why in Obstacle if why in counts)
+                parts.append(f"{role} ({listed})")
+        return f"{total} to choose from, refused {'; '.join(parts)}"
+
+
+def candidates(
+    state: GroupState, rules: Rules, excluded: Iterable[str] = ()
+) -> Mapping[str, NodeLoad]:
+    """Return the nodes of a group that an instance may come to."""
+    without = frozenset(excluded)
+    return {
+        name: load
+        for name, load in state.loads.items()
+        if load.node.is_usable
+        and name not in without
+        and (rules.only is None or name in rules.only)
+    }
+
+
+def find_place(
+    state: GroupState,
+    instance: Instance,
+    rules: Rules,
+    excluded: Iterable[str] = (),
+    source: Node | None = None,
+) -> Outcome:
+    """Find one node, or a pair of nodes for an instance that needs two.
+
+    Args:
+        excluded: nodes that will not do.
+        source: the node from which the instance would be migrated.
+    """
+    found = candidates(state, rules, excluded)
+    outcome = Outcome(state, looked_at=len(found))
+    allowed = {}
+    for name, load in found.items():
+        if source is not None and not load.node.accepts_from(source):
+            outcome.refused[Role.PRIMARY, Obstacle.MIGRATION] += 1
+        else:
+            allowed[name] = load
+    if instance.node_count > 1:
+        _find_pair(outcome, allowed, found, instance, rules)
+    else:
+        _find_primary(outcome, allowed, instance, rules)
+    return outcome
+
+
+def _find_primary(
+    outcome: Outcome, found: Mapping[str, NodeLoad], instance: Instance, rules: Rules
+) -> None:
+    state = outcome.state
+    ranked = []
+    for name, load in found.items():
+        new = load.with_primary(instance, None)
+        why = obstacle(load, new, rules)
+        if why is not None:
+            outcome.refused[Role.PRIMARY, why] += 1
+            continue
+        clashes = state.clash_count(instance, load.node)
+        tally = state.tally.changed(share_of(load), share_of(new)).with_count(clashes)
+        ranked.append((tally.score(state.weights), name, new))
+    ranked.sort(key=lambda row: round(row[0], _DIGITS))
+    redundancy = _redundancy(state, rules)
+    for score, name, new in ranked:
+        if redundancy is None or not redundancy.gets_worse({name: new}):
+            outcome.nodes, outcome.score = (name,), score
+            return
+        outcome.refused[Role.PRIMARY, Obstacle.REDUNDANCY] += 1
+
+
+def _redundancy(state: GroupState, rules: Rules) -> Redundancy | None:
+    return Redundancy(state.loads) if rules.checks_capacity else None
+
+
+def _find_pair(
+    outcome: Outcome,
+    firsts: Mapping[str, NodeLoad],
+    seconds: Mapping[str, NodeLoad],
+    instance: Instance,
+    rules: Rules,
+) -> None:
+    state = outcome.state
+    primaries = _sides(outcome, Role.PRIMARY, firsts, instance, rules)
+    secondaries = _sides(outcome, Role.SECONDARY, seconds, instance, rules)
+    redundancy = _redundancy(state, rules)
+    worse_primaries: dict[str, bool] = {}
+
+    def special(first: Side, second: Side) -> Side | None:
+        new = second.old.with_secondary(instance, first.name)
+        if obstacle(second.old, new, rules) is not None:
+            outcome.refused[Role.PAIR, Obstacle.REDUNDANCY] += 1
+            return None
+        return side(second.old, new, share_of(second.old), share_of(new))
+
+    def is_redundant(first: Side, second: Side) -> bool:
+        """Look at the primary node alone first: that answer is the same for all of its pairs."""
+        if redundancy is None:
+            return True
+        worse = worse_primaries.get(first.name)
+        if worse is None:
+            worse = worse_primaries[first.name] = redundancy.gets_worse({first.name: first.new})
+            if worse:
+                outcome.refused[Role.PRIMARY, Obstacle.REDUNDANCY] += 1
+        if worse:
+            return False
+        mirrored = first.old.with_primary(instance, second.old.node)
+        if not redundancy.gets_worse({first.name: mirrored, second.name: second.new}):
+            return True
+        outcome.refused[Role.PAIR, Obstacle.REDUNDANCY] += 1
+        return False
+
+    best = best_pair(state.tally, state.weights, primaries, secondaries, special, is_redundant)
+    if best is not None:
+        outcome.nodes = (best[0].name, best[1].name)
+        outcome.score = best[2]
+
+
+def _sides(
+    outcome: Outcome,
+    role: Role,
+    found: Mapping[str, NodeLoad],
+    instance: Instance,
+    rules: Rules,
+) -> list[Side]:
+    """Return the nodes that can have the role, whatever the other node may be."""
+    sides = []
+    for load in found.values():
+        extra = 0.0
+        if role is Role.PRIMARY:
+            new = load.with_primary(instance, None)
+            extra = outcome.state.clash_count(instance, load.node)
+        else:
+            new = load.with_secondary(instance, _NOBODY)
+        why = obstacle(load, new, rules)
+        if why is None:
+            sides.append(side(load, new, share_of(load), share_of(new), extra))
+        else:
+            outcome.refused[role, why] += 1
+    return sides
+
+
+_NOBODY = ""  # a primary node that no secondary node has mirrors of yet
+
+
+def find_secondary(
+    state: GroupState, instance: Instance, primary: Node, rules: Rules, excluded: Iterable[str] = ()
+) -> Outcome:
+    """Find a secondary node for an instance whose primary node is given.
+
+    ``state`` is the secondary's group, as it is without the instance.
+    """
+    found = candidates(state, rules, {primary.name, *excluded})
+    outcome = Outcome(state, looked_at=len(found))
+    ranked = []
+    for name, load in found.items():
+        new = load.with_secondary(instance, primary.name)
+        why = obstacle(load, new, rules)
+        if why is not None:
+            outcome.refused[Role.SECONDARY, why] += 1
+            continue
+        tally = state.tally.changed(share_of(load), share_of(new))
+        if primary.name in state.loads:
+            first = state.loads[primary.name]
+            mirrored = first.with_primary(instance, load.node)
+            tally = tally.changed(share_of(first), share_of(mirrored))
+        ranked.append((tally.score(state.weights), name))
+    if ranked:
+        outcome.score, name = min(ranked, key=lambda row: round(row[0], _DIGITS))
+        outcome.nodes = (primary.name, name)
+    return outcome

@@ -1,0 +1,268 @@
+"""From a question to an allocator to the model that searches work on.
+
+Source: iallocator.json; manual page hbal(1), "Offline instances".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import UnsetType
+
+from ganeti.allocation.load import Free
+from ganeti.allocation.model import LOCAL_TEMPLATES, Group, Instance, Node
+from ganeti.allocation.state import ClusterState, make_state
+from ganeti.allocation.tags import TagMeanings, meanings_of, select
+from ganeti.base.errors import GenericError
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.disk_templates import DRBD_META_SIZE_MIB, DiskTemplate
+from ganeti.objects.instance_policy import InstanceSpec
+from ganeti.objects.nodegroup import AllocPolicy
+from ganeti.protocol.iallocator import (
+    VERSION,
+    AllocatorGroup,
+    AllocatorInstance,
+    AllocatorNode,
+    AllocatorRequest,
+    NewInstance,
+)
+
+_NODE_SIZES: Final = (
+    "total_memory",
+    "total_disk",
+    "free_disk",
+    "total_spindles",
+    "free_spindles",
+    "total_cpus",
+    "reserved_cpus",
+)
+_INSTANCE_SIZES: Final = ("memory", "vcpus", "spindle_use", "disk_space_total")
+_KVM: Final = "kvm"
+
+
+def state_of(
+    request: AllocatorRequest, *, counts_load: bool = True, kvm_node_memory: int = 0
+) -> ClusterState:
+    """Return the state of the cluster that a question describes.
+
+    Args:
+        kvm_node_memory: what a KVM node uses itself (MiB), instead of what it reports, if not 0.
+
+    Raises:
+        GenericError: the question contradicts itself; the text names the object.
+    """
+    if request.version != VERSION:
+        raise GenericError(
+            f"the request has version {request.version}; this allocator knows version {VERSION}"
+        )
+    meanings = meanings_of(request.cluster_tags)
+    groups = {uuid: group_of(uuid, group) for uuid, group in request.nodegroups.items()}
+    nodes = {name: node_of(name, node, groups, meanings) for name, node in request.nodes.items()}
+    instances = {
+        name: existing_instance(name, each, meanings)
+        for name, each in request.instances.items()
+        if each.nodes  # one that is only planned may have none yet
+    }
+    static_memory = kvm_node_memory if _KVM in request.enabled_hypervisors else 0
+    down = _memory_of_down_instances(request.instances.values())
+    free = {
+        name: _free(node, down.get(name, 0), static_memory) for name, node in request.nodes.items()
+    }
+    return make_state(groups.values(), nodes, free, instances, counts_load=counts_load)
+
+
+def group_of(uuid: str, group: AllocatorGroup) -> Group:
+    """Return a node group.
+
+    Raises:
+        GenericError: its policies are not understood.
+    """
+    try:
+        policy = AllocPolicy(group.alloc_policy)
+    except ValueError as err:
+        raise GenericError(
+            f"node group {group.name!r} has the unknown allocation policy {group.alloc_policy!r}"
+        ) from err
+    return Group(
+        uuid,
+        group.name,
+        policy,
+        frozenset(group.networks),
+        group.ipolicy,
+        _ratio(group, "vcpu-ratio"),
+        _ratio(group, "spindle-ratio"),
+        tuple(group.tags),
+    )
+
+
+def _ratio(group: AllocatorGroup, name: str) -> float:
+    value = group.ipolicy.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise GenericError(
+            f"node group {group.name!r}: {name} of its instance policy is {value!r}, not a ratio"
+        )
+    return float(value)
+
+
+def node_of(
+    name: str, node: AllocatorNode, groups: Mapping[str, Group], meanings: TagMeanings
+) -> Node:
+    """Return a node.
+
+    Raises:
+        GenericError: its group is unknown, or a value is missing or negative.
+    """
+    group = groups.get(node.group)
+    if group is None:
+        raise GenericError(f"node {name!r} is in the unknown node group {node.group!r}")
+    is_known = not node.offline and node.vm_capable
+    if is_known:
+        _check_sizes(f"node {name!r}", node, (*_NODE_SIZES, "free_memory"), may_be_negative=1)
+    cpus = _known(node.total_cpus)
+    migration_tags = select(meanings.migration, node.tags)
+    return Node(
+        name,
+        group.uuid,
+        is_usable=is_known and not node.drained,
+        total_memory=_known(node.total_memory),
+        total_disk=_known(node.total_disk),
+        total_cpus=cpus,
+        own_cpus=_known(node.reserved_cpus),
+        cpu_speed=_positive(node.ndparams.get("cpu_speed")),
+        vcpus_max=cpus * group.vcpu_ratio,
+        spindles_max=_positive(node.ndparams.get("spindle_count")) * group.spindle_ratio,
+        total_spindles=_known(node.total_spindles),
+        exclusive_storage=node.ndparams.get("exclusive_storage") is True,
+        locations=select(meanings.location, node.tags),
+        migration_tags=migration_tags,
+        accepts=meanings.accepted(migration_tags),
+        is_offline=node.offline,
+        tags=tuple(node.tags),
+    )
+
+
+def _known(value: int | UnsetType) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _positive(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and value > 0 else 1.0
+
+
+def _check_sizes(
+    what: str, record: object, names: tuple[str, ...], *, may_be_negative: int = 0
+) -> None:
+    """Refuse what is missing or negative; the last of the names may be negative.
+
+    Raises:
+        GenericError: naming the object and the value.
+    """
+    for place, name in enumerate(names):
+        value = getattr(record, name)
+        if not isinstance(value, int):
+            raise GenericError(f"{what}: {name} is missing")
+        if value < 0 and place < len(names) - may_be_negative:
+            raise GenericError(f"{what}: {name} is {value}, which cannot be")
+
+
+def _free(node: AllocatorNode, down_memory: int, static_memory: int) -> Free:
+    memory = _known(node.free_memory)
+    if static_memory:
+        memory = _known(node.total_memory) - static_memory - _known(node.i_pri_up_memory)
+    return Free(memory - down_memory, _known(node.free_disk), _known(node.free_spindles))
+
+
+def _memory_of_down_instances(instances: Iterable[AllocatorInstance]) -> dict[str, int]:
+    """Return by node what its instances that are down would take if they were started."""
+    found: dict[str, int] = {}
+    for each in instances:
+        if each.admin_state == AdminState.DOWN and each.nodes:
+            found[each.nodes[0]] = found.get(each.nodes[0], 0) + each.memory
+    return found
+
+
+def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings) -> Instance:
+    """Return an instance of the cluster.
+
+    Raises:
+        GenericError: a value of it cannot be.
+    """
+    _check_sizes(f"instance {name!r}", each, _INSTANCE_SIZES)
+    sizes = tuple([disk.size for disk in each.disks])
+    template = _template(name, each.disk_template)
+    is_local = template in LOCAL_TEMPLATES
+    is_offline = each.admin_state == AdminState.OFFLINE
+    return Instance(
+        name=name,
+        template=template,
+        memory=0 if is_offline else each.memory,
+        vcpus=0 if is_offline else each.vcpus,
+        disk=each.disk_space_total if is_local else 0,
+        spindle_use=each.spindle_use if is_local else 0,
+        spindles=sum([disk.spindles or 0 for disk in each.disks]),
+        spec=InstanceSpec(
+            each.memory, each.vcpus, len(each.nics), each.spindle_use, sizes, template
+        ),
+        nodes=tuple(each.nodes),
+        exclusion_tags=select(meanings.exclusion, each.tags),
+        wishes=select(meanings.desired_location, each.tags),
+        admin_state=each.admin_state,
+        tags=tuple(each.tags),
+    )
+
+
+def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
+    """Return an instance that is to be made.
+
+    Its networks are those that its interfaces name, however they are named.
+
+    Raises:
+        GenericError: a value of it cannot be.
+    """
+    _check_sizes(f"instance {wanted.name!r}", wanted, _INSTANCE_SIZES)
+    template = _template(wanted.name, wanted.disk_template)
+    is_local = template in LOCAL_TEMPLATES
+    networks = [nic.get("network") for nic in wanted.nics]
+    return Instance(
+        name=wanted.name,
+        template=template,
+        memory=wanted.memory,
+        vcpus=wanted.vcpus,
+        disk=wanted.disk_space_total if is_local else 0,
+        spindle_use=wanted.spindle_use if is_local else 0,
+        spindles=sum(_size(wanted.name, disk, "spindles") for disk in wanted.disks),
+        spec=InstanceSpec(
+            wanted.memory,
+            wanted.vcpus,
+            len(wanted.nics),
+            wanted.spindle_use,
+            tuple(_size(wanted.name, disk, "size") for disk in wanted.disks),
+            template,
+        ),
+        exclusion_tags=select(meanings.exclusion, wanted.tags),
+        wishes=select(meanings.desired_location, wanted.tags),
+        networks=frozenset(str(network) for network in networks if network),
+        tags=tuple(wanted.tags),
+    )
+
+
+def _size(name: str, disk: Mapping[str, object], key: str) -> int:
+    value = disk.get(key)
+    if value is None and key != "size":
+        return 0
+    if not isinstance(value, int) or value < 0:
+        raise GenericError(f"instance {name!r}: {key} of a disk is {value!r}, which cannot be")
+    return value
+
+
+def _template(name: str, template: str) -> DiskTemplate:
+    try:
+        return DiskTemplate(template)
+    except ValueError as err:
+        raise GenericError(f"instance {name!r} has the unknown disk template {template!r}") from err
+
+
+def mirrored_size(instance: Instance) -> int:
+    """Return the room (MiB) that the disks of an instance take on each node once mirrored."""
+    return sum(size + DRBD_META_SIZE_MIB for size in instance.spec.disk_sizes_mib)

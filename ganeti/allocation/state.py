@@ -1,0 +1,187 @@
+"""The state of a group and of the cluster: loads of nodes, and the sums from which scores follow.
+
+Nothing is changed in place: `GroupState.with_loads` and `ClusterState.with_instance` return new
+states that share what did not change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ganeti.allocation.load import Free, NodeLoad, load_of
+from ganeti.allocation.model import Group, Instance, Node
+from ganeti.allocation.score import (
+    CLASH_WEIGHT,
+    Share,
+    Tally,
+    share_of,
+    tally_of,
+    weights_of,
+)
+from ganeti.base.errors import GenericError
+from ganeti.base.text import natural_sorted
+
+Clash = tuple[str, str]  # a location and an exclusion tag
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group with its nodes, in natural order of their names.
+
+    ``clashes`` counts the primary instances with an exclusion tag in each failure domain.
+    """
+
+    group: Group
+    loads: Mapping[str, NodeLoad]
+    tally: Tally
+    clashes: Mapping[Clash, int]
+    weights: tuple[float, ...]
+
+    @property
+    def score(self) -> float:
+        """The group's score; lower is better."""
+        return self.tally.score(self.weights)
+
+    def share(self, name: str) -> Share:
+        """Return what a node adds to the sums now."""
+        return share_of(self.loads[name])
+
+    def clash_count(self, instance: Instance, node: Node) -> float:
+        """Return what the score counts if the instance comes to the node's failure domains."""
+        clashes = self.clashes
+        if not clashes or not instance.exclusion_tags or not node.locations:
+            return 0.0
+        return CLASH_WEIGHT * sum(clashes.get(key, 0) > 0 for key in clash_keys(instance, node))
+
+    def with_loads(self, loads: Mapping[str, NodeLoad]) -> GroupState:
+        """Return the state with other loads of some nodes."""
+        tally = self.tally
+        for name, load in loads.items():
+            tally = tally.changed(self.share(name), share_of(load))
+        return replace(self, loads={**self.loads, **loads}, tally=tally)
+
+    def with_clashes(self, instance: Instance, node: Node, sign: int) -> GroupState:
+        """Return the state after a primary instance has come (1) or gone (-1)."""
+        keys = clash_keys(instance, node)
+        if not keys:
+            return self
+        clashes = dict(self.clashes)
+        before = _excess(clashes, keys)
+        for key in keys:
+            clashes[key] = clashes.get(key, 0) + sign
+        amount = CLASH_WEIGHT * (_excess(clashes, keys) - before)
+        return replace(self, clashes=clashes, tally=self.tally.with_count(amount))
+
+
+def clash_keys(instance: Instance, node: Node) -> list[Clash]:
+    """Return the pairs of location and exclusion tag that an instance occupies on a node."""
+    return [(place, tag) for place in node.locations for tag in instance.exclusion_tags]
+
+
+def _excess(clashes: Mapping[Clash, int], keys: Iterable[Clash]) -> int:
+    return sum(max(0, clashes[key] - 1) for key in keys if key in clashes)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """All groups by UUID, all nodes and instances by name."""
+
+    groups: Mapping[str, GroupState]
+    nodes: Mapping[str, Node]
+    instances: Mapping[str, Instance]
+
+    def group_of(self, node: str) -> GroupState:
+        """Return the group that a node is in."""
+        return self.groups[self.nodes[node].group]
+
+    def load(self, node: str) -> NodeLoad:
+        """Return the load of a node."""
+        return self.group_of(node).loads[node]
+
+    def node_or_none(self, name: str | None) -> Node | None:
+        """Return a node, or none for none."""
+        return None if name is None else self.nodes[name]
+
+    def with_instance(self, instance: Instance) -> ClusterState:
+        """Return the state with an instance on its nodes."""
+        return self._changed(instance, 1)
+
+    def without_instance(self, instance: Instance) -> ClusterState:
+        """Return the state without an instance that was on its nodes."""
+        return self._changed(instance, -1)
+
+    def _changed(self, instance: Instance, sign: int) -> ClusterState:
+        groups = dict(self.groups)
+        primary, secondary = self.nodes[instance.primary], self.node_or_none(instance.secondary)
+        state = groups[primary.group]
+        load = state.loads[primary.name]
+        place = load.with_primary if sign > 0 else load.without_primary
+        state = state.with_loads({primary.name: place(instance, secondary)})
+        groups[primary.group] = state.with_clashes(instance, primary, sign)
+        if secondary is not None:
+            state = groups[secondary.group]
+            load = state.loads[secondary.name]
+            mirror = load.with_secondary if sign > 0 else load.without_secondary
+            groups[secondary.group] = state.with_loads(
+                {secondary.name: mirror(instance, primary.name)}
+            )
+        instances = {key: each for key, each in self.instances.items() if key != instance.name}
+        if sign > 0:
+            instances[instance.name] = instance
+        return ClusterState(groups, self.nodes, instances)
+
+
+def make_state(
+    groups: Iterable[Group],
+    nodes: Mapping[str, Node],
+    free: Mapping[str, Free],
+    instances: Mapping[str, Instance],
+    *,
+    counts_load: bool = True,
+) -> ClusterState:
+    """Return the state of a cluster.
+
+    Args:
+        free: what each node reports as free.
+
+    Raises:
+        GenericError: an instance names a node that there is not.
+    """
+    primaries: dict[str, list[Instance]] = {name: [] for name in nodes}
+    secondaries: dict[str, list[Instance]] = {name: [] for name in nodes}
+    for instance in instances.values():
+        for name in instance.nodes:
+            if name not in nodes:
+                raise GenericError(f"instance {instance.name!r} is on unknown node {name!r}")
+        primaries[instance.primary].append(instance)
+        for name in instance.nodes[1:]:
+            secondaries[name].append(instance)
+    weights = weights_of(counts_load=counts_load)
+    members: dict[str, dict[str, NodeLoad]] = {group.uuid: {} for group in groups}
+    for name in natural_sorted(nodes):
+        node = nodes[name]
+        members[node.group][name] = load_of(
+            node, free[name], primaries[name], secondaries[name], nodes
+        )
+    states = {
+        group.uuid: _group_state(group, members[group.uuid], primaries, weights) for group in groups
+    }
+    return ClusterState(states, nodes, instances)
+
+
+def _group_state(
+    group: Group,
+    loads: Mapping[str, NodeLoad],
+    primaries: Mapping[str, list[Instance]],
+    weights: tuple[float, ...],
+) -> GroupState:
+    clashes: Counter[Clash] = Counter()
+    for name, load in loads.items():
+        if load.node.locations:
+            for instance in primaries[name]:
+                clashes.update(clash_keys(instance, load.node))
+    amount = CLASH_WEIGHT * _excess(clashes, clashes)
+    tally = tally_of(loads.values()).with_count(amount)
+    return GroupState(group, loads, tally, dict(clashes), weights)

@@ -1,0 +1,91 @@
+"""One run of ``hail``: read the question, have it answered, write what was asked for besides."""
+
+from __future__ import annotations
+
+import sys
+
+from ganeti.allocation.answers import Question, answer
+from ganeti.allocation.model import Rules
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.state import ClusterState
+from ganeti.allocation.tags import TagMeanings, meanings_of
+from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
+from ganeti.cli.declaration.parser import Options
+from ganeti.protocol.iallocator import AllocatorRequest, decode_request, encode_response
+
+STANDARD_INPUT = "-"
+QUESTION_BYTES_MAX = 256 << 20  # 10,000 instances with 16 disks and networks each are 50 MB
+_BEFORE, _AFTER = "pre-ialloc", "post-ialloc"
+
+
+def answer_file(options: Options, path: str) -> str:
+    """Answer the question in a file; returns the answer as JSON.
+
+    Raises:
+        GenericError: the question cannot be read or makes no sense.
+    """
+    _check_supported(options)
+    request = _read_question(path)
+    _remark(
+        options,
+        1,
+        f"{request.mode.value}, {len(request.nodes)} nodes, {len(request.instances)} instances",
+    )
+    cluster, meanings = _cluster(options, request)
+    rules = Rules(
+        ignores_soft=options.ignore_soft_errors,
+        checks_capacity=not options.no_capacity_checks,
+        only=_only(options),
+    )
+    found = answer(Question(cluster, meanings, rules), request.request)
+    _remark(options, 1, found.response.info)
+    return encode_response(found.response)
+
+
+def _check_supported(options: Options) -> None:
+    if options.mond == "yes" or options.mond_xen:
+        raise NotSupportedError("--mond: the load that monitoring daemons report is not used yet")
+    if options.static_kvm_node_memory < 0:
+        raise GenericError("--static-kvm-node-memory: memory cannot be negative")
+
+
+def _only(options: Options) -> frozenset[str] | None:
+    names = options.restrict_allocation_to
+    return None if names is None else frozenset(names)
+
+
+def _remark(options: Options, level: int, text: str) -> None:
+    if options.verbose >= level:
+        sys.stderr.write(f"{text}\n")
+
+
+def _read_question(path: str) -> AllocatorRequest:
+    try:
+        return decode_request(_read(path))
+    except ProtocolError as err:
+        raise GenericError(f"{path}: no question to an allocator: {err.message}") from err
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(QUESTION_BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:
+                content = file.read(QUESTION_BYTES_MAX + 1)
+    except OSError as err:
+        raise GenericError(f"{path}: {err.strerror}") from err
+    if len(content) > QUESTION_BYTES_MAX:
+        raise GenericError(f"{path}: more than {QUESTION_BYTES_MAX >> 20} MiB")
+    return content
+
+
+def _cluster(options: Options, request: AllocatorRequest) -> tuple[ClusterState, TagMeanings]:
+    """Return the cluster: of the question, of a file, or made up."""
+    meanings = meanings_of(request.cluster_tags)
+    state = state_of(
+        request,
+        counts_load=not options.ignore_dynu,
+        kvm_node_memory=options.static_kvm_node_memory,
+    )
+    return state, meanings
