@@ -41,14 +41,19 @@ _IFF_VNET_HDR: Final = 0x4000
 _IFF_MULTI_QUEUE: Final = 0x0100
 
 
-def _is_interface(name: str) -> bool:
-    known = bool(_INTERFACE_NAME.fullmatch(name)) and name not in (".", "..")
-    return known and os.path.isdir(f"{_INTERFACES}/{name}")
+def is_interface_name(name: str) -> bool:
+    """Tell whether a text can be the name of a network interface."""
+    return bool(_INTERFACE_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+def is_interface(name: str) -> bool:
+    """Tell whether the node has a network interface of that name."""
+    return is_interface_name(name) and os.path.isdir(f"{_INTERFACES}/{name}")
 
 
 def is_bridge(name: str) -> bool:
     """Tell whether the node has a bridge of that name."""
-    return _is_interface(name) and os.path.isdir(f"{_INTERFACES}/{name}/bridge")
+    return is_interface(name) and os.path.isdir(f"{_INTERFACES}/{name}/bridge")
 
 
 def missing_bridges(names: Iterable[str]) -> list[str]:
@@ -127,7 +132,7 @@ def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> 
         bridges=bridges,
         vlan_bridges=frozenset(b for b in bridges if _bridge_setting(b, "vlan_filtering")),
         switches=_switches(links[NicMode.OPENVSWITCH]) if links[NicMode.OPENVSWITCH] else None,
-        interfaces=frozenset(link for link in routed if _is_interface(link)),
+        interfaces=frozenset(link for link in routed if is_interface(link)),
         tables=frozenset(link for link in routed if is_routing_table(link)),
         has_script=has_script(script),
         is_virtual=is_virtual,
@@ -174,7 +179,7 @@ def create_tap(
     Raises:
         HypervisorError: a step failed; nothing is left of the tap.
     """
-    if _is_interface(backend.tap):
+    if is_interface(backend.tap):
         remove_tap(backend.tap, backend.mode)
     options = (["vnet_hdr"] if vnet_hdr else []) + (["multi_queue"] if queues > 1 else [])
     _ip("tuntap", "add", "dev", backend.tap, "mode", "tap", *options)
@@ -201,7 +206,7 @@ def remove_tap(name: str, mode: str = NicMode.BRIDGED) -> None:
     """Disconnect a tap and remove it, if it is there."""
     for step in detach_steps(name, mode):
         _run(step)
-    if _is_interface(name):
+    if is_interface(name):
         _ip("link", "delete", "dev", name)
 
 

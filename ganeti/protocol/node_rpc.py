@@ -253,7 +253,7 @@ _NODE_CALLS = (
     ),
     _changes("node_change_master_netmask", FAST_S, "old_netmask netmask master_ip master_netdev"),
     _changes("node_powercycle", NORMAL_S, "hypervisor hvparams", sent_to_offline=True),
-    _changes("node_configure_ovs", NORMAL_S, "ovs_name ovs_link", supported=False),
+    _changes("node_configure_ovs", NORMAL_S, "ovs_name ovs_link"),
     _changes(
         "node_ssh_key_add",
         FAST_S,

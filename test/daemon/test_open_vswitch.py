@@ -23,8 +23,9 @@ pytestmark = [
 
 SCRIPT = """
 import os, select, struct, subprocess, sys, time
-from ganeti.base.errors import HypervisorError
+from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.netdev.backends import BackendKind, NicBackend
+from ganeti.netdev.switches import ensure_switch
 from ganeti.netdev.taps import can_make_taps, create_tap, open_tap, remove_tap
 
 base, schema = sys.argv[1:]
@@ -109,6 +110,16 @@ try:
     else:
         raise AssertionError("a switch that there is not was not missed")
     assert "gntlost" not in run("ip", "link")
+    run("ip", "tuntap", "add", "mode", "tap", "dev", "outside0")
+    for _ in range(2):  # what is there already stays
+        ensure_switch("switch1", "outside0")
+    assert run("ovs-vsctl", "list-ports", "switch1").split() == ["outside0"]
+    try:
+        ensure_switch("switch2", "outside0")
+    except GenericError as err:
+        assert "switch2" in err.message and "outside0" in err.message, err.message
+    else:
+        raise AssertionError("an interface went into a second switch")
 finally:
     for daemon in reversed(daemons):
         daemon.terminate()

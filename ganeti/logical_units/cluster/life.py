@@ -9,6 +9,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.logical_units.node_calls import call_node, order
 from ganeti.objects.cluster import master_network_parameters
 from ganeti.opcodes.cluster import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LUClusterPostInit(LogicalUnit[OpClusterPostInit]):
-    """Run the hooks for a cluster that was just made."""
+    """Finish a cluster that was just made, and run the hooks for it."""
 
     def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
         """Run hooks on the master, once everything is there."""
@@ -34,7 +35,9 @@ class LUClusterPostInit(LogicalUnit[OpClusterPostInit]):
         return {"OP_TARGET": self.cluster.cluster_name}
 
     def exec(self) -> bool:
-        """Do nothing: the cluster is there."""
+        """Give the master its Open vSwitch, if it is to have one; the cluster is there."""
+        group = lookup.require_group(self.config, self.master.group)
+        make_switch(self.context, self.master, switch_of(self.cluster, group, self.master))
         return True
 
 

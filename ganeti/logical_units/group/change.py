@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
@@ -20,6 +22,7 @@ from ganeti.logical_units.node.parameters import (
     check_hv_state,
     check_ndparams,
 )
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.objects.disk_templates import DiskAccess
 from ganeti.objects.nodegroup import AllocPolicy, NodeGroup
 from ganeti.objects.parameters import (
@@ -220,7 +223,16 @@ class LUGroupSetParams(_GroupUnit[OpGroupSetParams]):
             "NEW_ALLOC_POLICY": None if policy is None else policy.value,
         }
 
+    def _make_switches(self) -> None:
+        after = replace(self.group, ndparams=self.changes["ndparams"])
+        for node in lookup.all_nodes(self.config):
+            if node.group == self.group.uuid:
+                before = switch_of(self.cluster, self.group, node)
+                make_switch(self.context, node, switch_of(self.cluster, after, node), before)
+
     def exec(self) -> list[tuple[str, object]]:
         """Change it; returns what was changed."""
+        if "ndparams" in self.changes:
+            self._make_switches()
         self.config.modify_node_group(self.group.uuid, self.changes)
         return list(self.changes.items())

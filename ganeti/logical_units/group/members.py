@@ -9,6 +9,7 @@ from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.opcodes.group import OpGroupAssignNodes
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes]):
     def exec(self) -> None:
         """Move them, all or none."""
         moving = [node for node in self.nodes if node.group != self.group.uuid]
+        for node in moving:
+            make_switch(self.context, node, switch_of(self.cluster, self.group, node))
         if moving:
             self.config.modify_objects(
                 [("node", node.uuid, {"group": self.group.uuid}) for node in moving]

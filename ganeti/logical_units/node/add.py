@@ -24,6 +24,7 @@ from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, share
 from ganeti.logical_units.node import ssh_keys
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, trust
 from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.logical_units.node_calls import ask, order
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.node import Node
@@ -199,6 +200,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd]):
                 node.name,
                 node.primary_ip,
             )
+        make_switch(self.context, node, switch_of(self.cluster, self.group, node))
         with Undo(self.context) as undo:
             self._enter(undo)
             if node.master_candidate:

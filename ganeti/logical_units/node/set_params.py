@@ -17,6 +17,7 @@ from ganeti.logical_units.node.candidates import demote, has_room, is_capable, p
 from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
 from ganeti.logical_units.node.remove import instance_names
 from ganeti.logical_units.node.roles import FLAGS, Flags, plan_flags
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.logical_units.node_calls import ask
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.node import Node
@@ -189,6 +190,8 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
         for flag, why in flags.reasons.items():
             self.context.info(f"{flag} of node {node.name}: {why}")
         changes = {**flags.changes, **self.settings}
+        if changes.keys() & {"ndparams", "offline"}:
+            self._make_switch(replace(node, **changes))
         if changes:
             self.config.modify_node(node.uuid, changes)
         self._follow_role()
@@ -196,6 +199,12 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
             *((flag, flags.reasons.get(flag, value)) for flag, value in flags.changes.items()),
             *self.settings.items(),
         ]
+
+    def _make_switch(self, after: Node) -> None:
+        group = lookup.require_group(self.config, self.node.group)
+        comes_back = self.node.offline and not after.offline
+        before = None if comes_back else switch_of(self.cluster, group, self.node)
+        make_switch(self.context, after, switch_of(self.cluster, group, after), before)
 
     def _follow_role(self) -> None:
         """Give the node what a candidate needs, or take it away; fill the pool again."""

@@ -1,5 +1,7 @@
 """Every served call has a handler that takes the call's arguments."""
 
+from pathlib import Path
+
 import pytest
 
 from ganeti.base.errors import NotSupportedError
@@ -24,3 +26,9 @@ def test_a_handler_takes_the_arguments_of_its_call(call: NodeCall) -> None:
 def test_what_is_not_served_says_so(call: NodeCall) -> None:
     with pytest.raises(NotSupportedError, match=f"not supported yet: {call.name}"):
         registry.find_handler(call)
+
+
+@pytest.mark.parametrize("call", REFUSED, ids=lambda call: call.name)
+def test_what_is_not_served_stands_in_the_status(call: NodeCall) -> None:
+    status = Path(__file__).parents[3] / "doc" / "status.md"
+    assert f"`{call.name}`" in status.read_text().partition("## Not yet")[2]
