@@ -15,6 +15,7 @@ from ganeti.logical_units.cluster.master_network import move_address
 from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.candidates import refill_pool
+from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.logical_units.node_calls import ask, call_nodes
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
@@ -188,6 +189,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams]):
 
     def exec(self) -> None:
         """Replace the cluster; fill the candidate pool and send files if that follows from it."""
+        if self.op.ndparams is not None:
+            self._make_switches()
         with Undo(self.context) as undo:
             move_address(self.context, self.master, self.cluster, self.after, undo)
             self._replace()
@@ -198,6 +201,15 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams]):
             ancillary.distribute(
                 self.context, self.after, self.inside.nodes, master_name=self.master.name
             )
+
+    def _make_switches(self) -> None:
+        groups = {group.uuid: group for group in self.inside.groups}
+        for node in self.inside.nodes:
+            before, wanted = (
+                switch_of(cluster, groups[node.group], node)
+                for cluster in (self.cluster, self.after)
+            )
+            make_switch(self.context, node, wanted, before)
 
     def _replace(self) -> None:
         last: object = "no answer"
