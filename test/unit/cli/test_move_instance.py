@@ -1,0 +1,408 @@
+"""`move-instance`: what the new instance is like, what is missing, and what is done when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError, TransportError
+from ganeti.cli.commands.moving import checks, clusters
+from ganeti.cli.commands.moving.checks import Destination
+from ganeti.cli.commands.moving.clusters import Cluster
+from ganeti.cli.commands.moving.move import Manner, Move
+from ganeti.cli.commands.moving.preflight import Ready
+from ganeti.cli.commands.moving.wish import Overrides, Source, Wish, plan
+from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
+
+NAME = "web1.example.com"
+FACTS: dict[str, Any] = {
+    "pnode": "node1.example.com",
+    "os": "debian+trixie",
+    "nics": [
+        ["", "u1", None, "aa:00:00:00:00:01", "bridged", "br0", "", None, None],
+        [None, "u2", "10.0.0.5", "aa:00:00:00:00:02", "routed", "x", "", "u3", {"name": "lan"}],
+    ],
+    "disk_template": "file",
+    "disks": [
+        {"size": 1024, "mode": "rw", "name": None, "spindles": None, "uuid": "d1"},
+        {"size": 512, "mode": "ro", "name": "data", "spindles": None, "uuid": "d2"},
+    ],
+    "hypervisor": "kvm",
+    "hv_instance": {"acpi": False},
+    "hv_actual": {"acpi": False, "kernel_path": "/boot/x"},
+    "be_actual": {"minmem": 256, "maxmem": 512, "vcpus": 2},
+    "be_instance": {},
+    "os_instance": {"mirror": "here"},
+    "os_actual": {"mirror": "here", "proxy": "there"},
+    "tags": ["web"],
+}
+RUNNING = Source(NAME, is_running=True, facts=FACTS)
+
+
+def test_the_new_instance_is_as_the_old_one_was() -> None:
+    found = plan(RUNNING, NAME, Overrides()).creation
+    assert found["disks"] == [
+        {"size": 1024, "mode": "rw"},
+        {"size": 512, "mode": "ro", "name": "data"},
+    ]
+    assert found["nics"] == [
+        {"mac": "aa:00:00:00:00:01", "mode": "bridged", "link": "br0"},
+        {"mac": "aa:00:00:00:00:02", "ip": "10.0.0.5", "network": "lan"},
+    ]
+    assert found["beparams"] == FACTS["be_actual"]
+    assert found["hvparams"] == {"acpi": False}
+    assert found["osparams"] == {"mirror": "here"}
+    assert (found["os"], found["hypervisor"], found["tags"]) == ("debian+trixie", "kvm", ["web"])
+    assert (found["disk_template"], found["start"], found["ip_check"]) == ("file", True, False)
+    assert "pnode" not in found
+
+
+def test_options_say_what_is_to_be_another() -> None:
+    wanted = Overrides(
+        beparams={"memory": "2048"},
+        hvparams={"acpi": True},
+        osparams={"proxy": "none"},
+        nics=[("1", {"link": "br7", "mode": "bridged"}), ("0", {"network": "lan", "mac": "auto"})],
+        disk_template="sharedfile",
+        primary_node="node7",
+    )
+    wish = plan(Source(NAME, is_running=False, facts=FACTS), "new.example.com", wanted)
+    found = wish.creation
+    assert found["beparams"] == {"vcpus": 2, "memory": "2048"}
+    assert (wish.memory_mib, wish.disk_mib) == (2048, 1536)
+    assert found["hvparams"] == {"acpi": True}
+    assert found["osparams"] == {"mirror": "here", "proxy": "none"}
+    assert found["nics"] == [
+        {"mac": "auto", "network": "lan"},
+        {"mac": "aa:00:00:00:00:02", "ip": "10.0.0.5", "link": "br7", "mode": "bridged"},
+    ]
+    assert (found["name"], found["source_instance_name"]) == ("new.example.com", NAME)
+    assert (found["disk_template"], found["pnode"]) == ("sharedfile", "node7")
+    assert found["start"] is False
+
+
+@pytest.mark.parametrize(
+    ("nics", "text"),
+    [
+        ([("2", {"ip": "x"})], r"--net 2: the instance has 2 interface\(s\)"),
+        ([("add", {})], "--net add"),
+        ([("0", False)], "cannot be removed"),
+        ([("0", {"speed": "1"})], "unknown setting 'speed'"),
+    ],
+)
+def test_interfaces_that_there_are_not(nics: list[tuple[str, object]], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        plan(RUNNING, NAME, Overrides(nics=nics))
+
+
+def test_facts_that_nobody_understands() -> None:
+    with pytest.raises(ProtocolError, match="in an unknown way"):
+        plan(Source(NAME, is_running=True, facts={"disks": []}), NAME, Overrides())
+
+
+# What is missing.
+
+
+def node(name: str = "node7.example.com", **changes: Any) -> dict[str, Any]:
+    values = {"offline": False, "drained": False, "vm_capable": True, "dfree": 9000, "mfree": 900}
+    return {"name": name, **values, **changes}
+
+
+def there(**changes: Any) -> Destination:
+    values: dict[str, Any] = {
+        "info": {
+            "enabled_hypervisors": ["kvm"],
+            "enabled_disk_templates": ["file"],
+            "compression_tools": ["gzip"],
+        },
+        "nodes": [node()],
+        "instances": [],
+        "systems": ["debian+trixie"],
+        "networks": ["lan"],
+    }
+    return Destination(**{**values, **changes})
+
+
+def wish(**changes: Any) -> Wish:
+    return plan(RUNNING, NAME, Overrides(**{"primary_node": "node7", **changes}))
+
+
+def test_nothing_is_missing() -> None:
+    assert list(checks.destination_problems(wish(), there())) == []
+    assert list(checks.source_problems(RUNNING, [node(FACTS["pnode"])])) == []
+    info = {"software_version": "3.0.2", "uuid": "a"}
+    assert list(checks.version_problems(info, {**info, "uuid": "b"})) == []
+    assert list(checks.rights_problems("x", {"name": "joe", "rights": ["write"]})) == []
+    assert list(checks.rights_problems("x", {"name": "joe", "rights": [], "roles": ["a"]})) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "destination", "text"),
+    [
+        ({}, {"instances": [NAME]}, "has an instance 'web1.example.com' already"),
+        ({"disk_template": "plain"}, {}, "has no disk template 'plain' (it has file); enable it"),
+        ({"compress": "lzop"}, {}, "has no compression 'lzop'"),
+        ({}, {"systems": []}, "no operating system 'debian+trixie' (it has none); install"),
+        ({}, {"networks": []}, "no network 'lan', which interface 1 is in"),
+        ({"primary_node": "node8"}, {}, "has no node 'node8' (it has node7.example.com)"),
+        ({"primary_node": None}, {}, "--dest-primary-node, or an allocator with --iallocator"),
+        ({}, {"nodes": [node(offline=True)]}, "'node7.example.com' is marked offline"),
+        ({}, {"nodes": [node(drained=True)]}, "'node7.example.com' is drained"),
+        ({}, {"nodes": [node(vm_capable=False)]}, "is not vm_capable"),
+        ({}, {"nodes": [node(dfree=1000)]}, "1000 MiB of disk space free, 1536 MiB are needed"),
+        ({}, {"nodes": [node(mfree=100)]}, "100 MiB of memory free, 512 MiB are needed"),
+    ],
+)
+def test_what_the_destination_does_not_have(
+    wanted: dict[str, Any], destination: dict[str, Any], text: str
+) -> None:
+    [problem] = checks.destination_problems(wish(**wanted), there(**destination))
+    assert text in problem
+
+
+def test_clusters_and_users_that_do_not_fit() -> None:
+    [problem] = checks.version_problems(
+        {"software_version": "3.0.2"}, {"software_version": "3.1.0"}
+    )
+    assert "source cluster has version 3.0.2, the destination cluster 3.1.0" in problem
+    [problem] = checks.version_problems({"uuid": "a"}, {"uuid": "a"})
+    assert "the same cluster" in problem
+    [problem] = checks.rights_problems("x", {"name": "joe", "rights": ["read"], "roles": []})
+    assert "x: user 'joe' has no right to change things" in problem
+    [problem] = checks.rights_problems("x", {"name": None})
+    assert "no user was given" in problem
+    [problem] = checks.source_problems(
+        Source(NAME, is_running=False, facts={**FACTS, "disks": []}), [node()]
+    )
+    assert "has no disks" in problem
+    [problem] = checks.source_problems(RUNNING, [node(FACTS["pnode"], offline=True)])
+    assert "is marked offline" in problem
+
+
+# The recipe, with servers that do what the test says.
+
+READY = Ready(
+    plan(RUNNING, NAME, Overrides()),
+    {"handshake": ["h"], "x509_ca": "ca", "x509_key_name": ["key"]},
+)
+CREATE, SHUTDOWN, EXPORT, STARTUP, REMOVE = range(10, 15)
+_JOBS = {
+    "post_instances": CREATE,
+    "put_instance_shutdown": SHUTDOWN,
+    "put_instance_export": EXPORT,
+    "put_instance_startup": STARTUP,
+    "delete_instance": REMOVE,
+}
+FAILED = ["OpExecError", ["no luck"]]
+
+
+class Server:
+    """Plays one cluster's remote API: jobs end as `ends` says, with success by default."""
+
+    def __init__(self, ends: Mapping[int, object] | None = None) -> None:
+        self.ends = dict(ends or {})
+        self.asked: list[str] = []
+        self.parameters: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        def submit(*_args: object, **parameters: Any) -> int:
+            self.asked.append(name)
+            self.parameters[name] = parameters
+            return _JOBS[name]
+
+        if name not in _JOBS:
+            raise AttributeError(name)
+        return submit
+
+    def _result(self, job_id: int) -> object:
+        return self.ends.get(job_id)
+
+    def get_job(self, job_id: int) -> dict[str, Any]:
+        return {"status": "error" if self._result(job_id) else "success"}
+
+    def delete_job(self, job_id: int) -> list[object]:
+        self.asked.append(f"cancel {job_id}")
+        return [True, ""]
+
+    def job_changes(
+        self, job_id: int, *, after_entry: int | None = None
+    ) -> Iterator[tuple[str, list[LogEntry]]]:
+        if job_id == CREATE and after_entry is None:
+            awaited = {"disks": ["d"], "x509_ca": "theirs"}
+            yield "running", [LogEntry(5, (0, 0), "remote-import", awaited)]
+        yield self.get_job(job_id)["status"], []
+
+    def ended_job(self, job_id: int) -> EndedJob:
+        result = self._result(job_id)
+        if isinstance(result, GenericError):
+            raise result
+        job = EndedJob(job_id, "error" if result else "success", [], [result])
+        if result:
+            raise JobFailedError(job)
+        return job
+
+    def wait_for_job(self, job_id: int, **_options: Any) -> EndedJob:
+        return self.ended_job(job_id)
+
+
+def run_move(
+    here: Server, destination: Server, *, manner: Manner | None = None, cancel: bool = False
+) -> tuple[str, list[str]]:
+    """Run a move; returns why it failed, "" if it did not, and what it said."""
+    said: list[str] = []
+
+    class Played(Cluster):
+        def client(self) -> Any:
+            return here if self.options == "src" else destination
+
+    ends = [
+        Played(f"{what} cluster", option, f"{what}.example.com", 5080, "joe", None, None)
+        for what, option in (("source", "src"), ("destination", "dest"))
+    ]
+    move = Move(READY, *ends, manner or Manner(), said.append)
+    if cancel:
+        move.cancel()
+    try:
+        move.run()
+    except GenericError as err:
+        return err.message, said
+    return "", said
+
+
+def test_the_source_is_removed_last() -> None:
+    here, destination = Server(), Server()
+    failure, said = run_move(here, destination)
+    assert failure == ""
+    assert said[-1] == "moved to destination.example.com"
+    assert here.asked == ["put_instance_shutdown", "put_instance_export", "delete_instance"]
+    sent = here.parameters["put_instance_export"]
+    assert (sent["destination"], sent["destination_x509_ca"]) == (["d"], "theirs")
+    assert (sent["x509_key_name"], sent["mode"], sent["shutdown"]) == (["key"], "remote", False)
+    made = destination.parameters["post_instances"]
+    assert (made["source_handshake"], made["source_x509_ca"]) == (["h"], "ca")
+
+
+def test_the_source_can_be_kept() -> None:
+    here = Server()
+    failure, said = run_move(here, Server(), manner=Manner(keeps_source=True))
+    assert failure == ""
+    assert here.asked[-1] == "put_instance_export"
+    assert "shut down in the source cluster, and kept there" in said[-1]
+
+
+def test_what_cannot_be_received_leaves_the_source_alone() -> None:
+    here = Server()
+    destination = Server({CREATE: FAILED})
+    destination.job_changes = lambda *_args, **_opts: iter([("error", [])])  # type: ignore[method-assign]
+    failure, _ = run_move(here, destination)
+    assert "no luck" in failure
+    assert here.asked == []
+
+
+@pytest.mark.parametrize("broken", ["shutdown", "export"])
+def test_a_source_that_fails_runs_again(broken: str) -> None:
+    here = Server({SHUTDOWN if broken == "shutdown" else EXPORT: FAILED})
+    failure, _ = run_move(here, Server({CREATE: FAILED}))
+    assert "no luck" in failure
+    assert "the instance runs again in the source cluster" in failure
+    assert here.asked[-1] == "put_instance_startup"
+    assert "delete_instance" not in here.asked
+
+
+def test_a_destination_that_fails_last_costs_nothing() -> None:
+    here, destination = Server(), Server({CREATE: FAILED})
+    failure, _ = run_move(here, destination)
+    assert "the instance runs again in the source cluster" in failure
+    assert here.asked[-1] == "put_instance_startup"
+    assert "delete_instance" not in here.asked
+
+
+def test_two_copies_never_run() -> None:
+    here = Server({EXPORT: FAILED})
+    failure, _ = run_move(here, Server())
+    assert "complete in the destination cluster all the same" in failure
+    assert here.asked[-1] == f"cancel {EXPORT}"
+    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+
+
+def test_nothing_is_started_while_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "PATIENCE_S", 0.0)
+    here, destination = Server({EXPORT: FAILED}), Server()
+    destination.get_job = _is_away  # type: ignore[method-assign]
+    failure, _ = run_move(here, destination)
+    assert "cannot be followed any more, so the instance was not started again" in failure
+    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+
+
+def _is_away(_job_id: int) -> dict[str, Any]:
+    raise TransportError("connection refused")
+
+
+def test_a_source_that_cannot_be_removed_is_told() -> None:
+    failure, _ = run_move(Server({REMOVE: FAILED}), Server())
+    assert f"remove it with 'gnt-instance remove {NAME}'" in failure
+
+
+def test_a_source_that_does_not_start_again_is_told() -> None:
+    failure, _ = run_move(Server({EXPORT: FAILED, STARTUP: FAILED}), Server({CREATE: FAILED}))
+    assert "the instance is down in the source cluster, as it could not be started" in failure
+
+
+def test_what_is_canceled_early_touches_nothing() -> None:
+    here, destination = Server(), Server()
+    failure, _ = run_move(here, destination, cancel=True)
+    assert failure == "canceled"
+    assert here.asked == destination.asked == []
+
+
+def test_resources_that_are_short_for_the_moment_are_tried_again() -> None:
+    destination = Server({CREATE: ["OpPrereqError", ["no room", "temp_insufficient_resources"]]})
+    destination.job_changes = lambda *_args, **_opts: iter([("error", [])])  # type: ignore[method-assign]
+    manner = Manner(opportunistic_tries=3)
+    failure, said = run_move(Server(), destination, manner=manner)
+    assert "no room" in failure
+    assert destination.asked.count("post_instances") == 3
+    assert sum("more attempt(s)" in text for text in said) == 2
+    destination.ends[CREATE] = FAILED
+    run_move(Server(), destination, manner=manner)
+    assert destination.asked.count("post_instances") == 4, "nothing else is tried again"
+
+
+# How clusters are reached.
+
+
+def cluster(**changes: Any) -> Cluster:
+    values: dict[str, Any] = {"user": None, "password_file": None, "ca_file": None}
+    return Cluster("source cluster", "src", "old.example.com", 5080, **{**values, **changes})
+
+
+def test_why_a_cluster_cannot_be_asked() -> None:
+    for error, text in (
+        (TransportError("connection refused"), "is ganeti-rapi running there, on port 5080?"),
+        (TransportError("its certificate is bad"), "--src-ca-file"),
+        (RapiRefusedError("Unauthorized", 401), "refuses the user: Unauthorized; check --src-user"),
+        (RapiRefusedError("x", 500), "source cluster old.example.com: x"),
+    ):
+        assert text in cluster().explain(error)
+
+
+def test_files_that_are_missing(tmp_path: Any) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    for changes, text in (
+        ({"user": "joe"}, "user 'joe' needs --src-password-file"),
+        ({"user": "joe", "password_file": str(tmp_path / "no")}, "No such file"),
+        ({"user": "joe", "password_file": str(empty)}, "there is no password in"),
+        ({"ca_file": str(tmp_path / "no")}, "No such file"),
+        ({"ca_file": str(empty)}, "there is no certificate in"),
+    ):
+        with pytest.raises(OpPrereqError, match=text):
+            cluster(**changes).client()

@@ -1,0 +1,244 @@
+"""The two halves of a move to another cluster: what is sent, what is received, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.protocol import remote_move
+from ganeti.protocol.remote_move import AwaitedDisk, Secret
+from ganeti.system import certificates
+
+NAME = "web1.example.com"
+SECRET = Secret(b"0123456789abcdef")
+NOW = 1000.0  # the clock of the fake cluster
+PEM = certificates.certificate_only(certificates.make_self_signed(now=NOW, days=1), "x").decode()
+PORT = 40000
+KEY = "x509-1"
+
+
+@pytest.fixture
+def ours(cluster: FakeCluster) -> FakeCluster:
+    path = Path(cluster.context.paths.cluster_domain_secret)
+    path.parent.mkdir(parents=True)
+    path.write_text("0123456789abcdef\n")
+    cluster.rpc.answers["x509_cert_create"] = [KEY, PEM]
+    return cluster
+
+
+def certificate(secret: Secret = SECRET, pem: str = PEM) -> str:
+    return remote_move.signed_certificate(secret, "salt", pem)
+
+
+# Sending.
+
+
+@pytest.fixture
+def running(ours: FakeCluster) -> FakeCluster:
+    ours.add_instance()
+    ours.rpc.transfers[f"import-{PORT}"] = (ours.rpc.node("elsewhere"), "/their/disk")
+    return ours
+
+
+def export(cluster: FakeCluster, **params: Any) -> Any:
+    disk = AwaitedDisk("198.51.100.7", PORT, "the-word")
+    values: dict[str, Any] = {
+        "instance_name": "web1",
+        "mode": "remote",
+        "target_node": [remote_move.signed_disk(SECRET, "salt", 0, disk)],
+        "x509_key_name": remote_move.signed_key_name(SECRET, "salt", KEY),
+        "destination_x509_ca": certificate(),
+    }
+    return cluster.execute("OP_BACKUP_EXPORT", **{**values, **params})
+
+
+def test_what_is_prepared_is_signed(running: FakeCluster) -> None:
+    found = running.execute("OP_BACKUP_PREPARE", instance_name="web1", mode="remote")
+    assert found["instance"] == NAME
+    remote_move.check_handshake(SECRET, found["handshake"])
+    assert remote_move.read_key_name(SECRET, found["x509_key_name"]) == KEY
+    assert remote_move.read_certificate(SECRET, found["x509_ca"], "it") == PEM
+    assert running.rpc.called("x509_cert_create") == [("node1", [86400])]
+    assert running.rpc.node("node1").running
+    assert running.execute("OP_BACKUP_PREPARE", instance_name="web1", mode="local") is None
+
+
+def test_disks_are_sent_to_where_they_are_waited_for(running: FakeCluster) -> None:
+    assert export(running, shutdown_timeout=7, compress="gzip") == (True, [True])
+    [(node, args)] = running.rpc.called("export_start")
+    options, host, port, _instance, component, (kind, _) = args
+    assert (node, host, port, component, kind) == ("node1", "198.51.100.7", PORT, "disk0", "script")
+    assert (options["key_name"], options["ca_pem"], options["magic"]) == (KEY, PEM, "the-word")
+    names = running.rpc.names()
+    order = ("instance_shutdown", "export_start", "impexp_cleanup", "x509_cert_remove")
+    assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
+    assert running.rpc.node("node1").running, "it was stopped only for that"
+    assert running.rpc.called("x509_cert_remove") == [("node1", [KEY])]
+
+
+def test_the_source_is_removed_only_after_everything_was_sent(running: FakeCluster) -> None:
+    running.rpc.transfer_error = "the receiving node could not write everything"
+    with pytest.raises(OpExecError, match=r"disk 0: node 'node1\S*': the receiving node could not"):
+        export(running, remove_instance=True)
+    assert running.config.instance(NAME)
+    assert running.rpc.node("node1").running
+    assert running.rpc.called("x509_cert_remove") == [("node1", [KEY])]
+    running.rpc.transfer_error = None
+    export(running, remove_instance=True)
+    assert not running.config.instances
+
+
+def test_sending_can_be_canceled_wherever_it_waits(running: FakeCluster) -> None:
+    for checks in range(50):
+        running.cancel_after = checks
+        try:
+            export(running)
+        except JobCanceled:
+            assert running.rpc.node("node1").running
+            assert set(running.rpc.transfers) == {f"import-{PORT}"}
+        else:
+            assert checks > 2
+            return
+    pytest.fail("it never ends")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"target_node": "node3"}, "the target is a node, not a list of disks"),
+        ({"target_node": []}, r"waits for 0 disk\(s\), the instance has 1"),
+        ({"x509_key_name": None}, "name of the key is missing"),
+        ({"destination_x509_ca": PEM}, "certificate of the receiving cluster is missing"),
+        ({"destination_x509_ca": certificate(Secret(b"other"))}, "not signed with this cluster's"),
+        ({"shutdown": False}, "runs: its disks cannot be sent while it writes"),
+        ({"compress": "lzop"}, "compression 'lzop' is not supported"),
+        ({"zero_free_space": True}, "not supported yet"),
+    ],
+)
+def test_what_cannot_be_sent(running: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(GenericError, match=text):
+        export(running, **params)
+    assert running.rpc.node("node1").running
+    assert "export_start" not in running.rpc.names()
+
+
+def test_nothing_is_prepared_without_a_secret(running: FakeCluster) -> None:
+    path = Path(running.context.paths.cluster_domain_secret)
+    path.write_text("\n")
+    with pytest.raises(OpPrereqError, match="is empty"):
+        running.execute("OP_BACKUP_PREPARE", instance_name="web1", mode="remote")
+    path.unlink()
+    with pytest.raises(OpPrereqError, match="--new-cluster-domain-secret"):
+        running.execute("OP_BACKUP_PREPARE", instance_name="web1", mode="remote")
+
+
+# Receiving.
+
+
+def receive(cluster: FakeCluster, **params: Any) -> Any:
+    values: dict[str, Any] = {
+        "instance_name": NAME,
+        "mode": "remote-import",
+        "disk_template": "sharedfile",
+        "disks": [{"size": 1024}, {"size": 512}],
+        "nics": [{}],
+        "os_type": "debian",
+        "pnode": "node2",
+        "name_check": False,
+        "ip_check": False,
+        "source_instance_name": NAME,
+        "source_handshake": remote_move.handshake(SECRET, "salt"),
+        "source_x509_ca": certificate(),
+    }
+    return cluster.execute("OP_INSTANCE_CREATE", **{**values, **params})
+
+
+def test_disks_are_waited_for_where_the_log_says(ours: FakeCluster) -> None:
+    said: list[Any] = []
+    other = ours.rpc.transfers["import-0"] = (ours.rpc.node("elsewhere"), "/their/disk")
+    ours.context.feedback = lambda message, kind="message": said.append((kind, message))
+    assert receive(ours) == ["node2.example.com"]
+    [announced] = [message for kind, message in said if kind == "remote-import"]
+    disks = remote_move.read_disks(SECRET, announced["disks"], 2)
+    assert remote_move.read_certificate(SECRET, announced["x509_ca"], "it") == PEM
+    started = [args[0] for _, args in ours.rpc.called("import_start")]
+    assert [disk.magic for disk in disks] == [options["magic"] for options in started]
+    assert [disk.port for disk in disks] == [1, 2], "those that the node has told"
+    assert {(options["key_name"], options["ca_pem"]) for options in started} == {(KEY, PEM)}
+    assert ours.rpc.transfers == {"import-0": other}
+    assert ours.rpc.called("x509_cert_remove") == [("node2", [KEY])]
+    assert "instance_os_add" not in ours.rpc.names()
+    assert "instance_run_rename" not in ours.rpc.names()
+    assert ours.rpc.node("node2").running
+    assert not ours.config.instance(NAME).get("forthcoming")
+
+
+def test_a_new_name_is_told_to_the_operating_system(ours: FakeCluster) -> None:
+    receive(ours, source_instance_name="old.example.com")
+    [(node, args)] = ours.rpc.called("instance_run_rename")
+    assert (node, args[1]) == ("node2", "old.example.com")
+
+
+def test_nothing_is_left_of_what_was_cut_short(ours: FakeCluster) -> None:
+    ours.rpc.transfer_error = "the stream ended early"
+    with pytest.raises(OpExecError, match="the stream ended early"):
+        receive(ours)
+    assert not ours.config.instances
+    assert not ours.leftovers()
+    assert not ours.rpc.transfers
+    assert "instance_start" not in ours.rpc.names()
+    assert ours.rpc.called("x509_cert_remove") == [("node2", [KEY])]
+
+
+def test_receiving_can_be_canceled_wherever_it_waits(ours: FakeCluster) -> None:
+    for checks in range(50):
+        ours.cancel_after = checks
+        try:
+            receive(ours)
+        except JobCanceled:
+            assert not ours.config.instances
+            assert not ours.leftovers()
+            assert not ours.rpc.transfers
+        else:
+            assert checks > 4
+            return
+    pytest.fail("it never ends")
+
+
+LONG = certificates.certificate_only(certificates.make_self_signed(now=NOW), "x").decode()
+DAMAGED = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+OLD = certificates.certificate_only(
+    certificates.make_self_signed(now=NOW - 5 * 86400, days=1), "x"
+).decode()
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"source_handshake": None}, "handshake is missing"),
+        ({"source_handshake": remote_move.handshake(Secret(b"other"), "salt")}, "give both"),
+        ({"source_handshake": [0, "digest", "salt"]}, "speaks version 0"),
+        ({"source_x509_ca": None}, "certificate of the sending cluster is missing"),
+        ({"source_x509_ca": certificate(pem=LONG)}, "valid for more than two days"),
+        ({"source_x509_ca": certificate(pem=OLD)}, "has expired, or is not valid yet"),
+        ({"source_x509_ca": certificate(pem=DAMAGED)}, "no readable certificate"),
+        ({"source_instance_name": None}, "source_instance_name is missing"),
+        ({"disks": [], "disk_template": "diskless"}, "has no disks"),
+        ({"compress": "lzop"}, "compression 'lzop' is not supported"),
+    ],
+)
+def test_what_is_not_received(ours: FakeCluster, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        receive(ours, **params)
+    assert not ours.config.instances
+    assert "blockdev_create" not in ours.rpc.names()
+
+
+def test_a_rehearsal_begins_nothing(ours: FakeCluster) -> None:
+    receive(ours, dry_run=True)
+    assert not ours.config.instances
+    assert {"blockdev_create", "x509_cert_create", "import_start"}.isdisjoint(ours.rpc.names())
