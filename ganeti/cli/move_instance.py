@@ -26,34 +26,49 @@ from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.terminal import Terminal
 from ganeti.clients.rapi import DEFAULT_PORT
 
-INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+_INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 NAME = "move-instance"
 SUMMARY = "move instances to another cluster"
-PROSE = """Moves instances from one cluster to another through the remote APIs of both, which may
-be asked from any machine.  The disks go straight from node to node, over TLS.
-
-Both clusters must know the same domain secret: make one with 'gnt-cluster renew-crypto
---new-cluster-domain-secret' on the first, and give the file
-/var/lib/ganeti/cluster-domain-secret to 'gnt-cluster renew-crypto --cluster-domain-secret' on the
-second.  On both, a user with the right to write is needed ('gnt-rapi set-user --rights=write'), and
-the node that sends must reach the one that receives on any port.
-
-Before anything is touched, everything that is known to be needed is looked for: versions, users,
-the domain secret, a free name, the operating system, hypervisor, disk template, networks, a node
-with enough room and memory.  All that is missing is told at once.  --dry-run ends after that.
-
-An instance that runs is shut down once the other cluster waits for its disks, and started there
-when all of them have arrived and their checksums are right; then it is removed from the first
-cluster, unless --keep-source is given.  When anything fails, nothing of it is left in the other
-cluster, and it is started again where it was.  Ctrl-C does the same at any moment.
-
-The new instance is as the old one was, but for what options say: back-end parameters as they are in
-effect, those of hypervisor and operating system as far as they are its own, interfaces with their
-MAC addresses, tags.  Parameters of the operating system that are private or secret are not handed
-out; give them again with --os-parameters-private.
-
-Exit status: 0 all instances were moved; 1 one was not, or something is missing; 2 an option is
-wrong."""
+INTRODUCTION = """Moves instances from one cluster to another through the remote APIs of both,
+which may be asked from any machine.  The disks go straight from node to node, over TLS."""
+CHAPTERS = (
+    (
+        "SET-UP",
+        """Both clusters must know the same domain secret: make one on the first, with 'gnt-cluster
+renew-crypto --new-cluster-domain-secret', and give a copy of the file
+/var/lib/ganeti/cluster-domain-secret to the second, with 'gnt-cluster renew-crypto
+--cluster-domain-secret=FILE'.  In both, a user with the right to write is needed, made by 'gnt-rapi
+set-user --rights=write'.  The certificate of each remote API is /var/lib/ganeti/rapi.pem; only its
+public part is needed.  The node that sends must reach the one that receives on any port.""",
+    ),
+    (
+        "CHECKS",
+        """Before anything is touched, everything that is known to be needed is looked for:
+versions, users, the domain secret, a free name, the operating system, hypervisor, disk template,
+networks, a node with enough room and memory.  All that is missing is told at once.  --dry-run ends
+after that.""",
+    ),
+    (
+        "COURSE OF A MOVE",
+        """An instance that runs is shut down once the other cluster waits for its disks, and
+started there when all of them have arrived complete; then it is removed from the first cluster,
+unless --keep-source is given.  When anything fails, nothing of it is left in the other cluster, and
+it is started again where it was.  Ctrl-C has the same effect at any moment.""",
+    ),
+    (
+        "THE NEW INSTANCE",
+        """The new instance is as the old one was, but for what options say: back-end parameters
+as they are in effect, those of hypervisor and operating system as far as they are its own,
+interfaces with their MAC addresses, tags.  Parameters of the operating system that are private or
+secret are not handed out; give them again with --os-parameters-private.""",
+    ),
+    (
+        "EXIT STATUS",
+        """Exit status: 0 all instances were moved; 1 one was not, or something is missing; 2 an
+option is wrong; 130 interrupted before anything was touched.""",
+    ),
+)
+PROSE = "\n\n".join([INTRODUCTION, *(text for _, text in CHAPTERS)])
 
 
 def _both(suffix: str, text: str, **settings: object) -> tuple[Option, Option]:
@@ -137,6 +152,7 @@ _EXAMPLE = (
     " --dest-username=jim --dest-password-file=dest.pw --dest-ca-file=dest.pem"
     " --dest-primary-node=node7 old.example.com new.example.com web1.example.com"
 )
+USAGE = "<source-cluster> <destination-cluster> <instance>..."
 COMMAND = Command(
     NAME,
     SUMMARY,
@@ -179,7 +195,7 @@ def main() -> int:
         return move(context, line.options, line.args)
     except KeyboardInterrupt:
         terminal.error(f"{NAME}: interrupted; nothing was touched")
-        return INTERRUPTED
+        return _INTERRUPTED
     except GenericError as err:
         if line.options.debug:
             raise

@@ -7,6 +7,7 @@ read from the simple configuration of the node it runs on, so no daemon is asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ganeti.cli.declaration.parser import options_of
@@ -70,9 +71,23 @@ _gnt_position() {
 """
 
 
-def completion_script(programs: Sequence[Program]) -> str:
-    """Return the script for all programs."""
-    return "\n".join([_HEADER, *(_program(program) for program in programs)])
+def completion_script(programs: Sequence[Program], tools: Sequence[Program] = ()) -> str:
+    """Return the script for all programs, and for tools that have one command of their own name."""
+    return "\n".join([_HEADER, *map(_program, programs), *map(_tool, tools)])
+
+
+def _tool(program: Program) -> str:
+    function = "_" + program.name.replace("-", "_")
+    [command] = program.commands
+    lines = [
+        f"{function}() {{",
+        '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"',
+        "    COMPREPLY=()",
+    ]
+    within_case = _command(program, replace(command, args=()))
+    lines += [line.removeprefix("        ") for line in within_case[1:-1]]
+    lines += ["}", f"complete -F {function} {program.name}", ""]
+    return "\n".join(lines)
 
 
 def _program(program: Program) -> str:

@@ -385,4 +385,5 @@ SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "ganeti-mond": ("mon-collector", "ganeti-confd", "gnt-cluster"),
     "ganeti-rapi": ("ganeti-luxid", "gnt-rapi", "gnt-cluster"),
     "cfgupgrade": ("ganeti-wconfd", "query-config"),
+    "move-instance": ("gnt-instance", "gnt-backup", "gnt-cluster", "gnt-rapi", "ganeti-rapi"),
 }

@@ -108,8 +108,14 @@ def daemon_page(
     options: Sequence[tuple[str, str]],
     sections: Sequence[Section] = (),
     see_also: Sequence[str] = (),
+    *,
+    usage: str = "",
 ) -> str:
-    """Return the manual page of a daemon or of a tool without commands."""
+    """Return the manual page of a daemon or of a tool without commands.
+
+    Args:
+        usage: the arguments, as they stand behind the options.
+    """
     lines = [
         *_title(name),
         ".SH NAME",
@@ -117,6 +123,7 @@ def daemon_page(
         ".SH SYNOPSIS",
         f".B {escape(name)}",
         *(["[\\fIoptions\\fR]"] if options else []),
+        *([f"\\fI{escape(usage)}\\fR"] if usage else []),
         ".SH DESCRIPTION",
         escape(_one_line(prose)),
     ]

@@ -7,11 +7,19 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from ganeti.cli import cfgupgrade, confd_client, mon_collector, node_tools, query_config, vcluster
+from ganeti.cli import (
+    cfgupgrade,
+    confd_client,
+    mon_collector,
+    move_instance,
+    node_tools,
+    query_config,
+    vcluster,
+)
 from ganeti.cli.declaration.help import flags_label
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents.completion import completion_script
-from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO
+from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO, Section
 from ganeti.cli.documents.manual import SECTION, daemon_page, manual_page
 from ganeti.collectors import metrics
 from ganeti.daemon.main import DaemonSpec
@@ -79,8 +87,17 @@ def documents() -> dict[str, str]:
     found[f"man/node-daemon-setup.{SECTION}"] = daemon_page(
         "node-daemon-setup", "make this machine a node", node_tools.SETUP_PROSE, []
     )
+    found[f"man/move-instance.{SECTION}"] = daemon_page(
+        move_instance.NAME,
+        move_instance.SUMMARY,
+        move_instance.INTRODUCTION,
+        [(flags_label(option), option.help) for option in move_instance.OPTIONS],
+        [Section(title, (text,)) for title, text in move_instance.CHAPTERS],
+        SEE_ALSO[move_instance.NAME],
+        usage=move_instance.USAGE,
+    )
     found[METRICS_PATH] = metrics.document()
-    found[COMPLETION_PATH] = completion_script(all_programs)
+    found[COMPLETION_PATH] = completion_script(all_programs, [move_instance.PROGRAM])
     return found
 
 
