@@ -35,7 +35,7 @@ def listen_address(params: KvmParams, env: NodeEnv) -> str:
     """Return the address that VNC or SPICE listens at on this node; "" when there is none of them.
 
     Virtual nodes share a machine, and an instance keeps its port when it moves: so there an
-    address that is not the node's own is replaced by that.
+    address that is not the node's own is replaced by that, unless it was given as such.
 
     Raises:
         OpPrereqError: the parameter names an interface that this node does not have, or one
@@ -44,9 +44,11 @@ def listen_address(params: KvmParams, env: NodeEnv) -> str:
     name, bind = bound_by(params)
     if not bind or bind.startswith("/"):
         return ""
-    address = bind if _is_address(bind) else _address_of(name, bind, params, env)
-    shared = address in _ANY_ADDRESS or ipaddress.ip_address(address).is_loopback
-    return env.address if env.is_virtual and shared else address
+    if not _is_address(bind):
+        address = _address_of(name, bind, params, env)
+        return env.address if env.is_virtual else address
+    shared = bind in _ANY_ADDRESS or ipaddress.ip_address(bind).is_loopback
+    return env.address if env.is_virtual and shared else bind
 
 
 def reached_at(params: KvmParams, env: NodeEnv, node_address: str) -> str:

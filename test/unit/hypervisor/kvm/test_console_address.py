@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ganeti.base.errors import OpPrereqError
@@ -51,12 +49,11 @@ def test_an_interface_stands_for_one_of_its_addresses(
     assert listen_address(params(**changes), HERE) == address
 
 
-def test_without_a_wish_the_version_is_that_of_the_cluster(tmp_path: Path) -> None:
-    env = NodeEnv(Paths(str(tmp_path)), "node1.example.com", "127.0.0.9")
-    directory = Path(env.paths.data_dir)
-    directory.mkdir(parents=True)
-    (directory / "ssconf_primary_ip_family").write_text("10\n")
-    assert listen_address(params(spice_bind="eth0"), env) == "2001:db8::7"
+def test_without_a_wish_the_version_is_that_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console_address.ssconf, "read_key_or_none", lambda _paths, _key: "10")
+    assert listen_address(params(spice_bind="eth0"), HERE) == "2001:db8::7"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +70,7 @@ def test_what_the_interface_lacks_is_named(changes: dict[str, object], text: str
         listen_address(params(**changes), HERE)
 
 
-@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "127.0.0.1", "::1"])
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "127.0.0.1", "::1", "eth0"])
 def test_virtual_nodes_listen_at_their_own_address(bind: str) -> None:
     env = NodeEnv(Paths("/vc/node1"), "node1", "127.9.9.1")
     assert listen_address(params(vnc_bind_address=bind), env) == "127.9.9.1"
