@@ -37,6 +37,7 @@ class QueryType(IntEnum):
     CONFIG_QUERY = 10
     DATA_COLLECTORS = 11
     NODE_INSTANCE_SERIALS = OWN_TYPES_FROM
+    NODE_DRBD_PART = OWN_TYPES_FROM + 1
 
 
 class NodeRole(IntEnum):
@@ -217,6 +218,16 @@ _ROWS: Final = (
         "list the instances of a node by UUID and serial number, also where they are many",
         "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
         " number] each; with the serial number of the configuration; not known to Ganeti 3.0",
+    ),
+    Query(
+        QueryType.NODE_DRBD_PART,
+        "node-drbd-part",
+        "CONFD_REQ_NODE_DRBD_PART",
+        Takes.NODE_OR_UUID,
+        "list the DRBD devices of a node in parts, where they are many; NODE/100 asks for those"
+        " after the first 100",
+        "[as many as fit of what node-drbd answers, how many there are of them before the next part"
+        " or null]; with the serial number of the configuration; not known to Ganeti 3.0",
     ),
 )
 QUERIES: Final[Mapping[QueryType, Query]] = {query.type: query for query in _ROWS}

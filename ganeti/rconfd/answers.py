@@ -5,7 +5,8 @@ Source: confd.json, "query_types" and "error_codes".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -13,11 +14,13 @@ from msgspec import Raw
 
 from ganeti.base.json import dumps
 from ganeti.base.versions import CONFIG_VERSION
-from ganeti.protocol.confd import ErrorKind, Status
+from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, ErrorKind, Status
 from ganeti.protocol.confd_queries import Keys, MasterField, NodeRole, QueryType, Question
 from ganeti.rconfd.facts import Facts, NodeFacts
 
 _INDEX_DIGITS_MAX: Final = 9
+# What a part of a list may have: a datagram less the packet around it.
+_PART_BYTES_MAX: Final = DATAGRAM_BYTES_MAX - 2048
 _XEN_PREFIX: Final = "xen-"
 XEN_COLLECTORS: Final = frozenset({"inst-status-xen", "xen-cpu-avg-load"})
 
@@ -149,14 +152,35 @@ def instance_addresses(facts: Facts, question: Question) -> Found:
 def node_drbd(facts: Facts, question: Question) -> Found:
     """List the DRBD devices of a node."""
     uuid, node = _node(facts, question)
-    rows = []
+    return Found(dumps(list(_drbd_rows(facts, uuid, node))), node.serial_no)
+
+
+def node_drbd_part(facts: Facts, question: Question) -> Found:
+    """List some of the DRBD devices of a node, and say where the others begin."""
+    name, slash, start = _text(question).partition("/")
+    uuid, node = _node(facts, name)
+    try:
+        first = _index(start) if slash else 0
+    except LookupError as err:
+        raise Refused(ErrorKind.ARGUMENT) from err
+    rows: list[list[object]] = []
+    left_bytes = _PART_BYTES_MAX
+    for row in islice(_drbd_rows(facts, uuid, node), first, None):
+        encoded = dumps(row)
+        left_bytes -= len(encoded) + encoded.count(b'"')  # which are escaped in an answer
+        if left_bytes < 0 and rows:
+            return Found(dumps([rows, first + len(rows)]), facts.serial_no)
+        rows.append(row)
+    return Found(dumps([rows, None]), facts.serial_no)
+
+
+def _drbd_rows(facts: Facts, uuid: str, node: NodeFacts) -> Iterator[list[object]]:
     for half in facts.drbd.get(uuid, ()):
         instance = facts.instances[half.instance]
         role = "primary" if instance.primary_node == uuid else "secondary"
         peer = facts.nodes.get(half.peer)
         peer_name = half.peer if peer is None else peer.name
-        rows.append([node.name, half.minor, instance.name, f"disk/{half.index}", role, peer_name])
-    return Found(dumps(rows), node.serial_no)
+        yield [node.name, half.minor, instance.name, f"disk/{half.index}", role, peer_name]
 
 
 def node_instances(facts: Facts, question: Question) -> Found:
@@ -268,4 +292,5 @@ HANDLERS: Final[Mapping[QueryType, Handler]] = {
     QueryType.CONFIG_QUERY: config_query,
     QueryType.DATA_COLLECTORS: data_collectors,
     QueryType.NODE_INSTANCE_SERIALS: node_instance_serials,
+    QueryType.NODE_DRBD_PART: node_drbd_part,
 }

@@ -52,5 +52,19 @@ def confd_config() -> dict[str, Any]:
     return config
 
 
+def mirrored_config(count: int) -> dict[str, Any]:
+    """Return the configuration with so many disks of one instance, mirrored on the first node."""
+    config = confd_config()
+    mirror = config["disks"].pop(DB_DISK)
+    disks = []
+    for number in range(count):
+        disk = uuid_of("disk", 1000 + number)
+        logical_id = [NODES[1], NODES[0], 11000 + number, number, number, "secret"]
+        config["disks"][disk] = {**mirror, "uuid": disk, "logical_id": logical_id}
+        disks.append(disk)
+    config["instances"][DB]["disks"] = disks
+    return config
+
+
 def encoded(config: dict[str, Any]) -> bytes:
     return json.dumps(config, separators=(",", ":")).encode()

@@ -113,6 +113,10 @@ TABLES: Final[Mapping[QueryType, tuple[str, Callable[[Any, Sequence[str]], Rows]
     QueryType.CONFIG_QUERY: ("Value", _as_json),
     QueryType.DATA_COLLECTORS: ("Collector Active Interval", _collectors),
     QueryType.NODE_INSTANCE_SERIALS: ("UUID Role Serial", _node_serials),
+    QueryType.NODE_DRBD_PART: (
+        "Node Minor Instance Disk Role Peer",
+        lambda value, _args: value[0],
+    ),
 }
 
 

@@ -58,6 +58,12 @@ def test_commands_are_built_and_explained(command: Command) -> None:
         (QueryType.INSTANCES_IPS_LIST, [], [], []),
         (QueryType.NODE_DRBD, [["n", 0, "i", "disk/0", "primary", "p"]], ["n"], None),
         (
+            QueryType.NODE_DRBD_PART,
+            [[["n", 0, "i", "disk/0", "primary", "p"]], 1],
+            ["n"],
+            [["n", 0, "i", "disk/0", "primary", "p"]],
+        ),
+        (
             QueryType.NODE_INSTANCE_SERIALS,
             [[["u", 5]], [["v", 6]]],
             ["n"],

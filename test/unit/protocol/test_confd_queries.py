@@ -21,7 +21,7 @@ from ganeti.rconfd.answers import HANDLERS
 
 def test_every_query_is_answered_and_shown() -> None:
     assert set(QUERIES) == set(QueryType) == set(HANDLERS) == set(TABLES)
-    assert sorted(QUERIES) == [*range(12), OWN_TYPES_FROM]
+    assert sorted(QUERIES) == [*range(12), OWN_TYPES_FROM, OWN_TYPES_FROM + 1]
     assert len({query.name for query in QUERIES.values()}) == len(QUERIES)
 
 

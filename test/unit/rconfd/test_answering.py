@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from fakes.confd_config import NODES, confd_config, encoded
+from fakes.confd_config import NODES, confd_config, encoded, mirrored_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,7 @@ from ganeti.protocol.confd import (
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.rconfd import answering
 from ganeti.rconfd.answering import Answerer
+from ganeti.rconfd.answers import HANDLERS
 from ganeti.rconfd.facts import Facts
 from ganeti.rconfd.following import Desk
 
@@ -94,6 +97,24 @@ def test_quoting_may_make_an_answer_too_large() -> None:
     config["cluster"]["tags"] = [""] * 15_000  # 45,000 bytes, and a backslash for each mark
     answerer = Answerer(Facts(split_config(encoded(config))), SIGNER)
     assert "fit into a datagram" in str(ask(answerer, 10, "/cluster/tags")[1].answer)
+
+
+def test_many_drbd_devices_are_told_in_parts_that_fit() -> None:
+    facts = Facts(split_config(encoded(mirrored_config(1500))))
+    answerer = Answerer(facts, SIGNER)
+    assert ask(answerer, QueryType.NODE_DRBD, NODES[0])[1].status is Status.ERROR
+    rows: list[object] = []
+    parts, first = 0, 0
+    while first is not None:
+        reply = ask(answerer, QueryType.NODE_DRBD_PART, f"node1.example.com/{first}", "s" * 36)[1]
+        assert reply.status is Status.OK
+        assert isinstance(reply.answer, list)
+        found, first = reply.answer
+        rows += found
+        parts += 1
+    assert rows == json.loads(HANDLERS[QueryType.NODE_DRBD](facts, NODES[0]).value)
+    assert len(rows) == 1500
+    assert 2 < parts < 10
 
 
 def test_a_salt_that_leaves_no_room_gets_no_answer() -> None:

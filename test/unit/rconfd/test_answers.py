@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes.confd_config import DB, DB_DISK, NODES, WEB, WEB_DISK, confd_config, encoded
+from fakes.confd_config import (
+    DB,
+    DB_DISK,
+    NODES,
+    WEB,
+    WEB_DISK,
+    confd_config,
+    encoded,
+    mirrored_config,
+)
 
 from ganeti.objects.split import split_config
 from ganeti.protocol.confd import ErrorKind
@@ -90,6 +99,14 @@ def test_drbd_devices_of_a_node() -> None:
     assert value(QueryType.NODE_DRBD, "node5.example.com") == []
 
 
+def test_drbd_devices_are_listed_from_one_on() -> None:
+    facts = Facts(split_config(encoded(mirrored_config(3))))
+    rows = value(QueryType.NODE_DRBD, NODES[0], facts)
+    assert value(QueryType.NODE_DRBD_PART, NODES[0], facts) == [rows, None]
+    assert value(QueryType.NODE_DRBD_PART, "node1.example.com/2", facts) == [rows[2:], None]
+    assert value(QueryType.NODE_DRBD_PART, "node1.example.com/9999", facts) == [[], None]
+
+
 def test_instances_of_a_node() -> None:
     found = find(QueryType.NODE_INSTANCES, "node1.example.com")
     instances = CONFIG["instances"]
@@ -150,6 +167,9 @@ def test_pointers_have_escapes() -> None:
         (QueryType.NODE_INSTANCES, None, ARGUMENT),
         (QueryType.NODE_INSTANCE_SERIALS, "web", UNKNOWN),
         (QueryType.NODE_INSTANCE_SERIALS, None, ARGUMENT),
+        (QueryType.NODE_DRBD_PART, "nosuch/0", UNKNOWN),
+        (QueryType.NODE_DRBD_PART, "node1/x", ARGUMENT),
+        (QueryType.NODE_DRBD_PART, "node1/", ARGUMENT),
         (QueryType.INSTANCE_DISKS, "node1", UNKNOWN),
         (QueryType.INSTANCE_DISKS, {}, ARGUMENT),
         (QueryType.CONFIG_QUERY, None, ARGUMENT),

@@ -1,0 +1,68 @@
+"""``gnt-node list-drbd``: one answer, or as many as it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.confd_config import NODES, encoded, mirrored_config
+
+from ganeti.base.errors import ConfdClientError, GenericError
+from ganeti.cli.commands.node.drbd import devices_of
+from ganeti.clients.confd import ConfdClient
+from ganeti.objects.split import split_config
+from ganeti.protocol.confd import Status
+from ganeti.protocol.confd_exchange import Answer
+from ganeti.protocol.confd_queries import QueryType
+from ganeti.rconfd.answers import HANDLERS
+from ganeti.rconfd.facts import Facts
+
+
+class Client(ConfdClient):
+    """Answers as RConfD does, from a configuration that may change meanwhile."""
+
+    def __init__(self, count: int, serials: Iterator[int], *, is_old: bool = False) -> None:
+        self.facts = Facts(split_config(encoded(mirrored_config(count))))
+        self.serials = serials
+        self.is_old = is_old
+        self.asked: list[QueryType] = []
+
+    def ask(self, query_type: QueryType, query: object = None) -> Answer:
+        self.asked.append(query_type)
+        found = HANDLERS[query_type](self.facts, str(query))
+        value: Any = json.loads(found.value)
+        status = Status.OK
+        if self.is_old or len(found.value) > 60_000:
+            status, value = Status.ERROR, "the answer has too many bytes"
+        return Answer(query_type, query, status, value, next(self.serials), "192.0.2.1")
+
+
+def forever(*first: int) -> Iterator[int]:
+    yield from first
+    while True:
+        yield first[-1]
+
+
+def test_few_are_one_answer() -> None:
+    client = Client(3, forever(7))
+    assert [row[1] for row in devices_of(client, NODES[0])] == [0, 1, 2]
+    assert client.asked == [QueryType.NODE_DRBD]
+
+
+def test_many_are_asked_for_in_parts() -> None:
+    client = Client(1500, forever(7))
+    assert [row[1] for row in devices_of(client, NODES[0])] == list(range(1500))
+
+
+def test_a_change_meanwhile_begins_anew() -> None:
+    client = Client(1500, forever(7, 8, 9))
+    assert [row[1] for row in devices_of(client, NODES[0])] == list(range(1500))
+    with pytest.raises(GenericError, match="configuration changes while"):
+        devices_of(Client(1500, iter(range(1000))), NODES[0])
+
+
+def test_an_older_daemon_refuses() -> None:
+    with pytest.raises(ConfdClientError, match="too many bytes"):
+        devices_of(Client(3, forever(7), is_old=True), NODES[0])
