@@ -40,6 +40,7 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     status = _EXIT_FAILED
     try:
         nursery.ignore_signals()
+        memory.be_an_ordinary_victim()
         _preload()
 
         def live(channel: socket.socket) -> NoReturn:

@@ -28,6 +28,8 @@ _M_ARENA_MAX: Final = -8  # mallopt(3)
 # With every page locked a thread's stack is memory in use; the default of 8 MB would be too much.
 THREAD_STACK_BYTES: Final = 256 * 1024
 
+_VICTIM_SCORE: Final = "/proc/self/oom_score_adj"  # proc(5)
+
 _state = {"enabled": False}
 
 
@@ -39,6 +41,21 @@ def enable() -> None:
 def is_enabled() -> bool:
     """Tell whether this node daemon is to be kept in memory."""
     return _state["enabled"]
+
+
+def be_an_ordinary_victim(path: str = _VICTIM_SCORE) -> None:
+    """Give up what keeps the daemon alive when memory runs out.
+
+    Whatever a node runs out of memory for is most likely a guest, and a guest would inherit it.
+    """
+    try:
+        with open(path, encoding="ascii") as file:
+            is_spared = int(file.read()) < 0
+        if is_spared:
+            with open(path, "w", encoding="ascii") as file:
+                file.write("0\n")
+    except (OSError, ValueError) as err:
+        logger.warning("children may be spared when memory runs out: %s; ignoring", err)
 
 
 def lock_everything() -> bool:

@@ -1,7 +1,12 @@
-"""Locking the memory of a node daemon where nobody permits it: a user without privileges."""
+"""The node daemon and memory: locking it, also as a user without privileges; running out of it."""
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from ganeti.noded import memory
 
 # Imports come first: whoever is nobody may not be able to read where they are.
 UNPRIVILEGED = """
@@ -28,3 +33,19 @@ def test_without_privileges_everything_can_still_be_mapped_afterwards() -> None:
         check=False,
     )
     assert ran.stdout.split() == ["False", "False", "mapped"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("-900\n", "0\n"), ("0\n", "0\n"), ("300\n", "300\n")]
+)
+def test_guests_are_not_spared_when_memory_runs_out(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    path = tmp_path / "oom_score_adj"
+    path.write_text(before)
+    memory.be_an_ordinary_victim(str(path))
+    assert path.read_text() == after
+
+
+def test_a_system_without_such_a_score_is_no_trouble(tmp_path: Path) -> None:
+    memory.be_an_ordinary_victim(f"{tmp_path}/missing")
