@@ -6,8 +6,10 @@ Source: iallocator.json, "result_per_mode" and "examples".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ganeti.allocation.groups import GroupChoice, choose_group
 from ganeti.allocation.model import Instance, Mobility, Rules
@@ -41,16 +43,14 @@ from ganeti.protocol.iallocator import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer, and the state of the cluster once it was followed."""
 
     response: AllocatorResponse
     after: ClusterState
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """The state of the cluster and what a placement is checked for."""
 
     cluster: ClusterState

@@ -9,8 +9,10 @@ Source: manual pages gnt-group(8), "alloc-policy"; hail(1).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.placing import Outcome, find_place
@@ -21,8 +23,7 @@ from ganeti.objects.nodegroup import AllocPolicy
 _RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolicy.UNALLOCABLE: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChoice:
+class GroupChoice(Struct, frozen=True):
     """The best outcome, if there is one, and what to say of every group."""
 
     best: Outcome | None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ganeti.allocation.model import Instance, Mobility, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(Struct, frozen=True):
     """What a node reports as free; memory less what its instances that are down would take."""
 
     memory: int
@@ -22,8 +23,7 @@ class Free:
     spindles: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLoad:
+class NodeLoad(Struct, frozen=True):
     """What a node has free, and what is on it.
 
     Attributes:
@@ -61,7 +61,7 @@ class NodeLoad:
     @property
     def conflicts(self) -> int:
         """How many exclusion tags too many there are."""
-        return sum(count - 1 for count in self.exclusion.values())
+        return sum([count - 1 for count in self.exclusion.values()]) if self.exclusion else 0
 
     def with_primary(self, instance: Instance, secondary: Node | None) -> NodeLoad:
         """Return the load with the instance on it as its primary node."""

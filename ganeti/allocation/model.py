@@ -8,9 +8,10 @@ Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED, INTERNALLY_MIRRORED, DiskTemplate
 from ganeti.objects.instance_policy import InstanceSpec
@@ -30,8 +31,7 @@ class Mobility(StrEnum):
     FIXED = "kept on one node"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A node group; ``ipolicy`` is filled, ``networks`` are UUIDs."""
 
     uuid: str
@@ -44,8 +44,7 @@ class Group:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A node.
 
     Attributes:
@@ -81,8 +80,7 @@ class Node:
         return source.migration_tags <= self.accepts
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """An instance, where it is or is to be.
 
     Attributes:
@@ -134,8 +132,7 @@ class Instance:
         return 2 if self.template in INTERNALLY_MIRRORED else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What a placement is checked for.
 
     Attributes:

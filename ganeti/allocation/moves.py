@@ -10,7 +10,9 @@ Source: iallocator.json, "node-evacuate", "change-group" and "relocate"; manual 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ganeti.allocation.groups import choose_group
 from ganeti.allocation.limits import obstacle
@@ -25,15 +27,13 @@ class CannotMove(GenericError):
     """There is no way for an instance; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchPrimary:
+class SwitchPrimary(Struct, frozen=True):
     """Migrate or fail over; to the secondary node, or to the one given."""
 
     target: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceSecondary:
+class ReplaceSecondary(Struct, frozen=True):
     """Make the mirror on another node."""
 
     node: str
@@ -42,8 +42,7 @@ class ReplaceSecondary:
 Step = SwitchPrimary | ReplaceSecondary
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """Where an instance goes, by which steps, and the state of the cluster after that."""
 
     instance: Instance

@@ -8,24 +8,26 @@ sorted, and pairs are taken from the front until no bound is better than the bes
 result is that of looking at all.
 
 Where a node is the secondary of others of that primary already, it has to reserve more memory for
-this pair than for others; these few pairs are looked at one by one.
+this pair than for others.  These few pairs come last, with a bound that takes as reserved what
+would be best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, sqrt
 
-from ganeti.allocation.load import NodeLoad, fails_together
-from ganeti.allocation.score import DOMAIN_WEIGHT, SPREADS, Share, Tally
+from msgspec import Struct
 
+from ganeti.allocation.load import NodeLoad, fails_together
+from ganeti.allocation.score import DOMAIN_WEIGHT, RESERVED, SPREADS, Share, Tally, part
+
+_RESERVED = next(place for place, each in enumerate(SPREADS) if each.name == RESERVED)
 _EPSILON = 1e-12  # scores that differ by less are equal
 _Deltas = tuple[tuple[float, float], ...]  # of each spread: change of sum, change of squares
 
 
-@dataclass(slots=True)
-class Side:
+class Side(Struct):
     """A node in one of the two roles: its load before and then, and what that does to the score."""
 
     old: NodeLoad
@@ -33,6 +35,7 @@ class Side:
     deltas: _Deltas
     count: float
     bound: float = 0.0
+    related_bound: float = 0.0
 
     @property
     def name(self) -> str:
@@ -108,8 +111,13 @@ class _Scorer:
         self._base = tally.count
         for each in (*primaries, *secondaries):
             each.bound = each.count
-        for spread_row in self._spreads:
-            self._bound(spread_row, primaries, secondaries)
+        for row in self._spreads:
+            self._bound(row, primaries, secondaries)
+        for each in secondaries:
+            each.related_bound = each.bound
+        for row in self._spreads:
+            if row[0] == _RESERVED:
+                self._relax(row, secondaries)
         self._primaries = sorted(primaries, key=_bound_of)
         self._secondaries = sorted(secondaries, key=_bound_of)
 
@@ -139,12 +147,34 @@ class _Scorer:
         yield from self._related()
 
     def _related(self) -> Iterator[tuple[Side, Side]]:
-        """Yield the pairs that have mirrors together already: the bounds do not hold for them."""
+        """Yield the pairs that have mirrors together already and may have a lower score."""
         by_name = {first.name: first for first in self._primaries}
         for second in self._secondaries:
+            own = self._base + second.related_bound
             for name in second.old.guarded:
-                if name in by_name and name != second.name:
-                    yield by_name[name], second
+                first = by_name.get(name)
+                if first is None or name == second.name:
+                    continue
+                if own + first.bound < self.lowest - _EPSILON:
+                    yield first, second
+
+    def _relax(self, row: tuple[int, float, float, float], secondaries: Sequence[Side]) -> None:
+        """Make the bounds of related pairs hold however much memory a node has to reserve.
+
+        With more reserved on one node the spread first falls, up to the mean of the others, and
+        then rises; only primary nodes leave it alone, so this part of the bound is exact.
+        """
+        place, total, squares, weight = row
+        n = self._size
+        for each in secondaries:
+            change, square = each.deltas[place]
+            value = part(each.new.reserved, each.new.node.total_memory)
+            others = (total + change - value) / max(1, n - 1)
+            if value < others:
+                here = (squares + square) / n - ((total + change) / n) ** 2
+                best = (squares + square - value * value + others * others) / n
+                best -= ((total + change - value + others) / n) ** 2
+                each.related_bound += weight * (sqrt(max(0.0, best)) - sqrt(max(0.0, here)))
 
     def _bound(
         self,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from ganeti.allocation.limits import Obstacle, obstacle
 from ganeti.allocation.load import NodeLoad
@@ -31,8 +32,7 @@ class Role(StrEnum):
     PAIR = "as a pair"
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What a search has found in a group.
 
     Attributes:

@@ -118,7 +118,9 @@ def node_of(
         raise GenericError(f"node {name!r} is in the unknown node group {node.group!r}")
     is_known = not node.offline and node.vm_capable
     if is_known:
-        _check_sizes(f"node {name!r}", node, (*_NODE_SIZES, "free_memory"), may_be_negative=1)
+        _check_sizes("node", name, node, _NODE_SIZES)
+        if not isinstance(node.free_memory, int):  # it may be negative
+            raise GenericError(f"node {name!r}: free_memory is missing")
     cpus = _known(node.total_cpus)
     migration_tags = select(meanings.migration, node.tags)
     return Node(
@@ -150,20 +152,18 @@ def _positive(value: object) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else 1.0
 
 
-def _check_sizes(
-    what: str, record: object, names: tuple[str, ...], *, may_be_negative: int = 0
-) -> None:
-    """Refuse what is missing or negative; the last of the names may be negative.
+def _check_sizes(what: str, name: str, record: object, keys: tuple[str, ...]) -> None:
+    """Refuse what is missing or negative.
 
     Raises:
         GenericError: naming the object and the value.
     """
-    for place, name in enumerate(names):
-        value = getattr(record, name)
+    for key in keys:
+        value = getattr(record, key)
         if not isinstance(value, int):
-            raise GenericError(f"{what}: {name} is missing")
-        if value < 0 and place < len(names) - may_be_negative:
-            raise GenericError(f"{what}: {name} is {value}, which cannot be")
+            raise GenericError(f"{what} {name!r}: {key} is missing")
+        if value < 0:
+            raise GenericError(f"{what} {name!r}: {key} is {value}, which cannot be")
 
 
 def _free(node: AllocatorNode, down_memory: int, static_memory: int) -> Free:
@@ -188,7 +188,7 @@ def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings)
     Raises:
         GenericError: a value of it cannot be.
     """
-    _check_sizes(f"instance {name!r}", each, _INSTANCE_SIZES)
+    _check_sizes("instance", name, each, _INSTANCE_SIZES)
     sizes = tuple([disk.size for disk in each.disks])
     template = _template(name, each.disk_template)
     is_local = template in LOCAL_TEMPLATES
@@ -220,7 +220,7 @@ def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
     Raises:
         GenericError: a value of it cannot be.
     """
-    _check_sizes(f"instance {wanted.name!r}", wanted, _INSTANCE_SIZES)
+    _check_sizes("instance", wanted.name, wanted, _INSTANCE_SIZES)
     template = _template(wanted.name, wanted.disk_template)
     is_local = template in LOCAL_TEMPLATES
     networks = [nic.get("network") for nic in wanted.nics]

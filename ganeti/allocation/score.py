@@ -11,15 +11,15 @@ Source: manual page hbal(1), "Cluster scoring", for which metrics there are; the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import sqrt
 from typing import Final
+
+from msgspec import Struct
 
 from ganeti.allocation.load import NodeLoad
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One component of the score.
 
     ``is_share``: the values are divided by their sum over the group.
@@ -31,20 +31,22 @@ class Metric:
     is_share: bool = False
 
 
-def _part(value: float, whole: float) -> float:
+def part(value: float, whole: float) -> float:
+    """Return a value as a fraction of a whole; of nothing it is 0."""
     return value / whole if whole else 0.0
 
 
+RESERVED: Final = "memory reserved"
 SPREADS: Final = (
-    Metric("free memory", 1.0, lambda load: _part(load.free_memory, load.node.total_memory)),
-    Metric("memory reserved", 1.0, lambda load: _part(load.reserved, load.node.total_memory)),
-    Metric("free disk", 1.0, lambda load: _part(load.free_disk, load.node.total_disk)),
+    Metric("free memory", 1.0, lambda load: part(load.free_memory, load.node.total_memory)),
+    Metric(RESERVED, 1.0, lambda load: part(load.reserved, load.node.total_memory)),
+    Metric("free disk", 1.0, lambda load: part(load.free_disk, load.node.total_disk)),
     Metric(
         "virtual CPUs",
         1.0,
-        lambda load: _part(load.vcpus, load.node.total_cpus * load.node.cpu_speed),
+        lambda load: part(load.vcpus, load.node.total_cpus * load.node.cpu_speed),
     ),
-    Metric("spindle use", 1.0, lambda load: _part(load.spindle_use, load.node.spindles_max)),
+    Metric("spindle use", 1.0, lambda load: part(load.spindle_use, load.node.spindles_max)),
     # Without better knowledge every instance loads CPU, memory and network of its node alike.
     Metric("primary instances", 3.0, lambda load: load.primaries, is_share=True),
     Metric("disk load", 1.0, lambda load: load.primaries + load.secondaries, is_share=True),
@@ -55,7 +57,7 @@ DOMAIN_WEIGHT: Final = 4.0
 CLASH_WEIGHT: Final = 2.0  # an exclusion tag twice in one failure domain
 
 COUNTS: Final = (
-    Metric("memory reserved in all", 0.25, lambda load: _part(load.reserved, _memory(load))),
+    Metric("memory reserved in all", 0.25, lambda load: part(load.reserved, _memory(load))),
     Metric("nodes that cannot take over", 4.0, lambda load: float(load.deficit > 0)),
     Metric(
         "instances with both nodes in one failure domain",
@@ -77,8 +79,7 @@ def _memory(load: NodeLoad) -> int:
     return load.node.total_memory
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one node adds to the sums: the values of its spreads, and its weighted counts."""
 
     values: tuple[float, ...]
@@ -98,8 +99,7 @@ def share_of(load: NodeLoad) -> Share:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """Sums over the nodes of a group; ``size`` is the number of usable ones."""
 
     size: int
@@ -135,7 +135,7 @@ class Tally:
             if weight:
                 mean = s / size
                 deviation = sqrt(max(0.0, q / size - mean * mean))
-                total += weight * (_part(deviation, s) if spread.is_share else deviation)
+                total += weight * (part(deviation, s) if spread.is_share else deviation)
         return total
 
 

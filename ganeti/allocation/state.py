@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ganeti.allocation.load import Free, NodeLoad, load_of
 from ganeti.allocation.model import Group, Instance, Node
@@ -26,8 +28,7 @@ from ganeti.base.text import natural_sorted
 Clash = tuple[str, str]  # a location and an exclusion tag
 
 
-@dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupState(Struct, frozen=True):
     """A group with its nodes, in natural order of their names.
 
     ``clashes`` counts the primary instances with an exclusion tag in each failure domain.
@@ -84,8 +85,7 @@ def _excess(clashes: Mapping[Clash, int], keys: Iterable[Clash]) -> int:
     return sum(max(0, clashes[key] - 1) for key in keys if key in clashes)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True):
     """All groups by UUID, all nodes and instances by name."""
 
     groups: Mapping[str, GroupState]

@@ -7,8 +7,9 @@ location tags".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 EXCLUSION: Final = "htools:iextags:"
 LOCATION: Final = "htools:nlocation:"
@@ -18,8 +19,7 @@ ALLOW_MIGRATION: Final = "htools:allowmigration:"
 _FROM_TO: Final = "::"
 
 
-@dataclass(frozen=True, slots=True)
-class TagMeanings:
+class TagMeanings(Struct, frozen=True):
     """What beginnings of tags mean, and which migrations are allowed besides.
 
     ``allowed_sources`` are, by a tag of the target, the tags that a source may have.

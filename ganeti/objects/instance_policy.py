@@ -6,13 +6,13 @@ Source: config.json, "IPolicy" and "ISpec"; constants.json, "ipolicy".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ganeti.objects.disk_templates import DiskTemplate
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceSpec:
+class InstanceSpec(Struct, frozen=True):
     """What a policy looks at: sizes in MiB, counts, and the disk template."""
 
     memory_mib: int

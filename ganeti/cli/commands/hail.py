@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from ganeti.allocation.answers import Question, answer
@@ -25,6 +26,7 @@ def answer_file(options: Options, path: str) -> str:
         GenericError: the question cannot be read or makes no sense.
     """
     _check_supported(options)
+    gc.disable()  # the process ends before there is garbage that matters
     request = _read_question(path)
     _remark(
         options,
