@@ -51,7 +51,10 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRequest:
-    """What ``gnt-cluster init`` was asked to make; paths stand without a root."""
+    """What ``gnt-cluster init`` was asked to make; paths stand without a root.
+
+    ``default_iallocator`` is None to take the one that comes with the programs, if it is there.
+    """
 
     cluster_name: str
     enabled_hypervisors: Sequence[str] = ()
@@ -71,7 +74,7 @@ class ClusterRequest:
     file_storage_dir: str = "/srv/ganeti/file-storage"
     shared_file_storage_dir: str = "/srv/ganeti/shared-file-storage"
     gluster_storage_dir: str = "/var/run/ganeti/gluster"
-    default_iallocator: str = "hail"
+    default_iallocator: str | None = None
     default_iallocator_params: Parameters = field(default_factory=dict)
     compression_tools: Sequence[str] = COMPRESSION_TOOLS
     maintain_node_health: bool = False
@@ -82,8 +85,6 @@ class ClusterRequest:
     modify_ssh_setup: bool = True
     ssh_key_type: str = "rsa"
     ssh_key_bits: int = 2048
-    install_image: str = ""
-    zeroing_image: str = ""
     uid_pool: Sequence[tuple[int, int]] = ()
 
 
@@ -212,7 +213,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "modify_ssh_setup": request.modify_ssh_setup,
         "maintain_node_health": request.maintain_node_health,
         "uid_pool": [list(bounds) for bounds in request.uid_pool],
-        "default_iallocator": request.default_iallocator,
+        "default_iallocator": request.default_iallocator or "",
         "default_iallocator_params": dict(request.default_iallocator_params),
         "hidden_os": [],
         "blacklisted_os": [],
@@ -223,9 +224,9 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "candidate_certs": {node.uuid: node.certificate_digest},
         "max_running_jobs": MAX_RUNNING_JOBS,
         "max_tracked_jobs": MAX_TRACKED_JOBS,
-        "install_image": request.install_image,
+        "install_image": "",
         "instance_communication_network": "",
-        "zeroing_image": request.zeroing_image,
+        "zeroing_image": "",
         "compression_tools": list(request.compression_tools),
         "enabled_user_shutdown": request.enabled_user_shutdown,
         "data_collectors": {

@@ -31,6 +31,7 @@ from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, clock, daemon_control, environment, files, ssh
+from ganeti.system.programs import find_plugin
 from ganeti.system.reachable import serves
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ EVERYWHERE: Final = frozenset(Place)
 NODED_PORT: Final = 1811  # constants.json, DEFAULT_NODED_PORT
 PING_TIMEOUT_S: Final = 2.0
 PUBLIC_KEYS_MODE: Final = 0o600
+OWN_ALLOCATOR: Final = "hail"
 
 Feedback = Callable[[str], None]
 
@@ -52,7 +54,8 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
     """
     check_request(request)
     node, cluster_name, master_ip = _look_around(paths, request)
-    request = replace(request, cluster_name=cluster_name)
+    allocator = _find_allocator(paths, request.default_iallocator)
+    request = replace(request, cluster_name=cluster_name, default_iallocator=allocator)
     with ExitStack() as undo:
         feedback("Making directories, keys and certificates")
         _make_directories(paths, request, undo)
@@ -123,6 +126,25 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
         certificate_digest="",
     )
     return node, cluster_name, master_ip
+
+
+def _find_allocator(paths: Paths, asked: str | None) -> str:
+    """Return the default allocator: the one asked for, else our own where it is installed.
+
+    Raises:
+        OpPrereqError: the one asked for is not there.
+    """
+    name = OWN_ALLOCATOR if asked is None else asked
+    searched = paths.iallocator_search_path
+    if name and find_plugin(name, searched, "allocator") is not None:
+        return name
+    if asked:
+        raise OpPrereqError(
+            f"allocator {asked!r} is not in {', '.join(searched)}; -I takes the name of a program"
+            " there",
+            ErrorCode.INVAL,
+        )
+    return ""
 
 
 def _check_own_address(paths: Paths, what: str, address: str) -> None:

@@ -23,7 +23,7 @@ def _number(*flags: str, help: str, default: int, dest: str = "") -> Option:
 _ALLOCATOR = Command(
     "iallocator",
     "ask an allocator, or show what it would be asked",
-    "",
+    "allocator:ask",
     (Argument(ArgKind.TEXT, 1, None, metavar="<instance>"),),
     (
         _number("--count", help="how many instances", default=2),
@@ -78,6 +78,13 @@ _ALLOCATOR = Command(
         _number("-p", "--vcpus", help="virtual CPUs", default=1),
     ),
     aliases=("allocator",),
+    description="""Modes allocate and multi-allocate are about instances that do not exist, and take
+their size from the options; the others are about existing ones.  Nothing is changed: the question
+(--dir=in) or what the allocator prints (--dir=out) is shown as it is.""",
+    examples=(
+        ("gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1", "where would it go"),
+        ("gnt-debug iallocator -m relocate web1", "what is asked to relocate web1"),
+    ),
 )
 
 PROGRAM = Program(

@@ -301,6 +301,9 @@ class Reservations:
     ) -> None:
         """Reserve memory and disk space (MiB) on nodes, instead of what the client had.
 
+        Who asks first, comes first: only what was reserved before the client's own counts against
+        it.  A client that asks for no more than it has keeps its place.
+
         Args:
             free: what the nodes report as free now, None where that does not matter; others'
                 reservations are taken off it.
@@ -308,7 +311,8 @@ class Reservations:
         Raises:
             ReservationError: a node has not enough left.
         """
-        taken = self.reserved_amounts(but=client)
+        keeps_place = _covers(self.amounts.get(client, {}), wanted)
+        taken = self._amounts_before(client if keeps_place else None, but=client)
         for node, amounts in wanted.items():
             limits = free.get(node, (None, None))
             others = taken.get(node, (0, 0))
@@ -320,21 +324,32 @@ class Reservations:
                         f"node {node} has {limit} MiB of {what} free, of which {other} MiB are"
                         f" reserved by other jobs; {amount} MiB are needed"
                     )
+        if not keeps_place or not wanted:
+            self.amounts.pop(client, None)
         if wanted:
             self.amounts[client] = dict(wanted)
-        else:
-            self.amounts.pop(client, None)
 
-    def reserved_amounts(self, but: ClientId | None = None) -> dict[str, tuple[int, int]]:
-        """Return what is reserved per node: (memory, disk space) in MiB."""
+    def _amounts_before(
+        self, place: ClientId | None, *, but: ClientId
+    ) -> dict[str, tuple[int, int]]:
+        """Return what is reserved per node by clients that come before a place, or by all."""
         total: dict[str, tuple[int, int]] = {}
         for client, nodes in self.amounts.items():
-            if client == but:
-                continue
-            for node, (memory, disk) in nodes.items():
-                before = total.get(node, (0, 0))
-                total[node] = (before[0] + memory, before[1] + disk)
+            if client == place:
+                break
+            if client != but:
+                for node, (memory, disk) in nodes.items():
+                    before = total.get(node, (0, 0))
+                    total[node] = (before[0] + memory, before[1] + disk)
         return total
+
+    def listed_amounts(self) -> list[tuple[ClientId, str, int, int]]:
+        """Return (client, node, memory, disk space) in MiB of all, in their order."""
+        return [
+            (client, node, memory, disk)
+            for client, nodes in self.amounts.items()
+            for node, (memory, disk) in sorted(nodes.items())
+        ]
 
     # Dropping.
 
@@ -396,3 +411,11 @@ class Reservations:
         for disk in disks:
             self.release_minors(disk)
         return bool(ports or disks)
+
+
+def _covers(held: Mapping[str, tuple[int, int]], wanted: Mapping[str, tuple[int, int]]) -> bool:
+    """Tell whether amounts held per node are at least those wanted."""
+    return all(
+        node in held and memory <= held[node][0] and disk <= held[node][1]
+        for node, (memory, disk) in wanted.items()
+    )

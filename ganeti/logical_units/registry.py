@@ -39,11 +39,13 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_EXT_STORAGE_DIAGNOSE": "ext_storage_diagnose:LUExtStorageDiagnose",
     "OP_GROUP_ADD": "group.change:LUGroupAdd",
     "OP_GROUP_ASSIGN_NODES": "group.members:LUGroupAssignNodes",
+    "OP_GROUP_EVACUATE": "allocator.groups:LUGroupEvacuate",
     "OP_GROUP_REMOVE": "group.change:LUGroupRemove",
     "OP_GROUP_RENAME": "group.change:LUGroupRename",
     "OP_GROUP_SET_PARAMS": "group.change:LUGroupSetParams",
     "OP_GROUP_VERIFY_DISKS": "cluster.disks:LUGroupVerifyDisks",
     "OP_INSTANCE_ACTIVATE_DISKS": "instance.activate:LUInstanceActivateDisks",
+    "OP_INSTANCE_CHANGE_GROUP": "allocator.groups:LUInstanceChangeGroup",
     "OP_INSTANCE_CONSOLE": "instance.console:LUInstanceConsole",
     "OP_INSTANCE_CREATE": "instance.create:LUInstanceCreate",
     "OP_INSTANCE_DEACTIVATE_DISKS": "instance.activate:LUInstanceDeactivateDisks",
@@ -86,6 +88,7 @@ LOGICAL_UNITS: Final[Mapping[str, str]] = {
     "OP_TAGS_GET": "tags:LUTagsGet",
     "OP_TAGS_SEARCH": "tags:LUTagsSearch",
     "OP_TAGS_SET": "tags:LUTagsSet",
+    "OP_TEST_ALLOCATOR": "allocator.testing:LUTestAllocator",
     "OP_TEST_DELAY": "testing:LUTestDelay",
     "OP_TEST_JQUEUE": "testing:LUTestJqueue",
     "OP_TEST_OS_PARAMS": "testing:LUTestOsParams",
@@ -98,19 +101,6 @@ _WITH_ANOTHER_CLUSTER: Final[Mapping[tuple[str, str], str]] = {
     ("OP_INSTANCE_CREATE", "remote-import"): "backup.remote_import:LUInstanceCreateRemote",
 }
 
-# What only an allocator can do, and what does the same by hand.
-_BY_ALLOCATOR: Final[Mapping[str, str]] = {
-    "OP_GROUP_EVACUATE": (
-        "moving the instances of a group needs an allocator to choose their nodes, which is not"
-        " supported yet; use 'gnt-instance migrate -n NODE' or 'move -n NODE' for each"
-    ),
-    "OP_INSTANCE_CHANGE_GROUP": (
-        "moving an instance to another group needs an allocator to choose its node, which is not"
-        " supported yet; use 'gnt-instance migrate -n NODE' or 'move -n NODE'"
-    ),
-}
-
-
 def logical_unit_class(op_id: str, mode: str = "") -> type[LogicalUnit[Any]]:
     """Return the class that carries out an opcode, perhaps a special one for its ``mode``.
 
@@ -119,8 +109,7 @@ def logical_unit_class(op_id: str, mode: str = "") -> type[LogicalUnit[Any]]:
     """
     row = _WITH_ANOTHER_CLUSTER.get((op_id, mode)) or LOGICAL_UNITS.get(op_id)
     if row is None:
-        default = f"opcode {op_id} is not supported by this version"
-        raise NotSupportedError(_BY_ALLOCATOR.get(op_id, default))
+        raise NotSupportedError(f"opcode {op_id} is not supported by this version")
     module, _, name = row.partition(":")
     found: type[LogicalUnit[Any]] = getattr(import_module(f"{_PACKAGE}.{module}"), name)
     return found

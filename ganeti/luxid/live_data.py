@@ -19,10 +19,10 @@ from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.luxid.config_view import ConfigView
 from ganeti.luxid.live_calls import LiveCalls
 from ganeti.objects.console import InstanceConsole
-from ganeti.objects.disk_templates import REPORTING_STORAGE, STORAGE_TYPE, StorageType
 from ganeti.objects.fill import cluster_hvparams
 from ganeti.objects.instance import Instance
 from ganeti.objects.node import Node
+from ganeti.objects.storage_units import storage_units
 from ganeti.query.context import RunContext
 from ganeti.query.view import InstanceLive, NodeLive, QueryView, instances_from_rpc
 
@@ -97,19 +97,8 @@ class LiveData:
     def _storage_units(self) -> list[list[object]]:
         """Return [type, name, parameters] of the storage of the enabled disk templates."""
         cluster = self._view.cluster
-        names: Mapping[StorageType, str | None] = {
-            StorageType.LVM_VG: cluster.volume_group_name,
-            StorageType.FILE: cluster.file_storage_dir,
-            StorageType.SHAREDFILE: cluster.shared_file_storage_dir,
-            StorageType.GLUSTER: cluster.gluster_storage_dir,
-        }
-        kinds = dict.fromkeys(STORAGE_TYPE[each] for each in cluster.enabled_disk_templates)
         exclusive = bool(cluster.ndparams.get("exclusive_storage", False))
-        return [
-            [kind.value, names[kind], [exclusive] if kind is StorageType.LVM_VG else []]
-            for kind in kinds
-            if kind in REPORTING_STORAGE and names.get(kind)
-        ]
+        return storage_units(cluster, exclusive=exclusive)
 
     async def _ask(
         self,

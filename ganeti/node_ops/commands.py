@@ -3,6 +3,7 @@
 Source: iallocator.json, "calling"; hooks_os_ext.json, "restricted_commands" and "oob_helper".
 """
 
+import re
 import tempfile
 from typing import Final
 
@@ -16,6 +17,7 @@ from ganeti.system.filelock import FileLock
 OOB_COMMANDS: Final = frozenset({"health", "power-cycle", "power-off", "power-on", "power-status"})
 _OOB_WITH_ANSWER: Final = frozenset({"health", "power-status"})
 _RESTRICTED_LOCK_TIMEOUT_S: Final = 30.0
+_OPTION_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*")
 
 
 def iallocator_runner(
@@ -23,14 +25,19 @@ def iallocator_runner(
 ) -> str:
     """Run an allocator on a request and return what it prints.
 
+    It gets a file that only this node's user can read, and this user's environment; it is killed
+    with all that it started when it takes too long or prints too much.
+
     Raises:
-        CommandError: it failed; its output is in the text.
+        GenericError: no such program, or a parameter that cannot be an option.
+        CommandError: it failed; exit status and the end of its output are in the text.
     """
     program = scripts.find_executable(name, context.paths.iallocator_search_path, "iallocator")
+    options = _allocator_options(default_iallocator_params or {})
     with tempfile.NamedTemporaryFile(prefix="ganeti-iallocator-") as request:
         request.write(idata.encode())
         request.flush()
-        argv = [program, request.name, *_allocator_options(default_iallocator_params or {})]
+        argv = [program, request.name, *options]
         result = process.run(argv, timeout_s=context.script_timeout_s()).check()
     return result.stdout.decode("utf-8", "replace")
 
@@ -75,5 +82,12 @@ def run_oob(
 
 
 def _allocator_options(params: dict[str, object]) -> list[str]:
-    """Return default parameters as command line options."""
+    """Return parameters as command line options; one without a value is an option by itself.
+
+    Raises:
+        GenericError: a name that would be something else than one long option.
+    """
+    for name in params:
+        if _OPTION_NAME.fullmatch(name) is None:
+            raise GenericError(f"iallocator parameter {name!r} is not a valid name")
     return [f"--{name}" if value is None else f"--{name}={value}" for name, value in params.items()]

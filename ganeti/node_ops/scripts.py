@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ganeti.base.errors import GenericError
 from ganeti.system import clock, process
-from ganeti.system.programs import check_plugin_name, is_plugin_name, is_runnable
+from ganeti.system.programs import find_plugin, is_plugin_name, is_runnable
 
 PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 
@@ -53,12 +53,10 @@ def find_executable(name: str, directories: Iterable[str], what: str) -> str:
     Raises:
         GenericError: no such file, or no valid name.
     """
-    check_plugin_name(name, what)
     searched = list(directories)
-    for directory in searched:
-        path = os.path.join(directory, name)
-        if is_runnable(path):
-            return path
+    path = find_plugin(name, searched, what)
+    if path is not None:
+        return path
     raise GenericError(f"{what} {name!r} is not in {', '.join(searched)}")
 
 

@@ -5,7 +5,7 @@ Source: constants.json, "disk_templates".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -148,3 +148,9 @@ DISK_PARAM_NAMES: Final = frozenset(
     }
 )
 """Keys of one disk in an opcode; disks of template ext take others besides (for the provider)."""
+
+
+def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
+    """Return how much space disks take, with what their template needs besides."""
+    extra_mib = DRBD_META_SIZE_MIB if template == DiskTemplate.DRBD else 0
+    return sum(size_mib + extra_mib for size_mib in sizes_mib)

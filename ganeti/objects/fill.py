@@ -87,11 +87,14 @@ def _fill(table: ParamTable, *layers: Mapping[str, object]) -> dict[str, object]
 
 def fill_beparams(cluster: Cluster, instance: Instance | None = None) -> BeParams:
     """Fill the backend parameters of an instance (of a new one without own values if None)."""
-    layers = [cluster.beparams.get(DEFAULTS, _NO_PARAMS)]
-    if instance is not None:
-        layers.append(instance.beparams)
-    owner = "cluster" if instance is None else f"instance {instance.name!r}"
-    return _typed(BeParams, _fill(BEPARAMS, *layers), owner)
+    if instance is None:
+        return fill_beparams_with(cluster, _NO_PARAMS, "cluster")
+    return fill_beparams_with(cluster, instance.beparams, f"instance {instance.name!r}")
+
+
+def fill_beparams_with(cluster: Cluster, own: Mapping[str, object], owner: str) -> BeParams:
+    """Fill backend parameters given by themselves; ``owner`` is whose they are, in errors."""
+    return _typed(BeParams, _fill(BEPARAMS, cluster.beparams.get(DEFAULTS, _NO_PARAMS), own), owner)
 
 
 def _os_layers(

@@ -44,7 +44,7 @@ class AllocatorGroup(Struct, frozen=True, kw_only=True):
     name: str
     alloc_policy: str
     networks: list[str] = []
-    ipolicy: Mapping[str, JsonValue]
+    ipolicy: Mapping[str, Any]
     tags: list[str] = []
 
 
@@ -68,7 +68,7 @@ class AllocatorNode(Struct, frozen=True, kw_only=True):
     group: str
     master_capable: bool
     vm_capable: bool
-    ndparams: Mapping[str, JsonValue]
+    ndparams: Mapping[str, Any]
     total_memory: int | UnsetType = UNSET
     reserved_memory: int | UnsetType = UNSET
     free_memory: int | UnsetType = UNSET
@@ -205,7 +205,7 @@ class AllocatorRequest(Struct, frozen=True, kw_only=True):
     cluster_name: str
     cluster_tags: list[str]
     enabled_hypervisors: list[str]
-    ipolicy: Mapping[str, JsonValue]
+    ipolicy: Mapping[str, Any]
     nodegroups: Mapping[str, AllocatorGroup]
     nodes: Mapping[str, AllocatorNode]
     instances: Mapping[str, AllocatorInstance]

@@ -20,6 +20,7 @@ from ganeti.base.errors import CommandError
 
 OUTPUT_BYTES_MAX: Final = 4 << 20  # more than any well-behaved command prints
 _OUTPUT_TAIL_LINES: Final = 20
+_OUTPUT_TAIL_CHARACTERS: Final = 16 << 10  # of what goes into messages and job files
 _KILL_GRACE_S: Final = 5.0
 _LINGER_S: Final = 5.0  # constants.json, CHILD_LINGER_TIMEOUT
 
@@ -50,8 +51,8 @@ class CommandResult:
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
     def output_tail(self, lines: int = _OUTPUT_TAIL_LINES) -> str:
-        """Return the last lines of the output."""
-        return "\n".join(self.output.strip().splitlines()[-lines:])
+        """Return the last lines of the output, however long these are."""
+        return "\n".join(self.output[-_OUTPUT_TAIL_CHARACTERS:].strip().splitlines()[-lines:])
 
     def check(self) -> CommandResult:
         """Return this result if the command succeeded.

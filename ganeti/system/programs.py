@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from typing import Final
 
 from ganeti.base.errors import GenericError
@@ -31,6 +32,17 @@ def check_plugin_name(name: str, what: str) -> None:
 def is_runnable(path: str) -> bool:
     """Tell whether a path is a file that may be executed."""
     return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def find_plugin(name: str, directories: Iterable[str], what: str) -> str | None:
+    """Return the path of the first executable file of that name, None if there is none.
+
+    Raises:
+        GenericError: no valid name.
+    """
+    check_plugin_name(name, what)
+    paths = (os.path.join(directory, name) for directory in directories)
+    return next(filter(is_runnable, paths), None)
 
 
 def find_allowed(directory: str, name: str, what: str) -> str:

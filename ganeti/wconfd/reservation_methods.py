@@ -150,6 +150,8 @@ class ReservationMethods:
         await self._keeper.save_reservations()
 
     def list_node_reservations(self) -> object:
-        """Answer memory and disk space reserved per node: [[node, memory, disk space], ...]."""
-        amounts = self._keeper.reservations.reserved_amounts()
-        return [[node, memory, disk] for node, (memory, disk) in sorted(amounts.items())]
+        """Answer memory and disk space reserved: [[client, node, memory, disk space], ...]."""
+        return [
+            [client.to_wire(), node, memory, disk]
+            for client, node, memory, disk in self._keeper.reservations.listed_amounts()
+        ]

@@ -256,7 +256,7 @@ def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
     one.reserve_node_resources([(NODE1, 100, 10)], [(NODE1, 150, None)])
     with pytest.raises(ReservationError, match="100 MiB are"):
         two.reserve_node_resources([(NODE1, 100, 10)], [(NODE1, 150, None)])
-    assert two.list_node_reservations() == [[NODE1, 100, 10]]
+    assert two.list_node_reservations() == [[one.owner.to_wire(), NODE1, 100, 10]]
     one.release_node_resources()
     two.reserve_node_resources([(NODE1, 100, 10)], [(NODE1, 150, None)])
 

@@ -29,6 +29,7 @@ from ganeti.clients.node_rpc import RpcResult, Target, encode_values
 from ganeti.clients.wconfd_stub import WConfStub
 from ganeti.clients.wconfd_values import InstanceContext
 from ganeti.config.address_pool import AddressPool
+from ganeti.config.reservations import Reservations
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.processor import execute_opcode
 from ganeti.objects.cluster import Cluster
@@ -191,7 +192,7 @@ class FakeConfig(WConfStub):
         self.macs: set[str] = set()
         self.ips: set[tuple[str, str]] = set()  # network, address
         self.released: set[tuple[str, str]] = set()
-        self.resources: list[object] = []
+        self.reserved = Reservations()
         self.calls: list[str] = []
         self.failing: dict[str, GenericError] = {}
         self.replication: list[dict[str, Any]] = []
@@ -520,13 +521,35 @@ class FakeConfig(WConfStub):
         self.macs.clear()
         self.ips.clear()
         self.released.clear()
-        self.resources.clear()
+        self.reserved.remove_owner(self.owner)
 
-    def do_reserve_node_resources(self, wanted: Any, _free: Any) -> None:
-        self.resources.append(wanted)
+    @property
+    def resources(self) -> list[Any]:
+        """What this job has reserved on nodes."""
+        mine = self.reserved.amounts.get(self.owner, {})
+        return [[node, *amounts] for node, amounts in mine.items()]
+
+    def do_reserve_node_resources(self, wanted: Any, free: Any) -> None:
+        self.reserved.reserve_amounts(
+            self.owner,
+            {node: (memory, disk) for node, memory, disk in wanted},
+            {node: (memory, disk) for node, memory, disk in free},
+        )
 
     def do_release_node_resources(self) -> None:
-        self.resources.clear()
+        self.reserved.reserve_amounts(self.owner, {}, {})
+
+    def do_list_node_reservations(self) -> list[Any]:
+        return [[owner.to_wire(), *rest] for owner, *rest in self.reserved.listed_amounts()]
+
+    def do_read_config(self) -> dict[str, Any]:
+        return {
+            "cluster": self.cluster,
+            "nodes": self.nodes,
+            "nodegroups": self.nodegroups,
+            "instances": self.instances,
+            "disks": self.disks,
+        }
 
     def do_allocate_instance_port(self) -> int:
         pool = self.cluster["tcpudp_port_pool"]
@@ -613,6 +636,8 @@ class FakeRpc:
         self.verify_answers: dict[str, Any] = {}
         self.has_ip = True
         self.answers: dict[str, Any] = {}  # of calls that nothing here plays
+        # allocators by name: question and options to what is printed
+        self.allocators: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {}
 
     def node(self, name: str) -> FakeNode:
         """Return a node, making it when it is asked for the first time."""
@@ -685,6 +710,13 @@ class FakeRpc:
             [{"memory_total": NODE_MEMORY_MIB, "memory_free": NODE_MEMORY_MIB - used}]
             * len(hypervisors),
         ]
+
+    def do_iallocator_runner(
+        self, _node: FakeNode, name: str, question: str, options: dict[str, Any]
+    ) -> str:
+        if name not in self.allocators:
+            raise GenericError(f"iallocator {name!r} is not in /usr/lib/ganeti/iallocators")
+        return self.allocators[name](json.loads(question), options)
 
     def do_node_verify(self, node: FakeNode, checks: Any, _name: str, _params: Any) -> Any:
         number = node.name.partition(".")[0].removeprefix("node")

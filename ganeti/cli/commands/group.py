@@ -12,8 +12,8 @@ from ganeti.cli.commands.node.add import disk_state
 from ganeti.cli.commands.node.info import parameters
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.jobs import execute, follow_all, make_opcode, submitted_jobs
+from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.cli.run.jobs import execute, follow_moves, make_opcode
 from ganeti.cli.run.report import Facts, format_report
 
 _FIELDS: Final = (
@@ -124,4 +124,4 @@ def evacuate(context: Context, options: Options, args: list[str]) -> int:
         force_failover=options.force_failover,
     )
     [result] = execute(context, options, opcode)
-    return EXIT_FAILURE if follow_all(context, submitted_jobs(result)) else EXIT_SUCCESS
+    return follow_moves(context, result)

@@ -228,15 +228,35 @@ def submitted_jobs(result: object) -> list[tuple[str, JobId]]:
     Raises:
         OpExecError: one was not accepted.
     """
+    jobs, refused = split_submitted(result)
+    if refused:
+        raise OpExecError(f"a job was not accepted: {refused[0]}")
+    return jobs
+
+
+def split_submitted(result: object) -> tuple[list[tuple[str, JobId]], list[str]]:
+    """Return the jobs that a job says it submitted, and what it says of those it did not."""
     answers = result.get("jobs") if isinstance(result, Mapping) else None
     jobs: list[tuple[str, JobId]] = []
+    refused: list[str] = []
     for answer in answers if isinstance(answers, list) else []:
         match answer:
             case [True, int(job_id)]:
                 jobs.append((f"part {len(jobs) + 1}", JobId(job_id)))
             case [_, said]:
-                raise OpExecError(f"a job was not accepted: {said}")
-    return jobs
+                refused.append(str(said))
+    return jobs, refused
+
+
+def follow_moves(context: Context, result: object) -> int:
+    """Follow the jobs that move instances; returns the exit status: whether all of them went."""
+    jobs, refused = split_submitted(result)
+    for said in refused:
+        context.terminal.error(f"Not submitted: {said}")
+    failures = follow_all(context, named_by_summary(context, jobs)) + len(refused)
+    if failures:
+        context.terminal.error(f"{failures} instance(s) could not be moved; see above.")
+    return int(failures > 0)
 
 
 def named_by_summary(

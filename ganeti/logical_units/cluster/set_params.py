@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpExecError, OpPrereqError
-from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units import ancillary
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster.in_use import Inhabitants, check_settings, remarks
 from ganeti.logical_units.cluster.master_network import move_address
 from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
+from ganeti.logical_units.inside import Inside
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.candidates import refill_pool
 from ganeti.logical_units.node.switches import make_switch, switch_of
@@ -21,13 +21,7 @@ from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import cluster_hvparams, fill_hvparams_for, fill_osparams
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
-
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
+from ganeti.system.programs import find_plugin, is_plugin_name
 
 ATTEMPTS_MAX: Final = 20  # each fails only because another change came in between
 BUILT_IN_ALLOCATOR: Final = "hail"
@@ -39,29 +33,6 @@ _DIRECTORY_CHECKS: Final = {  # template -> setting, the node's check of it
 
 # Settings that instances may stand in the way of; none may be made or changed meanwhile.
 _ABOUT_INSTANCES: Final = ("enabled_hypervisors", "enabled_disk_templates", "nicparams")
-
-
-class _Inside:
-    """What is in the cluster, each kind read once when it is first looked at."""
-
-    def __init__(self, config: WConfStub) -> None:
-        self._config = config
-
-    @cached_property
-    def nodes(self) -> list[Node]:
-        return lookup.all_nodes(self._config)
-
-    @cached_property
-    def groups(self) -> list[NodeGroup]:
-        return lookup.present(self._config.get_node_groups(None))
-
-    @cached_property
-    def instances(self) -> list[Instance]:
-        return lookup.present(self._config.get_instances(None))
-
-    @cached_property
-    def disks(self) -> dict[str, Disk]:
-        return {disk.uuid: disk for disk in lookup.present(self._config.get_disks(None))}
 
 
 class LUClusterSetParams(LogicalUnit[OpClusterSetParams]):
@@ -80,7 +51,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams]):
     @cached_property
     def inside(self) -> Inhabitants:
         """What is in the cluster."""
-        return _Inside(self.config)
+        return Inside(self.config)
 
     def check_prereq(self) -> None:
         """Refuse wrong values, and taking away what is in use."""
@@ -103,7 +74,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams]):
         if not name or name == BUILT_IN_ALLOCATOR:
             return
         paths = self.context.paths.iallocator_search_path
-        if "/" in name or not any(os.access(f"{path}/{name}", os.X_OK) for path in paths):
+        if not is_plugin_name(name) or find_plugin(name, paths, "allocator") is None:
             raise OpPrereqError(
                 f"default_iallocator: there is no allocator {name!r} on node {self.master.name!r};"
                 f" looked in {', '.join(paths)}",

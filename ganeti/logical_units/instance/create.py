@@ -14,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TagError
 from ganeti.base.ids import InstanceUuid
@@ -22,9 +22,9 @@ from ganeti.clients.wconfd_values import InstanceContext
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.host_names import normal_name, resolve
-from ganeti.logical_units.instance import new_disks, new_nics
+from ganeti.logical_units.instance import forthcoming, new_disks, new_nics
 from ganeti.logical_units.instance.building import Plan, build
-from ganeti.logical_units.instance.memory import reserve_memory
+from ganeti.logical_units.instance.memory import reserve_memory, space_on_node_mib
 from ganeti.logical_units.instance.nic_addresses import (
     bridges_of,
     check_places,
@@ -55,6 +55,7 @@ from ganeti.objects.fill import (
 )
 from ganeti.objects.instance import Instance
 from ganeti.objects.private import PrivateParams
+from ganeti.objects.rpc_instance import disk_template
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 from ganeti.protocol.node_rpc import DEFAULT_PORT
@@ -62,8 +63,10 @@ from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 from ganeti.system.reachable import answers
 
 if TYPE_CHECKING:
+    from ganeti.base.ids import NodeUuid
     from ganeti.logical_units.instance.importing import Export
     from ganeti.objects.disk import Disk
+    from ganeti.objects.nic import NIC
     from ganeti.objects.node import Node
     from ganeti.objects.nodegroup import NodeGroup
 
@@ -72,9 +75,6 @@ OS_CHECKS: Final = ["parameters"]
 
 # Parameters of the opcode that mean something which is not built yet: name and what to say.
 _NOT_YET: Final = {
-    "iallocator": "placement by an allocator is not supported yet; give the node with -n NODE",
-    "forthcoming": "forthcoming instances are not supported",
-    "commit": "forthcoming instances are not supported",
     "instance_communication": "instance communication is not supported",
 }
 
@@ -83,11 +83,17 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
     """Make a new instance, install its operating system, start it."""
 
     export: Export | None
+    planned: Subject | None  # the forthcoming instance that is to be made
+    chosen_node: NodeUuid | None = None  # by an allocator
 
     def expand_names(self) -> None:
         """Decide the name, and look the node up."""
         self._check_supported()
-        self.export = None
+        forthcoming.check_wish(self.op)
+        self.export = self.planned = None
+        if self.op.commit:
+            self.planned = forthcoming.find_planned(self.context, self.op.instance_name)
+            self.op = forthcoming.filled_from(self.op, self.planned)
         if self.op.mode is InstanceCreateMode.IMPORT:
             from ganeti.logical_units.instance import importing
 
@@ -103,6 +109,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
                 raise NotSupportedError(f"instance {self.op.instance_name!r}: {text}")
 
     def _decide_name(self) -> tuple[str, str | None]:
+        if self.planned is not None:
+            return self.planned.instance.name, None
         if self.op.name_check:
             return resolve(
                 "instance",
@@ -117,14 +125,40 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             )
         return normal_name("instance", self.op.instance_name), None
 
+    def take_over(self, earlier: Self) -> None:
+        """Stay with the node that the allocator chose; room on it is reserved."""
+        self.chosen_node = earlier.chosen_node
+
     def _decide_node(self) -> Node:
-        name = self.op.pnode_uuid or self.op.pnode
-        if name is None:
-            raise NotSupportedError(
-                f"instance {self.op.instance_name!r}: no node was given, and"
-                f" {_NOT_YET['iallocator']}"
+        """Look up the node that was named, or have one chosen where the instance has room."""
+        from ganeti.logical_units.instance.choosing import check_one_way
+
+        op, what = self.op, f"instance {self.name!r}"
+        named = op.pnode_uuid or op.pnode
+        check_one_way(what, node=op.pnode or named, iallocator=op.iallocator)
+        if named is None:
+            return self._chosen_before() or self._choose_node()
+        if op.opportunistic_locking:
+            raise OpPrereqError(
+                f"{what}: --opportunistic-locking is for an allocator to choose among the free"
+                " nodes; do not give a node as well",
+                ErrorCode.INVAL,
             )
-        return lookup.require_node(self.config, name)
+        return lookup.require_node(self.config, named)
+
+    def _chosen_before(self) -> Node | None:
+        from ganeti.logical_units.allocator.placing import still_usable
+
+        return still_usable(self.config, self.chosen_node)
+
+    def _choose_node(self) -> Node:
+        from ganeti.logical_units.instance.choosing import choose_for_new
+
+        self._check_name_free()
+        start = self.op.start and not (self.op.no_install or self.op.forthcoming)
+        node = choose_for_new(self.context, self.cluster, self.op, self.name, start=start)
+        self.chosen_node = node.uuid
+        return node
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the new name exclusively, the node and the networks shared."""
@@ -161,8 +195,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             instance.osparams_private,
             self.op.osparams_secret,
         )
-        self._check_on_node(instance, osparams)
-        self._check_ip_free()
+        if not self.op.forthcoming:
+            self._check_on_node(instance, disks, osparams)
+            self._check_ip_free()
         instance = self._with_addresses(instance)
         used = list(self.networks.values())
         subject = Subject(
@@ -178,10 +213,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             debug_level=self.op.debug_level or 0,
             export=self.export,
             compress=self.op.compress,
+            planned=self.planned,
         )
 
     def _check_name_free(self) -> None:
-        if lookup.present(self.config.get_instances([self.name])):
+        if self.planned is not None:
+            self.planned = forthcoming.still_planned(self.context, self.planned)
+        elif lookup.present(self.config.get_instances([self.name])):
             raise OpPrereqError(
                 f"instance {self.name!r} is already in the cluster", ErrorCode.EXISTS
             )
@@ -206,6 +244,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
                 )
 
     def _decide_start(self) -> bool:
+        if self.op.forthcoming:
+            return False
         if self.op.no_install and self.op.start:
             self.context.info("no-installation mode selected, disabling startup")
             return False
@@ -216,6 +256,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         template = new_disks.choose_template(cluster, op.disk_template)
         if op.snode or op.snode_uuid:
             self.context.warn(f"the secondary node is ignored for disk template {template.value}")
+        if self.planned is not None:
+            as_planned = forthcoming.planned_disks(op, self.planned, self.node)
+            if as_planned is not None:
+                disks, place = as_planned
+                return self._instance(disks), disks, place
         place = new_disks.file_place(
             cluster, template, self.name, op.file_storage_dir, op.file_driver
         )
@@ -239,10 +284,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         hypervisor = str(op.hypervisor or self.cluster.enabled_hypervisors[0])
         check_hypervisor_enabled(self.cluster, hypervisor)
         nics = new_nics.plan_nics(self._around(), op.nics, self.context.new_uuid)
-        check_places(self.config, self.cluster, [], nics)
+        check_places(self.config, self.cluster, self._planned_nics, nics)
+        new_uuid = InstanceUuid(self.context.new_uuid())
         instance = Instance(
             name=self.name,
-            uuid=InstanceUuid(self.context.new_uuid()),
+            uuid=self.planned.instance.uuid if self.planned else new_uuid,
             primary_node=self.node.uuid,
             os=self._os_name(),
             hypervisor=hypervisor,
@@ -309,7 +355,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         if ignored:
             self.context.warn(f"{ignored}; ignoring")
 
-    def _check_on_node(self, instance: Instance, osparams: PrivateParams) -> None:
+    def _check_on_node(
+        self, instance: Instance, disks: Sequence[Disk], osparams: PrivateParams
+    ) -> None:
         context, node = self.context, self.node
         ask(
             context,
@@ -342,6 +390,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
                 fill_beparams(self.cluster, instance)["maxmem"],
                 instance.hypervisor,
                 cluster_hvparams(self.cluster).get(instance.hypervisor, {}),
+                disk_mib=space_on_node_mib(disk_template(disks), [disk.size for disk in disks]),
             )
 
     def _around(self) -> new_nics.Around:
@@ -376,9 +425,16 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         from msgspec.structs import replace
 
         nics = settle_addresses(
-            self.config, [], instance.nics, conflicts_check=self.op.conflicts_check
+            self.config,
+            self._planned_nics,
+            instance.nics,
+            conflicts_check=self.op.conflicts_check,
         )
         return replace(instance, nics=nics)
+
+    @property
+    def _planned_nics(self) -> list[NIC]:
+        return self.planned.instance.nics if self.planned else []
 
     # Hooks and work.
 
@@ -399,8 +455,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
         return env
 
     def exec(self) -> list[str]:
-        """Make the instance; returns the names of its nodes."""
-        build(self.context, self.plan)
+        """Make the instance, or only plan it; returns the names of its nodes."""
+        if self.op.forthcoming:
+            forthcoming.plan_only(self.context, self.plan.subject)
+        else:
+            build(self.context, self.plan)
         return [self.node.name]
 
 

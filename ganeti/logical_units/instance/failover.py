@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.instance import disks
@@ -28,6 +28,7 @@ from ganeti.objects.fill import fill_beparams
 from ganeti.opcodes.instance import OpInstanceFailover
 
 if TYPE_CHECKING:
+    from ganeti.base.ids import NodeUuid
     from ganeti.logical_units.context import JobContext
     from ganeti.objects.node import Node
 
@@ -113,10 +114,18 @@ def _stop_at_source(
 class LUInstanceFailover(InstanceUnit[OpInstanceFailover]):
     """Fail an instance over to another node, or put right what an interrupted one has left."""
 
+    chosen: NodeUuid | None = None  # by an allocator
+
+    def take_over(self, earlier: Self) -> None:
+        """Stay with the node that the allocator chose; memory on it is reserved."""
+        self.chosen = earlier.target.uuid if earlier.target else None
+
     def expand_names(self) -> None:
-        """Read the instance, and look the target up."""
+        """Read the instance, and look the target up, or have one chosen."""
         super().expand_names()
-        self.target = find_target(self.config, self.subject, self.op)
+        self.check_fitness()
+        check_movable(self.subject, "fail over")
+        self.target = find_target(self.context, self.subject, self.op, self.chosen)
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
@@ -125,7 +134,6 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover]):
 
     def check_prereq(self) -> None:
         """Refuse what cannot be failed over, or not there."""
-        check_movable(self.subject, "fail over")
         if self.op.cleanup:
             return
         self.target = require_target(self.subject, self.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units.instance.cleanup import clean_up
@@ -28,6 +28,7 @@ from ganeti.objects.hypervisors import DEFAULT_SHUTDOWN_TIMEOUT_S, MigrationMode
 from ganeti.opcodes.instance import OpInstanceMigrate
 
 if TYPE_CHECKING:
+    from ganeti.base.ids import NodeUuid
     from ganeti.objects.node import Node
 
 
@@ -54,10 +55,18 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
 
     why_failover: str | None = None  # set when it is failed over instead
 
+    chosen: NodeUuid | None = None  # by an allocator
+
+    def take_over(self, earlier: Self) -> None:
+        """Stay with the node that the allocator chose; memory on it is reserved."""
+        self.chosen = earlier.target.uuid if earlier.target else None
+
     def expand_names(self) -> None:
-        """Read the instance, and look the target up."""
+        """Read the instance, and look the target up, or have one chosen."""
         super().expand_names()
-        self.target = find_target(self.config, self.subject, self.op)
+        self.check_fitness()
+        check_movable(self.subject, "migrate")
+        self.target = find_target(self.context, self.subject, self.op, self.chosen)
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
@@ -67,7 +76,6 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
     def check_prereq(self) -> None:
         """Refuse what cannot be migrated, or not there."""
         subject = self.subject
-        check_movable(subject, "migrate")
         default_mode = own_hvparams(subject).get("migration_mode")
         self.live = decide_live(self.op.mode, self.op.live, default_mode)
         if self.op.cleanup:

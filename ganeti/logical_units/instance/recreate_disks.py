@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.instance import disks, new_disks
 from ganeti.logical_units.instance.making_disks import make_directory, make_disk
@@ -23,6 +23,7 @@ from ganeti.opcodes.instance import OpInstanceRecreateDisks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ganeti.base.ids import NodeUuid
     from ganeti.objects.disk import Disk
     from ganeti.objects.node import Node
 
@@ -62,14 +63,11 @@ def plan_recreation(
 class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks]):
     """Make the disks of a stopped instance anew."""
 
+    chosen: NodeUuid | None = None  # by an allocator
+
     def expand_names(self) -> None:
         """Read the instance, and look up the node where its disks are to be."""
         super().expand_names()
-        if self.op.iallocator is not None:
-            raise NotSupportedError(
-                f"instance {self.instance.name!r}: choosing nodes by an allocator is not supported"
-                " yet; give the node with -n NODE"
-            )
         names = self.op.node_uuids or self.op.nodes
         if len(names) > 1:
             raise OpPrereqError(
@@ -77,7 +75,24 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks]):
                 f" disks on one node, {len(names)} were given"
             )
         found = [lookup.require_node(self.config, name) for name in names]
+        if self.op.iallocator is not None:
+            found = [self._by_allocator(found)]
         self.node: Node = found[0] if found else self.subject.primary
+
+    def take_over(self, earlier: Self) -> None:
+        """Stay with the node that the allocator chose; space on it is reserved."""
+        self.chosen = earlier.node.uuid if self.op.iallocator else None
+
+    def _by_allocator(self, named: Sequence[Node]) -> Node:
+        from ganeti.logical_units.allocator.placing import still_usable
+        from ganeti.logical_units.instance.choosing import check_one_way, choose_for_disks
+
+        what = f"instance {self.instance.name!r}"
+        node_name = named[0].name if named else None
+        check_one_way(what, node=node_name, iallocator=self.op.iallocator)
+        self._check_template()
+        chosen = still_usable(self.config, self.chosen)
+        return chosen or choose_for_disks(self.context, self.subject, str(self.op.iallocator))
 
     @property
     def goes_elsewhere(self) -> bool:
@@ -91,11 +106,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks]):
     def check_prereq(self) -> None:
         """Refuse while the instance runs, and where disks are still there."""
         subject, name = self.subject, self.instance.name
-        if subject.template == DiskTemplate.DISKLESS or subject.template in MUST_ADOPT:
-            raise OpPrereqError(
-                f"instance {name!r}: disks of template {subject.template!r} cannot be made anew",
-                ErrorCode.INVAL,
-            )
+        self._check_template()
         self.wanted = plan_recreation(subject.disks, self.op.disks)
         if self.goes_elsewhere and len(self.wanted) < len(subject.disks):
             raise OpPrereqError(
@@ -108,6 +119,15 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks]):
         if self.goes_elsewhere:
             check_target(self.context, subject, self.node, ignore_ipolicy=False)
         self._check_gone()
+
+    def _check_template(self) -> None:
+        template = self.subject.template
+        if template == DiskTemplate.DISKLESS or template in MUST_ADOPT:
+            raise OpPrereqError(
+                f"instance {self.instance.name!r}: disks of template {template!r} cannot be made"
+                " anew",
+                ErrorCode.INVAL,
+            )
 
     def _check_not_running(self) -> None:
         primary, name = self.subject.primary, self.instance.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.instance.nic_addresses import bridges_of
 from ganeti.logical_units.instance.policy import check_policy, spec_of
@@ -21,10 +21,14 @@ from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 
 if TYPE_CHECKING:
+    from ganeti.base.ids import NodeUuid
     from ganeti.clients.wconfd_stub import WConfStub
     from ganeti.logical_units.context import JobContext
     from ganeti.objects.node import Node
     from ganeti.objects.nodegroup import NodeGroup
+
+
+InstanceMove = OpInstanceMigrate | OpInstanceFailover
 
 
 def check_movable(subject: Subject, what: str) -> None:
@@ -46,39 +50,52 @@ def check_movable(subject: Subject, what: str) -> None:
 
 
 def find_target(
-    config: WConfStub, subject: Subject, op: OpInstanceMigrate | OpInstanceFailover
+    context: JobContext,
+    subject: Subject,
+    op: InstanceMove,
+    chosen: NodeUuid | None,
 ) -> Node | None:
-    """Return the node named in the opcode, or None.
+    """Return the node named in the opcode, or one that an allocator chooses; None to clean up.
+
+    Args:
+        chosen: what an allocator chose before, if it did; it stays if it will still do.
 
     Raises:
-        OpPrereqError: unknown, or an allocator is asked for.
+        OpPrereqError: unknown, the instance cannot move, or no allocator finds a place.
     """
-    if op.iallocator is not None:
-        raise NotSupportedError(
-            f"instance {subject.instance.name!r}: choosing the target node by an allocator is not"
-            " supported yet; give it with -n NODE"
-        )
     name = op.target_node_uuid or op.target_node
-    return None if name is None else lookup.require_node(config, name)
+    if name is not None and op.iallocator is None:
+        return lookup.require_node(context.config, name)
+    if op.cleanup and op.iallocator is None:
+        return None
+    from ganeti.logical_units.allocator.placing import still_usable
+    from ganeti.logical_units.instance.choosing import check_one_way, choose_target
+
+    what = f"instance {subject.instance.name!r}"
+    check_one_way(what, node=op.target_node or name, iallocator=op.iallocator)
+    if op.cleanup:
+        raise OpPrereqError(
+            f"{what}: an allocator cannot tell where an interrupted migration has left it; leave"
+            " -I out",
+            ErrorCode.INVAL,
+        )
+    kept = still_usable(context.config, chosen)
+    if kept is not None and kept.uuid != subject.primary.uuid:
+        return kept
+    return choose_target(context, subject, op.iallocator)
 
 
 def require_target(subject: Subject, target: Node | None) -> Node:
-    """Return the target node; it must be named, and another than the primary one.
+    """Return the target node, which must be another than the primary one.
 
     Raises:
-        OpPrereqError: it is not (wrong_input).
+        OpPrereqError: it is the primary node already (wrong_state).
     """
-    name = subject.instance.name
-    if target is None:
-        raise OpPrereqError(
-            f"instance {name!r}: the disks can be reached from any node, and choosing one by an"
-            " allocator is not supported yet; give the target node with -n NODE",
-            ErrorCode.INVAL,
-        )
+    assert target is not None, "only a clean-up has no target"
     if target.uuid == subject.primary.uuid:
         raise OpPrereqError(
-            f"node {target.name!r} is the primary node of instance {name!r} already; give another"
-            " target node",
+            f"node {target.name!r} is the primary node of instance {subject.instance.name!r}"
+            " already; give another target node",
             ErrorCode.STATE,
         )
     return target

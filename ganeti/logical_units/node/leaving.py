@@ -7,18 +7,28 @@ under its own locks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.base.text import natural_sort_key
 from ganeti.logical_units import lookup
+from ganeti.logical_units.allocator.asking import (
+    Allocator,
+    ask_allocator,
+    choose_allocator,
+    read_snapshot,
+)
+from ganeti.logical_units.allocator.moves import planned_jobs, submit_moves
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.instance.choosing import check_one_way
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
 from ganeti.objects.allocation_modes import EvacMode
 from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED
 from ganeti.objects.rpc_instance import disk_template
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
+from ganeti.protocol.iallocator import IGNORE_SOFT_ERRORS, EvacuateResult, NodeEvacuate
 
 if TYPE_CHECKING:
     from ganeti.clients.wconfd_stub import WConfStub
@@ -47,24 +57,12 @@ def instances_of(config: WConfStub, node: Node) -> tuple[list[Instance], list[In
     return primary, secondary
 
 
-def check_target(source: Node, target: Node | None, *, iallocator: str | None) -> Node:
-    """Refuse to go on without a usable target node.
+def check_target(source: Node, target: Node) -> Node:
+    """Refuse a target node that cannot take the instances.
 
     Raises:
-        OpPrereqError: none is named, or not one that can take instances.
-        NotSupportedError: an allocator is to choose.
+        OpPrereqError: says why.
     """
-    if iallocator is not None:
-        raise NotSupportedError(
-            f"node {source.name!r}: choosing target nodes by an allocator is not supported yet;"
-            " name the target node with -n NODE"
-        )
-    if target is None:
-        raise OpPrereqError(
-            f"node {source.name!r}: no target node given, and choosing one by an allocator is not"
-            " supported yet; use -n NODE",
-            ErrorCode.INVAL,
-        )
     for is_bad, what in (
         (target.uuid == source.uuid, "is the node that the instances are to leave"),
         (target.offline, "is marked offline"),
@@ -104,6 +102,7 @@ class LeavingUnit(LogicalUnit[OpNodeEvacuate | OpNodeMigrate]):
     """What both ways to empty a node share."""
 
     target: Node | None
+    allocator: Allocator | None  # chooses the targets when none is named
 
     def expand_names(self) -> None:
         """Look the node up, with its instances."""
@@ -113,6 +112,22 @@ class LeavingUnit(LogicalUnit[OpNodeEvacuate | OpNodeMigrate]):
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the node shared, so that it stays what it is while jobs are chosen."""
         return shared(level, [self.node.uuid]) if level is LockLevel.NODE else {}
+
+    def decide_way(self, target_uuid: str | None, target_name: str | None) -> None:
+        """Find out whether a node is named that all go to, or an allocator chooses.
+
+        Raises:
+            OpPrereqError: both are given, or there is neither.
+        """
+        what = f"node {self.node.name!r}"
+        named = target_name or target_uuid
+        check_one_way(what, node=named, iallocator=self.op.iallocator)
+        self.target = named_node(self.config, target_uuid, target_name)
+        self.allocator = None
+        if self.target is not None:
+            check_target(self.node, self.target)
+        elif self.primary or self.secondary:
+            self.allocator = choose_allocator(self.cluster, self.op.iallocator, what)
 
     def submit(self, ops: Sequence[OpInstanceFailover | OpInstanceMigrate]) -> dict[str, object]:
         """Submit a job for each instance; returns their ids as opcodes answer them."""
@@ -133,13 +148,12 @@ class LUNodeMigrate(LeavingUnit):
     def expand_names(self) -> None:
         """Look both nodes up."""
         super().expand_names()
-        self.target = named_node(self.config, self.op.target_node_uuid, self.op.target_node)
+        self.secondary = []
+        self.decide_way(self.op.target_node_uuid, self.op.target_node)
 
     def check_prereq(self) -> None:
         """Refuse what no job could do."""
-        if self.primary:
-            self.target = check_target(self.node, self.target, iallocator=self.op.iallocator)
-            check_movable(self.config, self.node, self.primary)
+        check_movable(self.config, self.node, self.primary)
 
     def hooks_env(self) -> Mapping[str, object]:
         """Name the node."""
@@ -149,7 +163,7 @@ class LUNodeMigrate(LeavingUnit):
         }
 
     def exec(self) -> dict[str, object]:
-        """Submit the jobs."""
+        """Submit the jobs; where an allocator is to choose, each asks it for itself."""
         op, target = self.op, self.target.name if self.target else None
         return self.submit(
             [
@@ -159,6 +173,7 @@ class LUNodeMigrate(LeavingUnit):
                     mode=op.mode,
                     live=op.live,
                     target_node=target,
+                    iallocator=self.allocator.name if self.allocator else None,
                     allow_runtime_changes=op.allow_runtime_changes,
                     ignore_ipolicy=op.ignore_ipolicy,
                     allow_failover=True,
@@ -173,30 +188,47 @@ class LUNodeEvacuate(LeavingUnit):
     """Move instances away from a node for good."""
 
     op: OpNodeEvacuate
+    plan: EvacuateResult | None = None  # of an allocator
 
     def expand_names(self) -> None:
         """Look both nodes up."""
         super().expand_names()
-        self.target = named_node(self.config, self.op.remote_node_uuid, self.op.remote_node)
         if self.op.mode is EvacMode.SECONDARY_ONLY:
             self.primary = []
         if self.op.mode is EvacMode.PRIMARY_ONLY:
             self.secondary = []
+        self.decide_way(self.op.remote_node_uuid, self.op.remote_node)
 
     def check_prereq(self) -> None:
-        """Refuse what no job could do."""
+        """Refuse what no job could do, or ask the allocator which jobs will do it."""
+        if self.allocator is not None:
+            self.plan = self._ask(self.allocator)
+            return
         if self.secondary:
             names = ", ".join(instance.name for instance in self.secondary[:_NAMES_SHOWN_MAX])
             raise NotSupportedError(
                 f"node {self.node.name!r} is the secondary node of {names}: replacing secondary"
                 " nodes is not supported yet"
             )
-        if self.primary:
-            self.target = check_target(self.node, self.target, iallocator=self.op.iallocator)
-            check_movable(self.config, self.node, self.primary)
+        check_movable(self.config, self.node, self.primary)
+
+    def _ask(self, allocator: Allocator) -> EvacuateResult:
+        names = [instance.name for instance in (*self.primary, *self.secondary)]
+        if self.op.ignore_soft_errors:
+            options = {**allocator.options, IGNORE_SOFT_ERRORS: None}
+            allocator = replace(allocator, options=options)
+        wanted = NodeEvacuate(instances=names, evac_mode=self.op.mode)
+        snapshot = read_snapshot(self.config)
+        result: EvacuateResult = ask_allocator(self.context, allocator, wanted, snapshot)
+        return result
 
     def exec(self) -> dict[str, object]:
         """Submit the jobs: nobody can migrate away from a node that is offline."""
+        if self.plan is not None:
+            jobs = planned_jobs(
+                self.plan, reason=self.op.reason, early_release=self.op.early_release
+            )
+            return submit_moves(self.context, self.plan, jobs)
         if self.node.offline:
             return self.submit([self._failover(instance) for instance in self.primary])
         return self.submit([self._migration(instance) for instance in self.primary])

@@ -117,9 +117,23 @@ def test_amounts_are_counted_per_node() -> None:
     with pytest.raises(ReservationError, match=r"150 MiB of memory free, of which 100 MiB"):
         reservations.reserve_amounts(TWO, {NODE: (51, 0)}, {NODE: (150, 0)})
     reservations.reserve_amounts(TWO, {NODE: (50, 0)}, {NODE: (150, 10)})
-    assert reservations.reserved_amounts() == {NODE: (150, 5)}
+    assert reservations.listed_amounts() == [(ONE, NODE, 100, 5), (TWO, NODE, 50, 0)]
     reservations.reserve_amounts(ONE, {NODE: (1, 1)}, {})
-    assert reservations.reserved_amounts(but=TWO) == {NODE: (1, 1)}
+    assert reservations.listed_amounts() == [(ONE, NODE, 1, 1), (TWO, NODE, 50, 0)]
+
+
+def test_who_reserves_first_comes_first() -> None:
+    reservations, limit = Reservations(), {NODE: (150, None)}
+    reservations.reserve_amounts(ONE, {NODE: (100, 0)}, {})
+    reservations.reserve_amounts(TWO, {NODE: (100, 0)}, {})
+    with pytest.raises(ReservationError, match="100 MiB are reserved by other jobs"):
+        reservations.reserve_amounts(TWO, {NODE: (100, 0)}, limit)
+    reservations.reserve_amounts(ONE, {NODE: (100, 0)}, limit)
+    with pytest.raises(ReservationError):  # more than before: its place is the last now
+        reservations.reserve_amounts(ONE, {NODE: (101, 0)}, limit)
+    reservations.reserve_amounts(ONE, {}, {})
+    reservations.reserve_amounts(TWO, {NODE: (100, 0)}, limit)
+    assert reservations.listed_amounts() == [(TWO, NODE, 100, 0)]
 
 
 def test_what_stands_in_the_configuration_is_reserved_no_more() -> None:

@@ -203,9 +203,10 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(
     ("params", "text", "ecode"),
     [
-        ({"pnode": None}, "give the node with -n", "wrong_input"),
+        ({"pnode": None}, "'hail' is not in", "environment_error"),
         ({"pnode": "node9"}, "node 'node9' is not known", "unknown_entity"),
-        ({"iallocator": "hail"}, "allocator is not supported", "wrong_input"),
+        ({"iallocator": "hail"}, "give one of them", "wrong_input"),
+        ({"opportunistic_locking": True}, "do not give a node as well", "wrong_input"),
         ({"mode": "import"}, "no node has an export", "unknown_entity"),
         ({"disks": []}, "at least one disk", "wrong_input"),
         ({"disks": [{}]}, "disk/0: the size is missing", "wrong_input"),
@@ -239,7 +240,6 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"name_check": True}, "--no-name-check", "resolver_error"),
         ({"ip_check": True}, "--no-ip-check", "wrong_input"),
         ({"tags": ["a b"]}, "not allowed", "wrong_input"),
-        ({"forthcoming": True}, "not supported", "wrong_input"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -259,7 +259,8 @@ def test_both_ways_of_saying_live_are_refused(running: FakeCluster) -> None:
 
 @pytest.mark.parametrize("move", [migrate, failover])
 def test_a_target_is_needed(running: FakeCluster, move: Any) -> None:
-    with pytest.raises(OpPrereqError, match="give the target node with -n"):
+    running.config.cluster["default_iallocator"] = ""
+    with pytest.raises(OpPrereqError, match="no default allocator; give a node"):
         move(running, target_node=None)
 
 
@@ -269,7 +270,7 @@ def test_a_target_is_needed(running: FakeCluster, move: Any) -> None:
     [
         ({"target_node": "node1"}, {}, "primary node of instance"),
         ({"target_node": "nix"}, {}, "not known"),
-        ({"iallocator": "hail"}, {}, "not supported"),
+        ({"iallocator": "hail"}, {}, "give one of them"),
         ({}, {"offline": True}, "marked offline"),
         ({}, {"drained": True}, "is drained"),
         ({}, {"vm_capable": False}, "not vm_capable"),

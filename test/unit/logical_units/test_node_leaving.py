@@ -77,10 +77,10 @@ def test_an_empty_node_needs_no_target(
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({}, "no target node given"),
+        ({"mode": "primary-only"}, "'hail' is not in"),
         ({"remote_node": "node1"}, "is the node that the instances are to leave"),
         ({"remote_node": "node9"}, "node 'node9' is not known"),
-        ({"remote_node": "node2", "iallocator": "hail"}, "by an allocator is not supported yet"),
+        ({"remote_node": "node2", "iallocator": "hail"}, "give one of them"),
     ],
 )
 def test_targets_that_will_not_do(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.cli.commands.instance.devices import disk_settings
 from ganeti.cli.commands.json_file import read_json
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.jobs import execute, follow_all, make_opcode, submitted_jobs
+from ganeti.cli.run.jobs import execute, follow_all, make_opcode, split_submitted
 from ganeti.opcodes.registry import encode_opcode
 
 _NEW_INSTANCE = "OP_INSTANCE_CREATE"
@@ -24,14 +24,23 @@ def batch_create(context: Context, options: Options, args: list[str]) -> int:
         "OP_INSTANCE_MULTI_ALLOC", iallocator=options.iallocator, instances=instances
     )
     [result] = execute(context, options, opcode)
-    names = [str(instance["instance_name"]) for instance in instances]
-    try:
-        job_ids = [job_id for _, job_id in submitted_jobs(result)]
-    except OpExecError as err:
-        context.terminal.error(err.message)
-        return EXIT_FAILURE
-    failures = follow_all(context, list(zip(names, job_ids, strict=False)))
-    return EXIT_FAILURE if failures else EXIT_SUCCESS
+    jobs, refused = split_submitted(result)
+    nowhere = _names(result, "failed")
+    for name in nowhere:
+        context.terminal.error(f"The allocator finds no place for instance {name}.")
+    for said in refused:
+        context.terminal.error(f"Not submitted: {said}")
+    named = [
+        (name, job_id)
+        for name, (_, job_id) in zip(_names(result, "allocatable"), jobs, strict=False)
+    ]
+    failures = follow_all(context, named if len(named) == len(jobs) else jobs)
+    return EXIT_FAILURE if failures or nowhere or refused else EXIT_SUCCESS
+
+
+def _names(result: object, key: str) -> list[str]:
+    names = result.get(key) if isinstance(result, Mapping) else None
+    return list(map(str, names)) if isinstance(names, list) else []
 
 
 def instances_of(path: str, content: object) -> list[dict[str, object]]:

@@ -6,8 +6,8 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.jobs import execute, follow_all, make_opcode, submitted_jobs
+from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.cli.run.jobs import execute, follow_moves, make_opcode
 
 
 def failover(context: Context, options: Options, args: list[str]) -> int:
@@ -94,4 +94,4 @@ def change_group(context: Context, options: Options, args: list[str]) -> int:
         target_groups=list(options.to) or None,
     )
     [result] = execute(context, options, opcode)
-    return EXIT_FAILURE if follow_all(context, submitted_jobs(result)) else EXIT_SUCCESS
+    return follow_moves(context, result)

@@ -8,15 +8,8 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.jobs import (
-    JobGroup,
-    execute,
-    follow_all,
-    make_opcode,
-    named_by_summary,
-    submitted_jobs,
-)
+from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.cli.run.jobs import JobGroup, execute, follow_moves, make_opcode
 from ganeti.cli.run.nodes import rows_of_nodes
 
 _EVACUATED: Final = {
@@ -45,7 +38,7 @@ def evacuate(context: Context, options: Options, args: list[str]) -> int:
         ignore_soft_errors=options.ignore_soft_errors or None,
     )
     [result] = execute(context, options, opcode)
-    return _follow(context, result)
+    return follow_moves(context, result)
 
 
 def migrate(context: Context, options: Options, args: list[str]) -> int:
@@ -65,15 +58,7 @@ def migrate(context: Context, options: Options, args: list[str]) -> int:
         ignore_ipolicy=options.ignore_ipolicy,
     )
     [result] = execute(context, options, opcode)
-    return _follow(context, result)
-
-
-def _follow(context: Context, result: object) -> int:
-    failures = follow_all(context, named_by_summary(context, submitted_jobs(result)))
-    if failures:
-        context.terminal.error(f"{failures} instance(s) could not be moved; see above.")
-        return EXIT_FAILURE
-    return EXIT_SUCCESS
+    return follow_moves(context, result)
 
 
 def failover(context: Context, options: Options, args: list[str]) -> int:

@@ -1,0 +1,119 @@
+"""Finds a node by an allocator, and room on it that no other job can take.
+
+Nothing is locked while the allocator thinks, so any number of jobs can ask at once and may be told
+the same node.  Room on it is reserved, first come, first served; who comes too late asks again, and
+the allocator then sees what is reserved.  Whoever acts takes the locks of its own objects only and
+looks once more whether the node will still do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.locking.names import LOCKSET
+from ganeti.logical_units import lookup
+from ganeti.logical_units.allocator.asking import Allocator, ask_allocator, read_snapshot
+from ganeti.logical_units.lock_plan import LockLevel, lock_name
+from ganeti.protocol.iallocator import Relocate
+from ganeti.protocol.wconfd import LockMode
+
+if TYPE_CHECKING:
+    from ganeti.clients.wconfd_stub import WConfStub
+    from ganeti.logical_units.allocator.question import Snapshot
+    from ganeti.logical_units.context import JobContext
+    from ganeti.objects.node import Node
+    from ganeti.protocol.iallocator import Wanted
+
+TRIES_MAX: Final = 10  # each but the first means that somebody else was quicker
+_FULL: Final = frozenset({ErrorCode.NORES, ErrorCode.TEMP_NORES})
+
+MakeWish: TypeAlias = "Callable[[Snapshot], Wanted]"
+TakeRoom: TypeAlias = "Callable[[Node], None]"
+
+
+def place(
+    context: JobContext,
+    allocator: Allocator,
+    wish: MakeWish,
+    take_room: TakeRoom,
+    *,
+    hypervisor: str,
+) -> Node:
+    """Return the node that an allocator names first, with the room on it taken.
+
+    Args:
+        wish: says what to ask for, of a mode that is answered with a list of nodes.
+        take_room: reserves what is needed on a node; raises OpPrereqError when it is not there.
+
+    Raises:
+        OpPrereqError: the allocator finds no place, or none that is still there when it is taken.
+    """
+    for left in reversed(range(TRIES_MAX)):
+        snapshot = read_snapshot(context.config)
+        names = ask_allocator(context, allocator, wish(snapshot), snapshot, hypervisor=hypervisor)
+        context.info(f"allocator {allocator.name} chose {', '.join(names)}")
+        node = lookup.require_node(context.config, names[0])
+        try:
+            take_room(node)
+        except OpPrereqError as err:
+            context.config.release_node_resources()
+            if err.ecode not in _FULL or not left:
+                raise
+            context.info(f"{err.message}; asking the allocator again")
+            continue
+        return node
+    raise AssertionError("the last try returns or raises")
+
+
+def relocation(name: str) -> MakeWish:
+    """Return the wish for another node for an instance, in the group that it is in."""
+
+    def wish(snapshot: Snapshot) -> Wanted:
+        instance = snapshot.instance(name)
+        return Relocate(
+            name=name,
+            disk_space_total=snapshot.disk_space_of(instance),
+            relocate_from=[snapshot.nodes_of(instance)[0].name],
+        )
+
+    return wish
+
+
+def is_usable(node: Node | None) -> bool:
+    """Tell whether a node can take instances."""
+    return node is not None and not (node.offline or node.drained) and node.vm_capable
+
+
+def still_usable(config: WConfStub, chosen: str | None) -> Node | None:
+    """Return the node chosen before, as it is now, if it will still do."""
+    if chosen is None:
+        return None
+    [node] = config.get_nodes([chosen])
+    return node if is_usable(node) else None
+
+
+def free_nodes(config: WConfStub, nodes: Sequence[Node], what: str) -> list[str]:
+    """Return the names of the nodes that nobody has locked for himself.
+
+    Raises:
+        OpPrereqError: there is none just now (temp_insufficient_resources).
+    """
+    owners: Mapping[str, Sequence[tuple[object, str]]] = dict(config.list_all_locks_owners())
+    taken = {
+        name for name, held in owners.items() if any(how == LockMode.EXCLUSIVE for _, how in held)
+    }
+    everything = lock_name(LockLevel.NODE, LOCKSET) in taken
+    free = [
+        node.name
+        for node in nodes
+        if is_usable(node) and not everything and lock_name(LockLevel.NODE, node.uuid) not in taken
+    ]
+    if not free:
+        raise OpPrereqError(
+            f"{what}: every node is locked by other jobs just now; try again, or without"
+            " --opportunistic-locking",
+            ErrorCode.TEMP_NORES,
+        )
+    return free

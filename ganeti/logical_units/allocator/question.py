@@ -1,0 +1,303 @@
+"""The question for an allocator: the whole cluster as plain values, and what is wanted of it.
+
+Pure: the configuration comes as one snapshot, what nodes say of themselves as their answers to
+``node_info`` and ``all_instances_info``.
+
+Source: iallocator.json, "request", "nodegroup", "node", "instance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.objects.admin_state import AdminState
+from ganeti.objects.cluster import Cluster
+from ganeti.objects.disk import Disk
+from ganeti.objects.disk_templates import (
+    INTERNALLY_MIRRORED,
+    DiskTemplate,
+    StorageType,
+    disk_space_mib,
+)
+from ganeti.objects.fill import (
+    fill_beparams,
+    fill_cluster_ipolicy,
+    fill_ipolicy,
+    fill_ndparams,
+    fill_nicparams,
+)
+from ganeti.objects.instance import Instance
+from ganeti.objects.nic_modes import NicMode
+from ganeti.objects.node import Node
+from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.rpc_instance import secondary_nodes
+from ganeti.protocol.iallocator import (
+    AllocatorDisk,
+    AllocatorGroup,
+    AllocatorInstance,
+    AllocatorNic,
+    AllocatorNode,
+    AllocatorRequest,
+    NewInstance,
+    Wanted,
+)
+
+if TYPE_CHECKING:
+    from ganeti.objects.nic import NIC
+    from ganeti.query.view import InstanceLive, NodeLive
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The part of the configuration that allocators are told, as of one instant."""
+
+    cluster: Cluster
+    nodes: Mapping[str, Node]
+    groups: Mapping[str, NodeGroup]
+    instances: Sequence[Instance]
+    disks: Mapping[str, Disk]
+
+    @classmethod
+    def from_wire(cls, config: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Self:
+        """Make it from the JSON form of the configuration."""
+        return cls(
+            cluster=Cluster.from_wire(config["cluster"]),
+            nodes={uuid: Node.from_wire(wire) for uuid, wire in config["nodes"].items()},
+            groups={uuid: NodeGroup.from_wire(wire) for uuid, wire in config["nodegroups"].items()},
+            instances=[Instance.from_wire(wire) for wire in config["instances"].values()],
+            disks={uuid: Disk.from_wire(wire) for uuid, wire in config["disks"].items()},
+        )
+
+    def instance(self, name: str) -> Instance:
+        """Return an instance that is somewhere.
+
+        Raises:
+            OpPrereqError: there is none of that name, or where it is to be is not decided.
+        """
+        for each in self.instances:
+            if each.name == name and each.primary_node in self.nodes:
+                return each
+        raise OpPrereqError(f"instance {name!r} is on no node", ErrorCode.NOENT)
+
+    def disks_of(self, instance: Instance) -> list[Disk]:
+        """Return the disks of an instance in order."""
+        return [self.disks[uuid] for uuid in instance.disks if uuid in self.disks]
+
+    def nodes_of(self, instance: Instance) -> list[Node]:
+        """Return the nodes of an instance, the primary first; none while that is undecided."""
+        if instance.primary_node not in self.nodes:
+            return []
+        uuids = [instance.primary_node, *secondary_nodes(instance, self.disks_of(instance))]
+        return [self.nodes[uuid] for uuid in uuids if uuid in self.nodes]
+
+    def disk_space_of(self, instance: Instance) -> int:
+        """Return how much space (MiB) the disks of an instance take on a node."""
+        disks = self.disks_of(instance)
+        return disk_space_mib(template_of(disks), (disk.size for disk in disks))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is known of a node besides the configuration.
+
+    Attributes:
+        running: the instances that it holds, by name.
+        reserved_memory_mib, reserved_disk_mib: for what other jobs are about to put there.
+    """
+
+    info: NodeLive
+    running: Mapping[str, InstanceLive] = field(default_factory=dict)
+    reserved_memory_mib: int = 0
+    reserved_disk_mib: int = 0
+
+
+def is_asked(node: Node) -> bool:
+    """Tell whether a node has anything to say that an allocator wants to know."""
+    return node.vm_capable and not node.offline
+
+
+def nodes_needed(template: str) -> int:
+    """Return on how many nodes the disks of a template are."""
+    return 2 if template in INTERNALLY_MIRRORED else 1
+
+
+def build_question(
+    snapshot: Snapshot, facts: Mapping[str, NodeFacts], wanted: Wanted
+) -> AllocatorRequest:
+    """Return the whole question.
+
+    Args:
+        facts: by node UUID.  A node that should have been able to answer and did not is told as
+            offline: nothing can be put there now.
+    """
+    cluster = snapshot.cluster
+    names = {node.name: node for node in snapshot.nodes.values()}
+    by_primary: dict[str, list[Instance]] = {}
+    for instance in snapshot.instances:
+        by_primary.setdefault(instance.primary_node, []).append(instance)
+    return AllocatorRequest(
+        cluster_name=cluster.cluster_name,
+        cluster_tags=list(cluster.tags),
+        enabled_hypervisors=[str(name) for name in cluster.enabled_hypervisors],
+        ipolicy=fill_cluster_ipolicy(cluster),
+        nodegroups={uuid: _group(cluster, group) for uuid, group in snapshot.groups.items()},
+        nodes={
+            name: _node(snapshot, node, facts.get(node.uuid), by_primary.get(node.uuid, []))
+            for name, node in names.items()
+        },
+        instances={
+            instance.name: _instance(snapshot, instance)
+            for instance in snapshot.instances
+            if snapshot.nodes_of(instance)
+        },
+        request=wanted,
+    )
+
+
+def _group(cluster: Cluster, group: NodeGroup) -> AllocatorGroup:
+    return AllocatorGroup(
+        name=group.name,
+        alloc_policy=group.alloc_policy.value,
+        networks=sorted(group.networks),
+        ipolicy=fill_ipolicy(cluster, group),
+        tags=list(group.tags),
+    )
+
+
+def _node(
+    snapshot: Snapshot, node: Node, facts: NodeFacts | None, primaries: Sequence[Instance]
+) -> AllocatorNode:
+    cluster = snapshot.cluster
+    asked = is_asked(node)
+    numbers = {} if facts is None or not asked else _numbers(cluster, facts, primaries)
+    return AllocatorNode(
+        tags=list(node.tags),
+        primary_ip=node.primary_ip,
+        secondary_ip=node.secondary_ip,
+        offline=node.offline or (asked and facts is None),
+        drained=node.drained,
+        master_candidate=node.master_candidate,
+        group=node.group,
+        master_capable=node.master_capable,
+        vm_capable=node.vm_capable,
+        ndparams={**fill_ndparams(cluster, snapshot.groups[node.group], node)},
+        **numbers,
+    )
+
+
+def _numbers(cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance]) -> dict[str, int]:
+    """Return what a node has, and has left."""
+    seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
+    maxima_mib = {each.name: fill_beparams(cluster, each)["maxmem"] for each in primaries}
+    up = [each for each in primaries if each.admin_state is AdminState.UP]
+    # The memory of one that is only being made is reserved by the job that makes it.
+    still_mib = sum(
+        max(0, maxima_mib[each.name] - _used_mib(facts, each.name))
+        for each in up
+        if not each.forthcoming
+    )
+    free_mib = ((seen and seen.memory_free) or 0) - still_mib - facts.reserved_memory_mib
+    space, spindles = _space(facts.info), _spindles(facts.info)
+    return {
+        "total_memory": (seen and seen.memory_total) or 0,
+        "reserved_memory": (seen and seen.memory_dom0) or 0,
+        "free_memory": max(0, free_mib),
+        "total_disk": space[0],
+        "free_disk": max(0, space[1] - facts.reserved_disk_mib),
+        "total_spindles": spindles[0],
+        "free_spindles": spindles[1],
+        "total_cpus": (seen and seen.cpu_total) or 0,
+        "reserved_cpus": (seen and seen.cpu_dom0) or 0,
+        "i_pri_memory": sum(maxima_mib.values()),
+        "i_pri_up_memory": sum(maxima_mib[each.name] for each in up),
+    }
+
+
+def _used_mib(facts: NodeFacts, name: str) -> int:
+    live = facts.running.get(name)
+    return 0 if live is None else live.memory
+
+
+def _space(info: NodeLive) -> tuple[int, int]:
+    """Return (total, free) of the storage of the first disk template that has any."""
+    for unit in info.storage:
+        if unit.type != StorageType.LVM_PV and unit.storage_size is not None:
+            return unit.storage_size, unit.storage_free or 0
+    return 0, 0
+
+
+def _spindles(info: NodeLive) -> tuple[int, int]:
+    """Return (total, free) spindles; only nodes with exclusive storage tell them."""
+    for unit in info.storage:
+        if unit.type == StorageType.LVM_PV and unit.storage_size is not None:
+            return unit.storage_size, unit.storage_free or 0
+    return 0, 0
+
+
+def _instance(snapshot: Snapshot, instance: Instance) -> AllocatorInstance:
+    beparams = fill_beparams(snapshot.cluster, instance)
+    disks = snapshot.disks_of(instance)
+    return AllocatorInstance(
+        tags=list(instance.tags),
+        admin_state=instance.admin_state.value,
+        vcpus=beparams["vcpus"],
+        memory=beparams["maxmem"],
+        spindle_use=beparams["spindle_use"],
+        os=instance.os,
+        nodes=[node.name for node in snapshot.nodes_of(instance)],
+        nics=[_nic(snapshot.cluster, nic) for nic in instance.nics],
+        disks=[
+            AllocatorDisk(
+                dev_type=disk.dev_type, size=disk.size, mode=disk.mode.value, spindles=disk.spindles
+            )
+            for disk in disks
+        ],
+        disk_template=template_of(disks),
+        disks_active=instance.disks_active,
+        hypervisor=instance.hypervisor,
+        disk_space_total=snapshot.disk_space_of(instance),
+    )
+
+
+def template_of(disks: Sequence[Disk]) -> str:
+    """Return the one template that stands for an instance: allocators know no mixture."""
+    return disks[0].dev_type if disks else DiskTemplate.DISKLESS.value
+
+
+def _nic(cluster: Cluster, nic: NIC) -> AllocatorNic:
+    params = fill_nicparams(cluster, nic)
+    described = AllocatorNic(mac=nic.mac, ip=nic.ip, mode=params["mode"], link=params["link"])
+    if params["mode"] != NicMode.BRIDGED:
+        return described
+    from msgspec.structs import replace
+
+    return replace(described, bridge=params["link"])
+
+
+def like_existing(snapshot: Snapshot, instance: Instance) -> NewInstance:
+    """Return the wish for a place for an instance that is there, as if it were new."""
+    known = _instance(snapshot, instance)
+    return NewInstance(
+        name=instance.name,
+        memory=known.memory,
+        vcpus=known.vcpus,
+        spindle_use=known.spindle_use,
+        disks=[plain_disk(disk.size, disk.mode, disk.dev_type) for disk in known.disks],
+        disk_space_total=known.disk_space_total,
+        disk_template=known.disk_template,
+        os=known.os,
+        tags=known.tags,
+        nics=[
+            {"mac": nic.mac, "ip": nic.ip, "mode": nic.mode, "link": nic.link} for nic in known.nics
+        ],
+        required_nodes=nodes_needed(known.disk_template),
+        hypervisor=known.hypervisor,
+    )
+
+
+def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:
+    """Return a disk as it stands in the wish for a new instance."""
+    return {"size": size_mib, "mode": mode, "dev_type": template}
