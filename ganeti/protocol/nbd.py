@@ -40,6 +40,7 @@ _EXPORT_INFO: Final = struct.Struct(">HQH")
 _EXTENT: Final = struct.Struct(">II")
 _READS_AS_ZEROES: Final = 2
 _CONTEXT: Final = b"base:allocation"
+_DAMAGED: Final = "an answer of the NBD server is damaged"
 
 
 class Option(IntEnum):
@@ -156,7 +157,7 @@ def chunk(data: bytes, cookie: int) -> Chunk:
     """
     magic, flags, kind, answered, length = CHUNK.unpack(data)
     if magic != _CHUNK_MAGIC or answered != cookie or length > CHUNK_BYTES_MAX:
-        raise ProtocolError("an answer of the NBD server is damaged")
+        raise ProtocolError(_DAMAGED)
     return Chunk(bool(flags & _DONE), kind, length)
 
 
@@ -167,7 +168,7 @@ def check_chunk(part: Chunk, data: bytes) -> None:
         ProtocolError: says what the server said.
     """
     if part.kind & _IS_ERROR:
-        number, length = struct.unpack_from(">IH", data)
+        number, length = _unpack(">IH", data[:6])
         said = data[6 : 6 + length].decode("utf-8", "replace")
         raise ProtocolError(f"the NBD server cannot read: {said or f'error {number}'}")
 
@@ -182,13 +183,20 @@ def place_of_data(part: Chunk, data: bytes) -> tuple[int, bytes] | None:
         case _ChunkType.NONE:
             return None
         case _ChunkType.DATA:
-            return struct.unpack_from(">Q", data)[0], data[8:]
+            (offset,) = _unpack(">Q", data[:8])
+            return offset, data[8:]
         case _ChunkType.HOLE:
-            offset, count = struct.unpack(">QI", data)
+            offset, count = _unpack(">QI", data)
             if count > CHUNK_BYTES_MAX:
-                raise ProtocolError("an answer of the NBD server is damaged")
+                raise ProtocolError(_DAMAGED)
             return offset, bytes(count)
     raise ProtocolError(f"the NBD server answered a read with {part.kind}")
+
+
+def _unpack(layout: str, data: bytes) -> tuple[int, ...]:
+    if len(data) != struct.calcsize(layout):
+        raise ProtocolError(_DAMAGED)
+    return struct.unpack(layout, data)
 
 
 def extents(part: Chunk, data: bytes) -> Iterator[tuple[int, bool]]:

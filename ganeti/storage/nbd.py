@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ganeti.base.errors import ProtocolError, StorageError
 from ganeti.protocol import nbd
 
 TIMEOUT_S: Final = 300.0  # without a byte; a disk may be busy
+_INFOS_MAX: Final = 16  # QEMU tells one thing for each option
 _PIECE_BYTES: Final = 1 << 20
 
 
@@ -57,28 +59,35 @@ class NbdImage:
         """Return the bytes at a position."""
         buffer = bytearray(count)
         got = 0
-        for part, data in self._ask(nbd.Command.READ, position, count):
-            placed = nbd.place_of_data(part, data)
-            if placed is None:
-                continue
-            offset, piece = placed[0] - position, placed[1]
-            if offset < 0 or offset + len(piece) > count:
-                raise StorageError(f"{self._what}: bytes came that nobody asked for")
-            buffer[offset : offset + len(piece)] = piece
-            got += len(piece)
+        with self._explained():
+            for part, data in self._ask(nbd.Command.READ, position, count):
+                placed = nbd.place_of_data(part, data)
+                if placed is None:
+                    continue
+                offset, piece = placed[0] - position, placed[1]
+                if offset < 0 or offset + len(piece) > count:
+                    raise StorageError(f"{self._what}: bytes came that nobody asked for")
+                buffer[offset : offset + len(piece)] = piece
+                got += len(piece)
         if got != count:
             raise StorageError(f"{self._what}: {got} of {count} bytes came")
         return bytes(buffer)
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of what export a failure of the protocol is."""
+        try:
+            yield
+        except ProtocolError as err:
+            raise StorageError(f"{self._what}: {err.message}") from err
+
     def _negotiate(self, export: str) -> int:
         """Choose the export; returns its size."""
-        try:
+        with self._explained():
             self._send(nbd.answer_greeting(self._exactly(nbd.GREETING.size)))
             self._option(nbd.Option.STRUCTURED_REPLY)
             self._option(nbd.Option.SET_META_CONTEXT, nbd.choose_context(export))
             infos = self._option(nbd.Option.GO, nbd.choose_export(export))
-        except ProtocolError as err:
-            raise StorageError(f"{self._what}: {err.message}") from err
         sizes = [size for info in infos if (size := nbd.export_size(info)) is not None]
         if len(sizes) != 1:
             raise StorageError(f"{self._what}: the server does not tell its size")
@@ -88,21 +97,27 @@ class NbdImage:
         """Negotiate one option; returns what came before its acknowledgement."""
         self._send(nbd.option(which, data))
         found: list[bytes] = []
-        while True:
+        while len(found) < _INFOS_MAX:
             kind, length = nbd.option_reply(self._exactly(nbd.OPTION_REPLY.size), which)
             text = self._exactly(length)
             nbd.check_reply(which, kind, text)
             if kind == nbd.OptionReply.ACK:
                 return found
             found.append(text)
+        raise ProtocolError(f"the NBD server does not come to an end with option {which.name}")
 
-    def _status(self, position: int) -> Iterator[tuple[int, bool]]:
+    def _status(self, position: int) -> list[tuple[int, bool]]:
+        """Return the next parts of the export, as many as the server likes to tell."""
         count = min(nbd.STATUS_BYTES, self.size - position)
-        for part, data in self._ask(nbd.Command.BLOCK_STATUS, position, count):
-            try:
-                yield from nbd.extents(part, data)
-            except ProtocolError as err:
-                raise StorageError(f"{self._what}: {err.message}") from err
+        with self._explained():
+            found = [
+                extent
+                for part, data in self._ask(nbd.Command.BLOCK_STATUS, position, count)
+                for extent in nbd.extents(part, data)
+            ]
+        if not found:
+            raise StorageError(f"{self._what}: the server does not tell where it has holes")
+        return found
 
     def _ask(
         self, command: nbd.Command, position: int, count: int
@@ -112,12 +127,9 @@ class NbdImage:
         self._send(nbd.request(command, self._cookie, position, count))
         is_last = False
         while not is_last:
-            try:
-                part = nbd.chunk(self._exactly(nbd.CHUNK.size), self._cookie)
-                data = self._exactly(part.length)
-                nbd.check_chunk(part, data)
-            except ProtocolError as err:
-                raise StorageError(f"{self._what}: {err.message}") from err
+            part = nbd.chunk(self._exactly(nbd.CHUNK.size), self._cookie)
+            data = self._exactly(part.length)
+            nbd.check_chunk(part, data)
             is_last = part.is_last
             yield part, data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.hypervisor.probe_guest import boot_sector
 from ganeti.hypervisor.user_ids import uids_in_use
+from ganeti.storage.nbd import NbdImage
 from ganeti.store.ssconf import write_values
 
 pytestmark = [
@@ -59,6 +62,11 @@ def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
     late = nodes.boot_disk(1)  # which only root may open
     os.chmod(late.dev_path, 0o600)
     assert node.driver.plug_disk(first, late).startswith("pci.0/")
+    node.driver.snapshot_disks(first, str(nodes.base / "exports"))
+    found = node.driver.snapshot_address(first.name, late.uuid)
+    with closing(NbdImage(found.socket_path, found.export)) as image:
+        assert image.read(0, 512) == boot_sector()
+    node.driver.drop_snapshots(first.name)
     with pytest.raises(OpPrereqError, match="all 1 user ids of the pool are in use"):
         node.driver.start(second, [])
     assert os.listdir(paths.uid_pool_dir) == [str(free)]

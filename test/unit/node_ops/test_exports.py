@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from guests.instances import make_instance
 
 from ganeti.base.errors import GenericError
 from ganeti.node_ops import exports
@@ -31,3 +32,25 @@ def test_nothing_else_is_removed_or_shown(context: NodeContext, name: str) -> No
     for path in (name, f"/etc/{name}"):
         with pytest.raises(GenericError):
             exports.export_info(context, path)
+
+
+def test_how_disks_are_read_is_noted_until_it_stands_in_the_description(
+    context: NodeContext,
+) -> None:
+    instance = make_instance("inst1.example.com")
+    exports.export_note(context, "inst1.example.com+new", "snapshot")
+    exports.finalize_export(context, instance, [])
+    directory = Path(context.paths.export_dir, "inst1.example.com")
+    assert "method = snapshot" in (directory / "config.ini").read_text()
+    assert [path.name for path in directory.iterdir()] == ["config.ini"]
+    exports.finalize_export(context, instance, [])
+    assert "method" not in (directory / "config.ini").read_text(), "nobody noted it"
+
+
+@pytest.mark.parametrize(
+    ("export", "method"), [("inst1.example.com+new", "magic"), ("../x", "snapshot")]
+)
+def test_what_is_no_note_is_refused(context: NodeContext, export: str, method: str) -> None:
+    with pytest.raises(GenericError):
+        exports.export_note(context, export, method)
+    assert exports.export_list(context) == []

@@ -10,6 +10,7 @@ from ganeti.base.errors import ProtocolError
 from ganeti.protocol.export_description import (
     DumpedDisk,
     ExportDescription,
+    ReadMethod,
     format_description,
     parse_description,
 )
@@ -40,6 +41,7 @@ DESCRIPTIONS = st.builds(
     beparams=VALUES,
     osparams=VALUES,
     osparams_private=VALUES,
+    method=st.none() | st.sampled_from(ReadMethod),
 )
 
 
@@ -97,3 +99,11 @@ def test_an_export_of_another_version_is_read() -> None:
 def test_damaged_ones_are_refused(old: str, new: str, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
         parse_description(OLD.replace(old, new))
+
+
+def test_a_way_to_read_disks_that_nobody_knows_says_nothing() -> None:
+    text = (
+        "[export]\nversion = 0\nos = x\nmethod = guesswork\n"
+        "[instance]\nname = a\ndisk_count = 0\nnic_count = 0\n"
+    )
+    assert parse_description(text).method is None
