@@ -6,6 +6,7 @@ Everything here compares the cluster as it would be with its instances, disks an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
@@ -178,9 +179,8 @@ def remarks(before: Cluster, after: Cluster, inside: Inhabitants) -> Iterator[st
                 f"the candidate pool is to have {after.candidate_pool_size} nodes, but only"
                 f" {possible} can be master candidates now"
             )
-    violators = newly_violating(before, after, inside)
-    if violators:
-        yield f"with the new policy these instances violate it: {shown(violators)}"
+    if newly := newly_violating(before, after, inside):
+        yield f"with the new policy these instances violate it: {shown(newly)}"
 
 
 def _has_template(inside: Inhabitants, template: str) -> bool:
@@ -191,16 +191,29 @@ def newly_violating(before: Cluster, after: Cluster, inside: Inhabitants) -> lis
     """Return the names of the instances that fit their group's policy now, but would not."""
     if (before.ipolicy, before.beparams) == (after.ipolicy, after.beparams):
         return []
-    groups = {group.uuid: group for group in inside.groups}
-    group_of = {node.uuid: groups.get(node.group) for node in inside.nodes}
+    now = violators(before, inside, inside.groups)
+    return [name for name in violators(after, inside, inside.groups) if name not in now]
+
+
+def violators(
+    cluster: Cluster,
+    inside: Inhabitants,
+    groups: Sequence[NodeGroup],
+    moved: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return the names of the instances on nodes of these groups that do not fit the policy there.
+
+    Args:
+        moved: {node UUID: group UUID} where that is another one than the configuration says.
+    """
+    by_uuid = {str(group.uuid): group for group in groups}
+    homes = {str(node.uuid): moved.get(node.uuid, node.group) for node in inside.nodes}
     found = []
     for instance in inside.instances:
-        group = group_of.get(instance.primary_node)
+        group = by_uuid.get(homes.get(instance.primary_node, ""))
         if group is None:
             continue
-        disks = disks_of(inside, instance)
-        fits_now = not violations(fill_ipolicy(before, group), spec_of(before, instance, disks))
-        spec = spec_of(after, instance, disks)
-        if fits_now and violations(fill_ipolicy(after, group), spec):
+        spec = spec_of(cluster, instance, disks_of(inside, instance))
+        if violations(fill_ipolicy(cluster, group), spec):
             found.append(instance.name)
     return found

@@ -263,7 +263,7 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "default_iallocator_params": _same("default_iallocator_params"),
     "use_external_mip_script": _same("use_external_mip_script"),
     "modify_etc_hosts": _same("modify_etc_hosts"),
-    "install_image": _checked("install_image", lambda value: values.image("install_image", value)),
+    "install_image": _not_yet("install_image", "helper instances that install operating systems"),
     "zeroing_image": _not_yet("zeroing_image", "helper instances that zero free space"),
     "enabled_user_shutdown": _same("enabled_user_shutdown"),
     "reserved_lvs": _checked("reserved_lvs", values.volume_patterns),

@@ -11,6 +11,8 @@ from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.cluster.in_use import shown, violators
+from ganeti.logical_units.inside import Inside
 from ganeti.logical_units.ipolicy import (
     check_ipolicy_changes,
     check_templates_enabled,
@@ -214,6 +216,17 @@ class LUGroupSetParams(_GroupUnit[OpGroupSetParams]):
         self.changes = group_changes(self.op, self.cluster, self.group)
         if not self.changes:
             raise OpPrereqError("please give at least one change", ErrorCode.INVAL)
+        if "ipolicy" in self.changes:
+            self._tell_violators()
+
+    def _tell_violators(self) -> None:
+        """Name the instances that fit the policy now, but will not."""
+        inside = Inside(self.config)
+        after = NodeGroup.from_wire({**self.group.to_wire(), "ipolicy": self.changes["ipolicy"]})
+        now = violators(self.cluster, inside, [self.group])
+        newly = [name for name in violators(self.cluster, inside, [after]) if name not in now]
+        if newly:
+            self.context.warn(f"with the new policy these instances violate it: {shown(newly)}")
 
     def hooks_env(self) -> Mapping[str, object]:
         """Name the group and its new policy."""

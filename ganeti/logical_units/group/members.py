@@ -8,6 +8,8 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.cluster.in_use import shown, violators
+from ganeti.logical_units.inside import Inside
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
 from ganeti.logical_units.node.switches import make_switch, switch_of
 from ganeti.opcodes.group import OpGroupAssignNodes
@@ -58,11 +60,11 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes]):
 
     def check_prereq(self) -> None:
         """Refuse to split instances over groups, unless forced."""
-        nodes = lookup.all_nodes(self.config)
-        instances = lookup.present(self.config.get_instances(None))
-        disks = {str(disk.uuid): disk for disk in lookup.present(self.config.get_disks(None))}
-        before = {str(node.uuid): str(node.group) for node in nodes}
+        inside = Inside(self.config)
+        instances, disks = inside.instances, inside.disks
+        before = {str(node.uuid): str(node.group) for node in inside.nodes}
         after = before | {str(node.uuid): str(self.group.uuid) for node in self.nodes}
+        self._tell_violators(inside)
         already = set(split_instances(instances, disks, before))
         newly = [name for name in split_instances(instances, disks, after) if name not in already]
         if not newly:
@@ -71,6 +73,16 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes]):
         if not self.op.force:
             raise OpPrereqError(f"{text}; use --force if that is wanted", ErrorCode.STATE)
         self.context.warn(text)
+
+    def _tell_violators(self, inside: Inside) -> None:
+        """Name the instances that fit the policy of their group, but not that of the new one."""
+        moved = {str(node.uuid): str(self.group.uuid) for node in self.nodes}
+        now = violators(self.cluster, inside, inside.groups)
+        then = violators(self.cluster, inside, [self.group], moved)
+        if newly := [name for name in then if name not in now]:
+            self.context.warn(
+                f"these instances violate the policy of group {self.group.name}: {shown(newly)}"
+            )
 
     def exec(self) -> None:
         """Move them, all or none."""

@@ -9,6 +9,7 @@ from fakes.fake_cluster import GROUP, FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.logical_units.ipolicy import check_ipolicy_changes, merge_ipolicy
+from ganeti.objects.parameters import ISPEC_PARAMS
 
 NAME = "web1.example.com"
 
@@ -89,6 +90,36 @@ def test_nodes_move_to_another_group(cluster: FakeCluster) -> None:
     cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node2", "node3"])
     groups = [cluster.config.node(number)["group"] for number in (1, 2, 3)]
     assert groups == [GROUP, "g2", "g2"]
+
+
+SMALL = {
+    "minmax": [
+        {
+            "min": dict.fromkeys(ISPEC_PARAMS, 1),
+            "max": {**dict.fromkeys(ISPEC_PARAMS, 100000), "memory-size": 64},
+        }
+    ]
+}
+
+
+def test_a_new_policy_names_the_instances_that_violate_it(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", ipolicy={"vcpu-ratio": 3.0})
+    assert not cluster.said("violate")
+    cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", ipolicy=SMALL)
+    assert cluster.said(f"with the new policy these instances violate it: {NAME}")
+    cluster.messages.clear()
+    cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", ipolicy={"vcpu-ratio": 4.0})
+    assert not cluster.said("violate")  # it did before
+
+
+def test_a_move_of_nodes_names_the_instances_that_do_not_fit_there(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    cluster.config.nodegroups["g2"] = make_group("other", "g2", ipolicy=SMALL)
+    cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node3"])
+    assert not cluster.said("violate")
+    cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node1"])
+    assert cluster.said(f"these instances violate the policy of group other: {NAME}")
 
 
 def test_instances_are_split_only_by_force(cluster: FakeCluster) -> None:

@@ -27,6 +27,8 @@ _NOT_YET: Final = {
     "drbd_usermode_helper": "--drbd-usermode-helper (DRBD)",
     "disk_state": "--disk-state",
     "hv_state": "--hypervisor-state",
+    "install_image": "--install-image (helper instances)",
+    "zeroing_image": "--zeroing-image (helper instances)",
 }
 _OLD_SPECS: Final = {
     "specs_cpu_count": "cpu-count",
@@ -104,8 +106,6 @@ _TAKEN_AS_THEY_ARE: Final = (
     "enabled_user_shutdown",
     "ssh_key_type",
     "ssh_key_bits",
-    "install_image",
-    "zeroing_image",
 )
 
 
