@@ -5,6 +5,7 @@ Source: cli.json, "move-instance".
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from ganeti.base.errors import GenericError
@@ -53,7 +54,8 @@ after that.""",
         """An instance that runs is shut down once the other cluster waits for its disks, and
 started there when all of them have arrived complete; then it is removed from the first cluster,
 unless --keep-source is given.  When anything fails, nothing of it is left in the other cluster, and
-it is started again where it was.  Ctrl-C has the same effect at any moment.""",
+it is started again where it was.  Ctrl-C, or the end of the session, has the same effect at any
+moment.""",
     ),
     (
         "THE NEW INSTANCE",
@@ -190,6 +192,8 @@ def main() -> int:
         return EXIT_SUCCESS
     from ganeti.cli.commands.moving.command import move
 
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # a session that ends must not leave half a move
+        signal.signal(ending, signal.default_int_handler)
     context = Context(NAME, NAME, line.options, terminal)
     try:
         return move(context, line.options, line.args)

@@ -213,9 +213,10 @@ def forget_transfer(context: JobContext, doing: str, node: Node, name: str) -> N
 def progress_text(index: int, state: Mapping[str, object]) -> str:
     """Say how much of a disk has been copied, how fast, and how long the rest will take."""
     percent, eta = state.get("progress_percent"), state.get("progress_eta")
-    shown = f"{percent:.1f} %" if isinstance(percent, int | float) else "nothing yet"
+    if not isinstance(percent, int | float):  # a script does not know how much is to come
+        return f"* disk {index}: {_amount(state)}"
     rest = f", {eta:.0f} s left" if isinstance(eta, int | float) else ""
-    return f"* disk {index}: {shown} ({_amount(state)}{rest})"
+    return f"* disk {index}: {percent:.1f} % ({_amount(state)}{rest})"
 
 
 def _amount(state: Mapping[str, object]) -> str:
@@ -225,4 +226,4 @@ def _amount(state: Mapping[str, object]) -> str:
         parts.append(f"{moved:.1f} MiB of data")
     if isinstance(speed, int | float):
         parts.append(f"{speed:.1f} MiB/s")
-    return ", ".join(parts) or "no data"
+    return ", ".join(parts) or "no data yet"

@@ -204,6 +204,7 @@ class Server:
     def __init__(self, ends: Mapping[int, object] | None = None) -> None:
         self.ends = dict(ends or {})
         self.asked: list[str] = []
+        self.instances: list[str] = []
         self.parameters: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Server:
@@ -224,6 +225,11 @@ class Server:
 
     def _result(self, job_id: int) -> object:
         return self.ends.get(job_id)
+
+    def get_instance(self, name: str) -> dict[str, Any]:
+        if name in self.instances:
+            return {"name": name}
+        raise RapiRefusedError("no such instance", 404)
 
     def get_job(self, job_id: int) -> dict[str, Any]:
         return {"status": "error" if self._result(job_id) else "success"}
@@ -321,6 +327,10 @@ def test_a_destination_that_fails_last_costs_nothing() -> None:
     here, destination = Server(), Server({CREATE: FAILED})
     failure, _ = run_move(here, destination)
     assert "the instance runs again in the source cluster" in failure
+    assert "incomplete" not in failure
+    destination.instances = [NAME]
+    failure, _ = run_move(here, destination)
+    assert "an incomplete instance is left in the destination cluster" in failure
     assert here.asked[-1] == "put_instance_startup"
     assert "delete_instance" not in here.asked
 

@@ -230,7 +230,7 @@ def test_progress_is_told_in_words() -> None:
         "progress_eta": 6.0,
     }
     assert progress_text(1, state) == ("* disk 1: 25.0 % (16.0 MiB of data, 8.0 MiB/s, 6 s left)")
-    assert progress_text(0, {}) == "* disk 0: nothing yet (no data)"
+    assert progress_text(0, {}) == "* disk 0: no data yet"
 
 
 # Growing

@@ -14,6 +14,7 @@ and what to look for is said.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from ganeti.system import clock
 MESSAGE: Final = "message"
 REASON: Final = "move-instance"
 BOTH_ENDED_S: Final = 5.0  # a stream that breaks ends both sides within a moment of each other
+RECEIVER: Final = "destination"
+_PROGRESS: Final = re.compile(r"\* disk \d+: ")  # the sender has told it already
 _RETRY_S: Final = 0.5
 
 
@@ -123,7 +126,7 @@ class Move:
             for entry in entries:
                 if entry.kind == LOG_KIND:
                     return _Receiving(job_id, entry.serial, entry.message)
-                self._tell("destination", entry)
+                self._tell(RECEIVER, entry)
         self._there.ended_job(job_id)
         raise ProtocolError(f"job {job_id} of the destination cluster waited for no disks")
 
@@ -159,7 +162,7 @@ class Move:
         follow(
             self._there,
             receiving.job_id,
-            lambda entry: self._tell("destination", entry),
+            lambda entry: self._tell(RECEIVER, entry),
             receiving.seen,
         )
 
@@ -196,7 +199,8 @@ class Move:
                 f"{error.message}; the instance is complete in the destination cluster all the"
                 f" same: remove it from the source cluster, with 'gnt-instance remove {self.name}'"
             )
-        return self._with_source_as_it_was(self._reason_of(error, receiving))
+        reason = f"{self._reason_of(error, receiving)}{self._left_there()}"
+        return self._with_source_as_it_was(reason)
 
     def _let_receiver_end(self, receiving: _Receiving) -> None:
         """Give the destination a moment to say itself what went wrong, before it is canceled."""
@@ -233,6 +237,18 @@ class Move:
                 texts.append(f"the destination cluster says: {err.message}")
         return "; ".join(texts)
 
+    def _left_there(self) -> str:
+        """Say what a receiving job that was killed has left, which nothing can start."""
+        name = self._ready.wish.name
+        try:
+            self._there.get_instance(name)
+        except GenericError:
+            return ""
+        return (
+            "; an incomplete instance is left in the destination cluster: remove it there, with"
+            f" 'gnt-instance remove {name}'"
+        )
+
     def _with_source_as_it_was(self, reason: str) -> GenericError:
         kind = JobCanceled if self._stop.is_set() else OpExecError
         if not self._was_stopped:
@@ -260,7 +276,9 @@ class Move:
             self._say(f"job {job_id} cannot be canceled: {err.message}")
 
     def _tell(self, where: str, entry: LogEntry) -> None:
-        if entry.kind == MESSAGE:
+        if entry.kind == MESSAGE and not (
+            where == RECEIVER and _PROGRESS.match(str(entry.message))
+        ):
             self._say(f"{where}: {entry.message}")
 
 
