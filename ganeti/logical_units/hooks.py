@@ -133,12 +133,17 @@ def build_environment(
 
 
 def has_local_hooks(hooks_dir: str, path: str, phase: Phase) -> bool:
-    """Tell whether this node, the master, has scripts for a phase (an empty directory has none)."""
+    """Tell whether this node, the master, may have scripts for a phase.
+
+    An empty directory has none; what is in one that cannot be read is for the node daemon to say.
+    """
     try:
         with os.scandir(f"{hooks_dir}/{path}-{phase.value}.d") as entries:
             return any(True for _ in entries)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
 
 
 def failures(results: Mapping[str, object]) -> list[list[str]]:
@@ -158,25 +163,26 @@ def run_hooks(
 ) -> dict[str, object]:
     """Run one phase on the nodes and return each node's answer.
 
-    A node that is offline is left out; one that does not answer is named in a warning.  When only
-    the master is to be asked and it has no such scripts, nobody is asked.
+    A node that is offline is left out; one that does not answer is named in a warning.  The master
+    is this node: where it has no such scripts, that is its answer, and it is not asked.
 
     Raises:
         HooksAbort: a script of the pre phase failed.
     """
     path = run.point.path
     asked = {node.name: node for node in nodes if not node.offline}
-    if set(asked) <= {run.master_name} and not has_local_hooks(
-        context.paths.hooks_dir, path, phase
-    ):
-        return {}
+    payloads: dict[str, object] = {}
+    if run.master_name in asked and not has_local_hooks(context.paths.hooks_dir, path, phase):
+        del asked[run.master_name]
+        payloads[run.master_name] = []
     # Before the work nothing is lost by a request to cancel; afterwards it comes too late.
     with context.interruptible() if phase is Phase.PRE else nullcontext():
         answers = call_nodes(context, asked.values(), "hooks_runner", path, phase.value, dict(env))
     for name, result in answers.items():
         if result.error is not None:
             context.warn(f"cannot run the {phase.value} hooks on node {name}: {result.error}")
-    payloads = {name: answer.payload for name, answer in answers.items() if answer.error is None}
+        else:
+            payloads[name] = result.payload
     _judge(context, phase, failures(payloads))
     return payloads
 

@@ -249,6 +249,13 @@ def test_the_master_alone_is_asked_only_if_it_has_scripts(cluster: FakeCluster) 
     assert args[2]["GANETI_OP_TARGET"] == "cluster.example.com"
 
 
+def test_a_master_without_scripts_is_not_asked_beside_others(cluster: FakeCluster) -> None:
+    start = prepared(cluster)
+    start()
+    asked = [(node, args[1]) for node, args in cluster.rpc.called("hooks_runner")]
+    assert asked == [("node2", "pre"), ("node2", "post")]
+
+
 def test_changes_of_the_configuration_are_told_to_hooks(cluster: FakeCluster) -> None:
     add_master_hook(cluster, "config-update-post.d")
     cluster.execute("OP_TAGS_SET", kind="cluster", tags=["a"], name=None)
