@@ -9,6 +9,8 @@ Source: ARCHITECTURE, "The life of a job"; doc/design.md for the departure from 
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from typing import NoReturn
 from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.jobexec import main as job_process
+from ganeti.jobexec.rehearsal import rehearse
 from ganeti.logical_units.registry import LOGICAL_UNITS, logical_unit_class
 from ganeti.opcodes.registry import opcode_class
 from ganeti.system import environment, nursery, title
@@ -31,7 +34,7 @@ def main() -> NoReturn:
         paths = environment.current_paths()
         log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
         with _take_control() as control:
-            _nursery(control, paths).run(load_all())
+            _nursery(control, paths).run(itertools.chain(load_all(), rehearse(paths), _tidy_up()))
         status = 0
     finally:
         os._exit(status)  # taking the interpreter apart is of no use to anybody
@@ -43,6 +46,12 @@ def load_all() -> Iterator[str]:
         opcode_class(op_id)
         logical_unit_class(op_id)
         yield op_id
+
+
+def _tidy_up() -> Iterator[str]:
+    """Free what getting ready left behind, before it is shared with all that come."""
+    gc.collect()
+    yield "tidy"
 
 
 def _nursery(control: socket.socket, paths: Paths) -> nursery.Nursery:

@@ -112,6 +112,16 @@ _NEXT: Final[dict[Stage, tuple[type[Message], Side, Stage]]] = {
 }
 
 
+def decode_message(data: bytes) -> Message:
+    """Read a message.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    message: Message = loads_as(Message, data)  # type: ignore[arg-type]  # a union is no type
+    return message
+
+
 class Dialog:
     """One side of the dialog; refuses whatever is out of turn."""
 
@@ -130,7 +140,7 @@ class Dialog:
         Raises:
             ProtocolError: not a message, or not its turn.
         """
-        message: Message = loads_as(Message, data)  # type: ignore[arg-type]  # a union is no type
+        message = decode_message(data)
         self._advance(message, "luxid" if self.side == "process" else "process")
         return message
 

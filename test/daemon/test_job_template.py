@@ -42,6 +42,8 @@ import sys
 sys.path[:0] = sys.argv[1].split(":")
 from ganeti.jobexec import template
 list(template.load_all())
+from ganeti.base.paths import Paths
+list(template.rehearse(Paths("/nowhere")))
 import threading
 assert threading.active_count() == 1
 print(" ".join(sys.modules))
