@@ -21,13 +21,12 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.noded import memory
 from ganeti.protocol.node_rpc import NODE_RPC, encode_failure
 
 logger = logging.getLogger(__name__)
 
 END_OF_REPLY: Final = b"\n"
-_CHUNK_BYTES: Final = 1 << 18
+_CHUNK_BYTES: Final = 1 << 16  # a larger buffer is a mapping of its own, each time
 _EXIT_CRASHED: Final = 70
 
 
@@ -59,7 +58,6 @@ def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     status = _EXIT_CRASHED
     try:
         signal.signal(signal.SIGTERM, _on_stop)
-        memory.lock_on_fault()
         _serve(channel, paths, hostname)
         status = 0
     except StoppedError:

@@ -34,7 +34,7 @@ _END_REPORT_TIMEOUT_S: Final = 2.0
 # More deaths of the helper than this within the window mean that a restart does not help.
 _RESTARTS_MAX: Final = 5
 _RESTART_WINDOW_S: Final = 60.0
-_READ_CHUNK_BYTES: Final = 1 << 18
+_READ_CHUNK_BYTES: Final = 1 << 16  # a larger buffer is a mapping of its own, each time
 _ANSWER_BYTES_MAX: Final = 256 << 20
 
 

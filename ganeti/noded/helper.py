@@ -7,6 +7,7 @@ one whose answer is lost.
 Source: `ganeti.system.nursery` for how it works, `child` for what the children do.
 """
 
+import codecs
 import contextlib
 import gc
 import importlib
@@ -30,6 +31,8 @@ from ganeti.system import environment, nursery, title
 logger = logging.getLogger(__name__)
 
 DAEMON_NAME: Final = "ganeti-noded"
+SPARE_NAME: Final = "noded-spare"  # in ``ps``: the child that waits for the next call
+CALL_NAME: Final = "noded-call"
 _EXIT_FAILED: Final = 1
 _EXIT_BAD_USAGE: Final = 2
 
@@ -43,14 +46,19 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         memory.be_an_ordinary_victim()
         _preload()
 
+        def get_ready() -> None:
+            title.show_name(SPARE_NAME)
+            memory.lock_on_fault()
+
         def live(channel: socket.socket) -> NoReturn:
+            title.show_name(CALL_NAME)
             child.run(channel, paths, hostname)
 
         def refuse(channel: socket.socket, err: OSError) -> None:
             where = f"node daemon on {hostname}"
             child.refuse(channel, f"{where} cannot start a process: {err.strerror}")
 
-        nursery.Nursery(control, live, refuse).run()
+        nursery.Nursery(control, live, refuse, get_ready=get_ready).run()
         status = 0
     except BaseException:
         logger.exception("the helper process failed")
@@ -98,7 +106,9 @@ def _preload() -> None:
         except ImportError as err:  # its calls will say so, each time
             logger.warning("cannot import %s: %s; going on without", module, err)
     for name in registry.MODULES:
-        dispatch.warm_up(NODE_RPC[name])
+        with contextlib.suppress(ImportError):  # told above
+            dispatch.warm_up(NODE_RPC[name])
+    codecs.lookup("ascii")  # a module that is loaded when something is read as such
     gc.collect()
 
 

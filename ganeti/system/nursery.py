@@ -6,6 +6,10 @@ only waits on its control socket (Unix, sequenced packets).  A request is a numb
 choice, and a descriptor that goes to a fresh child.  The reports that come back say which process
 the child is, and later how it ended.
 
+A nursery may fork one child ahead of need, so that no request waits for that: the spare child waits
+on a socket of its own for the descriptor of the next request.  It is a child like any other, used
+up by one request, and ends when the nursery does.  Where it has died, a child is forked at once.
+
 The nursery ends when the daemon is gone, which it sees as the end of the control socket.  Children
 at work then go on by themselves.
 """
@@ -20,7 +24,7 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
 logger = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ _REQUEST: Final = struct.Struct("!q")  # number of the request; a descriptor com
 _REPORT: Final = struct.Struct("!qqi")  # number of the request, of the process, wait status
 _STILL_RUNNING: Final = -1  # in the place of a wait status
 _EXIT_CRASHED: Final = 70
+_HANDED_OVER: Final = b"."  # what a descriptor comes with on its way to the spare child
 
 
 class Report:
@@ -67,6 +72,16 @@ def receive_report(control: socket.socket) -> Report | None:
     return Report(number, pid, None if status == _STILL_RUNNING else status)
 
 
+class _Spare:
+    """A child that waits for its request; our end of the socket to it."""
+
+    __slots__ = ("link", "pid")
+
+    def __init__(self, pid: int, link: socket.socket) -> None:
+        self.pid = pid
+        self.link = link
+
+
 class Nursery:
     """The children, and the way to the daemon.
 
@@ -74,6 +89,7 @@ class Nursery:
         control: our end of the control socket.
         live: what a child does with its channel; it never returns.
         refuse: called, in the nursery, with the channel of a child that cannot be forked.
+        get_ready: what a child does before it has its channel; when given, a spare child is kept.
     """
 
     def __init__(
@@ -81,8 +97,12 @@ class Nursery:
         control: socket.socket,
         live: Callable[[socket.socket], NoReturn],
         refuse: Callable[[socket.socket, OSError], None],
+        *,
+        get_ready: Callable[[], object] | None = None,
     ) -> None:
         self._control = control
+        self._get_ready = get_ready
+        self._spare: _Spare | None = None
         self._live = live
         self._refuse = refuse
         self._numbers: dict[int, int] = {}  # of the requests, by process
@@ -99,8 +119,9 @@ class Nursery:
             while select.select([self._control], [], [], 0)[0]:
                 if not self._serve_one():
                     return
+        self._fork_spare()
         while self._serve_one():
-            continue
+            self._fork_spare()
 
     def _serve_one(self) -> bool:
         """Wait for one request and carry it out; returns whether the daemon is still there."""
@@ -111,36 +132,80 @@ class Nursery:
             return False
         for descriptor in descriptors:
             with socket.socket(fileno=descriptor) as channel:
-                self._fork(_REQUEST.unpack(token)[0], channel)
+                self._serve(_REQUEST.unpack(token)[0], channel)
         return True
 
-    def _fork(self, number: int, channel: socket.socket) -> None:
+    def _serve(self, number: int, channel: socket.socket) -> None:
+        """Give the channel to the spare child, or to one that is forked now."""
+        with _child_ends_later():  # not looked for before its number is written down
+            pid = self._take_spare(channel)
+            if pid is None:
+                try:
+                    pid = self._fork(lambda: self._live(channel))
+                except OSError as err:
+                    logger.warning("cannot fork: %s", err)
+                    self._refuse(channel, err)
+                    return
+            self._numbers[pid] = number
+            self._report(number, pid, _STILL_RUNNING)
+
+    def _take_spare(self, channel: socket.socket) -> int | None:
+        """Hand the channel to the spare child; None if there is none, or it is dead."""
+        spare, self._spare = self._spare, None
+        if spare is None:
+            return None
+        with spare.link:
+            try:
+                socket.send_fds(spare.link, [_HANDED_OVER], [channel.fileno()])
+            except OSError as err:
+                logger.warning("spare child %d is gone: %s; forking another", spare.pid, err)
+                return None
+        return spare.pid
+
+    def _fork_spare(self) -> None:
+        """Have a child ready; without one, the next request forks its own."""
+        if self._get_ready is None or self._spare is not None:
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = self._fork(lambda: self._wait_and_live(ours, theirs))
+            except OSError as err:
+                logger.warning("cannot fork ahead: %s", err)
+                ours.close()
+            else:
+                self._spare = _Spare(pid, ours)
+
+    def _wait_and_live(self, ours: socket.socket, theirs: socket.socket) -> None:
+        """Be the spare child: wait for the channel, unless the nursery ends before."""
+        ours.close()
+        with theirs:
+            _token, descriptors, _flags, _address = socket.recv_fds(
+                theirs, len(_HANDED_OVER), 1, socket.MSG_CMSG_CLOEXEC
+            )
+        for descriptor in descriptors:
+            self._live(socket.socket(fileno=descriptor))
+        os._exit(0)
+
+    def _fork(self, live: Callable[[], object]) -> int:
         # A child that never collects what is there by now never writes to its pages, so they stay
         # shared.
         gc.freeze()
-        # Its end must not be looked for before its number is written down.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        try:
-            pid = os.fork()
-        except OSError as err:
-            logger.warning("cannot fork: %s", err)
-            self._refuse(channel, err)
-        else:
-            if pid == 0:
-                self._be_child(channel)
-            self._numbers[pid] = number
-            self._report(number, pid, _STILL_RUNNING)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        pid = os.fork()
+        if pid == 0:
+            self._be_child(live)
+        return pid
 
-    def _be_child(self, channel: socket.socket) -> NoReturn:
-        os.setsid()
-        self._control.close()
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)  # programs would inherit that we ignore them
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    def _be_child(self, live: Callable[[], object]) -> NoReturn:
         try:
-            self._live(channel)
+            os.setsid()
+            self._control.close()
+            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)  # programs would inherit that we ignore them
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            if self._get_ready is not None:
+                self._get_ready()
+            live()
         finally:
             os._exit(_EXIT_CRASHED)  # never back into the nursery's own loop
 
@@ -158,6 +223,16 @@ class Nursery:
     def _report(self, number: int, pid: int, status: int) -> None:
         with contextlib.suppress(OSError):  # the daemon is gone, or does not read: its loss
             self._control.send(_REPORT.pack(number, pid, status), socket.MSG_DONTWAIT)
+
+
+@contextlib.contextmanager
+def _child_ends_later() -> Iterator[None]:
+    """Let the news of a child's end wait while this context is entered."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
 def ignore_signals() -> None:

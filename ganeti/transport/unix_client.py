@@ -22,7 +22,7 @@ from ganeti.system import clock
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX: Final = 1 << 30  # answers with a whole configuration are 100 MB at most
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024  # a larger buffer is a mapping of its own, each time
 _TIMEVAL: Final = struct.Struct("ll")
 
 

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fakes.noded_node import NodedNode, refused_by_handshake, short_directory
+from fakes.noded_node import (
+    NodedNode,
+    children_at_work,
+    refused_by_handshake,
+    short_directory,
+)
 from fakes.virtual_cluster import wait_until
 
 from ganeti.base.versions import PROTOCOL_VERSION
@@ -137,7 +142,7 @@ def test_what_is_not_built_says_so(node: NodedNode, call: object) -> None:
 def helper_at_rest(node: NodedNode) -> psutil.Process:
     """Return the helper, once the children of earlier calls, which are answered, have ended."""
     (helper,) = psutil.Process(node.pid).children()
-    wait_until(lambda: not helper.children(), "earlier children end")
+    wait_until(lambda: not children_at_work(helper), "earlier children end")
     return helper
 
 
@@ -146,9 +151,9 @@ def test_calls_at_the_same_time_do_not_wait_for_each_other(node: NodedNode) -> N
     with ThreadPoolExecutor(12) as pool:
         calls = [pool.submit(node.call, "test_delay", 600) for _ in range(12)]
         try:
-            wait_until(lambda: len(helper.children()) == 12, "all are carried out at once")
+            wait_until(lambda: len(children_at_work(helper)) == 12, "all are carried out at once")
         finally:
-            for child in helper.children():
+            for child in children_at_work(helper):
                 child.kill()
         assert [call.result()[0] for call in calls] == [False] * 12
 
@@ -157,8 +162,8 @@ def test_a_crashed_child_is_a_clear_error(node: NodedNode) -> None:
     helper = helper_at_rest(node)
 
     def kill_the_child() -> None:
-        wait_until(lambda: bool(helper.children()), "the child")
-        helper.children()[0].send_signal(signal.SIGSEGV)
+        wait_until(lambda: bool(children_at_work(helper)), "the child")
+        children_at_work(helper)[0].send_signal(signal.SIGSEGV)
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill_the_child)
@@ -272,7 +277,7 @@ def test_a_running_child_does_not_keep_a_new_daemon_from_starting(base: Path) ->
     with NodedNode(base) as node, ThreadPoolExecutor(1) as pool:
         call = pool.submit(call_in_vain)
         (helper,) = psutil.Process(node.pid).children()
-        while not (children := helper.children()):
+        while not (children := children_at_work(helper)):
             os.sched_yield()
         psutil.Process(node.pid).kill()
         call.result()

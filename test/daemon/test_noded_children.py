@@ -1,6 +1,7 @@
 """The helper and its children, over their real sockets: one helper process for each test."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fakes.noded_node import children_at_work
 
 from ganeti.base.paths import Paths
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
+from ganeti.noded.helper import SPARE_NAME
 from ganeti.protocol.node_rpc import NODE_RPC
 from ganeti.system.process import wait_gone
 
@@ -58,9 +61,18 @@ def run(
 
 
 async def the_child_of(pid: int) -> psutil.Process:
-    while not (found := psutil.Process(pid).children()):  # noqa: ASYNC110 - nothing tells of it
+    while not (found := children_at_work(psutil.Process(pid))):  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0)
     return found[0]
+
+
+async def the_spare_of(pid: int) -> psutil.Process:
+    while True:
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.name() == SPARE_NAME:
+                    return child
+        await asyncio.sleep(0)
 
 
 async def ended(child: psutil.Process) -> None:
@@ -82,9 +94,9 @@ def test_many_calls_run_side_by_side(handle: HelperHandle) -> None:
             asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 600.0)) for _ in range(10)
         ]
         helper = psutil.Process(handle.pid)
-        while len(helper.children()) < 10:  # noqa: ASYNC110 - nothing tells of them
+        while len(children_at_work(helper)) < 10:  # noqa: ASYNC110 - nothing tells of them
             await asyncio.sleep(0.01)
-        for child in helper.children():
+        for child in children_at_work(helper):
             child.kill()
         for answer in await asyncio.gather(*calls):
             assert "ended without an answer" in json.loads(answer)[1]
@@ -143,9 +155,42 @@ def test_a_killed_child_is_named_in_the_answer(handle: HelperHandle) -> None:
     run(handle, use)
 
 
+def test_a_call_goes_to_the_child_that_waits_for_it(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 600.0))
+        assert await the_child_of(handle.pid) == spare
+        assert await the_spare_of(handle.pid) != spare
+        spare.kill()
+        assert "SIGKILL" in json.loads(await call)[1]
+
+    run(handle, use)
+
+
+def test_a_spare_child_that_died_harms_no_call(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        spare.kill()
+        await ended(spare)
+        for _round in range(2):
+            assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
+        assert await the_spare_of(handle.pid) != spare
+
+    run(handle, use)
+
+
+def test_the_spare_child_ends_with_a_helper_that_is_killed(handle: HelperHandle) -> None:
+    async def use(_children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        os.kill(handle.pid, signal.SIGKILL)
+        await ended(spare)
+
+    run(handle, use)
+
+
 def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[0.5]", 60.0))
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[1.5]", 60.0))
         await the_child_of(handle.pid)
         os.kill(handle.pid, signal.SIGKILL)
         assert json.loads(await call) == [True, None]

@@ -13,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from ganeti.base.paths import Paths
+from ganeti.noded.helper import CALL_NAME
 from ganeti.system import certificates, clock, filelock, process
 from ganeti.system.environment import node_environment
 
@@ -34,6 +37,16 @@ def short_directory() -> Iterator[Path]:
     """Make a directory whose path is short enough for sockets below it."""
     with tempfile.TemporaryDirectory(prefix="gnt") as path:
         yield Path(path)
+
+
+def children_at_work(helper: psutil.Process) -> list[psutil.Process]:
+    """Return the children of a node daemon's helper that have a call, without the spare one."""
+    found = []
+    for child in helper.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie is none either
+            if child.name() == CALL_NAME and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 class NodedNode:

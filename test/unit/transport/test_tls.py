@@ -122,7 +122,9 @@ def test_a_missing_authority_is_named(node: TlsNode) -> None:
 
 
 def test_the_node_context_asks_for_certificates(node: TlsNode) -> None:
-    assert node_server_context(node.paths).verify_mode.name == "CERT_REQUIRED"
+    context = node_server_context(node.paths)
+    assert context.verify_mode.name == "CERT_REQUIRED"
+    assert context.num_tickets == 0  # nobody goes on with what was checked once
     assert server_context(node.paths.server_pem).verify_mode.name == "CERT_NONE"
 
 
