@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation.model import Instance, Mobility, Node
@@ -45,11 +45,11 @@ class NodeLoad(Struct, frozen=True):
     spindle_use: int
     primaries: int = 0
     secondaries: int = 0
-    guarded: Mapping[str, int] = field(default_factory=dict)
+    guarded: Mapping[str, int] = {}
     reserved: int = 0
-    partners: Mapping[str, int] = field(default_factory=dict)
+    partners: Mapping[str, int] = {}
     movable: tuple[int, ...] = ()
-    exclusion: Mapping[str, int] = field(default_factory=dict)
+    exclusion: Mapping[str, int] = {}
     in_one_domain: int = 0
     unmet_wishes: int = 0
 

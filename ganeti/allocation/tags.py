@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 EXCLUSION: Final = "htools:iextags:"
 LOCATION: Final = "htools:nlocation:"
@@ -29,7 +29,7 @@ class TagMeanings(Struct, frozen=True):
     location: tuple[str, ...] = ()
     desired_location: tuple[str, ...] = ()
     migration: tuple[str, ...] = ()
-    allowed_sources: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    allowed_sources: Mapping[str, frozenset[str]] = {}
 
     def accepted(self, tags: frozenset[str]) -> frozenset[str]:
         """Return the migration tags that sources for a node with these tags may have."""
@@ -42,7 +42,7 @@ class TagMeanings(Struct, frozen=True):
 def meanings_of(cluster_tags: Iterable[str]) -> TagMeanings:
     """Read the tags of the cluster."""
     tags = sorted(cluster_tags)
-    allowed: dict[str, frozenset[str]] = field(default_factory=dict)
+    allowed: dict[str, frozenset[str]] = {}
     for pair in _after(ALLOW_MIGRATION, tags):
         source, separator, target = pair.partition(_FROM_TO)
         if separator and source and target:
