@@ -9,6 +9,7 @@ import os
 from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.storage.interface import BlockDevStatus
 
@@ -21,7 +22,7 @@ def blockdev_create(
     context: NodeContext,
     bdev: RpcDisk,
     size: int,
-    _owner: str,
+    owner: str,
     on_primary: bool,
     info: str,
     exclusive_storage: bool,
@@ -32,23 +33,31 @@ def blockdev_create(
         BlockDeviceError: it was not made, and nothing of it is left.
     """
     driver = drivers.device(context, bdev)
-    logical_id = driver.create(size, exclusive_storage=exclusive_storage)
-    try:
-        if on_primary:
-            driver.assemble()
-            driver.open()
-        driver.set_info(info)
-    except GenericError:
-        driver.remove()
-        raise
+    with alone_with_disk(context, bdev.uuid, owner=owner):
+        try:
+            logical_id = driver.create(size, exclusive_storage=exclusive_storage)
+        except Exception:
+            raise  # a driver that fails leaves nothing
+        except BaseException:  # this call is ended from outside, midway
+            driver.remove()
+            raise
+        try:
+            if on_primary:
+                driver.assemble()
+                driver.open()
+            driver.set_info(info)
+        except BaseException:
+            driver.remove()
+            raise
     return logical_id
 
 
 def blockdev_remove(context: NodeContext, bdev: RpcDisk) -> None:
     """Remove a disk and its data; one that is gone already is no error."""
     driver = drivers.device(context, bdev)
-    driver.shutdown()
-    driver.remove()
+    with alone_with_disk(context, bdev.uuid):
+        driver.shutdown()
+        driver.remove()
 
 
 def blockdev_assemble(
@@ -112,7 +121,8 @@ def blockdev_grow(
 ) -> None:
     """Add MiB to a disk; ``dryrun`` only checks that it could be done."""
     driver = drivers.device(context, cf_bdev)
-    driver.grow(amount, dryrun=dryrun, backingstore=backingstore)
+    with alone_with_disk(context, cf_bdev.uuid):
+        driver.grow(amount, dryrun=dryrun, backingstore=backingstore)
 
 
 def blockdev_getdimensions(context: NodeContext, disks: list[RpcDisk]) -> list[list[object] | None]:
@@ -160,14 +170,18 @@ def blockdev_rename(context: NodeContext, devlist: list[tuple[RpcDisk, list[obje
 
 def blockdev_wipe(context: NodeContext, bdev: RpcDisk, offset: int, size: int) -> None:
     """Write zeroes over ``size`` MiB of a disk, from ``offset`` MiB on."""
-    drivers.device(context, bdev).wipe(offset, size)
+    driver = drivers.device(context, bdev)
+    with alone_with_disk(context, bdev.uuid):
+        driver.wipe(offset, size)
 
 
 def blockdev_snapshot(
     context: NodeContext, cf_bdev: RpcDisk, snap_name: str, snap_size: int
 ) -> list[object]:
     """Take a snapshot of a disk and return its logical id."""
-    return drivers.device(context, cf_bdev).snapshot(snap_name, snap_size)
+    driver = drivers.device(context, cf_bdev)
+    with alone_with_disk(context, cf_bdev.uuid):
+        return driver.snapshot(snap_name, snap_size)
 
 
 def bdev_sizes(_context: NodeContext, devices: list[str]) -> dict[str, int]:

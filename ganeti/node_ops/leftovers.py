@@ -1,8 +1,9 @@
 """What an earlier job left at work on an instance of this node, and how it is ended.
 
 A job that is killed or canceled lets go of its locks while what it began on a node goes on: a
-script of the operating system, a transfer that reads or fills a disk.  Nobody waits for it any
-more, and whoever comes next has the instance to itself: the next call for that instance ends it.
+script of the operating system or of an external storage provider, a transfer that reads or fills
+a disk.  Nobody waits for it any more, and whoever comes next has the instance to itself: the next
+call for that instance, or for that disk of it, ends it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import quote
 
 from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
@@ -56,6 +58,31 @@ def can_be_ended(context: NodeContext, instance_name: str) -> Iterator[None]:
         yield
     finally:
         marker.release()
+
+
+@contextlib.contextmanager
+def alone_with_disk(context: NodeContext, uuid: str, *, owner: str = "") -> Iterator[None]:
+    """Change a disk with nothing else at work on it; the next call that does so may end this one.
+
+    Args:
+        owner: the instance that a new disk is for, which the next call may make another disk for.
+
+    Raises:
+        GenericError: what an earlier job left cannot be ended, or does not end.
+    """
+    wanted = {f"disk-{uuid}": f"a change of disk {uuid}"}
+    if owner:
+        wanted[f"new-disk-{owner}"] = f"the creation of a disk of instance {owner!r}"
+    with contextlib.ExitStack() as held:
+        for name, what in wanted.items():
+            path = os.path.join(context.paths.lock_dir, f"{quote(name, safe='')}.pid")
+            pid = running_pid(path)
+            if pid is not None:
+                _end(context, pid, what)
+            marker = PidFile(path)
+            marker.acquire()
+            held.callback(marker.release)
+        yield
 
 
 def end_leftovers(context: NodeContext, instance_name: str) -> None:

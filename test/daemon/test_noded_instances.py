@@ -183,6 +183,62 @@ def test_the_next_call_ends_a_script_that_an_earlier_job_left(
     assert f"ending an OS script of instance '{NAME}'" in node.log()
 
 
+HANGING = """#!/bin/sh
+[ "$(basename "$0")" != "${EXTP_HANG:-}" ] || { echo $$ > "$EXTP_FILE"; exec sleep 1000; }
+echo "$(basename "$0") $VOL_NAME" >> "$EXTP_FILE.log"
+if [ "$(basename "$0")" = attach ]; then echo /dev/null; fi
+"""
+
+
+@pytest.fixture
+def volume(node: NodedNode, tmp_path: Path) -> dict[str, Any]:
+    """Return a disk of an external storage provider whose script "hang" hangs."""
+    provider = Path(node.paths.es_search_path[0], "hangs")
+    provider.mkdir(parents=True, exist_ok=True)
+    (provider / "parameters.list").write_text("hang which\nfile where\n")
+    for script in ("create", "remove", "grow", "attach", "detach", "setinfo", "verify"):
+        (provider / script).write_text(HANGING)
+        (provider / script).chmod(0o755)
+    disk: dict[str, Any] = rpc_instance()["disks_info"][0]
+    return disk | {
+        "dev_type": "ext",
+        "logical_id": ["hangs", "vol1"],
+        "params": {"file": str(tmp_path / "pid")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("hangs", "next_call"),
+    [
+        ("create", lambda disk: ("blockdev_create", disk, 8, NAME, True, "", False)),
+        ("create", lambda disk: ("blockdev_remove", disk)),
+        ("setinfo", lambda disk: ("blockdev_remove", disk)),
+        ("grow", lambda disk: ("blockdev_grow", disk, 8, False, True, False)),
+    ],
+    ids=["another-disk", "remove", "late", "grow-again"],
+)
+def test_the_next_call_ends_a_provider_that_an_earlier_job_left(
+    node: NodedNode, volume: dict[str, Any], tmp_path: Path, hangs: str, next_call: Any
+) -> None:
+    hung = volume | {"params": {**volume["params"], "hang": hangs}}
+    call = ("blockdev_create", hung, 8, NAME, True, "", False)
+    if hangs == "grow":
+        call = ("blockdev_grow", hung, 8, False, True, False)
+    elif next_call(volume)[0] == "blockdev_create":  # for another disk of the same instance
+        volume = volume | {"uuid": "another", "logical_id": ["hangs", "vol2"]}
+    pid_file = tmp_path / "pid"
+    with ThreadPoolExecutor(1) as elsewhere:
+        first = elsewhere.submit(node.failure, *call)
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), "the script")
+        script = int(pid_file.read_text())
+        node.payload(*next_call(volume))
+        assert "without an answer" in first.result(60)
+    wait_until(lambda: not os.path.exists(f"/proc/{script}"), "the script to be gone")
+    assert "that an earlier job left at work" in node.log()
+    if hangs != "grow":  # what was half made is removed
+        assert "remove vol1" in Path(f"{pid_file}.log").read_text()
+
+
 def test_a_start_that_goes_on_is_waited_for(node: NodedNode, instance: dict[str, Any]) -> None:
     with FileLock(f"{node.paths.lock_dir}/os-{NAME}.lock"):
         for call in (
