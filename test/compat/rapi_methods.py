@@ -101,12 +101,8 @@ class Script:
             "file",
             [{"size": 8}],
             [],
-            pnode=self.node,
-            os="test",
-            ip_check=False,
-            name_check=False,
-            hypervisor="fake",
             reason="a test",
+            **self.settings(),
         )
         self.ask("GetInstance", INSTANCE)
         self.ask("GetInstances", bulk=True)
@@ -139,6 +135,62 @@ class Script:
         )
         self.submitted("InstancesMultiAlloc", [allocation], dry_run=True)
         self.job("DeleteInstance", INSTANCE)
+
+    def move_as_between_clusters(self):
+        """Send a disk as to another cluster, which is the same one here; names tell them apart."""
+        moved = "moved.example.com"
+        disks = [{"size": 8}]
+        self.job("CreateInstance", "create", INSTANCE, "file", disks, [], **self.settings())
+        ready = self.job("PrepareExport", INSTANCE, "remote")["opresult"][0]
+        receiving = self.ask(
+            "CreateInstance",
+            "remote-import",
+            moved,
+            "file",
+            disks,
+            [],
+            source_instance_name=INSTANCE,
+            source_handshake=ready["handshake"],
+            source_x509_ca=ready["x509_ca"],
+            **self.settings(),
+        )
+        awaited = self.remote_import_of(receiving)
+        self.job(
+            "ExportInstance",
+            INSTANCE,
+            "remote",
+            awaited["disks"],
+            shutdown=True,
+            remove_instance=True,
+            x509_key_name=ready["x509_key_name"],
+            destination_x509_ca=awaited["x509_ca"],
+        )
+        assert self.client.WaitForJobCompletion(receiving, **FAST)
+        assert self.ask("GetInstances") == [moved]
+        self.job("DeleteInstance", moved)
+
+    def settings(self):
+        return {
+            "pnode": self.node,
+            "os": "test",
+            "hypervisor": "fake",
+            "ip_check": False,
+            "name_check": False,
+        }
+
+    def remote_import_of(self, job_id):
+        """Wait for the entry of a job's log that says where disks are waited for."""
+        info, serial = None, None
+        while info is None or info[0] not in rapi.JOB_STATUS_FINALIZED:
+            change = self.ask("WaitForJobChange", job_id, ["status"], info, serial)
+            if change is None:
+                continue
+            info = change["job_info"]
+            for number, _time, kind, message in change["log_entries"] or []:
+                serial = number
+                if kind == "remote-import":
+                    return message
+        raise AssertionError(self.client.GetJobStatus(job_id)["opresult"])
 
     def nodes_and_groups(self):
         self.job("SetNodeRole", self.other, "drained")
@@ -184,6 +236,7 @@ class Script:
         self.filters()
         self.cluster_and_jobs()
         self.instances()
+        self.move_as_between_clusters()
         self.nodes_and_groups()
         self.networks()
 
