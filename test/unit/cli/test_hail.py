@@ -1,0 +1,151 @@
+"""The program around the allocator: options, files, and what it leaves with."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.allocator_questions import Json, instance, new, node, question
+
+from ganeti.cli import hail
+from ganeti.cli.hail import OPTIONS
+
+NODES = {"a": node(), "b": node(), "c": node()}
+
+
+class Run:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: Path
+    ) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.path = str(path / "question")
+
+    def __call__(self, content: Json | str, *words: str) -> tuple[int, str, str]:
+        text = content if isinstance(content, str) else json.dumps(content)
+        Path(self.path).write_text(text)
+        return self.words(self.path, *words)
+
+    def words(self, *words: str) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["hail", *words])
+        status = hail.main()
+        said = self._capsys.readouterr()
+        return status, said.out, said.err
+
+    def answer(self, content: Json, *words: str) -> Any:
+        status, out, err = self(content, *words)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.setattr("gc.disable", lambda: None)
+    return Run(monkeypatch, capsys, tmp_path)
+
+
+def test_it_answers_in_json_and_leaves_with_0_whether_there_is_a_place_or_not(run: Run) -> None:
+    found = run.answer(question(new(), NODES))
+    assert found.keys() == {"success", "info", "result"}
+    assert (found["success"], found["result"]) == (True, ["a", "b"])
+    found = run.answer(question(new(memory=20000), NODES))
+    assert (found["success"], found["result"]) == (False, [])
+
+
+def test_options_may_stand_behind_the_file_as_the_node_daemon_puts_them(run: Run) -> None:
+    one = {"a": node()}
+    content = question(new(template="ext"), one)
+    assert not run.answer(content)["success"]
+    assert run.answer(content, "--no-capacity-checks")["success"]
+    assert run.answer(question(new(), NODES), "--restrict-allocation-to=b,c")["result"] == [
+        "b",
+        "c",
+    ]
+    cpus = question(new(template="plain"), {"a": node(total_cpus=0)})
+    assert run.answer(cpus, "--ignore-soft-errors")["success"]
+
+
+def test_the_number_of_instances_can_be_left_out_of_the_score(run: Run) -> None:
+    nodes = {"a": node(free_memory=9990), "b": node(free_memory=9000)}
+    instances = {f"i{number}": instance(["a"], "ext", 2, vcpus=1) for number in range(5)}
+    instances["j"] = instance(["b"], "ext", 1000, vcpus=5)
+    content = question(new(template="ext", memory=100), nodes, instances)
+    assert run.answer(content)["result"] == ["b"]
+    assert run.answer(content, "--ignore-dynu")["result"] == ["a"]
+
+
+def test_memory_of_kvm_nodes_can_be_set_down(run: Run) -> None:
+    content = question(new(template="plain", memory=7000), NODES, enabled_hypervisors=["kvm"])
+    assert run.answer(content)["success"]
+    assert not run.answer(content, "--static-kvm-node-memory=4096")["success"]
+
+
+def test_it_reads_the_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = json.dumps(question(new(), NODES)).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    status, out, _ = run.words("-")
+    assert (status, json.loads(out)["result"]) == (0, ["a", "b"])
+
+
+def test_it_says_more_when_asked(run: Run) -> None:
+    status, _, err = run(question(new(), NODES), "-v")
+    assert status == 0
+    assert err.startswith("allocate, 3 nodes, 0 instances\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no question to an allocator: invalid JSON"),
+        ("{", "no question to an allocator: invalid JSON"),
+        ("[]", "no question to an allocator"),
+        ("{}", "missing required field `cluster_name`"),
+        (json.dumps(question({"type": "juggle"}, NODES)), "juggle"),
+        (json.dumps(question({"type": "relocate"}, NODES)), "missing required field `name`"),
+        (json.dumps(question(new(memory="much"), NODES)), "$.request.memory"),
+        (json.dumps(question(new(), NODES, version=3)), "version 3"),
+        (json.dumps(question(new(memory=-3), NODES)), "memory is -3"),
+        (json.dumps(question(new(), {"a": {}})), "$.nodes[...]"),
+        ('{"x":' * 100000, "nested too deeply"),
+    ],
+)
+def test_a_bad_question_is_one_message_and_exit_status_1(
+    run: Run, content: str, message: str
+) -> None:
+    status, out, err = run(content)
+    assert (status, out) == (1, "")
+    assert err.startswith("hail: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("/does/not/exist",), "/does/not/exist: No such file or directory"),
+        ((), "FILE is missing"),
+        (("/dev/null", "--nonsense"), "no such option: --nonsense"),
+        (("/dev/null", "--mond"), "not used yet"),
+        (("/dev/null", "--static-kvm-node-memory=-1"), "memory cannot be negative"),
+    ],
+)
+def test_a_bad_command_line_says_what_is_wrong(
+    run: Run, words: tuple[str, ...], message: str
+) -> None:
+    status, out, err = run.words(*words)
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+def test_help_version_and_completion(run: Run) -> None:
+    status, text, _ = run.words("--help")
+    assert status == 0
+    assert text.startswith("usage: hail [options] FILE\n")
+    assert all(option.long in text for option in OPTIONS)
+    assert run.words("--version")[1].startswith("hail (ganeti) ")
+    lines = run.words("--help-completion")[1].splitlines()
+    assert lines[-1] == "file 1 1"
+    assert len(lines) == len(OPTIONS) + 2
