@@ -31,7 +31,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, ssh_setup
 from ganeti.bootstrap.node_transport import NodeTransport
 from ganeti.bootstrap.starting import start_daemons
-from ganeti.store import config_file, ssconf
+from ganeti.store import config_file, renewal, ssconf
 from ganeti.system import certificates, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
 
@@ -162,6 +162,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
         ssconf.write_values(paths, setup.ssconf)
         if setup.start_node_daemon:
             start_daemons(paths, EVERY_NODE, undo, hostname=setup.node_name)
+        renewal.end(paths)  # what was begun here as the master is settled by this
         if setup.manage_ssh:
             ssh_setup.let_keys_be_managed(paths)
         undo.pop_all()

@@ -5,6 +5,11 @@ like all others.  The certificates by which nodes know each other cannot be repl
 talk: the daemons are stopped, every node is told on another way, and then all start again.  From
 then on only the master is trusted; a job lets the other candidates make certificates of their own.
 
+All that is told follows from the cluster's certificate on the master, which is replaced in one
+step.  So a renewal that was cut off, by a power failure too, goes on from there: it is done once
+more with the certificate that is there, old or new.  That needs no LuxiD, which may not get enough
+votes while some nodes have other certificates.
+
 Source: cli.json, "renew-crypto"; constants.json, "ssh" (NDS_*).
 """
 
@@ -25,6 +30,7 @@ from ganeti.config.master_change import with_only_candidate_cert
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
+from ganeti.store import renewal as note
 from ganeti.system import certificates, clock, daemon_control, files
 
 logger = logging.getLogger(__name__)
@@ -102,15 +108,23 @@ def replace_identity(
         server_pem: the cluster's new certificate; None leaves it as it is.
 
     Returns:
-        The names of the nodes that were not told; they have to be taken in again.
+        The names of the nodes that were not told; they have to be taken in again.  The note that
+        this is going on stays until the caller has the candidates make their certificates.
 
     Raises:
         GenericError: it failed on this node; certificates and configuration are as they were.
     """
     say(f"Stopping the daemons on {own_name}")
+    was_cut_off = note.is_cut_off(paths)
+    note.begin(paths)
     try:
         daemon_control.stop_all(paths, EVERYWHERE, logger.info)
-        _write_identity(paths, own_name, server_pem)
+        try:
+            _write_identity(paths, own_name, server_pem)
+        except GenericError:
+            if not was_cut_off:
+                note.end(paths)  # nothing has changed
+            raise
         return _tell(paths, peers, say)
     finally:
         say(f"Starting the daemons on {own_name}")

@@ -27,7 +27,7 @@ from ganeti.clients.node_rpc import Target
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import EXIT_NOTMASTER
 from ganeti.jobs.mastership import Answer, Poll, Standing, judge
-from ganeti.store import mastership, ssconf
+from ganeti.store import mastership, renewal, ssconf
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,10 @@ async def confirm(context: DaemonContext) -> Poll:
             logger.info("%s; asking again in %g s", verdict.reason, delay_s)
             if await _stops_within(context, delay_s):
                 break
-    raise NotMasterError(f"this node is not the master: {verdict.reason}", verdict.master_name)
+    hint = f"; {renewal.HINT}" if renewal.is_cut_off(context.paths) else ""
+    raise NotMasterError(
+        f"this node is not the master: {verdict.reason}{hint}", verdict.master_name
+    )
 
 
 def _retry_delays() -> Iterator[float | None]:

@@ -110,7 +110,7 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
         "instance_snapshot_drop",
         "instance_snapshot_supported",
     ),
-    "ssh_keys": ("ssh_authorize", "ssh_root_key"),
+    "ssh_keys": ("ssh_authorize", "ssh_next_key", "ssh_root_key", "ssh_take_key"),
     "switches": ("node_configure_ovs",),
     "storage_units": ("node_info", "storage_execute", "storage_list", "storage_modify"),
     "transfers.calls": (

@@ -17,11 +17,25 @@ def ssh_root_key(context: NodeContext, kind: str, bits: int) -> str:
     Raises:
         GenericError: it cannot be made, or this node keeps its keys to itself.
     """
-    _check_managed(context)
-    if kind not in ssh.KEY_KINDS:
-        raise GenericError(f"there is no kind {kind!r} of SSH keys")
-    directory = ssh.directory_of(context.paths)
-    return ssh.ensure_user_key(directory, kind, bits, host=context.hostname)
+    return ssh.ensure_user_key(_directory(context, kind), kind, bits, host=context.hostname)
+
+
+def ssh_next_key(context: NodeContext, kind: str, bits: int) -> str:
+    """Make the key that root is to have next, and return its public half; the old one stays.
+
+    Raises:
+        GenericError: it cannot be made, or this node keeps its keys to itself.
+    """
+    return ssh.make_next_key(_directory(context, kind), kind, bits, host=context.hostname)
+
+
+def ssh_take_key(context: NodeContext, kind: str, public_key: str) -> None:
+    """Make the key that was made before the one that root has; repeating it changes nothing.
+
+    Raises:
+        GenericError: it is not there, or this node keeps its keys to itself.
+    """
+    ssh.take_next_key(_directory(context, kind), kind, public_key)
 
 
 def ssh_authorize(context: NodeContext, add: list[str], remove: list[str]) -> bool:
@@ -35,6 +49,13 @@ def ssh_authorize(context: NodeContext, add: list[str], remove: list[str]) -> bo
         if "\n" in line or not isinstance(ssh.key_of(line), tuple):
             raise GenericError(f"{line[:80]!r} is not a public SSH key")
     return ssh.change_authorized_keys(ssh.directory_of(context.paths), add=add, remove=remove)
+
+
+def _directory(context: NodeContext, kind: str) -> str:
+    _check_managed(context)
+    if kind not in ssh.KEY_KINDS:
+        raise GenericError(f"there is no kind {kind!r} of SSH keys")
+    return ssh.directory_of(context.paths)
 
 
 def _check_managed(context: NodeContext) -> None:

@@ -221,6 +221,8 @@ _MASTER_CALLS = (
 _SSH_CALLS = (
     _changes("ssh_root_key", FAST_S, "kind bits"),
     _changes("ssh_authorize", FAST_S, "add remove", many=True),
+    _changes("ssh_next_key", FAST_S, "kind bits", many=True),
+    _changes("ssh_take_key", FAST_S, "kind public_key"),
 )
 # Ours: what all disks of a running instance hold at one instant, and exports made of that.
 _SNAPSHOT_CALLS = (

@@ -87,14 +87,69 @@ def ensure_user_key(directory: str, kind: str, bits: int, *, host: str) -> str:
     private = os.path.join(directory, f"id_{kind}")
     files.ensure_directory(directory, _DIRECTORY_MODE)
     if not os.path.exists(private):
-        argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", f"{SSH_USER}@{host}", "-f", private]
-        if kind == "rsa":
-            argv += ["-b", str(bits)]
-        try:
-            process.run(argv, timeout_s=KEYGEN_TIMEOUT_S).check()
-        except CommandError as err:
-            raise OpExecError(f"cannot make the SSH key {private}: {err.message}") from err
+        _generate(private, kind, bits, host)
     return files.read_bytes(private + ".pub", _BYTES_MAX).decode().strip()
+
+
+def _generate(private: str, kind: str, bits: int, host: str) -> None:
+    argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", f"{SSH_USER}@{host}", "-f", private]
+    if kind == "rsa":
+        argv += ["-b", str(bits)]
+    try:
+        process.run(argv, timeout_s=KEYGEN_TIMEOUT_S).check()
+    except CommandError as err:
+        said = err.output or err.message
+        raise OpExecError(f"cannot make the SSH key {private}: {said}") from err
+
+
+def make_next_key(directory: str, kind: str, bits: int, *, host: str) -> str:
+    """Make the key that root is to have next, beside the present one; returns the public key.
+
+    One that was made before, and never taken, is used.
+
+    Raises:
+        OpExecError: it cannot be made.
+    """
+    files.ensure_directory(directory, _DIRECTORY_MODE)
+    private = _finish_taking(directory, kind)
+    public_key = files.read_bytes_or_none(f"{private}.pub", _BYTES_MAX)
+    if public_key is None:
+        files.remove_if_exists(private)  # cut off while it was made
+        _generate(private, kind, bits, host)
+        public_key = files.read_bytes(f"{private}.pub", _BYTES_MAX)
+    return public_key.decode().strip()
+
+
+def take_next_key(directory: str, kind: str, public_key: str) -> None:
+    """Make that key, which was made before, the one that root has; it may be that already.
+
+    Raises:
+        OpExecError: it is not there.
+    """
+    private, present = _finish_taking(directory, kind), os.path.join(directory, f"id_{kind}")
+    if _is_key(f"{private}.pub", public_key):
+        os.replace(private, present)
+        os.replace(f"{private}.pub", f"{present}.pub")
+        files.fsync_directory(directory)
+    elif not _is_key(f"{present}.pub", public_key):
+        raise OpExecError(f"the SSH key that root was to take is not in {directory}; make another")
+
+
+def _is_key(path: str, public_key: str) -> bool:
+    found = files.read_bytes_or_none(path, _BYTES_MAX)
+    return found is not None and key_of(found.decode()) == key_of(public_key)
+
+
+def _finish_taking(directory: str, kind: str) -> str:
+    """Do what is left of taking a key that was cut off; returns where the next one is made.
+
+    The private half is made, and taken, before the public one.
+    """
+    present = os.path.join(directory, f"id_{kind}")
+    private = f"{present}.ganeti-next"
+    if os.path.exists(f"{private}.pub") and not os.path.exists(private):
+        os.replace(f"{private}.pub", f"{present}.pub")
+    return private
 
 
 def change_authorized_keys(

@@ -95,7 +95,8 @@ def test_certificates_are_not_replaced_under_a_job(own: TestCluster) -> None:
         ("--rapi-certificate=/nix", "cannot read /nix"),
         ("--rapi-certificate=/etc/hostname --new-rapi-certificate", "not both"),
         ("--spice-certificate=/x", "give both"),
-        ("--new-ssh-keys", "not supported"),
+        ("-f --new-ssh-keys", "managed by hand"),
+        ("--ssh-key-type=ecdsa", "need --new-ssh-keys"),
         ("--new-confd-hmac-key", "Nobody is here to answer"),
     ],
 )
@@ -167,8 +168,34 @@ def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
     assert outcome.status == 1
     assert "ERROR:ENODESSH:node:node2.example.com:root of candidate node1" in outcome.out
     ssh.change_authorized_keys(ssh.directory_of(paths[1]), add=[one])
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_ssh_keys_are_replaced_while_both_are_let_in(with_ssh: TestCluster) -> None:
+    paths = [with_ssh.paths_of(node) for node in with_ssh.nodes]
+
+    def public_keys(kind: str) -> set[str]:
+        names = [f"{ssh.directory_of(each)}/id_{kind}.pub" for each in paths]
+        return {files.read_bytes(name).decode().strip() for name in names}
+
+    def let_in() -> list[set[str]]:
+        texts = [files.read_bytes(f"{ssh.directory_of(each)}/authorized_keys") for each in paths]
+        return [set(text.decode().splitlines()) for text in texts]
+
+    old = public_keys("rsa")
+    assert let_in() == [old, old]
+    with_ssh.gnt("cluster renew-crypto --force --new-ssh-keys")
+    new = public_keys("rsa")
+    assert not old & new
+    assert let_in() == [new, new]
+    with_ssh.gnt("cluster renew-crypto --force --new-ssh-keys --ssh-key-type=ecdsa")
+    assert let_in() == [public_keys("ecdsa")] * 2
+    assert "ssh_key_type: ecdsa" in with_ssh.gnt("cluster info").out
+    with_ssh.gnt("cluster verify --verify-ssh-clutter")
     with_ssh.gnt("node remove node2")
-    assert let_in() == [{one}, {two}]
+    one, two = let_in()
+    assert one | two == public_keys("ecdsa")
+    assert not one & two
 
 
 def test_emergency_power_off_and_back(own: TestCluster) -> None:

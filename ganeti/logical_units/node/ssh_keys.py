@@ -2,7 +2,8 @@
 
 The daemons do not need it; ``gnt-cluster command`` and ``copyfile``, consoles and the set-up of
 nodes do.  The public keys are kept in a file that goes to all candidates, one line
-``<node uuid> <key>`` each.  What fails is told and does not keep a node from its role.
+``<node uuid> <key>`` each; while keys are being replaced a node has several, the newest last.  What
+fails is told and does not keep a node from its role.
 
 Source: constants.json, "ssh"; config.json, "SSH_PUB_KEYS".
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ganeti.objects.cluster import Cluster
     from ganeti.objects.node import Node
 
+Keys = dict[str, list[str]]
+
 _FILE_MODE: Final = 0o600
 _BYTES_MAX: Final = 16 << 20
 
@@ -37,8 +40,8 @@ def admit(context: JobContext, cluster: Cluster, node: Node) -> None:
         context.warn(f"node {node.name} did not tell its SSH key: {result.error}; ignoring")
         return
     key = result.payload
-    known = {**_read(context), node.uuid: key}
-    _write(context, cluster, known, _online(context, node))
+    known = {**read_keys(context), node.uuid: [key]}
+    write_keys(context, cluster, known, _online(context, node))
     _authorize(context, _online(context, node), add=[key])
 
 
@@ -46,34 +49,36 @@ def introduce(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let all candidates in on a node that has joined."""
     if not cluster.modify_ssh_setup:
         return
-    known = _read(context)
+    known = read_keys(context)
     keys = [
-        known[other.uuid]
+        key
         for other in lookup.all_nodes(context.config)
-        if other.master_candidate and other.uuid in known
+        if other.master_candidate
+        for key in known.get(other.uuid, ())
     ]
     _authorize(context, [node], add=keys)
 
 
 def dismiss(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let a node in nowhere any more, which has ceased to be a candidate or is about to leave."""
-    key = _read(context).get(node.uuid)
-    if not cluster.modify_ssh_setup or key is None:
+    keys = read_keys(context).get(node.uuid)
+    if not cluster.modify_ssh_setup or not keys:
         return
     others = [other for other in _online(context, node) if other.uuid != node.uuid]
-    _authorize(context, others, remove=[key])
+    _authorize(context, others, remove=keys)
 
 
 def farewell(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let nobody in on a node that leaves, and forget its key."""
     if not cluster.modify_ssh_setup:
         return
-    known = _read(context)
+    known = read_keys(context)
     if not node.offline:
-        _authorize(context, [node], remove=[known[uuid] for uuid in known if uuid != node.uuid])
+        others = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
+        _authorize(context, [node], remove=others)
     if known.pop(node.uuid, None) is not None:
         left = [other for other in _online(context, node) if other.uuid != node.uuid]
-        _write(context, cluster, known, left)
+        write_keys(context, cluster, known, left)
 
 
 def _online(context: JobContext, also: Node) -> list[Node]:
@@ -96,7 +101,7 @@ def _authorize(
             context.warn(f"node {name} did not change its SSH keys: {result.error}; ignoring")
 
 
-def _read(context: JobContext) -> dict[str, str]:
+def read_keys(context: JobContext) -> Keys:
     """Return the keys by the UUIDs of their nodes; an unreadable file is told."""
     path = context.paths.ssh_pub_keys
     try:
@@ -104,16 +109,18 @@ def _read(context: JobContext) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, GenericError) as err:
         context.warn(f"cannot read {path}: {err}; ignoring")
         return {}
-    rows = (line.partition(" ") for line in text.splitlines())
-    return {uuid: key.strip() for uuid, _, key in rows if key.strip()}
+    found: Keys = {}
+    for line in text.splitlines():
+        uuid, _, key = line.partition(" ")
+        if key.strip():
+            found.setdefault(uuid, []).append(key.strip())
+    return found
 
 
-def _write(
-    context: JobContext, cluster: Cluster, keys: dict[str, str], nodes: Sequence[Node]
-) -> None:
+def write_keys(context: JobContext, cluster: Cluster, keys: Keys, nodes: Sequence[Node]) -> None:
     """Write the keys here and on the other candidates among some nodes."""
     path = context.paths.ssh_pub_keys
-    text = "".join(f"{uuid} {key}\n" for uuid, key in sorted(keys.items()))
+    text = "".join(f"{uuid} {key}\n" for uuid in sorted(keys) for key in keys[uuid])
     try:
         files.write_durable(path, text.encode(), _FILE_MODE)
     except OSError as err:

@@ -81,7 +81,7 @@ def _compare(option: Option, facts: dict[str, Any]) -> None:
     assert facts.get("action") == action, option.flags
     if option.takes_value:
         assert facts.get("type", "text") == str(option.type), option.flags
-    assert facts.get("choices", []) == list(option.choices), option.flags
+    assert sorted(facts.get("choices", [])) == sorted(option.choices), option.flags
     default = facts.get("default")
     if default != [] or option.action is not Action.APPEND:
         assert option.default == _NUMBERS_AS_TEXT.get(str(default), default), option.flags

@@ -18,7 +18,7 @@ from ganeti.daemon import mastership
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.mastership import MasterWatch, confirm, poll_everybody, take_vote
 from ganeti.jobs.mastership import Standing, judge
-from ganeti.store import ssconf
+from ganeti.store import renewal, ssconf
 
 OWN = "n1"
 Says = Callable[[], Awaitable[object]]
@@ -129,6 +129,17 @@ def test_old_nodes_are_asked_the_old_way(tmp_path: Path, rpc: FakeRpc) -> None:
     rpc.says = {"n2": OWN}
     asyncio.run(confirm(make_context(tmp_path)))
     assert ("n2", "master_node_name") in rpc.asked
+
+
+def test_who_was_cut_off_while_certificates_were_replaced_hears_how_to_go_on(
+    tmp_path: Path, rpc: FakeRpc
+) -> None:
+    context = make_context(tmp_path)
+    renewal.begin(context.paths)
+    with pytest.raises(
+        NotMasterError, match=r"does not answer .*; certificates were being replaced"
+    ):
+        asyncio.run(confirm(context))
 
 
 def test_too_few_answers_are_asked_for_again_until_the_time_is_over(

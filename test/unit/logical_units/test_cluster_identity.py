@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
-from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.cluster.rename import renamed_known_hosts
 
 OLD, NEW = "cluster.example.com", "renamed.example.com"
@@ -103,8 +103,6 @@ def test_a_candidate_without_a_new_certificate_is_named(cluster: FakeCluster) ->
     assert uuid_of("node3") in cluster.config.cluster["candidate_certs"]
 
 
-def test_what_is_not_built_is_refused(cluster: FakeCluster) -> None:
-    with pytest.raises(NotSupportedError, match="SSH keys"):
-        cluster.execute("OP_CLUSTER_RENEW_CRYPTO", renew_ssh_keys=True)
+def test_nothing_is_not_replaced(cluster: FakeCluster) -> None:
     with pytest.raises(OpPrereqError, match="say what"):
         cluster.execute("OP_CLUSTER_RENEW_CRYPTO")

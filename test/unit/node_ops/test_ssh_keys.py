@@ -11,7 +11,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops import verify_ssh
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.ssh_keys import ssh_authorize, ssh_root_key
+from ganeti.node_ops.ssh_keys import ssh_authorize, ssh_next_key, ssh_root_key, ssh_take_key
 from ganeti.system import files, ssh
 
 NAME = "node2.example.com"
@@ -35,6 +35,8 @@ def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> N
     for call in (
         lambda: ssh_authorize(context, [KEY], []),
         lambda: ssh_root_key(context, "rsa", 9),
+        lambda: ssh_next_key(context, "rsa", 9),
+        lambda: ssh_take_key(context, "rsa", KEY),
     ):
         with pytest.raises(GenericError, match=r"gnt-node add --readd"):
             call()
@@ -55,6 +57,40 @@ def test_what_is_no_key_is_refused(context: NodeContext, line: str) -> None:
     manage(context)
     with pytest.raises(GenericError, match="not a public SSH key"):
         ssh_authorize(context, [line], [])
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"id_rsa.ganeti-next": "new"},  # cut off while it was made
+        {"id_rsa.ganeti-next": "new", "id_rsa.ganeti-next.pub": "ssh-rsa NEXT"},
+        {"id_rsa": "new", "id_rsa.ganeti-next.pub": "ssh-rsa NEXT"},  # while it was taken
+        {},
+    ],
+)
+def test_a_key_that_is_made_and_taken_may_be_cut_off_anywhere(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch, left: dict[str, str]
+) -> None:
+    directory = manage(context).parent
+    directory.mkdir(parents=True)
+    for name, text in {"id_rsa": "old", "id_rsa.pub": "ssh-rsa OLD", **left}.items():
+        (directory / name).write_text(text)
+
+    def generate(private: str, _kind: str, _bits: int, _host: str) -> None:
+        assert not os.path.exists(private), "ssh-keygen would ask whether to overwrite it"
+        Path(private).write_text("made")
+        Path(f"{private}.pub").write_text("ssh-rsa MADE root@node2\n")
+
+    monkeypatch.setattr(ssh, "_generate", generate)
+    key = ssh_next_key(context, "rsa", 2048)
+    assert ssh_next_key(context, "rsa", 2048) == key
+    for _ in range(2):
+        ssh_take_key(context, "rsa", key)
+        private, public = (directory / "id_rsa").read_text(), (directory / "id_rsa.pub").read_text()
+        assert (private, public.split()[1]) in {("new", "NEXT"), ("made", "MADE")}
+    assert sorted(os.listdir(directory)) == ["id_rsa", "id_rsa.pub"]
+    with pytest.raises(GenericError, match="make another"):
+        ssh_take_key(context, "rsa", "ssh-rsa OTHER")
 
 
 def test_an_unknown_kind_of_key_is_refused(context: NodeContext) -> None:

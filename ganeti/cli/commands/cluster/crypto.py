@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.paths import Paths
 from ganeti.bootstrap import keys, renewal
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.declaration.parser import Options
@@ -14,8 +15,12 @@ from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
 from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.nodes import rows_of_nodes
-from ganeti.store import ssconf
-from ganeti.system import certificates, files
+from ganeti.protocol.luxi import DrainedBy
+from ganeti.store import mastership, ssconf
+from ganeti.store import renewal as note
+from ganeti.store.job_files import JobFiles
+from ganeti.system import certificates, files, ssh
+from ganeti.system.environment import own_hostname
 
 FILE_BYTES_MAX: Final = 1 << 20
 # well-known path of a secret or certificate -> option for a new one, option for a given one
@@ -32,16 +37,18 @@ _JOBS_SHOWN_MAX: Final = 10
 
 def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     """Replace keys and certificates; the exit status tells whether all nodes have them."""
-    if options.new_ssh_keys or options.ssh_key_type or options.ssh_key_bits:
-        raise NotSupportedError("replacing SSH keys (--new-ssh-keys) is not supported yet")
+    if (options.ssh_key_type or options.ssh_key_bits) and not options.new_ssh_keys:
+        raise OpPrereqError("--ssh-key-type and --ssh-key-bits need --new-ssh-keys")
+    if note.is_cut_off(context.paths):
+        return _go_on(context, options)
     contents = new_contents(context, options)
     stops = options.new_cluster_certificate or options.new_node_certificates
-    if not contents and not stops:
+    if not (contents or stops or options.new_ssh_keys):
         raise OpPrereqError("say with --new-... or a file what is to be replaced")
     if not options.force:
         what = " and all daemons are stopped for a while" if stops else ""
         confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
-    peers = reachable_peers(context, options)
+    peers = reachable_peers(context, options) if contents or stops else []
     if options.verbose:
         for name in contents:
             context.write(f"Replacing {getattr(context.paths, name)}")
@@ -54,13 +61,82 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if contents:
         execute(context, options, make_opcode("OP_CLUSTER_REDIST_CONF"))
     if stops:
-        opcode = make_opcode(
-            "OP_CLUSTER_RENEW_CRYPTO", node_certificates=True, verbose=options.verbose
-        )
-        execute(context, options, opcode)
+        _renew_candidates(context, options)
+    if options.new_ssh_keys:
+        _replace_ssh_keys(context, options)
+    return _name_missed(context, missed)
+
+
+def _renew_candidates(context: Context, options: Options) -> None:
+    opcode = make_opcode("OP_CLUSTER_RENEW_CRYPTO", node_certificates=True, verbose=options.verbose)
+    execute(context, options, opcode)
+    note.end(context.paths)
+
+
+def _name_missed(context: Context, missed: Sequence[str]) -> int:
     for name in missed:
         context.terminal.error(f"Node {name} was not told; run: gnt-node add --readd {name}")
     return EXIT_FAILURE if missed else EXIT_SUCCESS
+
+
+def _go_on(context: Context, options: Options) -> int:
+    """Complete a renewal that was cut off, whatever new one is asked for.
+
+    LuxiD may not run, so what is known of the nodes is read from files.
+    """
+    paths = context.paths
+    own_name, master = own_hostname(), ssconf.master_node(paths)
+    if own_name != master:
+        raise OpPrereqError(
+            f"certificates were being replaced here when {own_name} was master, which is {master}"
+            f" now; take this node in again there: gnt-node add --readd {own_name}",
+            ErrorCode.STATE,
+        )
+    if not options.force:
+        confirm(
+            context,
+            "The replacement of certificates that was cut off goes on, and all daemons are stopped"
+            " for a while.  Go on?",
+        )
+    context.write("Going on with the replacement of certificates that was cut off")
+    running = mastership.running_jobs(paths)
+    if running:
+        raise OpPrereqError(
+            f"jobs are running: {', '.join(map(str, running))}; wait for them, or cancel them",
+            ErrorCode.STATE,
+        )
+    peers = _peers(context, options, _nodes_in_files(paths))
+    renewal.check_reachable(peers)
+    missed = renewal.replace_identity(
+        paths, ssconf.master_node(paths), peers, server_pem=None, say=context.write
+    )
+    if JobFiles(paths).drained_by() is DrainedBy.RENEWAL:
+        context.client.set_drain_flag(False)
+    execute(context, options, make_opcode("OP_CLUSTER_REDIST_CONF"))
+    _renew_candidates(context, options)
+    context.write("That is complete; for anything else run the command again.")
+    return _name_missed(context, missed)
+
+
+def _nodes_in_files(paths: Paths) -> list[tuple[str, bool, int]]:
+    """Return name, whether it is offline, and SSH port of all nodes, as the last master knew."""
+    ports = ssconf.parse_map("ssh_ports", ssconf.read_key_or_none(paths, "ssh_ports") or "", "=")
+    offline = ssconf.offline_nodes(paths)
+    return [
+        (name, name in offline, int(ports.get(name, ssh.SSH_PORT)))
+        for name in ssconf.node_list(paths)
+    ]
+
+
+def _replace_ssh_keys(context: Context, options: Options) -> None:
+    opcode = make_opcode(
+        "OP_CLUSTER_RENEW_CRYPTO",
+        renew_ssh_keys=True,
+        ssh_key_type=options.ssh_key_type,
+        ssh_key_bits=options.ssh_key_bits,
+        verbose=options.verbose,
+    )
+    execute(context, options, opcode)
 
 
 def new_contents(context: Context, options: Options) -> dict[str, bytes]:
@@ -116,10 +192,18 @@ def _given(name: str, path: str) -> bytes:
 
 def reachable_peers(context: Context, options: Options) -> list[renewal.Peer]:
     """Return the other nodes that are not offline; says which are left out."""
+    rows = rows_of_nodes(context, [], ["name", "offline", "ndp/ssh_port"])
+    nodes = [(str(name), bool(offline), int(str(port))) for name, offline, port in rows]
+    return _peers(context, options, nodes)
+
+
+def _peers(
+    context: Context, options: Options, nodes: Sequence[tuple[str, bool, int]]
+) -> list[renewal.Peer]:
     own_name = ssconf.master_node(context.paths)
     cluster_name = ssconf.cluster_name(context.paths)
     peers = []
-    for name, offline, port in rows_of_nodes(context, [], ["name", "offline", "ndp/ssh_port"]):
+    for name, offline, port in nodes:
         if offline:
             context.terminal.error(
                 f"Node {name} is offline and keeps what it has; take it in again by"
@@ -128,12 +212,12 @@ def reachable_peers(context: Context, options: Options) -> list[renewal.Peer]:
         elif name != own_name:
             transport = transport_to(
                 context.paths,
-                str(name),
+                name,
                 cluster_name=cluster_name,
-                port=int(str(port)),
+                port=port,
                 check_host_key=options.ssh_key_check,
             )
-            peers.append(renewal.Peer(str(name), transport))
+            peers.append(renewal.Peer(name, transport))
     return peers
 
 
@@ -144,8 +228,10 @@ def _replace_identity(
     peers: list[renewal.Peer],
 ) -> list[str]:
     """Replace the certificates of nodes while nothing runs; returns who was not told."""
-    [was_drained] = context.client.query_config_values(["drain_flag"])
-    context.client.set_drain_flag(True)
+    queue = JobFiles(context.paths)
+    was_drained = queue.is_drained() and queue.drained_by() is not DrainedBy.RENEWAL
+    if not was_drained:
+        context.client.set_drain_flag(True, DrainedBy.RENEWAL)
     try:
         _check_idle(context)
         renewal.write_files(context.paths, contents)

@@ -9,6 +9,7 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context
 from ganeti.cli.run.failures import EXIT_SUCCESS
+from ganeti.store.job_files import JobFiles
 from ganeti.system import clock
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -19,7 +20,9 @@ def queue(context: Context, _options: Options, args: list[str]) -> int:
     [what] = args
     if what == "info":
         [is_drained] = context.client.query_config_values(["drain_flag"])
-        context.write(f"The drain flag is {'set' if is_drained else 'unset'}")
+        by = JobFiles(context.paths).drained_by()
+        whose = f", by {by}: run that again, or 'gnt-cluster queue undrain'" if by else ""
+        context.write(f"The drain flag is {'set' if is_drained else 'unset'}{whose}")
     else:
         context.client.set_drain_flag(what == "drain")
     return EXIT_SUCCESS

@@ -1,0 +1,39 @@
+"""The note on the master that its certificates are being replaced, for whoever finds it cut off.
+
+It is there from before the daemons stop until all nodes were told and the jobs have ended.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ganeti.base.paths import Paths
+from ganeti.system import files
+
+HINT: Final = (
+    "certificates were being replaced here when that was cut off: 'gnt-cluster renew-crypto' on"
+    " this node goes on with it"
+)
+_MODE: Final = 0o600
+
+
+def note_path(paths: Paths) -> str:
+    """Return the file that is the note."""
+    return f"{paths.data_dir}/renewal"
+
+
+def is_cut_off(paths: Paths) -> bool:
+    """Tell whether a renewal was begun here that has not come to its end."""
+    return os.path.exists(note_path(paths))
+
+
+def begin(paths: Paths) -> None:
+    """Note that one begins."""
+    files.write_durable(note_path(paths), b"", _MODE)
+
+
+def end(paths: Paths) -> None:
+    """Forget it."""
+    if files.remove_if_exists(note_path(paths)):
+        files.fsync_directory(paths.data_dir)
