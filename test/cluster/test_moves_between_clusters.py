@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fakes.rapi import DAEMON, USERS
+from fakes.rapi import DAEMON, write_users
 from fakes.virtual_cluster import TIMEOUT_S, TestCluster, own_cluster, wait_until
 
 from ganeti.base.daemons import FACES
@@ -23,10 +23,10 @@ TOOL = os.path.join(ROOT, "tools", "move-instance")
 NAME = "web1.example.com"
 OTHER_FACES = tuple(face for face in FACES if face != DAEMON)
 DISKS_MIB = (4, 3)
+TOOL_TIMEOUT_S = 2 * TIMEOUT_S  # it runs a dozen jobs
 # Says that it is there, and waits until it is let go.
 IMPORT = """#!/bin/sh
-echo $$ > "{place}/begun.$$"
-mv "{place}/begun.$$" "{place}/begun"
+touch "{place}/begun.$IMPORT_INDEX"
 while [ -e "{place}/hold" ]; do sleep 0.1; done
 exec cat > "$IMPORT_DEVICE"
 """
@@ -51,7 +51,7 @@ class Pair:
         self.destination = destination
         self.place = place
         self.hold = place / "hold"
-        self.begun = place / "begun"
+        self.begun = [place / f"begun.{index}" for index in range(len(DISKS_MIB))]
         self.password = place / "password"
         self.password.write_text("secret\n")
 
@@ -62,7 +62,7 @@ class Pair:
     def prepare(self) -> None:
         """Give both an operating system and users."""
         for cluster in self.clusters:
-            Path(cluster.paths.rapi_users).write_text(USERS)
+            write_users(cluster.paths)
             directory = Path(cluster.paths.os_search_path[0]) / "gate"
             directory.mkdir()
             (directory / "ganeti_api_version").write_text("10\n")
@@ -96,7 +96,7 @@ class Pair:
 
     def end(self, started: tuple[process.Child, Path]) -> Ended:
         child, said = started
-        status = child.wait(TIMEOUT_S)
+        status = child.wait(TOOL_TIMEOUT_S)
         text = said.read_text()
         assert "Traceback" not in text, text
         return Ended(status, text)
@@ -105,17 +105,21 @@ class Pair:
         return self.end(self.start(*words))
 
     def start_and_hold(self) -> tuple[process.Child, Path]:
-        """Start the tool; returns once disks are on their way, which take no end."""
-        self.begun.unlink(missing_ok=True)
+        """Start the tool; returns once all disks are on their way, which takes no end."""
+        for path in self.begun:
+            path.unlink(missing_ok=True)
         self.hold.touch()
         started = self.start()
         wait_until(
-            lambda: self.begun.exists() or started[1].read_text().count("not moved") > 0,
-            "an import script",
-            timeout_s=TIMEOUT_S,
+            lambda: self.has_begun() or "not moved" in started[1].read_text(),
+            "the import scripts",
+            timeout_s=TOOL_TIMEOUT_S,
         )
-        assert self.begun.exists(), started[1].read_text()
+        assert self.has_begun(), started[1].read_text()
         return started
+
+    def has_begun(self) -> bool:
+        return all(path.exists() for path in self.begun)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +223,7 @@ def _nothing_is_left_when_the_receiver_dies(pair: Pair) -> None:
 
 def _nothing_is_left_when_it_is_canceled(pair: Pair) -> None:
     started = pair.start_and_hold()
-    os.kill(started[0].pid, signal.SIGINT)
+    os.kill(started[0].pid, signal.SIGTERM)
     ended = pair.end(started)
     assert ended.status == 1
     assert "canceled; the instance runs again in the source cluster" in ended.text

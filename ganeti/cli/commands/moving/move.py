@@ -31,6 +31,7 @@ from ganeti.system import clock
 MESSAGE: Final = "message"
 REASON: Final = "move-instance"
 BOTH_ENDED_S: Final = 5.0  # a stream that breaks ends both sides within a moment of each other
+SENDER: Final = "source"
 RECEIVER: Final = "destination"
 _PROGRESS: Final = re.compile(r"\* disk \d+: ")  # the sender has told it already
 _RETRY_S: Final = 0.5
@@ -67,11 +68,11 @@ class Move:
     ) -> None:
         self.name = ready.wish.source.name
         self._ready = ready
-        self._clusters = (source, destination)
+        self._clusters = {SENDER: source, RECEIVER: destination}
         self._manner = manner
         self._say = say
         self._stop = threading.Event()
-        self._jobs: dict[int, tuple[Cluster, int]] = {}  # those that a cancel request ends
+        self._jobs: dict[str, int] = {}  # that of each cluster that a cancel request ends
         self._was_stopped = False
 
     # What another thread may call.
@@ -79,8 +80,8 @@ class Move:
     def cancel(self) -> None:
         """Ask for the end: the jobs are canceled, and `run` sees them end."""
         self._stop.set()
-        for cluster, job_id in list(self._jobs.values()):
-            with cluster.client() as client:
+        for where, job_id in list(self._jobs.items()):
+            with self._clusters[where].client() as client:
                 self._cancel_job(client, job_id)
 
     def run(self) -> None:
@@ -89,7 +90,7 @@ class Move:
         Raises:
             GenericError: it was not moved, or not completely; says what was left.
         """
-        source, destination = self._clusters
+        source, destination = self._clusters.values()
         with source.client() as self._here, destination.client() as self._there:
             receiving = self._receive()
             try:
@@ -120,7 +121,7 @@ class Move:
         job_id = self._there.post_instances(
             **self._ready.creation, opportunistic_locking=opportunistic, reason=REASON
         )
-        self._jobs[1] = (self._clusters[1], job_id)
+        self._jobs[RECEIVER] = job_id
         self._say(f"job {job_id} of the destination cluster makes the disks")
         for _, entries in changes(self._there, job_id):
             for entry in entries:
@@ -153,10 +154,10 @@ class Move:
             shutdown=False,
             reason=REASON,
         )
-        self._jobs[0] = (self._clusters[0], job_id)
+        self._jobs[SENDER] = job_id
         self._say(f"job {job_id} of the source cluster sends the disks")
         self._check_canceled()
-        follow(self._here, job_id, lambda entry: self._tell("source", entry))
+        follow(self._here, job_id, lambda entry: self._tell(SENDER, entry))
 
     def _wait_for_receiver(self, receiving: _Receiving) -> None:
         follow(
@@ -168,7 +169,7 @@ class Move:
 
     def _finish(self) -> None:
         """Remove the source; the destination is complete."""
-        where = self._clusters[1].address
+        where = self._clusters[RECEIVER].address
         if self._manner.keeps_source or self._stop.is_set():
             self._say(f"moved to {where}; it is shut down in the source cluster, and kept there")
             return
@@ -185,7 +186,7 @@ class Move:
 
     def _undo(self, error: GenericError, receiving: _Receiving) -> GenericError:
         """End both jobs, and start the source again if that is safe; returns what to tell."""
-        if 0 in self._jobs and not self._stop.is_set():
+        if SENDER in self._jobs and not self._stop.is_set():
             self._let_receiver_end(receiving)
         state = self._end_of(receiving)
         if state is None:
@@ -214,12 +215,11 @@ class Move:
     def _end_of(self, receiving: _Receiving) -> str | None:
         """Cancel the jobs, wait for their ends, and return how that of the destination ended."""
         try:
-            for client, which in ((self._here, 0), (self._there, 1)):
-                if which in self._jobs:
-                    _cluster, job_id = self._jobs[which]
-                    self._cancel_job(client, job_id)
-                    for _ in changes(client, job_id):
-                        continue
+            for where, job_id in self._jobs.items():
+                client = self._here if where == SENDER else self._there
+                self._cancel_job(client, job_id)
+                for _ in changes(client, job_id):
+                    continue
             return str(self._there.get_job(receiving.job_id)["status"])
         except GenericError as err:
             self._say(err.message)
