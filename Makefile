@@ -15,7 +15,7 @@ TOOLS := $(filter-out tools/demo tools/make-docs,$(wildcard tools/*))
 EDITABLE := --config-settings editable_mode=compat
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop test lint format bench docs install clean
+.PHONY: help venv demo demo-stop test test-real lint format bench docs install clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -52,7 +52,7 @@ lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import con
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "--- mypy"
-	@$(BIN)/mypy ganeti daemons/* tools/*
+	@$(BIN)/mypy ganeti daemons/* iallocators/* tools/*
 	@echo "--- import contracts"
 	@$(BIN)/lint-imports --no-cache > build-contracts.log || { cat build-contracts.log; exit 1; }
 	@rm -f build-contracts.log
@@ -63,6 +63,9 @@ format: $(VENV)/.installed-for-tests  ## Format the sources
 test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@echo "--- tests"
 	@$(BIN)/pytest $(PYTEST_ARGS)
+
+test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
+	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
 	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
@@ -83,8 +86,8 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@DEB_PYTHON_INSTALL_LAYOUT=deb $(BIN)/pip --quiet --python $(INTERPRETER) install --disable-pip-version-check --ignore-installed \
 		--no-deps --no-warn-script-location --root=$(or $(DESTDIR),/) --prefix=$(PREFIX) build/wheel/*.whl
 	@install -d $(DESTDIR)$(PREFIX)/sbin
-	@for program in daemons/* $(TOOLS); do \
-		case $$program in daemons/*) to=sbin ;; *) to=lib/ganeti/tools ;; esac; \
+	@for program in daemons/* iallocators/* $(TOOLS); do \
+		case $$program in daemons/*) to=sbin ;; *) to=lib/ganeti/$${program%%/*} ;; esac; \
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
 		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \
 	done

@@ -83,9 +83,11 @@ def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
 
 NOT_INSTALLED = {"tools/demo", "tools/make-docs"}  # they need a checkout
 DATA_FILES = [
-    ("share/man/man8", files_in("man")),
+    ("share/man/man1", sorted(glob("man/*.1"))),
+    ("share/man/man8", sorted(glob("man/*.8"))),
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
+    ("lib/ganeti/iallocators", files_in("iallocators")),
     *tree("examples", "share/ganeti"),
 ]
 

@@ -61,26 +61,25 @@ OPTIONS: Final = (
     ),
     Option(
         ("-t", "--text-data"),
-        "read the cluster from this file, not from the question",
+        "read the cluster from this file, not from the question (not supported yet)",
         metavar="FILE",
         completes=ArgKind.FILE,
     ),
     Option(
         ("--simulate",),
-        "make a cluster up: policy,nodes,disk,memory,cpus[,spindles] for one group",
+        "make a group up: policy,nodes,disk,memory,cpus,spindles (not supported yet)",
         action=Action.APPEND,
         metavar="SPEC",
     ),
     Option(
         ("-S", "--save"),
-        "write the cluster to FILE.pre-ialloc, and as it is afterwards to FILE.post-ialloc",
+        "write the cluster to FILE.pre-ialloc and FILE.post-ialloc (not supported yet)",
         metavar="FILE",
         completes=ArgKind.FILE,
     ),
     Option(
         ("-p", "--print-nodes"),
-        "print the nodes before and afterwards, on the standard error; without a value the usual"
-        " fields",
+        "print the nodes before and afterwards (not supported yet)",
         metavar="FIELDS",
     ),
     Option(

@@ -70,7 +70,10 @@ def test_every_program_is_installed_and_documented(built: Path) -> None:
     assert {each for each in programs if not each.startswith("gnt-")} == daemons
     assert {f"lib/ganeti/tools/{name}" for name in tools} <= data
     assert {f"lib/systemd/system/{name}.service" for name in daemons} <= data
+    allocators = {name for name in os.listdir(CHECKOUT / "iallocators") if name != "__pycache__"}
+    assert {f"lib/ganeti/iallocators/{name}" for name in allocators} <= data
     pages = {f"share/man/man8/{name}.8" for name in {*programs, *tools}}
+    pages |= {f"share/man/man1/{name}.1" for name in allocators}
     assert pages == {name for name in data if name.startswith("share/man/")}
     for name, where in programs.items():
         module, _, function = where.partition(":")

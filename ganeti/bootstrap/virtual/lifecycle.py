@@ -168,20 +168,27 @@ def _prepare_node(cluster: VirtualCluster, paths: Paths, os_directories: Sequenc
     os_directory = paths.os_search_path[0]
     for source in os_directories:
         shutil.copytree(source, os.path.join(os_directory, os.path.basename(source)))
+    allocators = paths.iallocator_search_path[-1]
+    files.ensure_directory(allocators, 0o755)
+    for entry in _bundled("iallocators", "lib/ganeti/iallocators"):
+        if entry.is_file():
+            os.symlink(entry.path, os.path.join(allocators, entry.name))
 
 
 def bundled_os_definitions() -> list[str]:
     """Return the directories of the operating system definitions that come with the programs."""
+    return [entry.path for entry in _bundled("examples/os", "share/ganeti/os") if entry.is_dir()]
+
+
+def _bundled(in_checkout: str, in_prefix: str) -> list[os.DirEntry[str]]:
+    """Return what is in a directory that comes with the programs; nothing if it did not come."""
     prefix = daemon_control.installation_prefix()
     if prefix is None:
-        directory = os.path.abspath(
-            os.path.join(os.path.dirname(__file__), *_TO_CHECKOUT, "examples/os")
-        )
+        here = os.path.dirname(__file__)
+        directory = os.path.abspath(os.path.join(here, *_TO_CHECKOUT, in_checkout))
     else:
-        directory = f"{prefix}/share/ganeti/os"
-    if not os.path.isdir(directory):
-        return []
-    return [entry.path for entry in os.scandir(directory) if entry.is_dir()]
+        directory = f"{prefix}/{in_prefix}"
+    return list(os.scandir(directory)) if os.path.isdir(directory) else []
 
 
 def init_arguments(cluster: VirtualCluster) -> list[str]:

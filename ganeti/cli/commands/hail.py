@@ -47,6 +47,14 @@ def answer_file(options: Options, path: str) -> str:
 def _check_supported(options: Options) -> None:
     if options.mond == "yes" or options.mond_xen:
         raise NotSupportedError("--mond: the load that monitoring daemons report is not used yet")
+    for name, given in (
+        ("--text-data", options.text_data),
+        ("--simulate", options.simulate),
+        ("--save", options.save),
+        ("--print-nodes", options.print_nodes),
+    ):
+        if given:
+            raise NotSupportedError(f"{name}: not supported yet")
     if options.static_kvm_node_memory < 0:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
 

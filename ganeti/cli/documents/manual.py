@@ -110,14 +110,16 @@ def daemon_page(
     see_also: Sequence[str] = (),
     *,
     usage: str = "",
+    manual_section: int = SECTION,
 ) -> str:
     """Return the manual page of a daemon or of a tool without commands.
 
     Args:
         usage: the arguments, as they stand behind the options.
+        manual_section: which part of the manual it belongs to.
     """
     lines = [
-        *_title(name),
+        *_title(name, manual_section),
         ".SH NAME",
         f"{escape(name)} \\- {escape(_phrase(summary))}",
         ".SH SYNOPSIS",
@@ -136,9 +138,9 @@ def daemon_page(
     return "\n".join([*lines, *_see_also(see_also)]) + "\n"
 
 
-def _title(name: str) -> list[str]:
+def _title(name: str, section: int = SECTION) -> list[str]:
     """Begin a page; long words make justified lines ugly, and hyphens in names mislead."""
-    return [f'.TH {name} {SECTION} "" "Ganeti {RELEASE_VERSION}" "Ganeti"', ".nh", ".ad l"]
+    return [f'.TH {name} {section} "" "Ganeti {RELEASE_VERSION}" "Ganeti"', ".nh", ".ad l"]
 
 
 def _section(section: Section) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final
 from ganeti.cli import (
     cfgupgrade,
     confd_client,
+    hail,
     mon_collector,
     move_instance,
     node_tools,
@@ -20,6 +21,8 @@ from ganeti.cli.declaration.help import flags_label
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO, Section
+from ganeti.cli.documents.hail import SECTION as HAIL_SECTION
+from ganeti.cli.documents.hail import SECTIONS as HAIL_SECTIONS
 from ganeti.cli.documents.manual import SECTION, daemon_page, manual_page
 from ganeti.collectors import metrics
 from ganeti.daemon.main import DaemonSpec
@@ -95,6 +98,16 @@ def documents() -> dict[str, str]:
         [Section(title, (text,)) for title, text in move_instance.CHAPTERS],
         SEE_ALSO[move_instance.NAME],
         usage=move_instance.USAGE,
+    )
+    found[f"man/{hail.NAME}.{HAIL_SECTION}"] = daemon_page(
+        hail.NAME,
+        hail.SUMMARY,
+        hail.PROSE,
+        [(flags_label(option), option.help) for option in hail.OPTIONS],
+        HAIL_SECTIONS,
+        see_also=("gnt-instance", "gnt-node", "gnt-cluster", "gnt-debug"),
+        manual_section=HAIL_SECTION,
+        usage="FILE",
     )
     found[METRICS_PATH] = metrics.document()
     found[COMPLETION_PATH] = completion_script(all_programs, [move_instance.PROGRAM])
