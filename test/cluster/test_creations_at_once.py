@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster
 
 NAMES = [f"meet{number}.example.com" for number in (1, 2, 3)]
@@ -71,6 +72,20 @@ def test_creations_on_different_nodes_run_at_the_same_time(
         cluster.gnt(f"instance remove -f {name}")
 
 
+def test_creations_placed_on_one_node_run_at_the_same_time(
+    cluster: TestCluster, meeting_os: str
+) -> None:
+    directory = Path(cluster.paths.iallocator_search_path[0])
+    answer = json.dumps({"success": True, "info": "", "result": [cluster.nodes[1]]})
+    write_script(directory / "always", f"echo '{answer}'")
+    add = "-I always -t diskless -B memory=16 --no-name-check --no-ip-check --no-start"
+    jobs = [cluster.submit(f"instance add {add} -H fake -o {meeting_os} {name}") for name in NAMES]
+    for job_id in jobs:
+        assert cluster.run(["gnt-job", "watch", str(job_id)]).status == 0
+    assert {cluster.instance_field(name, "pnode") for name in NAMES} == {cluster.nodes[1]}
+    (directory / "always").unlink()
+
+
 def test_what_cannot_be_made_is_said_and_nothing_is_begun(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
@@ -79,7 +94,7 @@ def test_what_cannot_be_made_is_said_and_nothing_is_begun(
     cluster.refused(f"instance batch-create {wanted}", "instances.json")
     homeless = {**entry("a.example.com", "", "test"), "pnode": None}
     wanted.write_text(json.dumps([homeless]))
-    cluster.refused(f"instance batch-create {wanted}", "allocator is not supported yet")
-    cluster.refused("instance change-group --to default a.example.com", "allocator")
-    cluster.refused("group evacuate default", "allocator")
+    cluster.refused(f"instance batch-create -I nix {wanted}", "iallocator 'nix' is not in")
+    cluster.refused("instance change-group --to default a.example.com", "is not known")
+    cluster.refused("group evacuate default", "there is no node group besides default")
     assert "a.example.com" not in cluster.instance_names()

@@ -40,7 +40,7 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
         target_groups=list(options.target_groups or []) or None,
     )
     [result] = execute(context, options, opcode)
-    context.write(str(result))
+    context.write(str(result).rstrip("\n"))
     return EXIT_SUCCESS
 
 

@@ -200,7 +200,7 @@ def _check_opcode(
     question: AllocatorRequest, asked: Sequence[str], opcode: Mapping[str, Any], what: str
 ) -> None:
     op_id = opcode.get("OP_ID")
-    if op_id not in JOB_OPCODES:
+    if not isinstance(op_id, str) or op_id not in JOB_OPCODES:
         allowed = ", ".join(sorted(JOB_OPCODES))
         raise _WrongAnswerError(f"{what}: opcode {_shown(op_id)} is not allowed, only {allowed}")
     try:

@@ -1,0 +1,443 @@
+"""Nodes chosen by an allocator: what it is told, what becomes of its answer, who holds which locks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, make_group, uuid_of
+
+from ganeti.base.errors import JobCanceled, OpPrereqError
+from ganeti.protocol.wconfd import ClientId
+
+OTHER = ClientId(8, "/other", 1)
+NEW = {
+    "instance_name": "new.example.com",
+    "mode": "create",
+    "disk_template": "file",
+    "disks": [{"size": "1g"}],
+    "nics": [{}, {"mac": "aa:00:00:11:11:11", "mode": "routed", "ip": "192.0.2.9"}],
+    "os_type": "debian",
+    "name_check": False,
+    "ip_check": False,
+}
+Answer = Callable[[dict[str, Any]], Any]
+
+
+class Allocator:
+    """Plays ``hail``: keeps what it was asked, answers what a test gives."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.options: list[dict[str, Any]] = []
+        self.answer: Answer = lambda _question: ["node2.example.com"]
+        cluster.rpc.allocators["hail"] = self._run
+
+    def _run(self, question: dict[str, Any], options: dict[str, Any]) -> str:
+        self.asked.append(question)
+        self.options.append(options)
+        return json.dumps({"success": True, "info": "", "result": self.answer(question)})
+
+    @property
+    def request(self) -> Any:
+        """What was wanted last."""
+        return self.asked[-1]["request"]
+
+
+@pytest.fixture
+def hail(cluster: FakeCluster) -> Allocator:
+    return Allocator(cluster)
+
+
+def create(cluster: FakeCluster, **params: Any) -> Any:
+    return cluster.execute("OP_INSTANCE_CREATE", **{**NEW, **params})
+
+
+def name(number: int) -> str:
+    return f"node{number}.example.com"
+
+
+# What it is told.
+
+
+def test_a_new_instance_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> None:
+    create(cluster, tags=["t"], beparams={"memory": 256, "vcpus": 2}, group_name="default")
+    assert hail.request == {
+        "type": "allocate",
+        "name": "new.example.com",
+        "memory": 256,
+        "vcpus": 2,
+        "spindle_use": 1,
+        "disks": [{"size": 1024, "mode": "rw", "dev_type": "file"}],
+        "disk_space_total": 1024,
+        "disk_template": "file",
+        "group_name": "default",
+        "os": "debian",
+        "tags": ["t"],
+        "nics": [
+            {"mac": "auto", "ip": None, "mode": "bridged", "link": "br0", "bridge": "br0"},
+            {"mac": "aa:00:00:11:11:11", "ip": "192.0.2.9", "mode": "routed", "link": "br0"},
+        ],
+        "required_nodes": 1,
+        "hypervisor": "fake",
+    }
+
+
+def test_the_cluster_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> None:
+    cluster.add_instance("up.example.com", pnode="node1", beparams={"memory": 512})
+    cluster.add_instance("down.example.com", pnode="node1", start=False)
+    cluster.config.node(3)["vm_capable"] = False
+    cluster.rpc.answers = {}
+    create(cluster)
+    question = hail.asked[-1]
+    one, three = question["nodes"][name(1)], question["nodes"][name(3)]
+    assert one["i_pri_memory"] == 640
+    assert one["i_pri_up_memory"] == 512
+    # It reports 4096 - 128; the instance has 128 of its 512 yet, the rest is not free.
+    assert one["free_memory"] == 4096 - 512
+    assert question["nodes"][name(2)]["free_memory"] == 4096
+    assert "free_memory" not in three
+    assert not three["vm_capable"]
+    up = question["instances"]["up.example.com"]
+    assert (up["nodes"], up["memory"], up["admin_state"]) == ([name(1)], 512, "up")
+    assert up["disks"] == [{"dev_type": "sharedfile", "size": 1024, "mode": "rw", "spindles": None}]
+    assert set(question["nodegroups"]) == {cluster.config.node(1)["group"]}
+
+
+def test_one_pass_asks_each_node_once(cluster: FakeCluster, hail: Allocator) -> None:
+    for number in range(4):
+        cluster.add_instance(f"web{number}.example.com", pnode="node1")
+    cluster.execute("OP_TEST_ALLOCATOR", direction="in", mode="relocate", name="web1.example.com")
+    assert sorted(node for node, _args in cluster.rpc.called("node_info")) == [
+        "node1",
+        "node2",
+        "node3",
+    ]
+    assert [node for node, _args in cluster.rpc.called("all_instances_info")] == ["node1"]
+    assert not hail.asked
+
+
+def test_a_node_that_does_not_answer_is_told_as_offline(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    cluster.rpc.fail("node_info", name(3))
+    create(cluster)
+    node = hail.asked[0]["nodes"][name(3)]
+    assert node["offline"]
+    assert "total_memory" not in node
+    assert cluster.said("it broke; the allocator is told that node node3.example.com is offline")
+
+
+def test_options_are_those_of_the_default_allocator(cluster: FakeCluster, hail: Allocator) -> None:
+    cluster.config.cluster["default_iallocator_params"] = {"x": 1, "y": None}
+    create(cluster, nics=[])
+    create(cluster, nics=[], instance_name="b", iallocator=".")
+    cluster.rpc.allocators["other"] = cluster.rpc.allocators["hail"]
+    create(cluster, nics=[], instance_name="c", iallocator="other")
+    assert hail.options == [{"x": 1, "y": None}, {"x": 1, "y": None}, {}]
+
+
+def test_without_a_default_it_is_said_what_to_do(cluster: FakeCluster) -> None:
+    cluster.config.cluster["default_iallocator"] = ""
+    for params in ({}, {"iallocator": "."}):
+        with pytest.raises(OpPrereqError, match="no default allocator; give a node"):
+            create(cluster, **params)
+
+
+# What becomes of the answer.
+
+
+def test_only_the_own_objects_are_locked(cluster: FakeCluster, hail: Allocator) -> None:
+    assert create(cluster) == [name(2)]
+    assert cluster.config.lock_history == [
+        [
+            ("cluster/BGL", "shared"),
+            ("instance/new.example.com", "exclusive"),
+            (f"node/{uuid_of('node2')}", "shared"),
+        ]
+    ]
+    assert len(hail.asked) == 1
+    assert not cluster.config.held
+    assert not cluster.config.resources
+
+
+def test_a_node_that_is_gone_under_the_locks_is_chosen_anew(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    def drain() -> None:
+        cluster.config.node(2)["drained"] = True
+        hail.answer = lambda _question: [name(3)]
+
+    cluster.config.before_grant.append(drain)
+    assert create(cluster) == [name(3)]
+    assert len(cluster.config.lock_history) == 2
+    assert not cluster.config.held
+
+
+def test_the_policy_of_the_group_is_looked_at_once_more(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    with pytest.raises(OpPrereqError, match="violates the instance policy"):
+        create(cluster, beparams={"vcpus": 64})
+    assert hail.asked
+    assert not cluster.config.instances
+    assert not cluster.config.resources
+
+
+def test_who_was_quicker_is_seen_the_second_time(cluster: FakeCluster, hail: Allocator) -> None:
+    """Another job takes the node's memory while the allocator thinks."""
+
+    def most_free(question: dict[str, Any]) -> list[str]:
+        if len(hail.asked) == 1:
+            cluster.config.reserved.reserve_amounts(OTHER, {uuid_of("node1"): (4000, 7)}, {})
+        nodes = question["nodes"]
+        return [min(nodes, key=lambda node: (-nodes[node]["free_memory"], node))]
+
+    hail.answer = most_free
+    assert create(cluster) == [name(2)]
+    first, second = (asked["nodes"][name(1)]["free_memory"] for asked in hail.asked)
+    assert (first, second) == (4096, 96)
+    assert cluster.said("other jobs have reserved 4000 MiB")
+    assert [owner for owner, *_ in cluster.config.reserved.listed_amounts()] == [OTHER]
+
+
+def test_an_allocator_that_insists_on_a_full_node_is_given_up(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    with pytest.raises(OpPrereqError, match="not enough memory on node 'node2") as caught:
+        create(cluster, beparams={"memory": 8000})
+    assert caught.value.ecode == "insufficient_resources"
+    assert 1 < len(hail.asked) < 20
+    assert not cluster.config.resources
+
+
+def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    cluster.add_instance("new.example.com")
+    with pytest.raises(OpPrereqError, match="already in the cluster"):
+        create(cluster)
+    assert not hail.asked
+
+
+def test_free_nodes_only(cluster: FakeCluster, hail: Allocator) -> None:
+    held = {f"node/{uuid_of('node1')}": [(OTHER, "exclusive")]}
+    cluster.config.do_list_all_locks_owners = lambda: [  # type: ignore[method-assign]
+        (lock, [(owner.to_wire(), how) for owner, how in owners]) for lock, owners in held.items()
+    ]
+    create(cluster, opportunistic_locking=True)
+    assert hail.request["restrict-to-nodes"] == [name(2), name(3)]
+    held["node/[lockset]"] = [(OTHER, "exclusive")]
+    with pytest.raises(OpPrereqError, match="every node is locked") as caught:
+        create(cluster, instance_name="b", opportunistic_locking=True)
+    assert caught.value.ecode == "temp_insufficient_resources"
+
+
+def test_a_job_is_canceled_while_the_allocator_thinks(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    cluster.cancel_after = 0
+    with pytest.raises(JobCanceled):
+        create(cluster)
+    assert not cluster.config.resources
+    assert not cluster.config.held
+
+
+# Moves.
+
+
+@pytest.fixture
+def moving(cluster: FakeCluster, hail: Allocator) -> FakeCluster:
+    """A running instance on node1, and a second group with node3."""
+    cluster.add_instance()
+    east = uuid_of("east")
+    cluster.config.nodegroups[east] = make_group("east", east)
+    cluster.config.node(3)["group"] = east
+    hail.answer = lambda _question: [name(2)]
+    return cluster
+
+
+@pytest.mark.parametrize("op_id", ["OP_INSTANCE_MIGRATE", "OP_INSTANCE_FAILOVER"])
+def test_an_instance_is_relocated(moving: FakeCluster, hail: Allocator, op_id: str) -> None:
+    moving.execute(op_id, instance_name="web1.example.com")
+    assert hail.request == {
+        "type": "relocate",
+        "name": "web1.example.com",
+        "disk_space_total": 1024,
+        "required_nodes": 1,
+        "relocate_from": [name(1)],
+    }
+    assert moving.config.instance("web1.example.com")["primary_node"] == uuid_of("node2")
+    assert not moving.config.resources
+
+
+def test_a_clean_up_asks_no_allocator(moving: FakeCluster, hail: Allocator) -> None:
+    with pytest.raises(OpPrereqError, match="an allocator cannot tell"):
+        moving.execute("OP_INSTANCE_MIGRATE", instance_name="web1", cleanup=True, iallocator="hail")
+    assert not hail.asked
+
+
+def test_lost_disks_find_another_node(cluster: FakeCluster, hail: Allocator) -> None:
+    cluster.add_instance(disk_template="file", start=False)
+    cluster.rpc.node("node1").disks.clear()
+    hail.answer = lambda _question: [name(3)]
+    cluster.execute("OP_INSTANCE_RECREATE_DISKS", instance_name="web1", iallocator="hail")
+    assert hail.request["type"] == "allocate"
+    assert hail.request["disks"] == [{"size": 1024, "mode": "rw", "dev_type": "file"}]
+    assert cluster.config.instance("web1.example.com")["primary_node"] == uuid_of("node3")
+
+
+def plan(_question: Any) -> Any:
+    """Move web1 to node3, and say that web2 cannot move."""
+    op = {
+        "OP_ID": "OP_INSTANCE_MIGRATE",
+        "instance_name": "web1.example.com",
+        "target_node": name(3),
+    }
+    return [[["web1.example.com", "east", [name(3)]]], [["web2.example.com", "full"]], [[op]]]
+
+
+EXPECTED = {"jobs": [(True, 100), (False, "instance web2.example.com cannot be moved: full")]}
+
+
+def test_a_node_is_evacuated(moving: FakeCluster, hail: Allocator) -> None:
+    moving.add_instance("web2.example.com")
+    hail.answer = plan
+    result = moving.execute(
+        "OP_NODE_EVACUATE", node_name="node1", mode="all", ignore_soft_errors=True
+    )
+    assert result == EXPECTED
+    assert hail.options[-1] == {"ignore-soft-errors": None}
+    assert hail.request == {
+        "type": "node-evacuate",
+        "instances": ["web1.example.com", "web2.example.com"],
+        "evac_mode": "all",
+    }
+    [[op]] = moving.jobs
+    assert (op.instance_name, op.target_node) == ("web1.example.com", name(3))
+    assert moving.config.lock_history[-1] == [
+        ("cluster/BGL", "shared"),
+        (f"node/{uuid_of('node1')}", "shared"),
+    ]
+
+
+def test_a_node_is_migrated_by_jobs_that_ask_for_themselves(
+    moving: FakeCluster, hail: Allocator
+) -> None:
+    moving.execute("OP_NODE_MIGRATE", node_name="node1")
+    [[op]] = moving.jobs
+    assert (op.iallocator, op.target_node) == ("hail", None)
+    assert not hail.asked
+
+
+def test_an_instance_changes_its_group(moving: FakeCluster, hail: Allocator) -> None:
+    hail.answer = lambda question: [plan(question)[0], [], plan(question)[2]]
+    result = moving.execute("OP_INSTANCE_CHANGE_GROUP", instance_name="web1")
+    assert result == {"jobs": [(True, 100)]}
+    assert hail.request == {
+        "type": "change-group",
+        "instances": ["web1.example.com"],
+        "target_groups": [uuid_of("east")],
+    }
+
+
+def test_a_group_is_evacuated(moving: FakeCluster, hail: Allocator) -> None:
+    moving.add_instance("web2.example.com", pnode="node2")
+    moving.add_instance("web3.example.com", pnode="node3")
+    hail.answer = plan
+    result = moving.execute("OP_GROUP_EVACUATE", group_name="default", force_failover=True)
+    assert result == EXPECTED
+    assert hail.request["instances"] == ["web1.example.com", "web2.example.com"]
+    [[op]] = moving.jobs
+    assert type(op).__name__ == "OpInstanceFailover"
+    assert moving.config.lock_history[-1][1:] == [
+        (f"nodegroup/{uuid}", "shared") for uuid in sorted(moving.config.nodegroups)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op_id", "params", "text"),
+    [
+        ("OP_GROUP_EVACUATE", {"group_name": "nix"}, "'nix' is not known"),
+        ("OP_GROUP_EVACUATE", {"group_name": "east", "target_groups": ["east"]}, "one to leave"),
+        ("OP_INSTANCE_CHANGE_GROUP", {"instance_name": "nix"}, "'nix' is not known"),
+        (
+            "OP_INSTANCE_CHANGE_GROUP",
+            {"instance_name": "web1", "target_groups": ["default"]},
+            "one to leave",
+        ),
+    ],
+)
+def test_groups_that_will_not_do(
+    moving: FakeCluster, op_id: str, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        moving.execute(op_id, **params)
+    assert not moving.jobs
+
+
+def test_an_empty_group_needs_nobody(moving: FakeCluster, hail: Allocator) -> None:
+    assert moving.execute("OP_GROUP_EVACUATE", group_name="east") == {"jobs": []}
+    assert not hail.asked
+
+
+# Batches and tests.
+
+
+def test_a_batch_is_placed_by_one_question(cluster: FakeCluster, hail: Allocator) -> None:
+    names = ["a.example.com", "b.example.com", "c.example.com"]
+    hail.answer = lambda _question: [[[names[0], [name(3)]], [names[1], [name(1)]]], [names[2]]]
+    creations = [{**NEW, "instance_name": each} for each in names]
+    creations.append({**NEW, "instance_name": "d.example.com", "pnode": name(2)})
+    result = cluster.execute("OP_INSTANCE_MULTI_ALLOC", instances=creations)
+    assert result == {
+        "jobs": [(True, 100), (True, 101), (True, 102)],
+        "allocatable": [names[0], names[1], "d.example.com"],
+        "failed": [names[2]],
+    }
+    assert [job[0].pnode for job in cluster.jobs] == [name(3), name(1), name(2)]
+    assert len(hail.asked) == 1
+    assert [each["name"] for each in hail.request["instances"]] == names
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_a_question_is_shown_or_asked(
+    cluster: FakeCluster, hail: Allocator, direction: str
+) -> None:
+    said = cluster.execute(
+        "OP_TEST_ALLOCATOR",
+        direction=direction,
+        mode="multi-allocate",
+        name="new",
+        disks=[{"size": 10}],
+        disk_template="file",
+        nics=[{"mac": "auto"}],
+        memory=64,
+        vcpus=1,
+        count=2,
+        os="debian",
+    )
+    shown = json.loads(said) if direction == "in" else hail.asked[0]
+    assert [each["name"] for each in shown["request"]["instances"]] == ["new0", "new1"]
+    assert ("success" in json.loads(said)) is (direction == "out")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"mode": "allocate"}, "mode allocate needs 'memory'"),
+        ({"mode": "allocate", "memory": 1}, "mode allocate needs 'vcpus'"),
+        ({"mode": "relocate"}, "instance 'x' is not known"),
+        ({"mode": "allocate-secondary"}, "instance 'x' is not known"),
+        ({"mode": "node-evacuate"}, "mode node-evacuate needs 'instances'"),
+        ({"mode": "change-group", "target_groups": ["nix"]}, "'nix' is not known"),
+        ({"mode": "multi-allocate", "count": 0}, "count: 0"),
+    ],
+)
+def test_a_question_that_cannot_be_made(
+    cluster: FakeCluster, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        cluster.execute("OP_TEST_ALLOCATOR", direction="in", name="x", **params)
