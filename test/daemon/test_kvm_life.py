@@ -109,6 +109,41 @@ def test_soft_reboot_keeps_the_process(nodes: KvmNodes, node: KvmNode) -> None:
     assert node.process(NAME) is None  # the next power-off ends QEMU again
 
 
+def test_soft_reboot_of_a_guest_that_exits_at_reboots_starts_it_again(
+    nodes: KvmNodes, node: KvmNode
+) -> None:
+    """QEMU would end at the reset that a soft reboot in the same machine comes down to."""
+    instance, disk = make_instance(kernel_path="", reboot_behavior="exit"), nodes.boot_disk()
+    node.driver.start(instance, [disk])
+    node.wait_serial(NAME, "start 1")
+    before = node.process(NAME)
+    node.driver.reboot(instance, [disk], kind=RebootType.SOFT, timeout_s=60)
+    node.wait_serial(NAME, "start 2")
+    after = node.process(NAME)
+    assert before is not None
+    assert after is not None
+    assert before.pid != after.pid
+    assert states(node) == {NAME: InstanceState.RUNNING}
+
+
+@pytest.mark.parametrize("controller", ["lsi", "megasas", "virtio-scsi-pci"])
+def test_a_scsi_disk_finds_a_place_beside_a_scsi_cd(
+    nodes: KvmNodes, node: KvmNode, controller: str
+) -> None:
+    image = nodes.base / "cd.iso"
+    image.write_bytes(b"\0" * 4096)
+    instance = make_instance(
+        kernel_path="",
+        disk_type="scsi-hd",
+        scsi_controller_type=controller,
+        cdrom_image_path=str(image),
+        cdrom2_image_path=str(image),
+        cdrom_disk_type="scsi-cd",
+    )
+    node.driver.start(instance, [nodes.boot_disk()])
+    assert node.driver.plug_disk(instance, nodes.boot_disk(1)) == "scsi.0/1"
+
+
 def test_hard_reboot_makes_a_new_process(nodes: KvmNodes, node: KvmNode) -> None:
     disk = nodes.boot_disk()
     node.driver.start(INSTANCE, [disk])

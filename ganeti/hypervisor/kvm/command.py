@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 from ganeti.hypervisor.kvm.devices import (
+    cd_options,
     cdrom_image,
     device_option,
     disk_options,
@@ -24,7 +25,7 @@ from ganeti.hypervisor.kvm.devices import (
     option_value,
 )
 from ganeti.hypervisor.kvm.graphics import screen_options, usb_and_sound_options
-from ganeti.hypervisor.kvm.machine import Machine
+from ganeti.hypervisor.kvm.machine import Machine, cd_drives
 from ganeti.hypervisor.kvm.params import SCSI_CONTROLLERS, SCSI_DISK_TYPES, KvmParams
 from ganeti.hypervisor.kvm.placement import Placement
 
@@ -120,7 +121,8 @@ def _serial(place: Placement, params: KvmParams) -> Iterator[str]:
 
 def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     uses_scsi = params.text("disk_type") in SCSI_DISK_TYPES
-    if (machine.disks and uses_scsi) or _has_scsi_cdrom(params):
+    has_scsi_cd = any(drive.unit is not None for drive in cd_drives(params))
+    if (machine.disks and uses_scsi) or has_scsi_cd:
         controller = SCSI_CONTROLLERS[params.text("scsi_controller_type")]
         yield from ("-device", f"{controller},id=scsi")
     boots = params.text("boot_order") == "disk" and not params.text("kernel_path")
@@ -130,21 +132,11 @@ def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
         yield from ("-device", device_option(disk_options(disk, machine, boot_index=boot_index)))
 
 
-def _has_scsi_cdrom(params: KvmParams) -> bool:
-    has_cdrom = params.text("cdrom_image_path") or params.text("cdrom2_image_path")
-    return bool(has_cdrom) and params.text("cdrom_disk_type").startswith("scsi")
-
-
 def _cdroms(place: Placement, params: KvmParams) -> Iterator[str]:
-    device = "scsi-cd,bus=scsi.0" if _has_scsi_cdrom(params) else "ide-cd"
-    boots = params.text("boot_order") == "cdrom"
-    for name, parameter in (("cdrom", "cdrom_image_path"), ("cdrom2", "cdrom2_image_path")):
-        path = params.text(parameter)
-        if not path:
-            continue
-        yield from ("-blockdev", json_option(cdrom_image(name, place.local(path))))
-        boot = ",bootindex=1" if boots and name == "cdrom" else ""
-        yield from ("-device", f"{device},id={name},drive=image-{name}{boot}")
+    for drive in cd_drives(params):
+        boots = params.text("boot_order") == "cdrom" and drive.name == "cdrom"
+        yield from ("-blockdev", json_option(cdrom_image(drive.name, place.local(drive.image))))
+        yield from ("-device", device_option(cd_options(drive, params, boots=boots)))
 
 
 def _floppy(place: Placement, params: KvmParams) -> Iterator[str]:

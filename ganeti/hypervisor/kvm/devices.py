@@ -12,7 +12,7 @@ from typing import Final
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.image_uri import image_from_uri
-from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
+from ganeti.hypervisor.kvm.machine import CdDrive, DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.netdev.backends import BackendKind, NicBackend
 
@@ -87,13 +87,27 @@ def disk_options(
     if disk.slot is not None:
         options.update(bus=machine.pci_bus, addr=hex(disk.slot))
     if disk.unit is not None:
-        options["bus"] = "scsi.0"
-        if params.text("scsi_controller_type") == "virtio-scsi-pci":
-            options.update({"channel": 0, "scsi-id": 0, "lun": disk.unit})
-        else:
-            options["scsi-id"] = disk.unit
+        options.update(_scsi_place(disk.unit, params))
     if boot_index is not None:
         options["bootindex"] = boot_index
+    return options
+
+
+def _scsi_place(unit: int, params: KvmParams) -> dict[str, object]:
+    """Return how a device says where on the SCSI bus it is."""
+    if params.text("scsi_controller_type") == "virtio-scsi-pci":
+        return {"bus": "scsi.0", "channel": 0, "scsi-id": 0, "lun": unit}
+    return {"bus": "scsi.0", "scsi-id": unit}
+
+
+def cd_options(drive: CdDrive, params: KvmParams, *, boots: bool) -> dict[str, object]:
+    """Return QEMU's description of a CD drive."""
+    options: dict[str, object] = {"driver": "ide-cd" if drive.unit is None else "scsi-cd"}
+    if drive.unit is not None:
+        options.update(_scsi_place(drive.unit, params))
+    options.update(id=drive.name, drive=f"image-{drive.name}")
+    if boots:
+        options["bootindex"] = 1
     return options
 
 

@@ -208,7 +208,7 @@ class KvmHypervisor:
         timeout_s: float = 120,
     ) -> None:
         """Reboot: ``soft`` in the same machine, ``hard`` and ``full`` in a new one."""
-        if kind is RebootType.SOFT:
+        if kind is RebootType.SOFT and shutdown.can_reboot_softly(self._files(instance.name)):
             shutdown.soft_reboot(self._files(instance.name), timeout_s)
             return
         self.stop(instance.name, timeout_s=timeout_s)

@@ -21,7 +21,7 @@ from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
 from ganeti.hypervisor.kvm.node_files import local_files, read_password
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, VNC_PASSWORD_BYTES_MAX, KvmParams
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
 from ganeti.hypervisor.kvm.placement import Placement
 from ganeti.hypervisor.kvm.qemu_binary import find_qemu
 from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime, with_taps
@@ -58,14 +58,7 @@ def _console_password(machine: Machine, env: NodeEnv) -> tuple[str, str]:
     for protocol, parameter in (("vnc", "vnc_password_file"), ("spice", "spice_password_file")):
         path = params.text(parameter)
         if path:
-            password = read_password(parameter, path, env.paths)
-            if protocol == "vnc" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
-                raise OpPrereqError(
-                    f"hypervisor parameter {parameter}: the password in {path} has more than"
-                    f" {VNC_PASSWORD_BYTES_MAX} characters",
-                    ErrorCode.ENVIRON,
-                )
-            return protocol, password
+            return protocol, read_password(parameter, path, env.paths)
     return "", ""
 
 

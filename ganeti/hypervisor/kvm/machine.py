@@ -8,6 +8,8 @@ at the same places on the bus.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Final
 
 import msgspec
@@ -219,13 +221,30 @@ def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
 
 
 def _units_max(params: KvmParams) -> int | None:
-    kind = params.text("disk_type")
+    kind, drives = params.text("disk_type"), cd_drives(params)
+    on_scsi = sum(drive.unit is not None for drive in drives)
     if kind in SCSI_DISK_TYPES:
-        return _SCSI_UNITS_MAX[params.text("scsi_controller_type")]
-    if kind != "ide":
-        return None
-    cdroms = sum(bool(params.text(name)) for name in ("cdrom_image_path", "cdrom2_image_path"))
-    return _IDE_UNITS_MAX - (0 if params.text("cdrom_disk_type").startswith("scsi") else cdroms)
+        return _SCSI_UNITS_MAX[params.text("scsi_controller_type")] - on_scsi
+    return _IDE_UNITS_MAX - (len(drives) - on_scsi) if kind == "ide" else None
+
+
+@dataclass(frozen=True, slots=True)
+class CdDrive:
+    """A CD drive with its image; ``unit`` on the SCSI bus, None where it is an IDE one."""
+
+    name: str
+    image: str
+    unit: int | None
+
+
+def cd_drives(params: KvmParams) -> list[CdDrive]:
+    """Return the CD drives; those on the SCSI bus are at its end, where no disk comes to be."""
+    images = {"cdrom": "cdrom_image_path", "cdrom2": "cdrom2_image_path"}
+    found = [(name, params.text(path)) for name, path in images.items() if params.text(path)]
+    units: Iterator[int | None] = repeat(None)
+    if params.text("cdrom_disk_type").startswith("scsi"):
+        units = count(_SCSI_UNITS_MAX[params.text("scsi_controller_type")] - 1, -1)
+    return [CdDrive(name, image, unit) for (name, image), unit in zip(found, units, strict=False)]
 
 
 def _nic_devices(

@@ -10,7 +10,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.params import KvmParams, wrong_param
+from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, wrong_param
 from ganeti.system.files import read_bytes
 
 FILE_PARAMETERS: Final = (
@@ -46,7 +46,7 @@ def read_password(parameter: str, path: str, paths: Paths) -> str:
     """Return the first line of a password file.
 
     Raises:
-        OpPrereqError: it cannot be read, or is empty.
+        OpPrereqError: it cannot be read, is empty, or longer than the protocol allows.
     """
     try:
         data = read_bytes(local_file(path, paths), _PASSWORD_BYTES_MAX)
@@ -56,4 +56,7 @@ def read_password(parameter: str, path: str, paths: Paths) -> str:
     password = data.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if not password:
         raise wrong_param(parameter, f"there is no password in {path}", ErrorCode.ENVIRON)
+    if parameter == "vnc_password_file" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
+        text = f"the password in {path} has more than {VNC_PASSWORD_BYTES_MAX} characters"
+        raise wrong_param(parameter, text, ErrorCode.ENVIRON)
     return password

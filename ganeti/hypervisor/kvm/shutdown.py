@@ -59,6 +59,12 @@ def press_until_down(monitor: Monitor, timeout_s: float) -> bool:
     return False
 
 
+def can_reboot_softly(files: MachineFiles) -> bool:
+    """Tell whether a reboot keeps the machine: one that is to exit at it ends its QEMU."""
+    runtime = load_runtime(files)
+    return runtime is None or runtime.machine.params.text("reboot_behavior") != "exit"
+
+
 def soft_reboot(files: MachineFiles, timeout_s: float) -> None:
     """Let the guest shut down and start again in the same machine; a deaf guest is reset.
 

@@ -159,7 +159,7 @@ def test_whole_command_line() -> None:
                     '-blockdev {"driver":"raw","node-name":"image-cdrom2","read-only":true,'
                     '"file":{"driver":"http","url":"http://x/cd"}}'
                 ),
-                "-device scsi-cd,bus=scsi.0,id=cdrom2,drive=image-cdrom2",
+                "-device scsi-cd,bus=scsi.0,scsi-id=6,id=cdrom2,drive=image-cdrom2",
             ],
         ),
         (

@@ -62,7 +62,8 @@ def test_file_below_the_root_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text"), [(None, "cannot read"), ("\n", "no password"), ("x" * 999, "larger than")]
+    ("content", "text"),
+    [(None, "cannot read"), ("\n", "no password"), ("x" * 9, "more than 8"), ("x" * 999, "larger")],
 )
 def test_unusable_passwords_are_named(tmp_path: Path, content: str | None, text: str) -> None:
     if content is not None:

@@ -57,6 +57,7 @@ def test_too_many_devices_are_refused_with_a_way_out() -> None:
         ({"disk_type": "ide", "cdrom_image_path": "/cd"}, 3),
         ({"disk_type": "ide", "cdrom_image_path": "/cd", "cdrom_disk_type": "scsi"}, 4),
         ({"disk_type": "scsi-hd"}, 7),
+        ({"disk_type": "scsi-hd", "cdrom_image_path": "/cd", "cdrom_disk_type": "scsi-cd"}, 6),
         ({"disk_type": "scsi-hd", "scsi_controller_type": "virtio-scsi-pci"}, 16),
     ],
 )
