@@ -25,7 +25,11 @@ _EXPORT = Command(
         flag("--ignore-remove-failures", help="count it as done although removal failed"),
         flag("--long-sleep", help="keep the guest stopped during the whole export"),
         with_help(opt.NODE, "node to export to"),
-        unflag("--noshutdown", help="do not stop the guest first", dest="shutdown"),
+        unflag(
+            "--noshutdown",
+            help="do not stop the guest; KVM keeps what its disks hold at one instant",
+            dest="shutdown",
+        ),
         flag("--remove-instance", help="remove the instance afterwards"),
         opt.SHUTDOWN_TIMEOUT,
         Option(
@@ -50,8 +54,14 @@ _EXPORT = Command(
         *opt.CHANGE,
     ),
     description="""The instance is stopped while its disks are read, and started again after that.
+With --noshutdown a running guest of KVM goes on: what all its disks hold at one instant is
+exported, as if the power had failed then.  Until the export ends that needs as much free room in
+the export directory of its primary node as the disks are large.
 An earlier export of it is replaced once the new one is complete.""",
-    examples=(("gnt-backup export -n node3 web1", "to node3, below /var/lib/ganeti/export"),),
+    examples=(
+        ("gnt-backup export -n node3 web1", "to node3, below /var/lib/ganeti/export"),
+        ("gnt-backup export --noshutdown -n node3 web1", "while it runs"),
+    ),
 )
 
 _IMPORT = Command(
