@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -204,10 +205,14 @@ def test_nodes_of_two_clusters_know_each_other_by_certificates_made_for_this(
     stranger = x509_cert_create(other.context, 3600)
     try:
         port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as knocking:
+            knocking.sendall(b"GET / HTTP/1.0\r\n\r\n")
         other.send(port, key_name=stranger[0], ca_pem=own[1], magic="the-word")
-        assert target.end()["exit_status"] == other.end()["exit_status"] == 1
+        assert other.end()["exit_status"] == 1
+        other.send(port, key_name=there[0], ca_pem=own[1], magic="another")
+        assert other.end()["exit_status"] == 1
+        assert target.state()["exit_status"] is None, "it still waits for the right one"
         assert target.disk.read_bytes().startswith(b"old")
-        port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
         other.send(port, key_name=there[0], ca_pem=own[1], magic="the-word")
         assert (other.end()["error_message"], target.end()["error_message"]) == (None, None)
         assert target.disk.read_bytes() == other.disk.read_bytes()

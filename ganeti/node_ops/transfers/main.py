@@ -137,17 +137,7 @@ def _packed(pieces: Iterator[bytes], compress: str) -> Iterator[bytes]:
 
 def receive(request: Request, reporter: Reporter) -> None:
     """Take one disk from a peer."""
-    context = server_context(request.certificate, request.authority)
-    listener = socket.socket(fileno=request.listener)
-    listener.settimeout(request.options.connect_timeout or CONNECT_TIMEOUT_S)
-    try:
-        plain, _address = listener.accept()
-    except TimeoutError as err:
-        raise TransportError("nobody connected in time") from err
-    listener.close()
-    plain.settimeout(GREETING_TIMEOUT_S)
-    with context.wrap_socket(plain, server_side=True) as connection:
-        _check_word(connection, request.options.magic or "")
+    with _accept(request) as connection:
         _be_patient(connection)
         reporter.say(connected=True)
         incoming = FrameReader(_Incoming(connection, request.options.compress))
@@ -157,6 +147,45 @@ def receive(request: Request, reporter: Reporter) -> None:
         reporter.moved(sink, at_once=True)
         connection.sendall(_DONE)
         _wait_for_hang_up(connection)
+
+
+def _accept(request: Request) -> ssl.SSLSocket:
+    """Wait for the peer.
+
+    Within the cluster the first who connects is the one, or something is wrong.  What comes from
+    other clusters comes through networks where anybody may knock; whoever is not the peer is sent
+    away, and the waiting goes on.
+    """
+    context = server_context(request.certificate, request.authority)
+    timeout_s = request.options.connect_timeout or CONNECT_TIMEOUT_S
+    deadline = clock.monotonic() + timeout_s
+    refused = ""
+    with socket.socket(fileno=request.listener) as listener:
+        while True:
+            listener.settimeout(max(deadline - clock.monotonic(), 0.001))
+            try:
+                plain, address = listener.accept()
+            except TimeoutError as err:
+                raise TransportError(f"nobody connected in time{refused}") from err
+            try:
+                return _greet(context, plain, request.options.magic or "")
+            except (OSError, TransportError) as err:
+                plain.close()
+                if request.options.key_name is None:
+                    raise
+                refused = f"; {address[0]} tried, and was refused: {err}"
+
+
+def _greet(context: ssl.SSLContext, plain: socket.socket, magic: str) -> ssl.SSLSocket:
+    """Let a peer in that has the right certificate and says the right word."""
+    plain.settimeout(GREETING_TIMEOUT_S)
+    connection = context.wrap_socket(plain, server_side=True)
+    try:
+        _check_word(connection, magic)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _be_patient(connection: ssl.SSLSocket) -> None:
