@@ -54,7 +54,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
     """
     check_request(request)
     node, cluster_name, master_ip = _look_around(paths, request)
-    allocator = _find_allocator(paths, request.default_iallocator)
+    allocator = find_allocator(paths, request.default_iallocator)
     request = replace(request, cluster_name=cluster_name, default_iallocator=allocator)
     with ExitStack() as undo:
         feedback("Making directories, keys and certificates")
@@ -128,7 +128,7 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
     return node, cluster_name, master_ip
 
 
-def _find_allocator(paths: Paths, asked: str | None) -> str:
+def find_allocator(paths: Paths, asked: str | None) -> str:
     """Return the default allocator: the one asked for, else our own where it is installed.
 
     Raises:

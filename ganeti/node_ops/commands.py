@@ -34,7 +34,9 @@ def iallocator_runner(
     """
     program = scripts.find_executable(name, context.paths.iallocator_search_path, "iallocator")
     options = _allocator_options(default_iallocator_params or {})
-    with tempfile.NamedTemporaryFile(prefix="ganeti-iallocator-") as request:
+    with tempfile.NamedTemporaryFile(
+        prefix="iallocator-request-", dir=context.paths.run_dir
+    ) as request:
         request.write(idata.encode())
         request.flush()
         argv = [program, request.name, *options]

@@ -1,6 +1,7 @@
 """Allocators, restricted commands and out-of-band helpers."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fakes.shell_scripts import write_script
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.node_ops import commands
 from ganeti.node_ops.context import NodeContext
+from ganeti.system import clock
 
 
 def test_an_allocator_gets_its_request_and_options(context: NodeContext) -> None:
@@ -17,7 +19,7 @@ def test_an_allocator_gets_its_request_and_options(context: NodeContext) -> None
     options = {"ignore-soft-errors": None, "capacity": 3}
     answer = commands.iallocator_runner(context, "mine", '{"x": 1}', options)
     assert answer == '{"x": 1} --ignore-soft-errors --capacity=3\n'
-    assert not [name for name in os.listdir("/tmp") if name.startswith("ganeti-iallocator-")]
+    assert os.listdir(context.paths.run_dir) == []
 
 
 def test_a_failing_or_missing_allocator_is_named(context: NodeContext) -> None:
@@ -27,6 +29,41 @@ def test_a_failing_or_missing_allocator_is_named(context: NodeContext) -> None:
         commands.iallocator_runner(context, "bad", "{}", None)
     with pytest.raises(GenericError, match="iallocator 'hail' is not in"):
         commands.iallocator_runner(context, "hail", "{}", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("exec sleep 600", "did not end in time and was killed"),
+        ("exec head -c 1000000000 /dev/zero", "printed too much and was killed"),
+        ("kill -9 $$", "was killed by SIGKILL"),
+    ],
+)
+def test_an_allocator_that_goes_astray_is_ended(context: NodeContext, body: str, said: str) -> None:
+    directory = Path(context.paths.iallocator_search_path[0])
+    write_script(directory / "astray", body)
+    # The script's time is over at once when the call's is: it then gets the least there is.
+    hurried = replace(context, deadline_s=clock.monotonic()) if "sleep" in body else context
+    with pytest.raises(CommandError, match=said) as caught:
+        commands.iallocator_runner(hurried, "astray", "{}", None)
+    assert len(caught.value.message) < 20_000
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a=b", "x\n"])
+def test_a_parameter_is_one_long_option_and_nothing_else(context: NodeContext, name: str) -> None:
+    directory = Path(context.paths.iallocator_search_path[0])
+    write_script(directory / "mine", "exit 0")
+    with pytest.raises(GenericError, match="is not a valid name"):
+        commands.iallocator_runner(context, "mine", "{}", {name: 1})
+
+
+@pytest.mark.parametrize("name", ["../mine", "/bin/true", "", ".", "a/b", "mine\x00"])
+def test_an_allocator_is_found_by_a_plain_name_only(context: NodeContext, name: str) -> None:
+    directory = Path(context.paths.iallocator_search_path[1])
+    write_script(directory.parent / "mine", "exit 0")
+    directory.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(GenericError, match="is not a valid name"):
+        commands.iallocator_runner(context, name, "{}", None)
 
 
 @pytest.fixture
