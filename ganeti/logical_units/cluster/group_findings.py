@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ganeti.logical_units.cluster.findings import Finding, Severity
+from ganeti.logical_units.instance.misplaced import file_of, misplaced
 from ganeti.logical_units.instance.policy import spec_of
 from ganeti.logical_units.os_diagnose import OsOnNode
 from ganeti.objects.admin_state import AdminState
 from ganeti.objects.disk_templates import (
     EXCLUSIVE_STORAGE,
     EXTERNALLY_MIRRORED,
-    FILE_BASED,
     DiskTemplate,
 )
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
@@ -269,20 +269,25 @@ def judge_stored_disks(
         node_name = node_names[guest.instance.primary_node]
         if guest.instance.disks_active or node_name not in stored:
             continue  # the disks of those that are active are asked for one by one
+        strays = [path for path in stored[node_name] if path not in owned]
+        elsewhere = misplaced(guest.disks, strays)
         for index, disk in enumerate(guest.disks):
             file = file_of(disk)
             if file is None or file in stored[node_name]:
                 continue
             if file.startswith(tuple(below.values())):
                 text = f"disk/{index} on {node_name}: file {file} is missing"
-                yield Finding(_Code.EINSTANCEMISSINGDISK, guest.name, text)
+                place = elsewhere.get(file.rpartition("/")[0])
+                hint = _how_to_go_on(guest.name, place) if place is not None else ""
+                yield Finding(_Code.EINSTANCEMISSINGDISK, guest.name, text + hint)
 
 
-def file_of(disk: Disk) -> str | None:
-    """Return the file of a disk that is in one."""
-    if disk.dev_type in FILE_BASED and len(disk.logical_id) == 2:
-        return str(disk.logical_id[1])
-    return None
+def _how_to_go_on(name: str, place: str) -> str:
+    new_name = place.rpartition("/")[2]
+    return (
+        f"; it is in {place}, as when a rename was cut off: 'gnt-instance rename {name} {new_name}'"
+        f" completes it, 'gnt-instance rename {name} {name}' takes it back"
+    )
 
 
 def _directory_name(path: str) -> str:

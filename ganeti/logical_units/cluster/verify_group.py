@@ -26,7 +26,6 @@ from ganeti.logical_units.cluster.findings import (
 )
 from ganeti.logical_units.cluster.group_findings import (
     Guest,
-    file_of,
     judge_exclusion,
     judge_layout,
     judge_memory,
@@ -41,6 +40,7 @@ from ganeti.logical_units.cluster.verify_checks import (
     ssh_check,
     storage_directories,
 )
+from ganeti.logical_units.instance.misplaced import file_of
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
 from ganeti.logical_units.node_calls import call_nodes, target_of
 from ganeti.objects.fill import cluster_hvparams

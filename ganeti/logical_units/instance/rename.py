@@ -1,4 +1,9 @@
-"""Give a stopped instance another name; its files and its inner configuration follow."""
+"""Give a stopped instance another name; its files and its inner configuration follow.
+
+The directory of its files is renamed first.  Killed after that, the configuration has the old name
+and the files are in the directory of the new one, which ``verify`` tells.  The same rename
+completes it, and a rename to the name that the instance has puts the directory back.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,12 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
 from ganeti.logical_units import lookup
+from ganeti.logical_units.cluster.verify_checks import storage_directories
 from ganeti.logical_units.host_names import normal_name, resolve
 from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.create import PING_TIMEOUT_S
 from ganeti.logical_units.instance.disks import OWN_DIRECTORY
+from ganeti.logical_units.instance.misplaced import file_of, misplaced
 from ganeti.logical_units.instance.os_scripts import RENAME, run_script
 from ganeti.logical_units.instance.power import is_running, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
@@ -23,6 +30,7 @@ from ganeti.logical_units.node_calls import failure_text, order
 from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.instance import OpInstanceRename
 from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.system.reachable import answers
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
         """Read the instance and decide the new name."""
         super().expand_names()
         self.address: str | None = None
+        self.elsewhere: dict[str, str] = {}
         if self.op.name_check:
             self.new_name, self.address = resolve(
                 "instance",
@@ -67,13 +76,55 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
                 ErrorCode.STATE,
             )
         if self.new_name == name:
-            raise OpPrereqError(f"the instance is called {name!r} already", ErrorCode.INVAL)
+            self.elsewhere = self._find_directories()
+            return
         if lookup.present(self.config.get_instances([self.new_name])):
             raise OpPrereqError(
                 f"instance {self.new_name!r} is already in the cluster", ErrorCode.EXISTS
             )
         self._check_directories()
         self._check_ip_free()
+
+    def _find_directories(self) -> dict[str, str]:
+        """Return where the directories are that a rename has left behind, and should be.
+
+        Raises:
+            OpPrereqError: there are none, so there is nothing to do.
+        """
+        context, primary = self.context, self.subject.primary
+        what = [*storage_directories(self.cluster).values()]
+        doing = f"look for the files of instance {self.instance.name!r}"
+        answer = order(
+            context,
+            primary,
+            doing,
+            "node_verify",
+            {STORED_DISKS_CHECK: what},
+            self.cluster.cluster_name,
+            {},
+        )
+        stored = answer.get(STORED_DISKS_CHECK) if isinstance(answer, dict) else None
+        others = {
+            file_of(disk)
+            for disk in lookup.present(self.config.get_disks(None))
+            if disk.uuid not in self.instance.disks
+        }
+        strays = [path for path in map(str, stored or ()) if path not in others]
+        found = misplaced(self.subject.disks, strays)
+        if not found:
+            raise OpPrereqError(
+                f"the instance is called {self.instance.name!r} already, and no directory of its"
+                " disks is to be put back",
+                ErrorCode.INVAL,
+            )
+        for place in found.values():
+            if any(path is not None and path.startswith(f"{place}/") for path in others):
+                raise OpPrereqError(
+                    f"directory {place} cannot be renamed: disks of another instance are in it as"
+                    " well; move the files by hand",
+                    ErrorCode.STATE,
+                )
+        return found
 
     def _check_ip_free(self) -> None:
         if not self.op.ip_check or self.address is None:
@@ -92,6 +143,8 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
 
     def exec(self) -> str:
         """Rename files and configuration together, then tell the operating system."""
+        if self.elsewhere:
+            return self._put_back()
         with Undo(self.context) as undo:
             renamed = self._rename_directory(undo)
             changes = [("disk", disk.uuid, {"logical_id": disk.logical_id}) for disk in renamed]
@@ -104,6 +157,12 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename]):
         by_uuid = {disk.uuid: disk for disk in renamed}
         self.subject.disks = [by_uuid.get(disk.uuid, disk) for disk in self.subject.disks]
         self._tell_os(old_name)
+        return self.new_name
+
+    def _put_back(self) -> str:
+        for own, place in self.elsewhere.items():
+            self.context.info(f"renaming directory {place} back to {own}")
+            self._back(place, own)
         return self.new_name
 
     def _check_directories(self) -> None:

@@ -285,6 +285,28 @@ def rename_again(cluster: FakeCluster, job: Job) -> None:
     cluster.execute("OP_INSTANCE_STARTUP", instance_name=NEW_NAME)
 
 
+def rename_back(cluster: FakeCluster) -> None:
+    """Where the name has not changed, the directory may be put back instead."""
+    back = {"instance_name": NAME, "new_name": NAME, "name_check": False, "ip_check": False}
+    if is_misplaced(cluster):
+        cluster.execute("OP_INSTANCE_RENAME", **back)
+    tell_disks(cluster)
+    with pytest.raises(OpPrereqError, match="no directory of its disks is to be put back"):
+        cluster.execute("OP_INSTANCE_RENAME", **back)
+    check_disks(cluster)
+    start(cluster)
+
+
+def tell_disks(cluster: FakeCluster) -> None:
+    """Let nodes tell which files are there."""
+    cluster.rpc.verify_answers["stored-disks"] = sorted(cluster.rpc.node("node1").disks)
+
+
+def is_misplaced(cluster: FakeCluster) -> bool:
+    paths = {disk["logical_id"][1] for disk in cluster.config.disks.values()}
+    return not paths <= cluster.rpc.node("node1").disks
+
+
 def install_again(cluster: FakeCluster, job: Job) -> None:
     job.run(cluster)
     start(cluster)
@@ -326,6 +348,22 @@ def test_a_killed_job_leaves_one_copy_and_a_way_on(name: str, tmp_path: Path) ->
         assert len(copies(cluster)) <= 1
         WAY_ON[name](cluster, job)
         assert len(copies(cluster)) <= 1
+
+
+def test_a_rename_that_was_killed_is_found_and_leads_back(tmp_path: Path) -> None:
+    """There are two ways on where files and name disagree, and verification names both."""
+    job = JOBS["rename"]
+    disagreed = 0
+    for cluster in every_kill(lambda: job.make(tmp_path), job.run):
+        if NAME not in names(cluster):
+            continue
+        tell_disks(cluster)
+        cluster.execute("OP_CLUSTER_VERIFY_GROUP", group_name="default")
+        hint = f"'gnt-instance rename {NAME} {NEW_NAME}' completes it"
+        assert cluster.said(hint) is is_misplaced(cluster)
+        disagreed += is_misplaced(cluster)
+        rename_back(cluster)
+    assert disagreed
 
 
 def test_a_creation_that_was_broken_off_is_completed_by_an_installation(tmp_path: Path) -> None:
