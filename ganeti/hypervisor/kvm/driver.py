@@ -107,8 +107,7 @@ class KvmHypervisor:
 
     def all_instances_info(self) -> list[InstanceInfo]:
         """Look at all instances here."""
-        found = (state.look(self._files(name)) for name in state.known_names(self._env))
-        return [info for info in found if info is not None]
+        return state.look_at_all(self._env)
 
     def node_info(self) -> dict[str, object]:
         """Return the node's memory and processors; what the processes hold is the instances'."""

@@ -22,7 +22,7 @@ from ganeti.logical_units.instance.target import (
     require_target,
 )
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed
-from ganeti.logical_units.node_calls import call_node, failure_text
+from ganeti.logical_units.node_calls import call_node
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import DEFAULT_SHUTDOWN_TIMEOUT_S, MigrationMode
 from ganeti.opcodes.instance import OpInstanceMigrate
@@ -99,7 +99,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
     def _find_obstacle(self) -> tuple[str | None, int]:
         """Return why it cannot be migrated, if so, and the memory (MiB) that it has now."""
         subject = self.subject
-        name, source = self.instance.name, subject.primary
+        source = subject.primary
         if source.offline:
             return f"its primary node {source.name!r} is marked offline", 0
         if fill_beparams(self.cluster, self.instance)["always_failover"]:
@@ -110,7 +110,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
         call = "instance_migratable"
         result = call_node(self.context, source, call, subject.wire())
         if result.error is not None:
-            return failure_text(f"migrate instance {name!r}", source, call, result), 0
+            return f"node {source.name!r}, call {call}: {result.error}", 0
         memory_mib = info.get("memory")
         return None, memory_mib if isinstance(memory_mib, int) else 0
 
