@@ -204,7 +204,7 @@ class Server:
     def __init__(self, ends: Mapping[int, object] | None = None) -> None:
         self.ends = dict(ends or {})
         self.asked: list[str] = []
-        self.instances: list[str] = []
+        self.instances: dict[str, bool] = {}  # and whether they run
         self.parameters: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Server:
@@ -228,7 +228,7 @@ class Server:
 
     def get_instance(self, name: str) -> dict[str, Any]:
         if name in self.instances:
-            return {"name": name}
+            return {"name": name, "oper_state": self.instances[name]}
         raise RapiRefusedError("no such instance", 404)
 
     def get_job(self, job_id: int) -> dict[str, Any]:
@@ -264,6 +264,7 @@ def run_move(
 ) -> tuple[str, list[str]]:
     """Run a move; returns why it failed, "" if it did not, and what it said."""
     said: list[str] = []
+    here.instances.setdefault(NAME, False)
 
     class Played(Cluster):
         def client(self) -> Any:
@@ -328,10 +329,26 @@ def test_a_destination_that_fails_last_costs_nothing() -> None:
     failure, _ = run_move(here, destination)
     assert "the instance runs again in the source cluster" in failure
     assert "incomplete" not in failure
-    destination.instances = [NAME]
+    destination.instances = {NAME: False}
     failure, _ = run_move(here, destination)
     assert "an incomplete instance is left in the destination cluster" in failure
     assert here.asked[-1] == "put_instance_startup"
+    assert "delete_instance" not in here.asked
+
+
+def test_a_destination_that_was_killed_too_late_counts_as_running() -> None:
+    here, destination = Server(), Server({CREATE: FAILED})
+    destination.instances = {NAME: True}
+    failure, _ = run_move(here, destination)
+    assert "may run in the destination cluster all the same, so it was not started" in failure
+    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+
+
+def test_a_source_that_somebody_started_is_not_removed() -> None:
+    here = Server()
+    here.instances = {NAME: True}
+    failure, _ = run_move(here, Server())
+    assert "not removed from the source cluster: somebody has started it there again" in failure
     assert "delete_instance" not in here.asked
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ganeti.base.errors import ErrorCode, GenericError, JobCanceled, OpExecError, ProtocolError
-from ganeti.cli.commands.moving.clusters import Cluster, changes, follow, run_job
+from ganeti.cli.commands.moving.clusters import Cluster, changes, follow, is_not_found, run_job
 from ganeti.cli.commands.moving.preflight import Ready
 from ganeti.cli.commands.moving.wish import SHUTDOWN_TIMEOUT_S
 from ganeti.clients.rapi import FINAL_STATUSES, EndedJob, JobFailedError, LogEntry, RapiClient
@@ -174,11 +174,13 @@ class Move:
             self._say(f"moved to {where}; it is shut down in the source cluster, and kept there")
             return
         try:
+            if self._here.get_instance(self.name)["oper_state"]:
+                raise OpExecError("somebody has started it there again, so that both copies run")
             run_job(self._here, self._here.delete_instance(self.name, reason=REASON))
         except GenericError as err:
             raise OpExecError(
-                f"it was moved to {where}, but not removed from the source cluster, where it is"
-                f" shut down: {err.message}; remove it with 'gnt-instance remove {self.name}'"
+                f"it was moved to {where}, but not removed from the source cluster:"
+                f" {err.message}; remove it with 'gnt-instance remove {self.name}'"
             ) from err
         self._say(f"moved to {where}")
 
@@ -200,8 +202,14 @@ class Move:
                 f"{error.message}; the instance is complete in the destination cluster all the"
                 f" same: remove it from the source cluster, with 'gnt-instance remove {self.name}'"
             )
-        reason = f"{self._reason_of(error, receiving)}{self._left_there()}"
-        return self._with_source_as_it_was(reason)
+        reason, left = self._reason_of(error, receiving), self._left_there()
+        if left is None:
+            return OpExecError(
+                f"{reason}; the instance may run in the destination cluster all the same, so it was"
+                " not started again in the source cluster: look at it there, then start or remove"
+                " one of the two"
+            )
+        return self._with_source_as_it_was(f"{reason}{left}")
 
     def _let_receiver_end(self, receiving: _Receiving) -> None:
         """Give the destination a moment to say itself what went wrong, before it is canceled."""
@@ -214,16 +222,22 @@ class Move:
 
     def _end_of(self, receiving: _Receiving) -> str | None:
         """Cancel the jobs, wait for their ends, and return how that of the destination ended."""
+        if SENDER in self._jobs:
+            try:
+                self._end(self._here, self._jobs[SENDER])
+            except GenericError as err:  # nothing depends on how it ends
+                self._say(f"{err.message}; ignoring")
         try:
-            for where, job_id in self._jobs.items():
-                client = self._here if where == SENDER else self._there
-                self._cancel_job(client, job_id)
-                for _ in changes(client, job_id):
-                    continue
+            self._end(self._there, receiving.job_id)
             return str(self._there.get_job(receiving.job_id)["status"])
         except GenericError as err:
             self._say(err.message)
             return None
+
+    def _end(self, client: RapiClient, job_id: int) -> None:
+        self._cancel_job(client, job_id)
+        for _ in changes(client, job_id):
+            continue
 
     def _reason_of(self, error: GenericError, receiving: _Receiving) -> str:
         """Say why it failed: both sides know something, one of them may only see the other gone."""
@@ -235,15 +249,22 @@ class Move:
         except JobFailedError as err:
             if err.job.status == "error" and err.message not in texts:
                 texts.append(f"the destination cluster says: {err.message}")
+        except GenericError as err:
+            self._say(f"{err.message}; ignoring")
         return "; ".join(texts)
 
-    def _left_there(self) -> str:
-        """Say what a receiving job that was killed has left, which nothing can start."""
+    def _left_there(self) -> str | None:
+        """Say what a receiving job that was killed has left; None if that may run.
+
+        Nothing can start what is incomplete; but a job can be killed just after it has completed
+        and started the instance.
+        """
         name = self._ready.wish.name
         try:
-            self._there.get_instance(name)
-        except GenericError:
-            return ""
+            if self._there.get_instance(name)["oper_state"] is not False:
+                return None
+        except GenericError as err:
+            return "" if is_not_found(err) else None
         return (
             "; an incomplete instance is left in the destination cluster: remove it there, with"
             f" 'gnt-instance remove {name}'"
