@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
+from ganeti.logical_units.instance.device_changes import NICS, check_names
 from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.network.planning import contains, is_conflict
 from ganeti.objects.fill import fill_nicparams
@@ -90,7 +91,9 @@ def plan_nics(
             f"an instance can have at most {NICS_MAX} NICs, {len(settings)} were given",
             ErrorCode.NORES,
         )
-    return [plan_nic(around, f"nic/{index}", nic, new_uuid()) for index, nic in enumerate(settings)]
+    nics = [plan_nic(around, f"nic/{index}", nic, new_uuid()) for index, nic in enumerate(settings)]
+    check_names(NICS, nics)
+    return nics
 
 
 def plan_nic(around: Around, what: str, given: NicSettings, uuid: str) -> NIC:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.memory import reserve_memory
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
+    check_filled_beparams,
     check_hvparams,
     without_defaults,
 )
@@ -149,14 +152,14 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup]):
             return
         if self.hvp:
             self._check_params_on_node()
-        filled = {**fill_beparams(self.cluster, self.instance), **self.bep}
-        minmem = filled["minmem"]
-        assert isinstance(minmem, int)
+        given = replace(self.instance, beparams={**self.instance.beparams, **self.bep})
+        filled = fill_beparams(self.cluster, given)
+        check_filled_beparams(filled)
         reserve_memory(
             self.context,
             subject.primary,
             f"instance {self.instance.name!r}",
-            minmem,
+            filled["minmem"],
             self.instance.hypervisor,
             own_hvparams(subject),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,7 @@ from ganeti.objects.parameters import (
     HV_STATE_PARAMS,
     NDPARAMS,
     NDPARAMS_CLUSTER_AND_GROUP,
+    VALUE_DEFAULT,
     ParamTable,
     enforce_types,
 )
@@ -48,6 +50,11 @@ def check_ndparams(params: Mapping[str, object], *, of_node: bool = True) -> dic
                 f"node parameter {name!r}: {value} is not between {least} and {most}",
                 ErrorCode.INVAL,
             )
+    program = str(enforced.get("oob_program") or "")
+    if program and program != VALUE_DEFAULT and not posixpath.isabs(program):
+        raise OpPrereqError(
+            f"node parameter 'oob_program': {program!r} is not an absolute path", ErrorCode.INVAL
+        )
     reserved = sorted(NDPARAMS_CLUSTER_AND_GROUP.intersection(enforced)) if of_node else []
     if reserved:
         raise OpPrereqError(

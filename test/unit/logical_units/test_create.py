@@ -227,6 +227,7 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"beparams": {"minmem": 256}}, "larger than maxmem", "wrong_input"),
         ({"beparams": {"memory": 65536}}, "memory-size", "wrong_input"),
         ({"beparams": {"memory": 8192}}, "not enough memory", "insufficient_resources"),
+        ({"nics": [{"name": "a"}, {"name": "a"}]}, "nic 1 cannot be", "resource_not_unique"),
         ({"nics": [{"mode": "weird"}]}, "nic/0: unknown mode", "wrong_input"),
         ({"nics": [{"mode": "routed"}]}, "needs an IP address", "wrong_input"),
         ({"nics": [{"mac": "xx"}]}, "nic/0: 'xx' is not a MAC", "wrong_input"),

@@ -66,6 +66,7 @@ def test_ancillary_files_go_to_the_new_node(cluster: FakeCluster) -> None:
         ({"secondary_ip": "198.51.100.4"}, "unlike the master node", "wrong_input"),
         ({"group": "nogroup"}, "'nogroup' is not known", "unknown_entity"),
         ({"ndparams": {"nix": 1}}, "nix", "wrong_input"),
+        ({"ndparams": {"oob_program": "power"}}, "not an absolute path", "wrong_input"),
         ({"ndparams": {"exclusive_storage": True}}, "group or the cluster", "wrong_input"),
     ],
 )

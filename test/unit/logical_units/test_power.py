@@ -94,6 +94,13 @@ def test_start_needs_memory(stopped: FakeCluster) -> None:
     assert caught.value.ecode == "insufficient_resources"
 
 
+def test_parameters_for_one_start_must_make_sense(stopped: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match=r"minmem .* must not be larger than maxmem"):
+        stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"minmem": 4096})
+    with pytest.raises(OpPrereqError, match="'vcpus' must be at least 1"):
+        stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"vcpus": 0})
+
+
 @pytest.mark.parametrize("op", ["OP_INSTANCE_STARTUP", "OP_INSTANCE_SHUTDOWN"])
 def test_an_offline_node_is_named_with_the_way_out(running: FakeCluster, op: str) -> None:
     running.config.node(1)["offline"] = True
