@@ -30,8 +30,8 @@ class NodeLoad(Struct, frozen=True):
         vcpus: virtual CPUs of its primary instances, and CPUs that the node uses itself.
         guarded: memory (MiB) of mirrored instances whose secondary node this is, by primary node.
         reserved: memory that the failure of one other node would need here: the largest of these.
-        partners: memory of mirrored primary instances, by secondary node.
-        movable: memory of its primary instances that any other node could restart.
+        partners: memory of running mirrored primary instances, by secondary node.
+        movable: memory of its running primary instances that any other node could restart.
         exclusion: how many primary instances have each exclusion tag.
         in_one_domain: primary instances whose secondary node fails together with this one.
         unmet_wishes: places that primary instances would like and that this node is not.
@@ -55,8 +55,8 @@ class NodeLoad(Struct, frozen=True):
 
     @property
     def deficit(self) -> int:
-        """Memory missing to take over from the worst of the other nodes."""
-        return max(0, self.reserved - self.free_memory)
+        """Memory missing to take over from the worst other node, and not be full to the brim."""
+        return max(0, self.reserved - self.free_memory + 1) if self.reserved else 0
 
     @property
     def conflicts(self) -> int:
@@ -74,9 +74,9 @@ class NodeLoad(Struct, frozen=True):
     def _primary(self, instance: Instance, secondary: Node | None, sign: int) -> NodeLoad:
         partners, movable = self.partners, self.movable
         if secondary is not None:
-            partners = _added(partners, secondary.name, sign * instance.memory)
+            partners = _added(partners, secondary.name, sign * instance.running_memory)
         elif instance.mobility is Mobility.SHARED:
-            movable = _with_or_without(movable, instance.memory, sign)
+            movable = _with_or_without(movable, instance.running_memory, sign)
         exclusion = self.exclusion
         for tag in instance.exclusion_tags:
             exclusion = _added(exclusion, tag, sign)
@@ -164,7 +164,7 @@ def load_of(
     partners: Counter[str] = Counter()
     for instance in primaries:
         if instance.secondary is not None:
-            partners[instance.secondary] += instance.memory
+            partners[instance.secondary] += instance.running_memory
     second = [nodes.get(instance.secondary or "") for instance in primaries]
     return NodeLoad(
         node=node,
@@ -178,7 +178,9 @@ def load_of(
         guarded=_without_zeroes(guarded),
         reserved=max(guarded.values(), default=0),
         partners=_without_zeroes(partners),
-        movable=tuple(each.memory for each in primaries if each.mobility is Mobility.SHARED),
+        movable=tuple(
+            each.running_memory for each in primaries if each.mobility is Mobility.SHARED
+        ),
         exclusion=dict(Counter(tag for each in primaries for tag in each.exclusion_tags)),
         in_one_domain=sum(fails_together(node, other) for other in second),
         unmet_wishes=sum(unmet(node, instance) for instance in primaries),

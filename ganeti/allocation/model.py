@@ -85,6 +85,7 @@ class Instance(Struct, frozen=True):
 
     Attributes:
         memory: what it takes when it runs; 0 while it is set offline.
+        running_memory: the same if it is meant to run now, else 0.
         vcpus: likewise.
         spec: what policies look at.
         disk: room on each of its nodes, with metadata; 0 for storage outside the nodes.
@@ -97,6 +98,7 @@ class Instance(Struct, frozen=True):
     name: str
     template: DiskTemplate
     memory: int
+    running_memory: int
     vcpus: int
     disk: int
     spindle_use: int

@@ -3,7 +3,8 @@
 Instances with mirrors start on their secondary nodes: each node must keep enough memory free for
 the worst other node (`NodeLoad.deficit`).  Instances whose storage every node reaches can start
 anywhere in the group: the largest first, each where most memory is free.  Instances whose disks are
-on their node only cannot be saved by anybody, so they do not count.
+on their node only cannot be saved by anybody, so they do not count.  Nor do instances that are
+down, but secondary nodes keep memory for those too.
 
 A placement must not make any of this worse.  What was bad before does not forbid it.
 
@@ -54,7 +55,7 @@ class Redundancy:
         nodes_needed = len(load.movable) + len(load.partners) + changes + 1
         if nodes_needed > len(self._ranking):
             return False
-        return self._ranking[nodes_needed - 1].free_memory >= max(load.movable, default=0)
+        return self._ranking[nodes_needed - 1].free_memory > max(load.movable, default=0)
 
     def _lost_memory(self, failed: NodeLoad, changed: Mapping[str, NodeLoad]) -> int:
         """Return the memory (MiB) of the instances of a failed node that find no other."""
@@ -68,8 +69,8 @@ class Redundancy:
         room = [-memory for memory in nlargest(len(failed.movable), free.values())]
         heapify(room)
         lost = 0
-        for memory in sorted(failed.movable, reverse=True):
-            if room and -room[0] >= memory:
+        for memory in sorted(filter(None, failed.movable), reverse=True):
+            if room and -room[0] > memory:
                 heapreplace(room, room[0] + memory)
             else:
                 lost += memory

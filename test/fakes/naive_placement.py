@@ -95,12 +95,13 @@ class View:
         needed: Counter[str] = Counter()
         for made in self.mirrors(node):
             needed[made["nodes"][0]] += self.memory_of(made)
-        return max(0, max(needed.values(), default=0) - self.free_memory(node))
+        worst = max(needed.values(), default=0)
+        return max(0, worst - self.free_memory(node) + 1) if worst else 0
 
     def lost(self, failed: str) -> int:
         """Return the memory of the instances of a node that find no other when it fails."""
         free = {name: self.free_memory(name) for name in self.usable if name != failed}
-        mine = self.primaries(failed)
+        mine = [made for made in self.primaries(failed) if made["admin_state"] == "up"]
         for made in mine:
             if made["disk_template"] == "drbd" and made["nodes"][1] in free:
                 free[made["nodes"][1]] -= self.memory_of(made)
@@ -108,7 +109,7 @@ class View:
         lost = 0
         for memory in sorted((self.memory_of(made) for made in movable), reverse=True):
             best = max(free, key=lambda name: free[name], default=None)
-            if best is None or free[best] < memory:
+            if best is None or free[best] <= memory:
                 lost += memory
             else:
                 free[best] -= memory

@@ -45,7 +45,7 @@ def test_51_instances_that_cannot_run_elsewhere_anyway_need_no_room_elsewhere() 
 @pytest.mark.parametrize("template", ["ext", "plain"])
 def test_1851_an_n_plus_1_violation_is_not_missed(template: str) -> None:
     """The room that the instances of the other node would need must stay free."""
-    nodes = {"n1": node(free_memory=4000), "n2": node(free_memory=5000)}
+    nodes = {"n1": node(free_memory=4100), "n2": node(free_memory=5100)}
     instances = {"a": instance(["n1"], "ext", 5000), "b": instance(["n2"], "ext", 4000)}
     found = ask(question(new(template=template, memory=2000), nodes, instances))
     assert not found.success
