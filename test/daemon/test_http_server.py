@@ -1,0 +1,391 @@
+"""Tests of ganeti/transport/http_server.py over live sockets, with bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+from fakes.http_conversation import ADDRESS, CALM, Client, connect, echo, post
+from fakes.loop import run, until
+
+from ganeti.base.errors import TransportError
+from ganeti.transport.http_message import HttpRequest, HttpResponse
+from ganeti.transport.http_server import HttpLimits, serve_http
+
+
+def test_requests_on_one_connection_are_answered_in_turn() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            for number in range(3):
+                client.send(post(f"/call{number}?x=1", b"[1]"))
+                status, headers, body = await client.answer()
+                assert (status, body) == (200, b"POST /call%d [1]" % number)
+                assert headers["connection"] == "keep-alive"
+                assert headers["server"] == "ganeti 3.0.2"
+
+    run(test())
+
+
+def test_a_request_in_pieces_is_put_together() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            for byte in post("/x", b"[1, 2]"):
+                client.send(bytes([byte]))
+                await asyncio.sleep(0)
+            assert (await client.answer())[2] == b"POST /x [1, 2]"
+
+    run(test())
+
+
+def test_a_chunked_body_is_put_together() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            client.send(b"2\r\n[1\r\n1\r\n]\r\n0\r\n\r\n")
+            assert (await client.answer())[2] == b"POST /x [1]"
+
+    run(test())
+
+
+@pytest.mark.parametrize("ending", ["Connection: close", "HTTP/1.0"])
+def test_who_wants_the_connection_closed_gets_that(ending: str) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            request = post("/x", b"", *([ending] if ":" in ending else []))
+            client.send(request if ":" in ending else request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            _, headers, _ = await client.answer()
+            assert headers["connection"] == "close"
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_client_that_asks_before_sending_a_body_is_told_to_go_on() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            head, _, body = post("/x", b"[1]", "Expect: 100-continue").partition(b"\r\n\r\n")
+            client.send(head + b"\r\n\r\n")
+            assert await client.status() == 100
+            client.send(body)
+            assert (await client.answer())[2] == b"POST /x [1]"
+
+    run(test())
+
+
+def test_requests_sent_ahead_are_not_lost_silently() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(post("/a", b"") + post("/b", b""))
+            assert (await client.answer())[2] == b"POST /a "
+            assert await client.status() == 400
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00rubbish\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /x HTTP/9.9\r\n\r\n",
+        b"\0" * 99,
+    ],
+)
+def test_garbage_is_answered_once_and_the_server_lives(garbage: bytes) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server:
+            async with connect(server) as client:
+                client.send(garbage)
+                assert await client.status() == 400
+                assert await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_any_bytes_are_survived(caplog: pytest.LogCaptureFixture) -> None:
+    chance = random.Random(7)
+    good = post("/x", b"[1, 2]", "Expect: 100-continue") + post("/y", b"")
+
+    def damaged() -> bytes:
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 5)):
+            data[chance.randrange(len(data))] = chance.choice(b"\x00\xff \r\n:/19P")
+        return bytes(data[: chance.randint(1, len(data))])
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=CALM) as server:
+            for _ in range(300):
+                async with connect(server) as client:
+                    client.send(damaged())
+                    client.writer.write_eof()
+                    await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
+    assert "rror" not in caplog.text
+
+
+def test_another_protocol_is_refused() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(b"GET /x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            assert await client.status() in (200, 501)
+
+    run(test())
+
+
+def test_a_refused_client_that_goes_on_sending_reads_why() -> None:
+    limits = HttpLimits(body_bytes_max=1000, linger_s=60.0)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as client,
+        ):
+            client.send(post("/x", b"x" * 20_000_000))
+            assert await client.status() == 413
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+def test_a_body_too_large_is_refused_before_it_is_sent() -> None:
+    limits = HttpLimits(body_bytes_max=1000)
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server:
+            async with connect(server) as client:
+                client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
+                status, _, body = await client.answer()
+                assert (status, body) == (413, b"the body is larger than 1000 bytes\n")
+                assert await client.is_closed_by_server()
+            async with connect(server) as client:
+                client.send(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+                client.send(b"400\r\n" + b"x" * 0x400 + b"\r\n")
+                assert await client.status() == 413
+
+    run(test())
+
+
+@pytest.mark.parametrize("head", [b"POST /" + b"x" * 400_000, b"POST / HTTP/1.1\r\nA: "])
+def test_a_head_without_end_is_refused(head: bytes) -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
+            client.send(head)
+            for _ in range(40):
+                client.send(b"x" * 10_000)
+                await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionResetError):
+                assert await client.status() == 431
+            assert await client.is_closed_by_server()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent", "status"),
+    [
+        (HttpLimits(head_s_max=0.1, linger_s=0.1), b"POST /x HTTP/1.1\r\nHost: ", 408),
+        (
+            HttpLimits(body_s_max=0.1, linger_s=0.1),
+            b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n[1",
+            408,
+        ),
+        (HttpLimits(idle_s_max=0.1), b"", None),
+    ],
+)
+def test_who_sends_too_slowly_is_dropped(
+    limits: HttpLimits, sent: bytes, status: int | None
+) -> None:
+    async def drip(client: Client) -> None:
+        while True:
+            client.send(b"x")
+            await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server:
+            async with connect(server) as client, asyncio.TaskGroup() as tasks:
+                client.send(sent)
+                dripping = tasks.create_task(drip(client)) if sent[-1:] == b" " else None
+                if status is not None:
+                    assert await client.status() == status
+                assert await client.is_closed_by_server()
+                if dripping is not None:
+                    dripping.cancel()
+            await until(lambda: not server.connections)
+
+    run(test())
+
+
+def test_who_never_reads_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def large(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, b"x" * 30_000_000)
+
+    limits = HttpLimits(unread_s_max=0.2)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, large, tls=None, limits=limits) as server,
+            connect(server) as client,
+        ):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined] # asyncio reads ahead
+            client.send(post("/x", b""))
+            await until(lambda: bool(server.connections))
+            await until(lambda: not server.connections)
+
+    run(test())
+    assert "has not read its answer for 0.2 s" in caplog.text
+
+
+def test_a_bug_in_a_handler_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(request: HttpRequest) -> HttpResponse:
+        raise KeyError("oops")
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, broken, tls=None) as server, connect(server) as client:
+            for _ in range(2):
+                client.send(post("/x", b""))
+                status, _, body = await client.answer()
+                assert (status, body) == (500, b"internal error: KeyError: 'oops'\n")
+
+    run(test())
+    assert "Internal error in POST /x" in caplog.text
+
+
+def test_too_many_connections_take_the_place_of_idle_ones() -> None:
+    limits = HttpLimits(connections_max=2)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as first,
+            connect(server) as second,
+        ):
+            await until(lambda: len(server.connections) == 2)
+            for client in (first, second, first):  # the second is idle for longest
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+            async with connect(server) as third:
+                assert await second.is_closed_by_server()
+                for client in (first, third):
+                    client.send(post("/x", b""))
+                    assert await client.status() == 200
+
+    run(test())
+
+
+def test_too_many_busy_connections_are_dropped() -> None:
+    limits = HttpLimits(connections_max=2)
+
+    async def test() -> None:
+        go_on = asyncio.Event()
+
+        async def slow(request: HttpRequest) -> HttpResponse:
+            await go_on.wait()
+            return await echo(request)
+
+        async with (
+            serve_http(ADDRESS, 0, slow, tls=None, limits=limits) as server,
+            connect(server) as first,
+            connect(server) as second,
+        ):
+            for client in (first, second):
+                client.send(post("/x", b""))
+            await until(lambda: server.requests_running == 2)
+            async with connect(server) as third:
+                assert await third.is_closed_by_server()
+            go_on.set()
+            for client in (first, second):
+                assert await client.status() == 200
+
+    run(test())
+
+
+def test_bodies_of_all_clients_together_are_bounded() -> None:
+    limits = HttpLimits(bodies_bytes_max=1500)
+    head = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as first,
+        ):
+            first.send(head + b"x" * 999)
+            await until(lambda: server.held_bytes == 999)
+            async with connect(server) as second:
+                second.send(head + b"x" * 999)
+                assert await second.status() == 503
+            async with connect(server) as third:
+                third.send(post("/x", b"x" * 500))
+                assert await third.status() == 200
+                third.send(head + b"x" * 400)
+                await until(lambda: server.held_bytes == 1399)
+            await until(lambda: server.held_bytes == 999)  # that of who went away is free
+            first.send(b"x")
+            assert await first.status() == 200
+            assert server.held_bytes == 0
+
+    run(test())
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server:
+            with pytest.raises(TransportError, match=f"port {server.port}: Address already in use"):
+                async with serve_http(ADDRESS, server.port, echo, tls=None):
+                    pass
+
+    run(test())
+
+
+def test_stopping_lets_requests_end() -> None:
+    async def test() -> None:
+        released = asyncio.Event()
+
+        async def slow(request: HttpRequest) -> HttpResponse:
+            await (released.wait() if request.path == "/quick" else asyncio.sleep(100))
+            return HttpResponse(200, b"done")
+
+        async with contextlib.AsyncExitStack() as stack:
+            async with serve_http(ADDRESS, 0, slow, tls=None, limits=CALM) as server:
+                quick, never = [await stack.enter_async_context(connect(server)) for _ in "ab"]
+                quick.send(post("/quick", b""))
+                never.send(post("/never", b""))
+                await until(lambda: server.requests_running == 2)
+                released.set()
+            status, headers, _ = await quick.answer()
+            assert (status, headers["connection"]) == (200, "close")
+            assert await never.is_closed_by_server()
+
+    run(test())
+
+
+def test_the_answer_to_head_has_no_body_and_all_answers_are_told_of() -> None:
+    told: list[tuple[str, int]] = []
+
+    def note(request: HttpRequest | None, address: str, response: HttpResponse) -> None:
+        told.append((request.method if request else "-", response.status))
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, on_answered=note) as server,
+            connect(server) as client,
+        ):
+            client.send(b"HEAD /x HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            assert b"Content-Length: 8\r\n" in head
+            client.send(post("/x", b"[1]"))
+            assert (await client.answer())[2] == b"POST /x [1]"
+            client.send(b"rubbish\r\n\r\n")
+            assert await client.status() == 400
+
+    run(test())
+    assert told == [("HEAD", 200), ("POST", 200), ("-", 400)]
