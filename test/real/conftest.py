@@ -1,0 +1,30 @@
+"""Tests on real machines: made by the rig, collected only when asked for (``make test-real``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig.installed import layer
+
+if not os.environ.get("GANETI_TEST_REAL"):
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests beside this file."""
+    here = str(Path(__file__).parent)
+    for item in items:
+        if str(item.path).startswith(here):
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Path]:
+    """Ganeti, installed once as doc/installation.md tells, as a layer over Debian."""
+    if os.geteuid():
+        pytest.fail("the rig makes machines, for which it has to be root")
+    with layer() as directory:
+        yield directory

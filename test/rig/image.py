@@ -1,0 +1,156 @@
+"""A file system as a disk image for virtual machines, and the initial RAM disk that mounts it.
+
+One image, read-only, is the root of all machines; what a machine writes goes to a disk of its own, so
+it is there again after a reset.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from . import store
+from .store import run
+
+# Directories of modules that the machines' kernel may want.
+_MODULES: Final = (
+    "arch/x86",
+    "crypto",
+    "drivers/acpi",
+    "drivers/block",
+    "drivers/char",
+    "drivers/net",
+    "drivers/scsi",
+    "drivers/vhost",
+    "drivers/virtio",
+    "fs/overlayfs",
+    "lib",
+    "net",
+    "virt",
+)
+_EARLY_MODULES: Final = ("virtio_pci", "virtio_blk", "overlay")
+_IMAGE_SIZE: Final = "3G"
+_MERGE: Final = """
+mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root"
+mke2fs -q -t ext4 -O ^has_journal -d "$2/root" "$3"
+"""
+_INIT: Final = """#!/bin/busybox sh
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for module in @MODULES@; do modprobe $module; done
+while [ ! -b /dev/vdb ]; do sleep 0.05; done
+mount -t ext4 -o ro,noload /dev/vda /image
+mount -t ext4 /dev/vdb /own
+mkdir -p /own/upper /own/work
+mount -t overlay -o lowerdir=/image,upperdir=/own/upper,workdir=/own/work overlay /new
+mount --move /dev /new/dev
+umount /sys /proc
+exec switch_root /new /sbin/init
+"""
+_NETWORK: Final = """[Unit]
+Description=The address from the kernel's command line
+DefaultDependencies=no
+After=local-fs.target systemd-udevd.service
+Before=network.target ssh.service ganeti-noded.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'modprobe virtio_net; while [ ! -e /sys/class/net/eth0 ]; do sleep 0.1; done; \\
+ ip link set lo up; ip address add $(sed "s/.*own_address=\\\\([^ ]*\\\\).*/\\\\1/" /proc/cmdline)/24 dev eth0; \\
+ ip link set eth0 up'
+
+[Install]
+WantedBy=sysinit.target
+"""
+
+
+def vmlinuz() -> Path:
+    """Return the kernel."""
+    return next((store.kernel() / "boot").glob("vmlinuz-*"))
+
+
+def _modules() -> Path:
+    return next((store.kernel() / "lib/modules").iterdir())
+
+
+def make_initrd(directory: Path) -> Path:
+    """Make the initial RAM disk; returns its path."""
+    tree, modules = directory / "initrd", _modules()
+    for name in ("bin", "dev", "proc", "sys", "image", "own", "new"):
+        (tree / name).mkdir(parents=True)
+    run("cp", store.tools() / "bin/busybox", tree / "bin/busybox")
+    _copy_modules(
+        tree, modules, [path for name in _EARLY_MODULES for path in _needed(modules, name)]
+    )
+    init = tree / "init"
+    init.write_text(_INIT.replace("@MODULES@", " ".join(_EARLY_MODULES)))
+    init.chmod(0o755)
+    path = directory / "initrd.img"
+    pack = f"find . | {tree}/bin/busybox cpio -o -H newc 2>/dev/null | gzip -1 > {path}"
+    subprocess.run(["sh", "-ec", pack], cwd=tree, check=True, timeout=store.TIMEOUT_S)
+    return path
+
+
+def _needed(modules: Path, name: str) -> list[str]:
+    """Return the files of a module and of all that it needs."""
+    for line in (modules / "modules.dep").read_text().splitlines():
+        path, _, others = line.partition(":")
+        if path.endswith(f"/{name}.ko"):
+            return [path, *others.split()]
+    raise AssertionError(f"no module {name} in {modules}")
+
+
+def _copy_modules(tree: Path, modules: Path, names: Sequence[str]) -> None:
+    target = tree / "lib/modules" / modules.name
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        run("cp", "-r", modules / name, (target / name).parent)
+    for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        run("cp", modules / name, target)
+    run("depmod", "-b", tree, modules.name)
+
+
+def make_image(directory: Path, base: Sequence[Path], extra: Path) -> Path:
+    """Make the image of these file systems, the topmost first, with what lies in ``extra`` on top."""
+    modules = _modules()
+    if not (modules / "modules.dep").exists():
+        run("depmod", "-b", store.kernel(), modules.name)
+    _copy_modules(extra / "usr", modules, [f"kernel/{name}" for name in _MODULES])
+    units = extra / "etc/systemd/system"
+    (units / "sysinit.target.wants").mkdir(parents=True)
+    (units / "own-address.service").write_text(_NETWORK)
+    (units / "sysinit.target.wants/own-address.service").symlink_to("../own-address.service")
+    merged = directory / "merged"
+    for name in ("work", "root"):
+        (merged / name).mkdir(parents=True)
+    os.rename(extra, merged / "upper")
+    path = directory / "image.ext4"
+    run("truncate", "-s", _IMAGE_SIZE, path)
+    lower = ":".join(map(str, base))
+    run(
+        "unshare",
+        "--mount",
+        "--propagation=private",
+        "sh",
+        "-ec",
+        _MERGE,
+        "merge",
+        lower,
+        merged,
+        path,
+    )
+    return path
+
+
+def make_disk(path: Path, size: str) -> Path:
+    """Make an empty disk with a file system."""
+    run("truncate", "-s", size, path)
+    run("mke2fs", "-q", "-t", "ext4", path)
+    return path

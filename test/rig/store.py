@@ -1,0 +1,181 @@
+"""What the rig keeps between runs: a Debian root file system, a kernel, wheels.
+
+All of it lies below ``~/.cache/ganeti-test-rig`` (or ``GANETI_TEST_RIG``) and is made when missing:
+one and a half minutes and 1 GB of disk the first time.  Nothing is installed on this machine: the
+tools are unpacked there, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+CHECKOUT: Final = Path(__file__).parents[2]
+DIRECTORY: Final = Path(
+    os.environ.get("GANETI_TEST_RIG") or os.path.expanduser("~/.cache/ganeti-test-rig")
+)
+TIMEOUT_S: Final = 900
+SUITE: Final = "bookworm"
+
+# Debian packages that are unpacked beside the root file system, for the machine that runs the rig.
+TOOLS: Final = ("debootstrap", "systemd-container", "busybox-static")
+KERNEL: Final = "linux-image-cloud-amd64"  # names the package of the newest version
+
+# What doc/installation.md asks for, and what makes a machine out of a Debian minimal system.
+FOR_GANETI: Final = (
+    "python3-venv",
+    "make",
+    "openssh-server",
+    "openssh-client",
+    "iproute2",
+    "iputils-arping",
+    "qemu-system-x86",
+    "qemu-utils",
+)
+FOR_A_MACHINE: Final = (
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "kmod",
+    "python3",
+    "iputils-ping",
+    "procps",
+    "ca-certificates",
+    "busybox-static",
+)
+PACKAGES: Final = (*FOR_A_MACHINE, *FOR_GANETI)
+
+
+def run(*words: object, cwd: Path | None = None, **environment: str) -> str:
+    """Run a command and return what it printed; its errors are part of the exception."""
+    outcome = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if outcome.returncode:
+        raise RuntimeError(f"{' '.join(map(str, words))}: {outcome.stdout}{outcome.stderr}")
+    return outcome.stdout
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the store for oneself."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with open(DIRECTORY / "lock", "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
+    """Return a directory of the store; it is made anew when its recipe has changed."""
+    target, stamp = DIRECTORY / name, DIRECTORY / f"{name}.recipe"
+    wanted = hashlib.sha256(repr(recipe).encode()).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        print(f"--- rig: making {target}", file=sys.stderr)
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        make(target)
+        stamp.write_text(wanted)
+    return target
+
+
+def tools() -> Path:
+    """Return the directory with the unpacked tools."""
+    with _alone():
+        return _cached("tools", TOOLS, lambda path: _unpack(path, TOOLS))
+
+
+def kernel() -> Path:
+    """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
+    name = run("apt-cache", "depends", "--important", KERNEL).split()[-1]
+    with _alone():
+        return _cached("kernel", name, lambda path: _unpack(path, (name,)))
+
+
+def _unpack(target: Path, packages: tuple[str, ...]) -> None:
+    downloads = target / "packages"
+    downloads.mkdir()
+    run("apt-get", "--quiet", "download", *packages, cwd=downloads)
+    for package in downloads.glob("*.deb"):
+        run("dpkg", "-x", package, target)
+    shutil.rmtree(downloads)
+
+
+def nspawn() -> Path:
+    """Return the program that starts containers."""
+    return tools() / "usr/bin/systemd-nspawn"
+
+
+def wheels() -> Path:
+    """Return a directory with the packages that Ganeti needs of PyPI: the nodes have no network."""
+    recipe = [(CHECKOUT / name).read_text() for name in ("setup.py", "pyproject.toml")]
+    with _alone():
+        return _cached("wheels", recipe, _download_wheels)
+
+
+def _download_wheels(target: Path) -> None:
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    run(*pip, "wheel", "--wheel-dir", target, CHECKOUT, "setuptools>=65,<90", "wheel", cwd=target)
+    for ours in target.glob("ganeti-*.whl"):
+        ours.unlink()
+
+
+def root() -> Path:
+    """Return a file system with Debian and what Ganeti needs of it, but no Ganeti."""
+    programs = tools()
+    with _alone():
+        return _cached(
+            "root", (SUITE, PACKAGES, _USELESS_UNITS), lambda path: _bootstrap(programs, path)
+        )
+
+
+def _bootstrap(programs: Path, target: Path) -> None:
+    downloads = DIRECTORY / "packages"
+    downloads.mkdir(exist_ok=True)
+    run(
+        programs / "usr/sbin/debootstrap",
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        f"--cache-dir={downloads}",
+        SUITE,
+        target,
+        DEBOOTSTRAP_DIR=str(programs / "usr/share/debootstrap"),
+    )
+    for name in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        shutil.rmtree(target / name)
+        (target / name).mkdir()
+    for key in (target / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()
+    (target / "etc/machine-id").write_text("uninitialized\n")
+    for unit in _USELESS_UNITS:
+        (target / "etc/systemd/system" / unit).symlink_to("/dev/null")
+
+
+_USELESS_UNITS: Final = (
+    "systemd-timesyncd.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "getty@tty1.service",
+    "serial-getty@ttyS0.service",
+    "console-getty.service",
+    "systemd-hwdb-update.service",
+    "systemd-networkd-wait-online.service",  # the rig itself gives the addresses
+)
