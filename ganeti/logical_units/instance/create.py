@@ -47,6 +47,7 @@ from ganeti.logical_units.instance.subject import Subject
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
 from ganeti.logical_units.node_calls import ask
 from ganeti.objects.admin_state import AdminState
+from ganeti.objects.disk_templates import MUST_ADOPT
 from ganeti.objects.fill import (
     cluster_hvparams,
     fill_beparams,
@@ -207,7 +208,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             subject=subject,
             place=place,
             osparams=osparams,
-            install=bool(instance.os) and not self.op.no_install and self.export is None,
+            install=self._decide_install(instance, disks),
             start=self.start,
             reason=self.op.reason,
             debug_level=self.op.debug_level or 0,
@@ -250,6 +251,18 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
             self.context.info("no-installation mode selected, disabling startup")
             return False
         return self.op.start
+
+    def _decide_install(self, instance: Instance, disks: Sequence[Disk]) -> bool:
+        """Tell whether the operating system is installed: never over what a device holds."""
+        if not instance.os or self.op.no_install or self.export is not None:
+            return False
+        if any(disk.dev_type in MUST_ADOPT for disk in disks):
+            self.context.info(
+                "adopted devices keep what they hold, so the operating system is not installed;"
+                f" 'gnt-instance reinstall {self.name}' does that"
+            )
+            return False
+        return True
 
     def _plan_instance(self) -> tuple[Instance, list[Disk], new_disks.FilePlace | None]:
         op, cluster = self.op, self.cluster

@@ -576,10 +576,24 @@ def with_device(cluster: FakeCluster) -> FakeCluster:
 
 
 def test_a_device_is_adopted_with_its_size_and_its_data(with_device: FakeCluster) -> None:
-    adopt(with_device)
+    with_device.execute(
+        "OP_INSTANCE_CREATE",
+        instance_name="web2.example.com",
+        mode="create",
+        disk_template="blockdev",
+        disks=[{"adopt": DEVICE}],
+        nics=[],
+        os_type="debian",
+        pnode="node1",
+        name_check=False,
+        ip_check=False,
+    )
     (disk,) = with_device.config.disks.values()
     assert (disk["logical_id"], disk["size"]) == (["manual", DEVICE], 32)
     assert not with_device.rpc.called("blockdev_wipe")
+    assert not with_device.rpc.called("instance_os_add")
+    assert with_device.said("adopted devices keep what they hold")
+    assert with_device.rpc.called("instance_start")
 
 
 def test_a_device_has_one_owner(with_device: FakeCluster) -> None:
