@@ -31,10 +31,15 @@ from ganeti.objects.parameters import (
     enforce_types,
 )
 
-SUPPORTED_DISK_TEMPLATES: Final = (
+USUAL_DISK_TEMPLATES: Final = (
     DiskTemplate.FILE,
     DiskTemplate.SHAREDFILE,
     DiskTemplate.DISKLESS,
+)
+SUPPORTED_DISK_TEMPLATES: Final = (
+    *USUAL_DISK_TEMPLATES,
+    DiskTemplate.BLOCKDEV,
+    DiskTemplate.EXT,
 )
 DEFAULT_MAC_PREFIX: Final = "aa:00:00"
 DEFAULT_NETMASK: Final = {4: 32, 6: 128}

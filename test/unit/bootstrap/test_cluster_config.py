@@ -9,6 +9,7 @@ import pytest
 from ganeti.base import json
 from ganeti.base.errors import NotSupportedError, OpPrereqError
 from ganeti.bootstrap.cluster_config import (
+    SUPPORTED_DISK_TEMPLATES,
     Birth,
     ClusterRequest,
     FirstNode,
@@ -18,6 +19,7 @@ from ganeti.bootstrap.cluster_config import (
 )
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
+from ganeti.logical_units.instance import new_disks
 from ganeti.objects.config_data import ConfigData
 
 NODE = FirstNode(
@@ -109,6 +111,11 @@ def test_parameters_are_laid_over_the_defaults() -> None:
 def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         check_request(request(**changes))
+
+
+def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None:
+    assert {*SUPPORTED_DISK_TEMPLATES} == new_disks.SUPPORTED
+    check_request(request(enabled_disk_templates=[str(each) for each in new_disks.SUPPORTED]))
 
 
 @pytest.mark.parametrize(

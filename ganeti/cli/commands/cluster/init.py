@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
-from ganeti.bootstrap.cluster_config import SUPPORTED_DISK_TEMPLATES, ClusterRequest
+from ganeti.bootstrap.cluster_config import USUAL_DISK_TEMPLATES, ClusterRequest
 from ganeti.cli.commands.cluster.parameters import (
     by_name,
     ipolicy_of,
@@ -69,7 +69,7 @@ def make_request(cluster_name: str, options: Options) -> ClusterRequest:
         "enabled_hypervisors": split_list(options.enabled_hypervisors)
         or [str(SUPPORTED_HYPERVISORS[0])],
         "enabled_disk_templates": split_list(options.enabled_disk_templates)
-        or [str(template) for template in SUPPORTED_DISK_TEMPLATES],
+        or [str(template) for template in USUAL_DISK_TEMPLATES],
         "hvparams": by_name("hypervisor", options.hvparams),
         "diskparams": by_name("disk template", options.diskparams),
         "beparams": options.beparams,
