@@ -21,6 +21,7 @@ class AsyncCurlPool(Pool):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[asyncio.Future[CurlResponse], Transfer] = {}
+        self._watched: dict[int, tuple[bool, bool]] = {}
         super().__init__(identity)
 
     def close(self) -> None:
@@ -57,15 +58,21 @@ class AsyncCurlPool(Pool):
             self._remove(transfer)
 
     def _watch(self, descriptor: int, *, reads: bool, writes: bool) -> None:
-        self._unwatch(descriptor)
-        if reads:
+        """As declared; what stays as it was costs nothing: the loop is slow at removing nothing."""
+        read_before, written_before = self._watched.pop(descriptor, (False, False))
+        if read_before and not reads:
+            self._loop.remove_reader(descriptor)
+        if written_before and not writes:
+            self._loop.remove_writer(descriptor)
+        if reads and not read_before:
             self._loop.add_reader(descriptor, self._on_readable, descriptor)
-        if writes:
+        if writes and not written_before:
             self._loop.add_writer(descriptor, self._on_writable, descriptor)
+        if reads or writes:
+            self._watched[descriptor] = (reads, writes)
 
     def _unwatch(self, descriptor: int) -> None:
-        self._loop.remove_reader(descriptor)
-        self._loop.remove_writer(descriptor)
+        self._watch(descriptor, reads=False, writes=False)
 
     def _on_readable(self, descriptor: int) -> None:
         self._act(descriptor, reads=True, writes=False)

@@ -22,7 +22,10 @@ class ReadingWatch:
         self._unread_s_max = unread_s_max
         self._peer = peer
         self._writable: asyncio.Future[None] | None = None
+        # Most timers are put off again and again: the loop hears only of one that rings sooner.
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._callback: Callable[[], None] | None = None
         self._unread_bytes = 0
 
     @property
@@ -72,15 +75,33 @@ class ReadingWatch:
     def lost(self) -> None:
         """Stop waiting: the connection is gone."""
         self.stop()
+        self._drop_timer()
         self.resume()
 
     def start_timer(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back after so long, instead of anything set before."""
-        self.stop()
-        self._timer = asyncio.get_running_loop().call_later(seconds, callback)
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + seconds
+        self._callback = callback
+        if self._timer is None or self._timer.when() > self._due:
+            self._drop_timer()
+            self._timer = loop.call_at(self._due, self._ring)
 
     def stop(self) -> None:
         """Stop the clock."""
+        self._callback = None
+
+    def _ring(self) -> None:
+        """Call back, unless that was put off since the loop was asked: then ask it again."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._callback is not None and loop.time() < self._due:
+            self._timer = loop.call_at(self._due, self._ring)
+        elif self._callback is not None:
+            callback, self._callback = self._callback, None
+            callback()
+
+    def _drop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

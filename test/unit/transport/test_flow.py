@@ -7,6 +7,7 @@ import errno
 import os
 
 import pytest
+from fakes.loop import run_in_virtual_time
 
 from ganeti.transport.flow import ReadingWatch, contained
 
@@ -54,3 +55,50 @@ def test_an_error_drops_its_connection_and_no_other(caplog: pytest.LogCaptureFix
     asyncio.run(serve())
     assert dropped == ["one"]
     assert "dropping client one" in caplog.text
+
+
+def rings(*timers: tuple[float, float | None]) -> list[float]:
+    """Set timers at these times, for so many seconds (None stops); returns when one rang."""
+    rung = []
+
+    async def use() -> None:
+        watch = ReadingWatch(GoneTransport(), 1.0, "the client")
+        loop = asyncio.get_running_loop()
+        for at, seconds in timers:
+            await asyncio.sleep(at - loop.time())
+            if seconds is None:
+                watch.stop()
+            else:
+                watch.start_timer(seconds, lambda: rung.append(round(loop.time(), 3)))
+        await asyncio.sleep(100.0)
+        watch.lost()
+
+    run_in_virtual_time(use())
+    return rung
+
+
+@pytest.mark.parametrize(
+    ("timers", "expected"),
+    [
+        ([(0.0, 10.0)], [10.0]),
+        ([(0.0, 10.0), (4.0, 10.0)], [14.0]),
+        ([(0.0, 10.0), (4.0, 2.0)], [6.0]),
+        ([(0.0, 10.0), (4.0, None)], []),
+        ([(0.0, 10.0), (4.0, None), (5.0, 30.0)], [35.0]),
+        ([(0.0, 10.0), (20.0, 5.0)], [10.0, 25.0]),
+    ],
+)
+def test_a_timer_rings_once_when_it_was_set_for_last(
+    timers: list[tuple[float, float | None]], expected: list[float]
+) -> None:
+    assert rings(*timers) == expected
+
+
+def test_no_timer_outlives_its_connection() -> None:
+    async def use() -> None:
+        watch = ReadingWatch(GoneTransport(), 1.0, "the client")
+        watch.start_timer(5.0, lambda: pytest.fail("it rang"))
+        watch.lost()
+        await asyncio.sleep(60.0)
+
+    run_in_virtual_time(use())
