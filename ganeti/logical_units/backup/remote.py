@@ -152,7 +152,8 @@ def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], do
         if context.monotonic() >= next_message:
             next_message = context.monotonic() + PROGRESS_S
             for index in waiting:
-                context.feedback(progress_text(index, states[index]))
+                if states[index].get("connected"):
+                    context.feedback(progress_text(index, states[index]))
         context.wait(POLL_S)
 
 

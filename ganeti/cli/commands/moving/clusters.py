@@ -109,13 +109,13 @@ def is_not_found(error: GenericError) -> bool:
     return isinstance(error, RapiRefusedError) and error.status == _NOT_FOUND
 
 
-def run_job(client: RapiClient, job_id: int, on_log: Log | None = None) -> Any:
+def run_job(client: RapiClient, job_id: int) -> Any:
     """Wait for a job that copies nothing, and return the result of its only opcode.
 
     Raises:
         JobFailedError, JobStillRunsError: it did not end in success, or in time.
     """
-    [result] = client.wait_for_job(job_id, timeout_s=STEP_TIMEOUT_S, on_log=on_log).results
+    [result] = client.wait_for_job(job_id, timeout_s=STEP_TIMEOUT_S).results
     return result
 
 
