@@ -14,7 +14,7 @@ from ganeti.luxid.job_methods import JobMethods
 from ganeti.luxid.query_methods import QueryMethods
 from ganeti.protocol.envelope import Request
 from ganeti.protocol.luxi import LUXI_METHODS, check_args, find_method
-from ganeti.transport.unix_server import Connection
+from ganeti.transport.unix_connection import Connection
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from ganeti.base.errors import GenericError
 from ganeti.protocol.envelope import Request
 from ganeti.protocol.wconfd import WCONFD_METHODS
 from ganeti.protocol.wconfd_stub import python_name
-from ganeti.transport.unix_server import Connection
+from ganeti.transport.unix_connection import Connection
 from ganeti.wconfd.arguments import decode_arguments
 from ganeti.wconfd.fencing import Fence
 from ganeti.wconfd.keeper import Keeper

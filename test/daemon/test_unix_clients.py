@@ -27,7 +27,8 @@ from ganeti.transport.unix_client import (
     NobodyListensError,
     UnixClient,
 )
-from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
+from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import UnixLimits, serve_unix
 
 Script = Callable[[socket.socket], None]
 

@@ -19,7 +19,8 @@ from fakes.loop import run, until
 
 from ganeti.base.errors import GenericError, JobLost, TransportError
 from ganeti.protocol.envelope import Request, RequestError
-from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
+from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import UnixLimits, serve_unix
 
 
 async def echo(request: Request, connection: Connection) -> object:

@@ -14,7 +14,8 @@ from typing import Any
 from ganeti.base.errors import GenericError
 from ganeti.protocol.envelope import Request
 from ganeti.protocol.wconfd import WCONFD_METHODS
-from ganeti.transport.unix_server import Connection, serve_unix
+from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import serve_unix
 
 Request_ = list[list[str]]
 
