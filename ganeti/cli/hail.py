@@ -61,19 +61,19 @@ OPTIONS: Final = (
     ),
     Option(
         ("-t", "--text-data"),
-        "read the cluster from this file, not from the question (not supported yet)",
+        "read the cluster from this file, not from the question",
         metavar="FILE",
         completes=ArgKind.FILE,
     ),
     Option(
         ("--simulate",),
-        "make a group up: policy,nodes,disk,memory,cpus,spindles (not supported yet)",
+        "make an empty group up: policy,nodes,disk,memory,cpus,spindles",
         action=Action.APPEND,
         metavar="SPEC",
     ),
     Option(
         ("-S", "--save"),
-        "write the cluster to FILE.pre-ialloc and FILE.post-ialloc (not supported yet)",
+        "write the cluster to FILE.pre-ialloc, and as it will be to FILE.post-ialloc",
         metavar="FILE",
         completes=ArgKind.FILE,
     ),

@@ -23,6 +23,7 @@ from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
 from ganeti.allocation.questions import state_of
 from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.text_data import to_text, with_text
 
 HAIL = "/usr/lib/ganeti/iallocators/hail"
 TIMEOUT_S = 120
@@ -137,3 +138,21 @@ def test_the_same_instances_can_leave_their_nodes(mode: str, tmp_path: Path) -> 
             assert sorted(found[2][0][0]) == sorted(debian[2][0][0])
     assert not different
     assert moved
+
+
+def test_each_reads_what_the_other_has_written(tmp_path: Path) -> None:
+    _, content = draw_cluster(7, capacity=False)
+    saved, text = tmp_path / "saved", tmp_path / "text"
+    debian = theirs(content, tmp_path / "question", "--save", str(saved), "--no-capacity-checks")
+    request = decoded(content)
+    text.write_text(to_text(request))
+    again = theirs(content, tmp_path / "question", "-t", str(text), "--no-capacity-checks")
+    assert again["result"] == debian["result"]
+    read = with_text(request, Path(f"{saved}.pre-ialloc").read_text())
+    assert set(read.nodes) == set(request.nodes)
+    assert set(read.instances) == set(request.instances)
+    found = answer(
+        Question(state_of(read), meanings_of(read.cluster_tags), Rules(checks_capacity=False)),
+        read.request,
+    )
+    assert found.response.result == ours(content, Rules(checks_capacity=False)).result

@@ -27,7 +27,7 @@ def answer_file(options: Options, path: str) -> str:
     """
     _check_supported(options)
     gc.disable()  # the process ends before there is garbage that matters
-    request = _read_question(path)
+    request = _other_cluster(options, _read_question(path))
     _remark(
         options,
         1,
@@ -41,20 +41,18 @@ def answer_file(options: Options, path: str) -> str:
     )
     found = answer(Question(cluster, meanings, rules), request.request)
     _remark(options, 1, found.response.info)
+    if options.save is not None:
+        _save(options.save, request, cluster, found.after)
     return encode_response(found.response)
 
 
 def _check_supported(options: Options) -> None:
     if options.mond == "yes" or options.mond_xen:
         raise NotSupportedError("--mond: the load that monitoring daemons report is not used yet")
-    for name, given in (
-        ("--text-data", options.text_data),
-        ("--simulate", options.simulate),
-        ("--save", options.save),
-        ("--print-nodes", options.print_nodes),
-    ):
-        if given:
-            raise NotSupportedError(f"{name}: not supported yet")
+    if options.print_nodes is not None:
+        raise NotSupportedError("--print-nodes is not supported yet")
+    if options.text_data is not None and options.simulate:
+        raise GenericError("only one of --text-data and --simulate can be given")
     if options.static_kvm_node_memory < 0:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
 
@@ -88,6 +86,40 @@ def _read(path: str) -> bytes:
     if len(content) > QUESTION_BYTES_MAX:
         raise GenericError(f"{path}: more than {QUESTION_BYTES_MAX >> 20} MiB")
     return content
+
+
+def _other_cluster(options: Options, request: AllocatorRequest) -> AllocatorRequest:
+    """Return the question about the cluster that the options tell, if they tell one."""
+    if options.text_data is not None:
+        from ganeti.allocation.text_data import with_text
+
+        path = options.text_data
+        content = _read(path)
+        try:
+            return with_text(request, content.decode())
+        except UnicodeDecodeError as err:
+            raise GenericError(f"{path}: invalid UTF-8 at byte {err.start}") from err
+        except GenericError as err:
+            raise GenericError(f"{path}: {err.message}") from err
+    if options.simulate:
+        from ganeti.allocation.text_data import with_made_up
+
+        return with_made_up(request, options.simulate)
+    return request
+
+
+def _save(path: str, request: AllocatorRequest, before: ClusterState, after: ClusterState) -> None:
+    """Write the cluster as it is and as it will be."""
+    from ganeti.allocation.text_data import followed, to_text
+
+    then = followed(request, before, after)
+    for ending, content in ((_BEFORE, request), (_AFTER, then)):
+        target = f"{path}.{ending}"
+        try:
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(to_text(content))
+        except OSError as err:
+            raise GenericError(f"{target}: {err.strerror}") from err
 
 
 def _cluster(options: Options, request: AllocatorRequest) -> tuple[ClusterState, TagMeanings]:

@@ -90,6 +90,19 @@ def test_it_reads_the_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert (status, json.loads(out)["result"]) == (0, ["a", "b"])
 
 
+def test_the_cluster_can_be_saved_read_and_made_up(run: Run, tmp_path: Path) -> None:
+    target = str(tmp_path / "saved")
+    content = question(new(template="plain", memory=3000), NODES)
+    assert run.answer(content, "-S", target)["result"] == ["a"]
+    assert run.answer(content, f"--text-data={target}.pre-ialloc")["result"] == ["a"]
+    there = run(content, "-t", f"{target}.post-ialloc")
+    assert (there[0], there[2]) == (1, "hail: there is an instance 'new' already\n")
+    nics = [{"mac": "auto", "mode": "bridged", "link": "br0"}]
+    wish = question(new(disk=2000, nics=nics), NODES)
+    made_up = run.answer(wish, "--simulate=p,4,100g,8g,4,2")
+    assert made_up["result"] == ["node-01-001", "node-01-002"]
+
+
 def test_it_says_more_when_asked(run: Run) -> None:
     status, _, err = run(question(new(), NODES), "-v")
     assert status == 0
@@ -129,6 +142,8 @@ def test_a_bad_question_is_one_message_and_exit_status_1(
         ((), "FILE is missing"),
         (("/dev/null", "--nonsense"), "no such option: --nonsense"),
         (("/dev/null", "--mond"), "not used yet"),
+        (("/dev/null", "-p"), "--print-nodes is not supported yet"),
+        (("/dev/null", "-t", "x", "--simulate=y"), "only one of --text-data and --simulate"),
         (("/dev/null", "--static-kvm-node-memory=-1"), "memory cannot be negative"),
     ],
 )
@@ -138,6 +153,16 @@ def test_a_bad_command_line_says_what_is_wrong(
     status, out, err = run.words(*words)
     assert (status, out) == (1, "")
     assert message in err
+
+
+def test_files_beside_the_question_are_named_in_errors(run: Run, tmp_path: Path) -> None:
+    content = question(new(), NODES)
+    nowhere = str(tmp_path / "no" / "where")
+    assert run(content, "-t", nowhere)[2] == f"hail: {nowhere}: No such file or directory\n"
+    assert f"{nowhere}.pre-ialloc: No such file" in run(content, "-S", nowhere)[2]
+    assert "sections of lines" in run(content, "-t", "/dev/null")[2]
+    status, _, err = run(content, "--simulate", "x")
+    assert (status, err.startswith("hail: cannot make up a group from 'x'")) == (1, True)
 
 
 def test_help_version_and_completion(run: Run) -> None:

@@ -1,0 +1,134 @@
+"""Clusters as text: what is written can be read, and what cannot be read names the line."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.allocator_questions import (
+    Draw,
+    decoded,
+    group,
+    instance,
+    new,
+    node,
+    question,
+    several,
+)
+from fakes.chance import seed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganeti.allocation.answers import Question, answer
+from ganeti.allocation.model import Rules
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.text_data import followed, to_text, with_made_up, with_text
+from ganeti.base.errors import GenericError
+from ganeti.protocol.iallocator import AllocatorRequest
+
+EMPTY = decoded(question(new(), {}))
+
+TEXT = """\
+default|g1|preferred|gt1,gt2|u1
+
+a|10000|512|9000|100000|99000|8|N|g1|1|t:1|N|0|0|1.0
+b|10000|512|9488|100000|98872|8|M|g1|4||Y|3|2|2.0
+c|?|?|?|?|?|?|N|g1|1
+
+i|500|1000|2|running|Y|a||plain|t:2|1|-|N
+j|100|1128|1|ADMIN_down|Y|a|b|drbd||3|2|N
+k|100|0|1|ERROR_down|Y|b||diskless|
+
+htools:iextags:t
+
+|128,1,1024,1,1,1|1,1,1,0,0,0;9999,8,1048576,16,8,12|plain,drbd,diskless|4.0|32.0
+default|128,1,1024,1,1,1|2,1,1,0,0,0;9999,8,1048576,16,8,12|plain,drbd|3.5|16.0
+"""
+
+
+def test_a_text_is_read() -> None:
+    found = with_text(EMPTY, TEXT)
+    only = found.nodegroups["g1"]
+    assert (only.name, only.tags, only.networks) == ("default", ["gt1", "gt2"], ["u1"])
+    assert (only.ipolicy["vcpu-ratio"], only.ipolicy["disk-templates"]) == (3.5, ["plain", "drbd"])
+    assert found.ipolicy["minmax"][0]["min"]["memory-size"] == 1
+    assert found.cluster_tags == ["htools:iextags:t"]
+    assert found.nodes["a"].free_memory == 9000
+    assert found.nodes["b"].ndparams["exclusive_storage"] is True
+    assert (found.nodes["b"].total_spindles, found.nodes["b"].reserved_cpus) == (4, 2)
+    assert found.nodes["c"].offline
+    assert [each.admin_state for each in found.instances.values()] == ["up", "down", "up"]
+    assert found.instances["j"].nodes == ["a", "b"]
+    assert found.instances["j"].disks[0].spindles == 2
+    state = state_of(found)
+    assert state.load("a").exclusion == {"t:2": 1}
+    assert state.load("a").free_memory == 8900  # less what is down
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1 sections of lines, 5 are needed"),
+        ("a|b\n\n\n\n\n", "line 1: 2 columns, 5 are needed"),
+        (TEXT.replace("a|10000", "a|many"), "line 3: invalid literal"),
+        (TEXT.replace("i|500", "i|x"), "line 7: invalid literal"),
+        (TEXT.replace("|3.5|", "|x|"), "line 14: could not convert"),
+        (TEXT.replace(";9999", ";9999,1;9"), "line 13: "),
+    ],
+)
+def test_a_text_that_is_not_understood_names_the_line(text: str, message: str) -> None:
+    with pytest.raises(GenericError) as caught:
+        with_text(EMPTY, text)
+    assert message in caught.value.message
+
+
+def drawn(number: int) -> AllocatorRequest:
+    draw = Draw(number)
+    nodes, instances = draw.cluster(5, 12, states=("up", "down", "offline"), tags=("s:a", "b"))
+    return decoded(question(draw.wish(), nodes, instances, cluster_tags=["htools:iextags:s"]))
+
+
+@given(st.integers(min_value=0, max_value=1 << 30).map(lambda number: number + seed()))
+@settings(max_examples=30)
+def test_what_is_written_is_read_as_the_same(number: int) -> None:
+    request = drawn(number)
+    text = to_text(request)
+    again = with_text(request, text)
+    assert to_text(again) == text
+    assert state_of(again).groups["g1"].score == state_of(request).groups["g1"].score
+
+
+def test_what_is_saved_afterwards_has_the_new_instances_and_the_moved_ones() -> None:
+    nodes = {"a": node(free_memory=9000), "b": node(), "c": node()}
+    instances = {"i": instance(["a"], "ext")}
+    for wish, where in (
+        (several(new("x"), new("y", "plain")), {"i": ["a"], "x": ["b", "c"], "y": ["c"]}),
+        ({"type": "node-evacuate", "instances": ["i"], "evac_mode": "all"}, {"i": ["b"]}),
+    ):
+        request = decoded(question(wish, nodes, instances))
+        before = state_of(request)
+        found = answer(
+            Question(before, meanings_of(()), Rules(checks_capacity=False)), request.request
+        )
+        then = followed(request, before, found.after)
+        assert {name: each.nodes for name, each in then.instances.items()} == where
+        after = state_of(then).groups["g1"]
+        assert after.score == pytest.approx(found.after.groups["g1"].score, abs=1e-9)
+
+
+def test_groups_can_be_made_up() -> None:
+    found = with_made_up(EMPTY, ["preferred,3,100g,16g,4,2", "u,1,1t,512m,1,1"])
+    assert sorted(found.nodes) == ["node-01-001", "node-01-002", "node-01-003", "node-02-001"]
+    first = found.nodes["node-01-001"]
+    assert (first.total_disk, first.free_memory, first.total_cpus) == (102400, 16384, 4)
+    assert found.nodegroups["fake-uuid-02"].alloc_policy == "unallocable"
+    state_of(found)
+    for wrong in ("", "p,1,2,3,4", "never,1,1g,1g,1,1", "p,x,1g,1g,1,1"):
+        with pytest.raises(GenericError, match="cannot make up a group from"):
+            with_made_up(EMPTY, [wrong])
+
+
+def test_other_groups_keep_their_names() -> None:
+    request = decoded(
+        question(new(), {"a": node(group="g2")}, groups={"g1": group(), "g2": group("second")})
+    )
+    assert with_text(request, to_text(request)).nodegroups == request.nodegroups
