@@ -46,7 +46,7 @@ def counting(cluster: TestCluster, tmp_path: Path) -> TestCluster:
         shutil.copyfile(image, disk)
     cluster.gnt(f"instance startup {NAME}")
     wait_until(lambda: counters.UP_TEXT in serial(cluster, node, NAME), "the guest to be up")
-    wait_for_rounds(cluster, node, NAME, counters.LOG_SECTORS + 100)
+    wait_for_rounds(cluster, node, NAME, counters.LOG_SECTORS + 8)
     return cluster
 
 

@@ -105,13 +105,13 @@ def running() -> Iterator[Running]:
 
 
 def test_all_disks_are_of_one_instant_while_the_guest_goes_on(running: Running) -> None:
-    running.goes_on(counters.LOG_SECTORS + 100)
+    running.goes_on(counters.LOG_SECTORS + 8)
     before = running.counter()
     running.take()
     assert not os.listdir(running.directory), "overlays have no name"
     first = running.read(0)
     # All that the guest wrote is written over before the second disk is read.
-    running.goes_on(counters.LOG_SECTORS + 100)
+    running.goes_on(counters.LOG_SECTORS + 8)
     images = [first, running.read(1)]
     taken = counters.check_one_instant(images)
     assert before <= taken < running.counter() - counters.LOG_SECTORS

@@ -3,7 +3,7 @@
  *  - it goes on from the counter in sector 1 of its first disk, and says "up" on COM1;
  *  - each round adds one and writes the counter to sector 1 of the first disk, then to sector 1 of
  *    the second one.  So at any instant the first is the same as the second, or one more;
- *  - each round it also fills a sector with the counter, at sector 64 + (counter & 255) of both.
+ *  - each round it also fills a sector with the counter, at sector 64 + (counter & 7) of both.
  */
 .code16
 .globl _start
@@ -35,7 +35,7 @@ next:
     movw $1, place
     call both
     mov 0x7e00, %ax
-    and $255, %ax
+    and $7, %ax
     add $64, %ax
     mov %ax, place
     call both
