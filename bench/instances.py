@@ -22,7 +22,18 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from jobs import CHECKOUT, MASTER, NOTHING, row, show_machine, virtual_cluster, wait_end
+from jobs import (
+    CHECKOUT,
+    MASTER,
+    NOTHING,
+    bare_interpreter_ms,
+    cpu_by_daemon,
+    processes_of,
+    row,
+    show_machine,
+    virtual_cluster,
+    wait_end,
+)
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
@@ -84,10 +95,13 @@ def run_job(client: LuxiClient, wire: Mapping[str, object]) -> tuple[JobId, floa
     return job_id, took_ms
 
 
-def measure_one_at_a_time(client: LuxiClient, rounds: int) -> None:
-    """Print how long each operation takes."""
+def measure_one_at_a_time(client: LuxiClient, base: str, rounds: int) -> None:
+    """Print how long each operation takes, and what of the processor."""
     times: dict[str, list[float]] = {name: [] for name in OPERATIONS}
+    before: dict[str, float] = {}
     for number in range(rounds + 1):
+        if number == 1:  # the first warms connections and caches
+            before = cpu_by_daemon(processes_of(base))
         name = f"single{number}.example.com"
         steps: dict[str, dict[str, object]] = {
             "create and start": creation(name, NODES[number % len(NODES)]),
@@ -98,12 +112,18 @@ def measure_one_at_a_time(client: LuxiClient, rounds: int) -> None:
         }
         for what, wire in steps.items():
             took_ms = run_job(client, wire)[1]
-            if number:  # the first warms connections and caches
+            if number:
                 times[what].append(took_ms)
+    time.sleep(0.5)  # until the last processes are collected
+    used = cpu_by_daemon(processes_of(base))
     for what, taken in times.items():
         worst = sorted(taken)[int(len(taken) * 0.95)]
         target = f"{TARGET_MS} ms (3.0.2: {OPERATIONS[what]} ms)"
         row(what, f"{statistics.median(taken):.0f} ms, {worst:.0f} ms", target)
+    count = rounds * len(OPERATIONS)
+    cpu_ms = sum(used[name] - before.get(name, 0.0) for name in used) / count * 1000
+    row("processor per operation, whole cluster", f"{cpu_ms:.0f} ms")
+    row("  in bare interpreters", f"{cpu_ms / bare_interpreter_ms():.1f}")
 
 
 def measure_burst(client: LuxiClient, count: int) -> None:
@@ -204,7 +224,7 @@ def run(base: str, rounds: int, burst: int, memory_mib: int) -> None:
     with LuxiClient(paths) as client:
         nothing_ms = [run_job(client, NOTHING)[1] for _ in range(rounds)]
         row("a job that does nothing", f"{statistics.median(nothing_ms):.0f} ms")
-        measure_one_at_a_time(client, rounds)
+        measure_one_at_a_time(client, base, rounds)
         measure_burst(client, burst)
         measure_list(base, rounds)
         if "kvm" in str(client.query_cluster_info()["enabled_hypervisors"]):

@@ -38,6 +38,7 @@ FINAL = ("success", "error", "canceled")
 ANSWER_S_MAX = 60.0
 JOB_PROCESSES = "job processes"
 TEMPLATE = "gnt-job-nursery"
+NODE_CALLS = "node daemons' children"
 BURST = 200
 
 
@@ -109,17 +110,19 @@ def _name_of(title: str, words: list[str], root: str) -> str:
     node = root.rpartition("/")[2].partition(".")[0]
     if any(word.endswith("jobexec/launch.py") for word in words):
         return JOB_PROCESSES if title == TEMPLATE else "a warm job process"
+    if title.startswith("noded-"):
+        return NODE_CALLS
     program = next((os.path.basename(w) for w in words if "ganeti-" in os.path.basename(w)), "?")
     return f"{program} on {node}"
 
 
 def cpu_by_daemon(processes: list[Process]) -> dict[str, float]:
-    """Return seconds of processor by daemon; the template's count for the job processes."""
+    """Return seconds of processor by daemon; those that fork count for their children."""
     used: dict[str, float] = {}
     for each in processes:
-        if each.name.startswith((JOB_PROCESSES, "ganeti-")):
+        if each.name.startswith((JOB_PROCESSES, NODE_CALLS, "ganeti-")):
             own_s, children_s = each.cpu_s()
-            ended_s = children_s if each.name == JOB_PROCESSES else 0.0
+            ended_s = children_s if each.name in (JOB_PROCESSES, NODE_CALLS) else 0.0
             used[each.name] = used.get(each.name, 0.0) + own_s + ended_s
     return used
 
