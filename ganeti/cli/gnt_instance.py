@@ -473,6 +473,9 @@ node (pnode).  Each is made by a job of its own, all at the same time.""",
         "instance.modify:rename",
         (Argument(ArgKind.INSTANCE), Argument(ArgKind.HOST, metavar="<new-name>")),
         (opt.FORCE, opt.NO_IP_CHECK, opt.NO_NAME_CHECK, *opt.CHANGE),
+        description="""The instance must be stopped.  A rename that was cut off is completed by
+running it again; with the name that the instance has as the new one, the directory of its disks is
+put back.""",
     ),
 )
 

@@ -13,7 +13,13 @@ from typing import Final
 import msgspec
 
 from ganeti.base.daemons import MASTER_DAEMONS
-from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError, ProtocolError
+from ganeti.base.errors import (
+    ConfigurationError,
+    ErrorCode,
+    GenericError,
+    OpPrereqError,
+    ProtocolError,
+)
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.protocol.mastership import NodeFacts
@@ -180,7 +186,8 @@ def take_claim(paths: Paths, *, known_serial: int, claim: Claim) -> None:
         if present.serial_no != known_serial and present != claim:
             raise OpPrereqError(
                 f"node {present.name} has announced itself as the next master meanwhile (serial"
-                f" number {present.serial_no})"
+                f" number {present.serial_no})",
+                ErrorCode.STATE,
             )
         files.write_durable(claim_path(paths), dumps(claim), _CLAIM_MODE)
 

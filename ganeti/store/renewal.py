@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import files
 
@@ -29,8 +30,16 @@ def is_cut_off(paths: Paths) -> bool:
 
 
 def begin(paths: Paths) -> None:
-    """Note that one begins."""
-    files.write_durable(note_path(paths), b"", _MODE)
+    """Note that one begins.
+
+    Raises:
+        GenericError: that cannot be written.
+    """
+    path = note_path(paths)
+    try:
+        files.write_durable(path, b"", _MODE)
+    except OSError as err:
+        raise GenericError(f"cannot write {path}: {err.strerror}; nothing was changed") from err
 
 
 def end(paths: Paths) -> None:
