@@ -123,9 +123,9 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover]):
     def expand_names(self) -> None:
         """Read the instance, and look the target up, or have one chosen."""
         super().expand_names()
-        self.check_fitness()
-        check_movable(self.subject, "fail over")
-        self.target = find_target(self.context, self.subject, self.op, self.chosen)
+        self.target = find_target(
+            self.context, self.subject, self.op, self.chosen, doing="fail over"
+        )
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
@@ -134,6 +134,7 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover]):
 
     def check_prereq(self) -> None:
         """Refuse what cannot be failed over, or not there."""
+        check_movable(self.subject, "fail over")
         if self.op.cleanup:
             return
         self.target = require_target(self.subject, self.target)

@@ -64,9 +64,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
     def expand_names(self) -> None:
         """Read the instance, and look the target up, or have one chosen."""
         super().expand_names()
-        self.check_fitness()
-        check_movable(self.subject, "migrate")
-        self.target = find_target(self.context, self.subject, self.op, self.chosen)
+        self.target = find_target(self.context, self.subject, self.op, self.chosen, doing="migrate")
 
     def declare_locks(self, level: LockLevel) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
@@ -76,6 +74,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate]):
     def check_prereq(self) -> None:
         """Refuse what cannot be migrated, or not there."""
         subject = self.subject
+        check_movable(subject, "migrate")
         default_mode = own_hvparams(subject).get("migration_mode")
         self.live = decide_live(self.op.mode, self.op.live, default_mode)
         if self.op.cleanup:

@@ -54,11 +54,14 @@ def find_target(
     subject: Subject,
     op: InstanceMove,
     chosen: NodeUuid | None,
+    *,
+    doing: str,
 ) -> Node | None:
     """Return the node named in the opcode, or one that an allocator chooses; None to clean up.
 
     Args:
         chosen: what an allocator chose before, if it did; it stays if it will still do.
+        doing: what is to be done, as it reads after "cannot".
 
     Raises:
         OpPrereqError: unknown, the instance cannot move, or no allocator finds a place.
@@ -79,6 +82,7 @@ def find_target(
             " -I out",
             ErrorCode.INVAL,
         )
+    check_movable(subject, doing)
     kept = still_usable(context.config, chosen)
     if kept is not None and kept.uuid != subject.primary.uuid:
         return kept
