@@ -15,12 +15,21 @@ would be best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf, sqrt
+from math import inf
 
 from msgspec import Struct
 
 from ganeti.allocation.load import NodeLoad, fails_together
-from ganeti.allocation.score import DOMAIN_WEIGHT, RESERVED, SPREADS, Share, Tally, part
+from ganeti.allocation.score import (
+    DOMAIN_WEIGHT,
+    RESERVED,
+    ROUNDING,
+    SPREADS,
+    Share,
+    Tally,
+    deviation,
+    part,
+)
 
 _RESERVED = next(place for place, each in enumerate(SPREADS) if each.name == RESERVED)
 _EPSILON = 1e-12  # scores that differ by less are equal
@@ -129,7 +138,7 @@ class _Scorer:
             sum_1, square_1 = first.deltas[place]
             sum_2, square_2 = second.deltas[place]
             mean = (total + sum_1 + sum_2) / size
-            score += weight * sqrt(max(0.0, (squares + square_1 + square_2) / size - mean * mean))
+            score += weight * deviation((squares + square_1 + square_2) / size - mean * mean)
         return score + DOMAIN_WEIGHT * fails_together(first.old.node, second.old.node)
 
     def ordered(self) -> Iterator[tuple[Side, Side]]:
@@ -174,7 +183,7 @@ class _Scorer:
                 here = (squares + square) / n - ((total + change) / n) ** 2
                 best = (squares + square - value * value + others * others) / n
                 best -= ((total + change - value + others) / n) ** 2
-                each.related_bound += weight * (sqrt(max(0.0, best)) - sqrt(max(0.0, here)))
+                each.related_bound += weight * (deviation(best) - deviation(here))
 
     def _bound(
         self,
@@ -195,18 +204,18 @@ class _Scorer:
         firsts = [(squares + q) / n - ((total + a) / n) ** 2 for a, q in ones]
         seconds = [q / n - (2 * total * a + a * a) / (n * n) for a, q in twos]
         if not any(a or q for a, q in twos):
-            _add(primaries, [weight * sqrt(max(0.0, value)) for value in firsts])
+            _add(primaries, [weight * deviation(value) for value in firsts])
             return
         if not any(a or q for a, q in ones):
             variance = firsts[0]
-            _add(secondaries, [weight * sqrt(max(0.0, variance + value)) for value in seconds])
+            _add(secondaries, [weight * deviation(variance + value) for value in seconds])
             return
         product = 2 / (n * n) * max(abs(a) for a, _ in ones) * max(abs(a) for a, _ in twos)
-        low = max(0.0, min(firsts) + min(seconds) - product)
+        low = max(ROUNDING, min(firsts) + min(seconds) - product)
         high = max(low, max(firsts) + max(seconds) + product)
-        roots = sqrt(low) + sqrt(high)
+        roots = deviation(low) + deviation(high)
         slope = weight / roots if roots else 0.0
-        offset = weight * sqrt(low) - slope * (low + product)
+        offset = weight * deviation(low) - slope * (low + product)
         _add(primaries, [offset + slope * value for value in firsts])
         _add(secondaries, [slope * value for value in seconds])
 

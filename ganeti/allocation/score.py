@@ -18,6 +18,15 @@ from msgspec import Struct
 
 from ganeti.allocation.load import NodeLoad
 
+# A variance is the difference of two numbers that may be as good as equal: less than this is what
+# rounding left, and the root of that would be as large as what tells two good places apart.
+ROUNDING: Final = 1e-12
+
+
+def deviation(variance: float) -> float:
+    """Return the standard deviation for a variance; next to nothing is nothing."""
+    return sqrt(variance - ROUNDING) if variance > ROUNDING else 0.0
+
 
 class Metric(Struct, frozen=True):
     """One component of the score.
@@ -134,8 +143,8 @@ class Tally(Struct, frozen=True):
         for weight, spread, s, q in zip(weights, SPREADS, self.sums, self.squares, strict=True):
             if weight:
                 mean = s / size
-                deviation = sqrt(max(0.0, q / size - mean * mean))
-                total += weight * (part(deviation, s) if spread.is_share else deviation)
+                found = deviation(q / size - mean * mean)
+                total += weight * (part(found, s) if spread.is_share else found)
         return total
 
 
