@@ -67,7 +67,8 @@ class Announcement:
         while refused := self._ask():
             if len(self._promised) + 1 + self._silent_votes >= self._needed or no_voting:
                 return
-            if clock.monotonic() >= deadline or not self._may_ask_again():
+            is_contested = any(map(_is_answer, refused)) and self._may_ask_again()
+            if clock.monotonic() >= deadline or not is_contested:
                 self.withdraw()
                 reasons = "; ".join(result.failure_text for result in refused)
                 raise OpPrereqError(
@@ -85,7 +86,8 @@ class Announcement:
         }
         results = self._rpc.call("master_claim", args) if args else {}
         refused = {name: result for name, result in results.items() if result.error is not None}
-        self._promised = results.keys() - refused.keys()
+        self._promised |= results.keys() - refused.keys()
+        self._promised -= {name for name, result in refused.items() if _is_answer(result)}
         return list(refused.values())
 
     def _may_ask_again(self) -> bool:
@@ -113,3 +115,8 @@ class Announcement:
         }
         if args:
             self._rpc.call("master_claim", args)
+
+
+def _is_answer(refusal: RpcResult) -> bool:
+    """Tell whether a node refused; otherwise it was not reached, and no rival is the reason."""
+    return not refusal.address

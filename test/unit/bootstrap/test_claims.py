@@ -110,6 +110,23 @@ def test_of_several_at_once_exactly_one_is_promised_the_majority(
         assert "announced itself as the next master" in text
 
 
+def test_nodes_that_are_gone_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(tmp_path, ["n1", "n2", "n3"])
+    announcement = nodes.announcement("n1", random.Random(1))
+
+    def gone(_self: object, _call: str, node: str, _args: object) -> RpcResult:
+        return RpcResult(node, error="connection refused", address="192.0.2.1:1811")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Calls, "_one", gone)
+        patch.setattr(Announcement, "_may_ask_again", lambda _self: pytest.fail("asked whom?"))
+        with pytest.raises(OpPrereqError, match=r"too few nodes agree .* connection refused"):
+            announcement.make(no_voting=False)
+    assert {claim.name for claim in nodes.claims().values()} == {""}
+
+
 def test_who_withdraws_takes_back_only_his_own(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, ["n1", "n2", "n3"])
     loser = nodes.announcement("n2", random.Random(1))
