@@ -56,7 +56,10 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRequest:
-    """What ``gnt-cluster init`` was asked to make; paths stand without a root."""
+    """What ``gnt-cluster init`` was asked to make; paths stand without a root.
+
+    ``default_iallocator`` is None to take the one that comes with the programs, if it is there.
+    """
 
     cluster_name: str
     enabled_hypervisors: Sequence[str] = ()
@@ -76,7 +79,7 @@ class ClusterRequest:
     file_storage_dir: str = "/srv/ganeti/file-storage"
     shared_file_storage_dir: str = "/srv/ganeti/shared-file-storage"
     gluster_storage_dir: str = "/var/run/ganeti/gluster"
-    default_iallocator: str = "hail"
+    default_iallocator: str | None = None
     default_iallocator_params: Parameters = field(default_factory=dict)
     compression_tools: Sequence[str] = COMPRESSION_TOOLS
     maintain_node_health: bool = False
@@ -215,7 +218,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "modify_ssh_setup": request.modify_ssh_setup,
         "maintain_node_health": request.maintain_node_health,
         "uid_pool": [list(bounds) for bounds in request.uid_pool],
-        "default_iallocator": request.default_iallocator,
+        "default_iallocator": request.default_iallocator or "",
         "default_iallocator_params": dict(request.default_iallocator_params),
         "hidden_os": [],
         "blacklisted_os": [],

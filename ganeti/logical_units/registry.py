@@ -101,6 +101,7 @@ _WITH_ANOTHER_CLUSTER: Final[Mapping[tuple[str, str], str]] = {
     ("OP_INSTANCE_CREATE", "remote-import"): "backup.remote_import:LUInstanceCreateRemote",
 }
 
+
 def logical_unit_class(op_id: str, mode: str = "") -> type[LogicalUnit[Any]]:
     """Return the class that carries out an opcode, perhaps a special one for its ``mode``.
 
