@@ -1,6 +1,7 @@
 """What placement knows of a cluster: groups, nodes, instances.  Memory and disk are MiB.
 
-These records do not change; what a node still has free is in `ganeti.allocation.load`.
+These records do not change; what a node still has free is in `ganeti.allocation.load`.  They are
+Structs, as ten thousands of them are made while a job waits, and so does the start of the program.
 
 Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1) and hbal(1).
 """
@@ -41,7 +42,6 @@ class Group(Struct, frozen=True):
     ipolicy: Mapping[str, object]
     vcpu_ratio: float
     spindle_ratio: float
-    tags: tuple[str, ...] = ()
 
 
 class Node(Struct, frozen=True):
@@ -67,13 +67,11 @@ class Node(Struct, frozen=True):
     cpu_speed: float = 1.0
     vcpus_max: float = 0.0
     spindles_max: float = 0.0
-    total_spindles: int = 0
     exclusive_storage: bool = False
     locations: frozenset[str] = NO_TAGS
     migration_tags: frozenset[str] = NO_TAGS
     accepts: frozenset[str] = NO_TAGS
     is_offline: bool = False
-    tags: tuple[str, ...] = ()
 
     def accepts_from(self, source: Node) -> bool:
         """Tell whether the tags allow a migration from that node to this one."""
@@ -86,11 +84,11 @@ class Instance(Struct, frozen=True):
     Attributes:
         memory: what it takes when it runs; 0 while it is set offline.
         running_memory: the same if it is meant to run now, else 0.
-        vcpus: likewise.
-        spec: what policies look at.
+        vcpus: those that count; 0 while it is set offline.
         disk: room on each of its nodes, with metadata; 0 for storage outside the nodes.
         spindle_use: load on the spindles of each of its nodes.
         spindles: dedicated ones, for exclusive storage.
+        spec: what policies look at.
         exclusion_tags: no two instances with one of these belong on one node.
         wishes: tags of nodes that it would like to be on.
     """
@@ -108,8 +106,6 @@ class Instance(Struct, frozen=True):
     exclusion_tags: frozenset[str] = NO_TAGS
     wishes: frozenset[str] = NO_TAGS
     networks: frozenset[str] = NO_TAGS
-    admin_state: str = "up"
-    tags: tuple[str, ...] = ()
 
     @property
     def primary(self) -> str:
@@ -140,13 +136,11 @@ class Rules(Struct, frozen=True):
     Attributes:
         ignores_soft: leave out ratios of CPUs and spindles, exclusion tags and N+1 of mirrors.
         checks_capacity: each node's instances must be able to restart when it fails.
-        counts_load: the number of instances is part of the score.
         only: the only nodes to consider, if not all.
     """
 
     ignores_soft: bool = False
     checks_capacity: bool = True
-    counts_load: bool = True
     only: frozenset[str] | None = None
 
 

@@ -92,7 +92,6 @@ def group_of(uuid: str, group: AllocatorGroup) -> Group:
         group.ipolicy,
         _ratio(group, "vcpu-ratio"),
         _ratio(group, "spindle-ratio"),
-        tuple(group.tags),
     )
 
 
@@ -134,13 +133,11 @@ def node_of(
         cpu_speed=_positive(node.ndparams.get("cpu_speed")),
         vcpus_max=cpus * group.vcpu_ratio,
         spindles_max=_positive(node.ndparams.get("spindle_count")) * group.spindle_ratio,
-        total_spindles=_known(node.total_spindles),
         exclusive_storage=node.ndparams.get("exclusive_storage") is True,
         locations=select(meanings.location, node.tags),
         migration_tags=migration_tags,
         accepts=meanings.accepted(migration_tags),
         is_offline=node.offline,
-        tags=tuple(node.tags),
     )
 
 
@@ -208,8 +205,6 @@ def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings)
         nodes=tuple(each.nodes),
         exclusion_tags=select(meanings.exclusion, each.tags),
         wishes=select(meanings.desired_location, each.tags),
-        admin_state=each.admin_state,
-        tags=tuple(each.tags),
     )
 
 
@@ -245,7 +240,6 @@ def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
         exclusion_tags=select(meanings.exclusion, wanted.tags),
         wishes=select(meanings.desired_location, wanted.tags),
         networks=frozenset(str(network) for network in networks if network),
-        tags=tuple(wanted.tags),
     )
 
 
