@@ -151,7 +151,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     with ExitStack() as undo:
         if not was_member:
             undo.callback(cluster_files.remove_cluster_files, paths)
-        daemon_control.stop_all(paths, EVERY_NODE, logger.info)
+        daemon_control.stop_all(paths, _places_to_stop(paths), logger.info)
         cluster_files.ensure_directories(paths)
         if files.read_bytes_or_none(paths.server_pem) != pem:
             # Issued by another cluster's certificate, so nobody would trust it.
@@ -167,6 +167,12 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
             ssh_setup.let_keys_be_managed(paths)
         undo.pop_all()
     return ssh_setup.take_host_keys(paths, setup.ssh_host_key)
+
+
+def _places_to_stop(paths: Paths) -> frozenset[Place]:
+    """Return whose daemons are stopped: a former master may have kept its remote API."""
+    is_master = daemon_control.running_pid(paths, MASTER_DAEMONS[0]) is not None
+    return EVERY_NODE if is_master else frozenset(Place)
 
 
 def _check(paths: Paths, setup: NodeSetup) -> None:

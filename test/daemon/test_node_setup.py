@@ -12,13 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ganeti.base.daemons import Place
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, node_setup
 from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.bootstrap.node_transport import SshTransport, VirtualTransport
 from ganeti.store import ssconf
-from ganeti.system import certificates, clock
+from ganeti.system import certificates, clock, daemon_control
 
 NAME = "node2.example.com"
 
@@ -118,3 +119,19 @@ def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
     assert cluster_files.cluster_files(paths) == []
     [backup] = os.scandir(paths.backup_dir)
     assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_a_former_master_loses_its_remote_api(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, is_master: bool
+) -> None:
+    running = {"ganeti-wconfd"} if is_master else set()
+    monkeypatch.setattr(
+        daemon_control, "running_pid", lambda _paths, name: 1 if name in running else None
+    )
+    stopped: list[frozenset[Place]] = []
+    monkeypatch.setattr(
+        daemon_control, "stop_all", lambda _paths, places, _report: stopped.append(places)
+    )
+    node_setup.set_up_here(paths, make_setup())
+    assert stopped == [frozenset({Place.NODE}) if is_master else frozenset(Place)]
