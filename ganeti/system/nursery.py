@@ -166,15 +166,19 @@ class Nursery:
         """Have a child ready; without one, the next request forks its own."""
         if self._get_ready is None or self._spare is not None:
             return
+        try:
+            self._spare = self._forked_ahead()
+        except OSError as err:
+            logger.warning("cannot fork ahead: %s; going on without", err)
+
+    def _forked_ahead(self) -> _Spare:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                pid = self._fork(lambda: self._wait_and_live(ours, theirs))
-            except OSError as err:
-                logger.warning("cannot fork ahead: %s", err)
+                return _Spare(self._fork(lambda: self._wait_and_live(ours, theirs)), ours)
+            except OSError:
                 ours.close()
-            else:
-                self._spare = _Spare(pid, ours)
+                raise
 
     def _wait_and_live(self, ours: socket.socket, theirs: socket.socket) -> None:
         """Be the spare child: wait for the channel, unless the nursery ends before."""
