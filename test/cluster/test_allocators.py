@@ -175,6 +175,6 @@ def test_what_contradicts_itself(cluster: TestCluster) -> None:
     cluster.refused(f"{add} -I nix x.example.com", "iallocator 'nix' is not in")
     cluster.refused(f"{add} -I ../good x.example.com", "'../good' is not a valid name")
     cluster.gnt("cluster modify --default-iallocator=")
-    cluster.refused(f"{add} x.example.com", "no default allocator; give a node")
+    cluster.refused(f"{add} x.example.com", "no default allocator; give one")
     cluster.refused("group evacuate --to default default", "is the one to leave")
     assert cluster.gnt("group evacuate -I good default").out.count("\n") < 4

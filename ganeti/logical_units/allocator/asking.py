@@ -67,8 +67,8 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
     name = default if asked in (None, DEFAULT_SHORTCUT) else asked
     if not name:
         raise OpPrereqError(
-            f"{what}: no node was given, and the cluster has no default allocator; give a node, an"
-            " allocator with -I NAME, or set one with 'gnt-cluster modify -I NAME'",
+            f"{what}: no node was given, and the cluster has no default allocator; give one with -I"
+            " NAME, set one with 'gnt-cluster modify -I NAME', or name a node where one can be named",
             ErrorCode.INVAL,
         )
     return Allocator(name, dict(cluster.default_iallocator_params) if name == default else {})

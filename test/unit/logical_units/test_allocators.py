@@ -142,7 +142,7 @@ def test_options_are_those_of_the_default_allocator(cluster: FakeCluster, hail: 
 def test_without_a_default_it_is_said_what_to_do(cluster: FakeCluster) -> None:
     cluster.config.cluster["default_iallocator"] = ""
     for params in ({}, {"iallocator": "."}):
-        with pytest.raises(OpPrereqError, match="no default allocator; give a node"):
+        with pytest.raises(OpPrereqError, match="no default allocator; give one"):
             create(cluster, **params)
 
 

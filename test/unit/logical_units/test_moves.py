@@ -260,7 +260,7 @@ def test_both_ways_of_saying_live_are_refused(running: FakeCluster) -> None:
 @pytest.mark.parametrize("move", [migrate, failover])
 def test_a_target_is_needed(running: FakeCluster, move: Any) -> None:
     running.config.cluster["default_iallocator"] = ""
-    with pytest.raises(OpPrereqError, match="no default allocator; give a node"):
+    with pytest.raises(OpPrereqError, match="no default allocator; give one"):
         move(running, target_node=None)
 
 
