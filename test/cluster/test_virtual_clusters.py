@@ -156,6 +156,15 @@ def test_failed_creation_leaves_nothing(base: str) -> None:
     assert processes.find(base) == []
 
 
+def test_every_node_has_the_allocator_that_comes_along(base: str) -> None:
+    layout = lifecycle.plan(base, 2, "fake")
+    lifecycle.prepare(layout, [])
+    for name in layout.node_names:
+        directory = layout.paths_of(name).iallocator_search_path[-1]
+        said = process.run([f"{directory}/hail", "--version"], timeout_s=60).check()
+        assert said.output.startswith("hail (ganeti) ")
+
+
 def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
     layout = lifecycle.plan(base, 1, "fake")
     lifecycle.prepare(layout, [])
