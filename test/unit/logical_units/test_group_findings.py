@@ -155,9 +155,11 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
     assert len(found(judges.judge_stored_disks([stopped], stored, **arguments))) == 3
     stored = {"node1": ["/srv/new/a"]}
     assert found(judges.judge_stored_disks([stopped], stored, **arguments)) == [
-        f"EINSTANCEMISSINGDISK {NAME}: disk/0 on node1: file /srv/{NAME}/a is missing; it is in"
-        f" /srv/new, as when a rename was cut off: 'gnt-instance rename {NAME} new' completes it,"
-        f" 'gnt-instance rename {NAME} {NAME}' takes it back"
+        (
+            f"EINSTANCEMISSINGDISK {NAME}: disk/0 on node1: file /srv/{NAME}/a is missing; it is in"
+            f" /srv/new, as when a rename was cut off: 'gnt-instance rename {NAME} new' completes it,"
+            f" 'gnt-instance rename {NAME} {NAME}' takes it back"
+        )
     ]
     stored = {"node1": [f"/srv/{NAME}/a"]}
     assert not found(judges.judge_stored_disks([stopped], stored, **arguments))
