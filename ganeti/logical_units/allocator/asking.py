@@ -68,7 +68,7 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
     if not name:
         raise OpPrereqError(
             f"{what}: no node was given, and the cluster has no default allocator; give one with -I"
-            " NAME, set one with 'gnt-cluster modify -I NAME', or name a node where one can be named",
+            " NAME, set one with 'gnt-cluster modify -I NAME', or name a node if that is possible",
             ErrorCode.INVAL,
         )
     return Allocator(name, dict(cluster.default_iallocator_params) if name == default else {})

@@ -5,7 +5,7 @@ Source: iallocator.json, "request_per_mode", "allocate".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -15,6 +15,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import free_nodes
 from ganeti.logical_units.allocator.question import nodes_needed, plain_disk
 from ganeti.logical_units.instance import new_disks
+from ganeti.logical_units.instance.nic_addresses import named_networks
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ganeti.clients.wconfd_stub import WConfStub
     from ganeti.objects.cluster import Cluster
     from ganeti.objects.json_value import JsonValue
+    from ganeti.objects.network import Network
     from ganeti.opcodes.instance import OpInstanceCreate
 
 
@@ -75,28 +77,23 @@ def wish_for_new(
         group_name=group,
         os=op.os_type or "",
         tags=list(op.tags),
-        nics=nics_as_told(cluster, op.nics),
+        nics=[_nic(cluster, named_networks(config, op.nics), nic) for nic in op.nics],
         required_nodes=nodes_needed(template),
         hypervisor=str(op.hypervisor or cluster.enabled_hypervisors[0]),
         restrict_to_nodes=allowed,
     )
 
 
-def nics_as_told(
-    cluster: Cluster, nics: Sequence[Mapping[str, str | None]]
-) -> list[Mapping[str, JsonValue]]:
-    """Return network interfaces with their mode and link; a network decides these itself."""
-    return [_nic(cluster, nic) for nic in nics]
-
-
-def _nic(cluster: Cluster, given: Mapping[str, str | None]) -> dict[str, JsonValue]:
+def _nic(
+    cluster: Cluster, networks: Mapping[str, Network], given: Mapping[str, str | None]
+) -> dict[str, JsonValue]:
+    """Return a network interface as it is told: with its network, else with mode and link."""
+    told: dict[str, JsonValue] = {"mac": given.get("mac") or "auto", "ip": given.get("ip")}
+    network = networks.get(given.get("network") or "")
+    if network is not None:  # it decides about mode and link in each group
+        return {**told, "network": network.uuid}
     own = {name: value for name, value in given.items() if name in NICPARAMS and value}
     params = fill_nicparams(cluster, own)
-    told = {"mac": given.get("mac") or "auto", "ip": given.get("ip")}
-    if given.get("network"):
-        return {**told, "network": given["network"]}
     link = given.get("bridge") or params["link"]
-    placed: dict[str, JsonValue] = {**told, "mode": params["mode"], "link": link}
-    if params["mode"] == NicMode.BRIDGED:
-        placed["bridge"] = link
-    return placed
+    told |= {"mode": params["mode"], "link": link}
+    return {**told, "bridge": link} if params["mode"] == NicMode.BRIDGED else told

@@ -85,6 +85,21 @@ def test_a_new_instance_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> 
     }
 
 
+def test_a_network_is_told_by_its_uuid(cluster: FakeCluster, hail: Allocator) -> None:
+    params = {"mode": "bridged", "link": "br7"}
+    group = cluster.config.nodegroups[cluster.config.node(1)["group"]]
+    cluster.config.networks["n1"] = {
+        "name": "lan",
+        "network": "192.0.2.0/24",
+        "uuid": "n1",
+        "serial_no": 1,
+    }
+    group["networks"] = {"n1": params}
+    create(cluster, nics=[{"network": "lan"}])
+    assert hail.request["nics"] == [{"mac": "auto", "ip": None, "network": "n1"}]
+    assert hail.asked[0]["nodegroups"][group["uuid"]]["networks"] == ["n1"]
+
+
 def test_the_cluster_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> None:
     cluster.add_instance("up.example.com", pnode="node1", beparams={"memory": 512})
     cluster.add_instance("down.example.com", pnode="node1", start=False)
