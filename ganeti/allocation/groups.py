@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.placing import Outcome, find_place
@@ -45,9 +44,6 @@ def choose_group(
         is_explicit: somebody named these groups, so that they may be closed for others.
         source: the node from which the instance would be migrated.
     """
-    connected = frozenset[str]().union(*(each.group.networks for each in cluster.groups.values()))
-    # A network that no group knows says nothing about where to go.
-    instance = replace(instance, networks=instance.networks & connected)
     places: list[Outcome] = []
     texts: list[str] = []
     for uuid in among:

@@ -211,8 +211,6 @@ def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings)
 def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
     """Return an instance that is to be made.
 
-    Its networks are those that its interfaces name, however they are named.
-
     Raises:
         GenericError: a value of it cannot be.
     """

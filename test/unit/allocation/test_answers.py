@@ -97,6 +97,7 @@ def test_a_network_must_be_connected() -> None:
     found = ask(question(wish, TWO, groups=connected))
     assert found.result == ["c", "d"]
     assert "group default: not connected to network net" in found.info
+    assert "not connected to network net" in ask(question(wish, {"a": node(), "b": node()})).info
 
 
 def test_instances_that_are_down_are_thought_to_run_and_those_set_offline_are_not() -> None:
