@@ -26,7 +26,7 @@ from ganeti.logical_units.instance.parameters import (
     check_filled_beparams,
     check_hvparams,
 )
-from ganeti.logical_units.instance.policy import check_policy, spec_of, violations
+from ganeti.logical_units.instance.policy import check_policy, spec_of
 from ganeti.logical_units.instance.power import is_running, own_hvparams, running_info
 from ganeti.logical_units.instance.subject import InstanceUnit
 from ganeti.logical_units.instance.target import locks_for_move
@@ -40,6 +40,7 @@ from ganeti.objects.fill import (
     fill_ipolicy,
     fill_osparams_all,
 )
+from ganeti.objects.instance_policy import violations
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 
