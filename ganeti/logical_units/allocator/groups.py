@@ -13,9 +13,9 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import ask_allocator, choose_allocator, read_snapshot
-from ganeti.logical_units.allocator.moves import planned_jobs, submit_moves
+from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.instance.subject import Subject
+from ganeti.logical_units.instance.subject import Subject, is_planned
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
 from ganeti.opcodes.group import OpGroupEvacuate
 from ganeti.opcodes.instance import OpInstanceChangeGroup
@@ -24,6 +24,7 @@ from ganeti.protocol.iallocator import ChangeGroup, EvacuateResult
 if TYPE_CHECKING:
     from ganeti.clients.wconfd_stub import WConfStub
     from ganeti.logical_units.allocator.question import Snapshot
+    from ganeti.objects.instance import Instance
     from ganeti.objects.node import Node
     from ganeti.objects.nodegroup import NodeGroup
 
@@ -84,6 +85,8 @@ class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup]):
 
     def check_prereq(self) -> None:
         """Ask the allocator."""
+        if self.subject.is_planned:
+            raise OpPrereqError(stays_planned(self.subject.instance), ErrorCode.STATE)
         wanted = ChangeGroup(
             instances=[self.subject.instance.name],
             target_groups=[group.uuid for group in self.targets],
@@ -127,7 +130,11 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate]):
     def check_prereq(self) -> None:
         """Ask the allocator, if there is anything to move."""
         snapshot = read_snapshot(self.config)
-        names = self._instances(snapshot)
+        members = self._instances(snapshot)
+        planned = [each for each in members if is_planned(each, snapshot.disks_of(each))]
+        for instance in planned:
+            self.context.warn(stays_planned(instance))
+        names = natural_sorted(each.name for each in members if each not in planned)
         self.plan: EvacuateResult = ([], [], [])
         if names:
             wanted = ChangeGroup(
@@ -135,13 +142,13 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate]):
             )
             self.plan = ask_allocator(self.context, self.allocator, wanted, snapshot)
 
-    def _instances(self, snapshot: Snapshot) -> list[str]:
+    def _instances(self, snapshot: Snapshot) -> list[Instance]:
         """Return the instances that have a node in the group."""
-        return natural_sorted(
-            instance.name
+        return [
+            instance
             for instance in snapshot.instances
             if any(node.group == self.group.uuid for node in snapshot.nodes_of(instance))
-        )
+        ]
 
     def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
         """Run hooks on the master and the nodes of the group."""
@@ -160,7 +167,9 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate]):
         """Submit the jobs."""
         op = self.op
         if self.plan == ([], [], []):
-            self.context.info(f"node group {self.group.name} has no instances, nothing to do")
+            self.context.info(
+                f"node group {self.group.name} has no instances to move, nothing to do"
+            )
         jobs = planned_jobs(
             self.plan,
             reason=op.reason,

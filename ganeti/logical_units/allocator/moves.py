@@ -17,6 +17,7 @@ from ganeti.opcodes.summary import summary
 
 if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
+    from ganeti.objects.instance import Instance
     from ganeti.objects.json_value import JsonValue
     from ganeti.opcodes.opcode import OpCode
     from ganeti.protocol.iallocator import EvacuateResult
@@ -75,6 +76,15 @@ def refusals(result: EvacuateResult) -> list[str]:
     return [
         f"instance {name} cannot be moved: {why or 'no reason given'}" for name, why in result[1]
     ]
+
+
+def stays_planned(instance: Instance) -> str:
+    """Say what to do with an instance that is only planned, which no job can move."""
+    return (
+        f"instance {instance.name} is only planned, so there is nothing to move; make it on another"
+        f" node with 'gnt-instance add --commit -n NODE {instance.name}', or drop it with"
+        f" 'gnt-instance remove {instance.name}'"
+    )
 
 
 def submit_moves(context: JobContext, result: EvacuateResult, jobs: Jobs) -> dict[str, object]:

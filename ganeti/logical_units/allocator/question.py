@@ -8,11 +8,13 @@ Source: iallocator.json, "request", "nodegroup", "node", "instance".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.logical_units.instance.memory import space_on_node_mib
 from ganeti.objects.admin_state import AdminState
 from ganeti.objects.cluster import Cluster
 from ganeti.objects.disk import Disk
@@ -35,12 +37,14 @@ from ganeti.objects.node import Node
 from ganeti.objects.nodegroup import NodeGroup
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.protocol.iallocator import (
+    Allocate,
     AllocatorDisk,
     AllocatorGroup,
     AllocatorInstance,
     AllocatorNic,
     AllocatorNode,
     AllocatorRequest,
+    MultiAllocate,
     NewInstance,
     Wanted,
 )
@@ -135,9 +139,16 @@ def build_question(
     """
     cluster = snapshot.cluster
     names = {node.name: node for node in snapshot.nodes.values()}
+    # An instance that is asked about as if it were new is nowhere: one that is planned, or whose
+    # disks are lost.
+    new = _new_names(wanted)
+    instances = [each for each in snapshot.instances if each.name not in new]
     by_primary: dict[str, list[Instance]] = {}
-    for instance in snapshot.instances:
+    planned_mib: Counter[str] = Counter()
+    for instance in instances:
         by_primary.setdefault(instance.primary_node, []).append(instance)
+        for node in snapshot.nodes_of(instance):
+            planned_mib[node.uuid] += _planned_space_mib(snapshot.disks_of(instance))
     return AllocatorRequest(
         cluster_name=cluster.cluster_name,
         cluster_tags=list(cluster.tags),
@@ -145,16 +156,34 @@ def build_question(
         ipolicy=fill_cluster_ipolicy(cluster),
         nodegroups={uuid: _group(cluster, group) for uuid, group in snapshot.groups.items()},
         nodes={
-            name: _node(snapshot, node, facts.get(node.uuid), by_primary.get(node.uuid, []))
+            name: _node(
+                snapshot,
+                node,
+                facts.get(node.uuid),
+                by_primary.get(node.uuid, []),
+                planned_mib[node.uuid],
+            )
             for name, node in names.items()
         },
         instances={
             instance.name: _instance(snapshot, instance)
-            for instance in snapshot.instances
+            for instance in instances
             if snapshot.nodes_of(instance)
         },
         request=wanted,
     )
+
+
+def _new_names(wanted: Wanted) -> set[str]:
+    """Return the names of the instances that are to get a place as new ones."""
+    if isinstance(wanted, MultiAllocate):
+        return {each.name for each in wanted.instances}
+    return {wanted.name} if isinstance(wanted, Allocate) else set()
+
+
+def _planned_space_mib(disks: Sequence[Disk]) -> int:
+    """Return the space that disks will take on a node which does not know of them yet."""
+    return sum(space_on_node_mib(disk.dev_type, [disk.size]) for disk in disks if disk.forthcoming)
 
 
 def _group(cluster: Cluster, group: NodeGroup) -> AllocatorGroup:
@@ -168,11 +197,15 @@ def _group(cluster: Cluster, group: NodeGroup) -> AllocatorGroup:
 
 
 def _node(
-    snapshot: Snapshot, node: Node, facts: NodeFacts | None, primaries: Sequence[Instance]
+    snapshot: Snapshot,
+    node: Node,
+    facts: NodeFacts | None,
+    primaries: Sequence[Instance],
+    planned_mib: int,
 ) -> AllocatorNode:
     cluster = snapshot.cluster
     asked = is_asked(node)
-    numbers = {} if facts is None or not asked else _numbers(cluster, facts, primaries)
+    numbers = {} if facts is None or not asked else _numbers(cluster, facts, primaries, planned_mib)
     return AllocatorNode(
         tags=list(node.tags),
         primary_ip=node.primary_ip,
@@ -188,8 +221,10 @@ def _node(
     )
 
 
-def _numbers(cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance]) -> dict[str, int]:
-    """Return what a node has, and has left."""
+def _numbers(
+    cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance], planned_mib: int
+) -> dict[str, int]:
+    """Return what a node has, and has left; planned disks are on it as if they were made."""
     seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
     maxima_mib = {each.name: fill_beparams(cluster, each)["maxmem"] for each in primaries}
     up = [each for each in primaries if each.admin_state is AdminState.UP]
@@ -206,7 +241,7 @@ def _numbers(cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance]) 
         "reserved_memory": (seen and seen.memory_dom0) or 0,
         "free_memory": max(0, free_mib),
         "total_disk": space[0],
-        "free_disk": max(0, space[1] - facts.reserved_disk_mib),
+        "free_disk": max(0, space[1] - facts.reserved_disk_mib - planned_mib),
         "total_spindles": spindles[0],
         "free_spindles": spindles[1],
         "total_cpus": (seen and seen.cpu_total) or 0,

@@ -157,7 +157,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate]):
 
         self._check_name_free()
         start = self.op.start and not (self.op.no_install or self.op.forthcoming)
-        node = choose_for_new(self.context, self.cluster, self.op, self.name, start=start)
+        wanted = forthcoming.with_planned_disks(self.op, self.planned)
+        node = choose_for_new(self.context, self.cluster, wanted, self.name, start=start)
         self.chosen_node = node.uuid
         return node
 

@@ -109,6 +109,15 @@ def filled_from(op: OpInstanceCreate, planned: Subject) -> OpInstanceCreate:
     )
 
 
+def with_planned_disks(op: OpInstanceCreate, planned: Subject | None) -> OpInstanceCreate:
+    """Return the opcode with the disks of the plan, if it keeps them, for who looks for room."""
+    if planned is None or op.disks or op.disk_template != planned.template:
+        return op
+    return replace(
+        op, disks=[{"size": disk.size, "mode": disk.mode.value} for disk in planned.disks]
+    )
+
+
 def _nic_settings(nic: NIC) -> dict[str, str]:
     """Return the settings of a NIC as they are asked for; a network brings its own parameters."""
     own = {} if nic.network else {name: nic.nicparams.get(name) for name in _OWN_PARAMS}

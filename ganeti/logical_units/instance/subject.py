@@ -52,6 +52,11 @@ InstanceOp = (
 InstanceOpType = TypeVar("InstanceOpType", bound=InstanceOp)
 
 
+def is_planned(instance: Instance, disks: Sequence[Disk]) -> bool:
+    """Tell whether an instance is only planned, so that no node has anything of it yet."""
+    return instance.forthcoming and all(disk.forthcoming for disk in disks)
+
+
 class Subject:
     """An instance with everything around it, as of one instant, in the form that nodes get it."""
 
@@ -81,7 +86,7 @@ class Subject:
     @property
     def is_planned(self) -> bool:
         """Whether no node has anything of it yet."""
-        return self.instance.forthcoming and all(disk.forthcoming for disk in self.disks)
+        return is_planned(self.instance, self.disks)
 
     def wire(
         self,

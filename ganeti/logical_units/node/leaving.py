@@ -19,9 +19,10 @@ from ganeti.logical_units.allocator.asking import (
     choose_allocator,
     read_snapshot,
 )
-from ganeti.logical_units.allocator.moves import planned_jobs, submit_moves
+from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.instance.choosing import check_one_way
+from ganeti.logical_units.instance.subject import is_planned
 from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
 from ganeti.objects.allocation_modes import EvacMode
 from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED
@@ -32,6 +33,7 @@ from ganeti.protocol.iallocator import IGNORE_SOFT_ERRORS, EvacuateResult, NodeE
 
 if TYPE_CHECKING:
     from ganeti.clients.wconfd_stub import WConfStub
+    from ganeti.objects.disk import Disk
     from ganeti.objects.instance import Instance
     from ganeti.objects.node import Node
 
@@ -74,19 +76,23 @@ def check_target(source: Node, target: Node) -> Node:
     return target
 
 
+def _disks_of(config: WConfStub, instances: Sequence[Instance]) -> list[list[Disk]]:
+    """Return the disks of each instance; asked for all together."""
+    uuids = [uuid for instance in instances for uuid in instance.disks]
+    disks = {disk.uuid: disk for disk in lookup.present(config.get_disks(uuids) if uuids else [])}
+    return [[disks[uuid] for uuid in instance.disks if uuid in disks] for instance in instances]
+
+
 def check_movable(config: WConfStub, source: Node, instances: Sequence[Instance]) -> None:
     """Refuse when the disks of an instance cannot be reached from another node.
 
     Raises:
         OpPrereqError: names the first of them.
     """
-    uuids = [uuid for instance in instances for uuid in instance.disks]
-    disks = {disk.uuid: disk for disk in lookup.present(config.get_disks(uuids) if uuids else [])}
     stuck = [
         instance.name
-        for instance in instances
-        if disk_template([disks[uuid] for uuid in instance.disks if uuid in disks])
-        not in EXTERNALLY_MIRRORED
+        for instance, disks in zip(instances, _disks_of(config, instances), strict=True)
+        if disk_template(disks) not in EXTERNALLY_MIRRORED
     ]
     if stuck:
         names = ", ".join(stuck[:_NAMES_SHOWN_MAX])
@@ -120,6 +126,7 @@ class LeavingUnit(LogicalUnit[OpNodeEvacuate | OpNodeMigrate]):
             OpPrereqError: both are given, or there is neither.
         """
         what = f"node {self.node.name!r}"
+        self._leave_out_planned()
         named = target_name or target_uuid
         check_one_way(what, node=named, iallocator=self.op.iallocator)
         self.target = named_node(self.config, target_uuid, target_name)
@@ -128,6 +135,21 @@ class LeavingUnit(LogicalUnit[OpNodeEvacuate | OpNodeMigrate]):
             check_target(self.node, self.target)
         elif self.primary or self.secondary:
             self.allocator = choose_allocator(self.cluster, self.op.iallocator, what)
+
+    def _leave_out_planned(self) -> None:
+        """Keep those that there is something of; one that is just being made is waited for."""
+        found = [each for each in (*self.primary, *self.secondary) if each.forthcoming]
+        disks_of = _disks_of(self.config, found)
+        self.planned = [
+            each for each, disks in zip(found, disks_of, strict=True) if is_planned(each, disks)
+        ]
+        self.primary = [each for each in self.primary if each not in self.planned]
+        self.secondary = [each for each in self.secondary if each not in self.planned]
+
+    def warn_of_planned(self) -> None:
+        """Name the instances that stay, and say what to do with them."""
+        for instance in self.planned:
+            self.context.warn(stays_planned(instance))
 
     def submit(self, ops: Sequence[OpInstanceFailover | OpInstanceMigrate]) -> dict[str, object]:
         """Submit a job for each instance; returns their ids as opcodes answer them."""
@@ -153,6 +175,7 @@ class LUNodeMigrate(LeavingUnit):
 
     def check_prereq(self) -> None:
         """Refuse what no job could do."""
+        self.warn_of_planned()
         check_movable(self.config, self.node, self.primary)
 
     def hooks_env(self) -> Mapping[str, object]:
@@ -201,6 +224,7 @@ class LUNodeEvacuate(LeavingUnit):
 
     def check_prereq(self) -> None:
         """Refuse what no job could do, or ask the allocator which jobs will do it."""
+        self.warn_of_planned()
         if self.allocator is not None:
             self.plan = self._ask(self.allocator)
             return

@@ -109,6 +109,16 @@ def test_what_is_reserved_is_not_free_and_nothing_is_below_zero(
     assert (node.total_memory, node.reserved_memory, node.total_disk) == (4000, 900, 2000)
 
 
+@pytest.mark.parametrize(
+    ("template", "free_mib"), [("plain", 1000), ("drbd", 1000 - 128), ("rbd", 2000)]
+)
+def test_planned_disks_keep_their_room(template: str, free_mib: int) -> None:
+    made = config(forthcoming=True, admin_state="down")
+    made.disks["d"] |= {"forthcoming": True, "dev_type": template}
+    storage = [StorageInfo(type="lvm-vg", name="xenvg", storage_free=2000, storage_size=3000)]
+    assert node_of(made, facts(storage=storage)).free_disk == free_mib
+
+
 def test_spindles_are_those_of_nodes_with_exclusive_storage() -> None:
     units = [
         StorageInfo(type="lvm-vg", name="xenvg", storage_free=10, storage_size=20),

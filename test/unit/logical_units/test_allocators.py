@@ -301,6 +301,7 @@ def test_lost_disks_find_another_node(cluster: FakeCluster, hail: Allocator) -> 
     cluster.execute("OP_INSTANCE_RECREATE_DISKS", instance_name="web1", iallocator="hail")
     assert hail.request["type"] == "allocate"
     assert hail.request["disks"] == [{"size": 1024, "mode": "rw", "dev_type": "file"}]
+    assert not hail.asked[-1]["instances"]  # it is asked about as if it were new
     assert cluster.config.instance("web1.example.com")["primary_node"] == uuid_of("node3")
 
 
@@ -396,6 +397,43 @@ def test_groups_that_will_not_do(
 def test_an_empty_group_needs_nobody(moving: FakeCluster, hail: Allocator) -> None:
     assert moving.execute("OP_GROUP_EVACUATE", group_name="east") == {"jobs": []}
     assert not hail.asked
+
+
+def test_planned_instances_stay_and_are_named(moving: FakeCluster, hail: Allocator) -> None:
+    for new, node in (("soon.example.com", "node1"), ("east.example.com", "node3")):
+        create(moving, instance_name=new, pnode=node, forthcoming=True, nics=[])
+    hail.answer = lambda _question: [[], [], []]
+    moving.execute("OP_NODE_EVACUATE", node_name="node1", mode="all")
+    assert hail.request["instances"] == ["web1.example.com"]
+    assert "soon.example.com" in hail.asked[-1]["instances"]
+    moving.execute("OP_GROUP_EVACUATE", group_name="default")
+    assert hail.request["instances"] == ["web1.example.com"]
+    moving.execute("OP_NODE_EVACUATE", node_name="node1", mode="all", remote_node="node2")
+    moving.execute("OP_NODE_MIGRATE", node_name="node1", target_node="node2")
+    assert {op.instance_name for [op] in moving.jobs} == {"web1.example.com"}
+    assert moving.said("instance soon.example.com is only planned")
+    asked = len(hail.asked)
+    for op_id, params in (
+        ("OP_GROUP_EVACUATE", {"group_name": "east"}),
+        ("OP_NODE_EVACUATE", {"node_name": "node3", "mode": "all"}),
+        ("OP_NODE_MIGRATE", {"node_name": "node3"}),
+    ):
+        assert moving.execute(op_id, **params) == {"jobs": []}
+    assert len(hail.asked) == asked
+    with pytest.raises(OpPrereqError, match=r"add --commit -n NODE soon\.example\.com"):
+        moving.execute("OP_INSTANCE_CHANGE_GROUP", instance_name="soon.example.com")
+
+
+def test_a_planned_instance_is_committed_where_an_allocator_says(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    create(cluster, pnode="node1", forthcoming=True)
+    bare = {"disks": [], "disk_template": None, "nics": [], "os_type": None, "commit": True}
+    create(cluster, iallocator="hail", **bare)
+    assert hail.request["disks"] == [{"size": 1024, "mode": "rw", "dev_type": "file"}]
+    assert not hail.asked[-1]["instances"]
+    made = cluster.config.instance("new.example.com")
+    assert (made["primary_node"], made.get("forthcoming", False)) == (uuid_of("node2"), False)
 
 
 # Batches and tests.

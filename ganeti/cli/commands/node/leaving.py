@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.base.text import natural_sorted
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.confirm import confirm
 from ganeti.cli.run.context import Context
@@ -61,12 +62,26 @@ def migrate(context: Context, options: Options, args: list[str]) -> int:
     return follow_moves(context, result)
 
 
+def _without_planned(context: Context, names: list[str]) -> list[str]:
+    """Leave out the instances that are not made yet, which nobody can fail over, and name them."""
+    rows = context.client.query_instances(names, ["name", "forthcoming"]) if names else []
+    planned = {str(name) for name, is_forthcoming in rows if is_forthcoming is True}
+    for name in natural_sorted(planned):
+        context.terminal.error(
+            f"Warning: instance {name} is not made yet, only planned; make it on another node with"
+            f" 'gnt-instance add --commit -n NODE {name}', or drop it with 'gnt-instance remove"
+            f" {name}'."
+        )
+    return [name for name in names if name not in planned]
+
+
 def failover(context: Context, options: Options, args: list[str]) -> int:
     """Fail over the primary instances of a node, each in a job of its own."""
     [name] = args
     rows = rows_of_nodes(context, [name], ["name", "pinst_list"])
     [[full_name, found]] = rows
     names = [str(each) for each in found] if isinstance(found, list) else []
+    names = _without_planned(context, names)
     if not names:
         context.terminal.error(f"Node {full_name} has no primary instances, nothing to do.")
         return EXIT_SUCCESS
