@@ -41,7 +41,8 @@ _SSH_OPTIONS: Final = (
         "-o",
         "UserKnownHostsFile=/dev/null",
     ),
-    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"),
+    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8"),
 )
 # Runs with a mount namespace of its own, so nothing stays mounted when it ends, and in control groups
 # of its own, since each systemd takes itself for the owner of all that it sees.
