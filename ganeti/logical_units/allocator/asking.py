@@ -9,6 +9,7 @@ Source: iallocator.json, "calling".
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from ganeti.logical_units.allocator.question import (
     build_question,
     is_asked,
 )
+from ganeti.logical_units.locks import PriorityChangedError
 from ganeti.logical_units.node_calls import call_node, call_nodes, target_of
 from ganeti.objects.admin_state import AdminState
 from ganeti.objects.disk_templates import StorageType
@@ -37,6 +39,7 @@ from ganeti.protocol.wconfd import ClientId
 from ganeti.query.view import InstanceLive, NodeLive, instances_from_rpc
 
 if TYPE_CHECKING:
+    from ganeti.clients.node_rpc import RpcResult
     from ganeti.clients.wconfd_stub import WConfStub
     from ganeti.logical_units.context import JobContext
     from ganeti.objects.cluster import Cluster
@@ -116,15 +119,7 @@ def run_allocator(context: JobContext, allocator: Allocator, question: Allocator
     mode = question.mode.value
     master = lookup.require_node(context.config, context.config.get_cluster().master_node)
     context.info(f"asking allocator {allocator.name} (mode {mode})")
-    with context.interruptible():
-        result = call_node(
-            context,
-            master,
-            "iallocator_runner",
-            allocator.name,
-            encode_request(question),
-            dict(allocator.options),
-        )
+    result = _answer_of(context, master, allocator, encode_request(question))
     if result.error is not None or not isinstance(result.payload, str):
         said = result.error or "the node's answer is not text"
         raise OpPrereqError(
@@ -132,6 +127,22 @@ def run_allocator(context: JobContext, allocator: Allocator, question: Allocator
             ErrorCode.ENVIRON,
         )
     return result.payload
+
+
+def _answer_of(context: JobContext, master: Node, allocator: Allocator, question: str) -> RpcResult:
+    """Wait for the answer; the job can be canceled meanwhile, and get another priority."""
+    while True:
+        # No request for locks waits now that could be given the new priority: it was noted, and
+        # the question, which that has interrupted, is asked again.
+        with contextlib.suppress(PriorityChangedError), context.interruptible():
+            return call_node(
+                context,
+                master,
+                "iallocator_runner",
+                allocator.name,
+                question,
+                dict(allocator.options),
+            )
 
 
 def _node_facts(

@@ -10,6 +10,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import JobCanceled, OpPrereqError
+from ganeti.logical_units.locks import PriorityChangedError
 from ganeti.protocol.wconfd import ClientId
 
 OTHER = ClientId(8, "/other", 1)
@@ -258,6 +259,19 @@ def test_a_job_is_canceled_while_the_allocator_thinks(
         create(cluster)
     assert not cluster.config.resources
     assert not cluster.config.held
+
+
+def test_a_new_priority_that_comes_while_the_allocator_thinks(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    def answer(_question: dict[str, Any]) -> Any:
+        if len(hail.asked) == 1:  # as a signal handler does, as no request for locks waits
+            raise PriorityChangedError
+        return [name(2)]
+
+    hail.answer = answer
+    assert create(cluster) == [name(2)]
+    assert len(hail.asked) == 2
 
 
 # Moves.
