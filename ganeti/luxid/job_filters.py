@@ -199,15 +199,15 @@ def _predicate(predicate: Sequence[object], watermark: int) -> Match:
     test = compile_filter(qfilter, fields, "id").test
 
     def matches(job: QueuedJob, effort: Effort) -> bool:
-        try:
-            for item in items(job):
-                effort.check()
+        for item in items(job):
+            effort.check()
+            try:
                 if test(item, _NO_CONTEXT, False):
                     return True
-        except TooCostlyError:
-            raise
-        except ParameterError as err:  # a value of another type is no match
-            logger.debug("Job filter on job %s: %s; ignoring", job.id, err)
+            except TooCostlyError:
+                raise
+            except ParameterError as err:  # a value of another type is no match; others may be
+                logger.debug("Job filter on job %s: %s; ignoring", job.id, err)
         return False
 
     return matches

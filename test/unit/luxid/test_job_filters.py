@@ -80,6 +80,17 @@ def test_rules_that_do_not_match(predicates: list[list[Any]]) -> None:
     assert not Rule(rule(predicates)).matches(JOB, Effort(lambda: 0.0))
 
 
+def test_a_value_of_another_type_hides_nothing_that_comes_after_it() -> None:
+    """Whoever submits a job chooses its reasons; the first one is no way around a rule."""
+    inputs: list[dict[str, Any]] = [
+        {"OP_ID": "OP_TEST_DELAY", "duration": "long", "reason": [["me", 5, 1]]},
+        {"OP_ID": "OP_TEST_DELAY", "duration": 5.0, "reason": [["me", "because", 1]]},
+    ]
+    job = QueuedJob(JobId(20), tuple(map(QueuedOp, inputs)))
+    for predicate in (["opcode", [">", "duration", 4]], ["reason", ["=~", "reason", "^bec"]]):
+        assert Rule(rule([predicate])).matches(job, Effort(lambda: 0.0))
+
+
 @pytest.mark.parametrize(
     ("action", "verdict"),
     [
