@@ -106,7 +106,11 @@ class Follower:
     def _watch(self) -> None:
         if self._watcher is not None:
             return
-        watcher = Watcher()
+        try:
+            watcher = Watcher()
+        except InotifyError as err:
+            logger.warning("%s; looking every %g s only", err.message, SWEEP_S)
+            return
         try:
             watcher.watch(self._paths.data_dir, _KINDS, self._on_event)
         except InotifyError as err:  # the directory comes with the cluster

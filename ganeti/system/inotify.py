@@ -10,6 +10,7 @@ Source: inotify(7).
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ _MASKS: Final[dict[Kind, int]] = {
 }
 _HEAD: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 _READ_BYTES: Final = 64 * 1024
+_INSTANCES_LIMIT: Final = "fs.inotify.max_user_instances"
+_WATCHES_FULL: Final = "; raise the limit, with 'sysctl -w fs.inotify.max_user_watches=...'"
 
 
 class Watcher:
@@ -47,7 +50,8 @@ class Watcher:
             self._manager = pyinotify.WatchManager()
         except OSError as err:
             raise InotifyError(
-                f"cannot watch files: {err}; raise the limit: sysctl fs.inotify.max_user_instances"
+                "this user watches files in too many processes already: raise the limit, with"
+                f" 'sysctl -w {_INSTANCES_LIMIT}=1024' or more, and start this again ({err})"
             ) from err
         self._callbacks: dict[int, Callback] = {}
         self._loop = asyncio.get_running_loop()
@@ -65,7 +69,8 @@ class Watcher:
         try:
             added = self._manager.add_watch(directory, mask, quiet=False)
         except pyinotify.WatchManagerError as err:
-            raise InotifyError(f"cannot watch {directory}: {err}") from err
+            full = _WATCHES_FULL if errno.errorcode[errno.ENOSPC] in str(err) else ""
+            raise InotifyError(f"cannot watch {directory}: {err}{full}") from err
         self._callbacks[added[directory]] = callback
 
     def close(self) -> None:

@@ -24,10 +24,10 @@ NAME = "web1.example.com"
 OTHER_FACES = tuple(face for face in FACES if face != DAEMON)
 DISKS_MIB = (4, 3)
 TOOL_TIMEOUT_S = 2 * TIMEOUT_S  # it runs a dozen jobs
-# Says that it is there, and waits until it is let go.
+# Says that it is there, and waits until it is let go, or nobody wants what it waits for any more.
 IMPORT = """#!/bin/sh
 touch "{place}/begun.$IMPORT_INDEX"
-while [ -e "{place}/hold" ]; do sleep 0.1; done
+while [ -e "{place}/hold" ]; do [ -e "$IMPORT_DEVICE" ] || exit 1; sleep 0.1; done
 exec cat > "$IMPORT_DEVICE"
 """
 EXPORT = """#!/bin/sh

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
+from fakes.virtual_cluster import wait_until
 
 from ganeti.store import renewal, ssconf
 from ganeti.store.job_files import JobFiles
@@ -74,7 +75,10 @@ def test_after_a_power_failure_the_same_command_goes_on(
         str(uuid) for uuid in three.gnt("node list --no-headers -o uuid").lines
     }
     assert "unset" in three.gnt("cluster queue info").out
-    assert not any(JobFiles(three.paths_of(node)).is_drained() for node in three.nodes)
+    wait_until(
+        lambda: not any(JobFiles(three.paths_of(node)).is_drained() for node in three.nodes),
+        "all candidates take jobs again",
+    )
     verified = three.gnt("cluster verify")
     assert "ERROR" not in verified.out, verified
 

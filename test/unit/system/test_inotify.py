@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
+import pyinotify
 import pytest
 
 from ganeti.base.errors import InotifyError
@@ -77,4 +79,24 @@ def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
             watcher.close()
 
     with pytest.raises(InotifyError, match="none"):
+        asyncio.run(scenario())
+
+
+def test_too_many_watchers_name_the_limit_that_is_to_be_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refused(pyinotify.INotifyWrapper):
+        """A kernel that gives no more of them."""
+
+        def _inotify_init(self) -> int:
+            return -1
+
+        def _get_errno(self) -> int:
+            return errno.EMFILE
+
+    async def scenario() -> None:
+        Watcher()
+
+    monkeypatch.setattr(pyinotify.INotifyWrapper, "create", Refused)
+    with pytest.raises(InotifyError, match=r"'sysctl -w fs\.inotify\.max_user_instances=.*EMFILE"):
         asyncio.run(scenario())
