@@ -190,7 +190,7 @@ def test_the_spare_child_ends_with_a_helper_that_is_killed(handle: HelperHandle)
 
 def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
-        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[1.5]", 60.0))
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[4]", 60.0))
         await the_child_of(handle.pid)
         os.kill(handle.pid, signal.SIGKILL)
         assert json.loads(await call) == [True, None]

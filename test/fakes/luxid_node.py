@@ -30,6 +30,7 @@ from ganeti.system.process import wait_gone
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE_S = 60.0
+START_DEADLINE_S = 150.0  # LuxiD asks for a minute who is master, then says why it ends
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 
@@ -128,7 +129,7 @@ class LuxidNode:
         with open(f"{self.paths.log_dir}/stderr", "ab") as log:
             self.process = subprocess.Popen(argv, env=self.environment(), stderr=log)
         client = self.client()
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + START_DEADLINE_S
         while not _accepts(self.paths.query_socket):
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
