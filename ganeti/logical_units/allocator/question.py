@@ -312,25 +312,43 @@ def _nic(cluster: Cluster, nic: NIC) -> AllocatorNic:
     return replace(described, bridge=params["link"])
 
 
-def like_existing(snapshot: Snapshot, instance: Instance) -> NewInstance:
-    """Return the wish for a place for an instance that is there, as if it were new."""
+def like_existing(
+    snapshot: Snapshot, instance: Instance, disks: Sequence[Disk] | None = None
+) -> NewInstance:
+    """Return the wish for a place for an instance that is there, as if it were new.
+
+    Args:
+        disks: those that it is to have, instead of its own.
+    """
     known = _instance(snapshot, instance)
+    disks = snapshot.disks_of(instance) if disks is None else disks
+    sizes = [disk.size for disk in disks]
     return NewInstance(
         name=instance.name,
         memory=known.memory,
         vcpus=known.vcpus,
         spindle_use=known.spindle_use,
-        disks=[plain_disk(disk.size, disk.mode, disk.dev_type) for disk in known.disks],
-        disk_space_total=known.disk_space_total,
+        disks=[plain_disk(disk.size, disk.mode.value, disk.dev_type) for disk in disks],
+        disk_space_total=disk_space_mib(known.disk_template, sizes),
         disk_template=known.disk_template,
         os=known.os,
         tags=known.tags,
         nics=[
-            {"mac": nic.mac, "ip": nic.ip, "mode": nic.mode, "link": nic.link} for nic in known.nics
+            {
+                "mac": nic.mac,
+                "ip": nic.ip,
+                **({"network": nic.network} if nic.network else _own_place(snapshot, nic)),
+            }
+            for nic in instance.nics
         ],
         required_nodes=nodes_needed(known.disk_template),
         hypervisor=known.hypervisor,
     )
+
+
+def _own_place(snapshot: Snapshot, nic: NIC) -> dict[str, str]:
+    params = fill_nicparams(snapshot.cluster, nic)
+    return {"mode": params["mode"], "link": params["link"]}
 
 
 def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:

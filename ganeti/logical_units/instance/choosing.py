@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ganeti.logical_units.context import JobContext
     from ganeti.logical_units.instance.subject import Subject
     from ganeti.objects.cluster import Cluster
+    from ganeti.objects.disk import Disk
     from ganeti.objects.node import Node
     from ganeti.opcodes.instance import OpInstanceCreate
 
@@ -76,8 +78,13 @@ def choose_target(context: JobContext, subject: Subject, iallocator: str | None)
     return place(context, allocator, wish, take_room, hypervisor=instance.hypervisor)
 
 
-def choose_for_disks(context: JobContext, subject: Subject, iallocator: str) -> Node:
+def choose_for_disks(
+    context: JobContext, subject: Subject, disks: Sequence[Disk], iallocator: str
+) -> Node:
     """Return a node for the disks of an instance that has lost them; their space is reserved.
+
+    Args:
+        disks: as they are to be.
 
     Raises:
         OpPrereqError: there is no such allocator, or it finds no place.
@@ -86,10 +93,10 @@ def choose_for_disks(context: JobContext, subject: Subject, iallocator: str) -> 
     allocator = choose_allocator(cluster, iallocator, f"instance {instance.name!r}")
 
     def wish(snapshot: Snapshot) -> Allocate:
-        return _as_request(like_existing(snapshot, snapshot.instance(instance.name)))
+        return _as_request(like_existing(snapshot, snapshot.instance(instance.name), disks))
 
     def take_room(node: Node) -> None:
-        disk_mib = space_on_node_mib(subject.template, [disk.size for disk in subject.disks])
+        disk_mib = space_on_node_mib(subject.template, [disk.size for disk in disks])
         context.config.reserve_node_resources([(node.uuid, 0, disk_mib)], [])
 
     return place(context, allocator, wish, take_room, hypervisor=instance.hypervisor)

@@ -91,8 +91,10 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks]):
         node_name = named[0].name if named else None
         check_one_way(what, node=node_name, iallocator=self.op.iallocator)
         self._check_template()
+        wanted = plan_recreation(self.subject.disks, self.op.disks)
+        made = [wanted.get(index, disk) for index, disk in enumerate(self.subject.disks)]
         chosen = still_usable(self.config, self.chosen)
-        return chosen or choose_for_disks(self.context, self.subject, str(self.op.iallocator))
+        return chosen or choose_for_disks(self.context, self.subject, made, str(self.op.iallocator))
 
     @property
     def goes_elsewhere(self) -> bool:

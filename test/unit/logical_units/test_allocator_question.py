@@ -150,6 +150,14 @@ def test_an_instance_and_the_wish_for_one_like_it() -> None:
     wish = like_existing(snapshot, snapshot.instance("a"))
     assert (wish.required_nodes, wish.memory, wish.disk_template) == (2, 512, "drbd")
     assert wish.disks == [{"size": 1000, "mode": "rw", "dev_type": "drbd"}]
+    assert wish.nics == [{"mac": "aa:00:00:00:00:01", "ip": None, "mode": "routed", "link": "br0"}]
+
+
+def test_networks_that_a_place_must_have_are_told() -> None:
+    nic = {"mac": "aa:00:00:00:00:01", "uuid": "n", "nicparams": {}, "network": "lan-uuid"}
+    snapshot = Snapshot.from_wire(config(nics=[nic]).do_read_config())
+    wish = like_existing(snapshot, snapshot.instance("a"))
+    assert wish.nics == [{"mac": "aa:00:00:00:00:01", "ip": None, "network": "lan-uuid"}]
 
 
 def test_an_instance_that_is_nowhere_yet_is_left_out() -> None:

@@ -312,9 +312,15 @@ def test_lost_disks_find_another_node(cluster: FakeCluster, hail: Allocator) -> 
     cluster.add_instance(disk_template="file", start=False)
     cluster.rpc.node("node1").disks.clear()
     hail.answer = lambda _question: [name(3)]
-    cluster.execute("OP_INSTANCE_RECREATE_DISKS", instance_name="web1", iallocator="hail")
+    cluster.execute(
+        "OP_INSTANCE_RECREATE_DISKS",
+        instance_name="web1",
+        iallocator="hail",
+        disks=[[0, {"size": 2048}]],
+    )
     assert hail.request["type"] == "allocate"
-    assert hail.request["disks"] == [{"size": 1024, "mode": "rw", "dev_type": "file"}]
+    assert hail.request["disks"] == [{"size": 2048, "mode": "rw", "dev_type": "file"}]
+    assert hail.request["disk_space_total"] == 2048
     assert not hail.asked[-1]["instances"]  # it is asked about as if it were new
     assert cluster.config.instance("web1.example.com")["primary_node"] == uuid_of("node3")
 
