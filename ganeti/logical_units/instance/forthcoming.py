@@ -21,7 +21,7 @@ from ganeti.logical_units.instance import disks
 from ganeti.logical_units.instance.new_disks import FilePlace, nodes_of
 from ganeti.logical_units.instance.subject import Subject
 from ganeti.objects.admin_state import AdminState
-from ganeti.objects.disk_templates import DiskTemplate, FileDriver
+from ganeti.objects.disk_templates import MUST_ADOPT, DiskTemplate, FileDriver
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.private import PrivateParams
 from ganeti.opcodes.instance import InstanceCreateMode
@@ -113,9 +113,17 @@ def with_planned_disks(op: OpInstanceCreate, planned: Subject | None) -> OpInsta
     """Return the opcode with the disks of the plan, if it keeps them, for who looks for room."""
     if planned is None or op.disks or op.disk_template != planned.template:
         return op
-    return replace(
-        op, disks=[{"size": disk.size, "mode": disk.mode.value} for disk in planned.disks]
-    )
+    return replace(op, disks=[_disk_settings(disk) for disk in planned.disks])
+
+
+def _disk_settings(disk: Disk) -> dict[str, str | int]:
+    """Return the settings by which such a disk is asked for."""
+    if disk.dev_type in MUST_ADOPT:
+        return {"adopt": str(disk.logical_id[1]), "mode": disk.mode.value}
+    settings: dict[str, str | int] = {"size": disk.size, "mode": disk.mode.value}
+    if disk.dev_type == DiskTemplate.EXT:
+        settings["provider"] = str(disk.logical_id[0])
+    return settings
 
 
 def _nic_settings(nic: NIC) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.logical_units.instance.forthcoming import with_planned_disks
 from ganeti.logical_units.processor import execute_opcode
+from ganeti.objects.disk_templates import DiskMode
 from ganeti.opcodes.registry import decode_opcode
 
 NAME = "web1.example.com"
@@ -143,3 +146,20 @@ def test_a_plan_is_dropped_without_its_node(cluster: FakeCluster) -> None:
     run(cluster, OP_ID="OP_INSTANCE_REMOVE", instance_name=NAME)
     assert all(other["name"] != NAME for other in cluster.config.instances.values())
     assert "instance_shutdown" not in cluster.rpc.names()
+
+
+@pytest.mark.parametrize(
+    ("template", "logical_id", "settings"),
+    [
+        ("ext", ["pvd", "id"], {"size": 5, "mode": "rw", "provider": "pvd"}),
+        ("blockdev", ["manual", "/dev/disk/x"], {"adopt": "/dev/disk/x", "mode": "rw"}),
+    ],
+)
+def test_who_looks_for_room_sees_the_planned_disks(
+    template: str, logical_id: list[str], settings: dict[str, Any]
+) -> None:
+    disk = SimpleNamespace(dev_type=template, logical_id=logical_id, size=5, mode=DiskMode.RW)
+    planned: Any = SimpleNamespace(template=template, disks=[disk])
+    op: Any = decode_opcode({**BARE, "disk_template": template})
+    assert with_planned_disks(op, planned).disks == [settings]
+    assert with_planned_disks(op, None).disks == []
