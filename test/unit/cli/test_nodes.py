@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.cli.commands.node.leaving import failover
 from ganeti.cli.run.nodes import rows_of_nodes
 
 KNOWN = ["node1.example.com", "node2.example.com"]
@@ -35,3 +36,20 @@ def test_all_or_those_that_are_named() -> None:
 def test_unknown_ones_are_named(names: list[str], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         rows_of_nodes(context(), names, ["name"])
+
+
+def test_planned_instances_are_not_failed_over() -> None:
+    said: list[str] = []
+    client = SimpleNamespace(
+        query_nodes=lambda _names, _fields: [[KNOWN[0], ["b10", "b9"]]],
+        query_instances=lambda names, _fields: [[name, True] for name in names],
+    )
+    cli: Any = SimpleNamespace(client=client, terminal=SimpleNamespace(error=said.append))
+    options: Any = SimpleNamespace(force=True)
+    assert failover(cli, options, ["node1"]) == 0
+    assert [line.split(":")[0] for line in said] == [
+        "Warning",
+        "Warning",
+        f"Node {KNOWN[0]} has no primary instances, nothing to do.",
+    ]
+    assert "'gnt-instance add --commit -n NODE b9'" in said[0]
