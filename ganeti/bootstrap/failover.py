@@ -25,6 +25,7 @@ from ganeti.base.errors import (
     OpPrereqError,
 )
 from ganeti.base.paths import Paths
+from ganeti.base.text import natural_sorted
 from ganeti.bootstrap.claims import Announcement
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients import mastership as clients
@@ -127,7 +128,7 @@ class Failover:
         for name in outlook.plan.hand_over:
             self._stop_old_master(outlook, name)
         if not was_idle:
-            outlook = self._look()
+            outlook = self._look_after_stop(outlook)
         announcement = self._claim(outlook)
         outlook = self._look_again(outlook, announcement)
         config = self._write_files(outlook, prefers_own=was_idle)
@@ -177,6 +178,22 @@ class Failover:
         if payload is None:
             raise OpExecError(f"{what}: it is gone; try again")
         return decompress(payload)
+
+    def _look_after_stop(self, before: Outlook) -> Outlook:
+        """Look at what the old masters have left.
+
+        Raises:
+            OpPrereqError: another node that had them stopped as well was faster.
+        """
+        outlook = self._look()
+        rivals = natural_sorted(set(outlook.plan.hand_over) - set(before.plan.hand_over))
+        if rivals:
+            raise OpPrereqError(
+                f"{', '.join(rivals)} announced itself as the next master meanwhile; try again if"
+                " this node is to be master instead",
+                ErrorCode.STATE,
+            )
+        return outlook
 
     def _look_again(self, before: Outlook, announcement: Announcement) -> Outlook:
         """Look whether anything changed since the claim.

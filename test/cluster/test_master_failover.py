@@ -181,14 +181,18 @@ def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
     )
 
 
+def kill_master_daemons(cluster: FailingCluster) -> None:
+    for each in cluster.processes_of(cluster.master):
+        if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
+            os.kill(each.pid, signal.SIGKILL)
+    wait_until(lambda: cluster.running(cluster.master) == [], "the daemons are dead")
+
+
 def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingCluster) -> None:
     with shared.luxi() as client:
         job_id = client.submit_job([{"OP_ID": "OP_TEST_DELAY", "duration": 6.0}])
     shared.wait_status(job_id, "running")
-    for each in shared.processes_of(shared.master):
-        if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
-            os.kill(each.pid, signal.SIGKILL)
-    wait_until(lambda: shared.running(shared.master) == [], "the daemons are dead")
+    kill_master_daemons(shared)
     shared.fail_over(shared.others[0])
     assert shared.statuses()[job_id] == "success"
     assert shared.locks_held() == []
@@ -217,8 +221,12 @@ def test_of_two_at_once_exactly_one_becomes_master(
             outcomes[node] = err
         else:
             outcomes[node] = None
+        finally:
+            together.abort()  # who has failed before that step is not waited for
 
     contenders = shared.others
+    if step == "_claim":  # which only one would come to that lives to see the other stop LuxiD
+        kill_master_daemons(shared)
     with monkeypatch.context() as patch:
         patch.setattr(failover.Failover, step, wait_for_both)
         threads = [threading.Thread(target=attempt, args=(node,)) for node in contenders]

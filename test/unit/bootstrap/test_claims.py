@@ -15,8 +15,9 @@ from fakes import chance as chances
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.claims import Announcement
+from ganeti.bootstrap.failover import Failover, FailoverOptions, Outlook
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.jobs.mastership import Answer, Poll, may_ask_again
+from ganeti.jobs.mastership import Answer, Poll, Takeover, may_ask_again
 from ganeti.protocol.mastership import NodeFacts
 from ganeti.store import mastership
 from ganeti.store.mastership import Claim
@@ -155,3 +156,29 @@ def test_only_the_first_of_equals_asks_again(
 ) -> None:
     facts = [NodeFacts(master_name="old", claim_name=n, claim_serial=s) for n, s in claims]
     assert may_ask_again(facts, own_name="n2", serial_no=9, needed=3) is expected
+
+
+def outlook(*hand_over: str) -> Outlook:
+    plan = Takeover(
+        config_from="n1",
+        serial_no=SERIAL,
+        hand_over=hand_over,
+        queue_from=("n1",),
+        is_complete=True,
+        warnings=(),
+    )
+    return Outlook(Poll("n1", ["n1"], {}), plan, b"", {})
+
+
+@pytest.mark.parametrize(("found", "is_late"), [(("n2",), False), ((), False), (("n3",), True)])
+def test_who_announced_itself_while_the_old_master_stopped_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Sequence[str], is_late: bool
+) -> None:
+    paths = Paths(str(tmp_path))
+    late = Failover(paths, "n1", NodeRpcClient(paths), FailoverOptions(), print)
+    monkeypatch.setattr(late, "_look", lambda: outlook(*found))
+    if is_late:
+        with pytest.raises(OpPrereqError, match="n3 announced itself"):
+            late._look_after_stop(outlook("n2"))
+    else:
+        assert late._look_after_stop(outlook("n2")) == outlook(*found)
