@@ -36,6 +36,8 @@ def export(context: Context, options: Options, args: list[str]) -> int:
     )
     [result] = execute(context, options, opcode)
     match result:
+        case None if options.dry_run:
+            return EXIT_SUCCESS
         case [True, list(disks)] if all(disks):
             return EXIT_SUCCESS
         case [_, list(disks)]:
