@@ -10,7 +10,9 @@ PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 BENCHES := $(filter-out bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
-TOOLS := $(filter-out tools/demo tools/make-docs,$(wildcard tools/*))
+ALLOCATORS := $(wildcard tools/iallocators/*)
+ALL_TOOLS := $(filter-out tools/iallocators,$(wildcard tools/*))
+TOOLS := $(filter-out tools/demo tools/make-docs,$(ALL_TOOLS))
 # A plain path entry instead of an import hook: the hook costs every process 8 ms at its start.
 EDITABLE := --config-settings editable_mode=compat
 
@@ -52,7 +54,7 @@ lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import con
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "--- mypy"
-	@$(BIN)/mypy ganeti daemons/* iallocators/* tools/*
+	@$(BIN)/mypy ganeti daemons/* $(ALLOCATORS) $(ALL_TOOLS)
 	@echo "--- import contracts"
 	@$(BIN)/lint-imports --no-cache > build-contracts.log || { cat build-contracts.log; exit 1; }
 	@rm -f build-contracts.log
@@ -86,8 +88,8 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@DEB_PYTHON_INSTALL_LAYOUT=deb $(BIN)/pip --quiet --python $(INTERPRETER) install --disable-pip-version-check --ignore-installed \
 		--no-deps --no-warn-script-location --root=$(or $(DESTDIR),/) --prefix=$(PREFIX) build/wheel/*.whl
 	@install -d $(DESTDIR)$(PREFIX)/sbin
-	@for program in daemons/* iallocators/* $(TOOLS); do \
-		case $$program in daemons/*) to=sbin ;; *) to=lib/ganeti/$${program%%/*} ;; esac; \
+	@for program in daemons/* $(ALLOCATORS) $(TOOLS); do \
+		case $$program in daemons/*) to=sbin ;; tools/iallocators/*) to=lib/ganeti/iallocators ;; *) to=lib/ganeti/tools ;; esac; \
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
 		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \
 	done

@@ -87,8 +87,9 @@ DATA_FILES = [
     ("share/man/man8", sorted(glob("man/*.8"))),
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
-    ("lib/ganeti/iallocators", files_in("iallocators")),
-    *tree("examples", "share/ganeti"),
+    ("lib/ganeti/iallocators", files_in("tools/iallocators")),
+    *tree("doc/examples/os", "share/ganeti/os"),
+    *tree("doc/examples/extstorage", "share/ganeti/extstorage"),
 ]
 
 setup(

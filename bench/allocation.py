@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(CHECKOUT, "test"))
 
 from fakes.allocator_questions import Json, instance, new, node, question  # noqa: E402
 
-OURS = [sys.executable, os.path.join(CHECKOUT, "iallocators", "hail")]
+OURS = [sys.executable, os.path.join(CHECKOUT, "tools", "iallocators", "hail")]
 DEBIANS = "/usr/lib/ganeti/iallocators/hail"
 TEMPLATES = ("drbd", "ext")
 MEMORY, DISK, CPUS = 128_000, 1_000_000, 32

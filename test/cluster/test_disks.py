@@ -15,7 +15,7 @@ from ganeti.bootstrap.virtual import lifecycle
 
 NEEDS_QEMU = pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
 WORDS = "--no-name-check --no-ip-check --no-nics -B memory=32 -n node1 -o bootsector+default"
-PROVIDER = Path(__file__).parents[2] / "examples" / "extstorage" / "files"
+PROVIDER = Path(__file__).parents[2] / "doc" / "examples" / "extstorage" / "files"
 MIB = 1 << 20
 
 

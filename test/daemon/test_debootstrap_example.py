@@ -11,7 +11,7 @@ from ganeti.base.paths import Paths
 from ganeti.node_ops import os_definitions
 from ganeti.node_ops.context import NodeContext
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "os" / "debootstrap"
+EXAMPLE = Path(__file__).resolve().parents[2] / "doc" / "examples" / "os" / "debootstrap"
 DISK = {"DISK_COUNT": "1", "DISK_0_PATH": "/nowhere/disk", "DISK_0_SIZE": "2048"}
 INSTANCE = {"INSTANCE_NAME": "deb1.example.com", "OS_VARIANT": "bookworm", "OSP_DRY_RUN": "yes"}
 

@@ -170,14 +170,16 @@ def _prepare_node(cluster: VirtualCluster, paths: Paths, os_directories: Sequenc
         shutil.copytree(source, os.path.join(os_directory, os.path.basename(source)))
     allocators = paths.iallocator_search_path[-1]
     files.ensure_directory(allocators, 0o755)
-    for entry in _bundled("iallocators", "lib/ganeti/iallocators"):
+    for entry in _bundled("tools/iallocators", "lib/ganeti/iallocators"):
         if entry.is_file():
             os.symlink(entry.path, os.path.join(allocators, entry.name))
 
 
 def bundled_os_definitions() -> list[str]:
     """Return the directories of the operating system definitions that come with the programs."""
-    return [entry.path for entry in _bundled("examples/os", "share/ganeti/os") if entry.is_dir()]
+    return [
+        entry.path for entry in _bundled("doc/examples/os", "share/ganeti/os") if entry.is_dir()
+    ]
 
 
 def _bundled(in_checkout: str, in_prefix: str) -> list[os.DirEntry[str]]:

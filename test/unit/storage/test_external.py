@@ -23,7 +23,7 @@ from ganeti.storage.external_provider import (
 )
 
 MIB = 1 << 20
-EXAMPLE = Path(__file__).parents[3] / "examples" / "extstorage" / "files"
+EXAMPLE = Path(__file__).parents[3] / "doc" / "examples" / "extstorage" / "files"
 
 
 @dataclass
