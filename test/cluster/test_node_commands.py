@@ -62,9 +62,6 @@ def test_what_holds_instances_back_is_named(instances: TestCluster) -> None:
         outcome = instances.run(f"gnt-{command} -f -n node3 node2")
         assert outcome.status == 1
         assert "holds the only copy of the disks of local.example.com" in outcome.err
-    outcome = instances.run("gnt-node evacuate -f node2")
-    assert "use -n NODE" in outcome.err
-    assert outcome.status == 1
     assert set(where(instances).values()) == {"node2.example.com running"}
 
 
