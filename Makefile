@@ -9,6 +9,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
+TEST_PROCESSES ?= 2
 BENCHES := $(filter-out bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 ALLOCATORS := $(wildcard tools/iallocators/*)
 ALL_TOOLS := $(filter-out tools/iallocators,$(wildcard tools/*))
@@ -64,7 +65,7 @@ format: $(VENV)/.installed-for-tests  ## Format the sources
 
 test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@echo "--- tests"
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(PYTEST_ARGS)
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real $(PYTEST_ARGS)

@@ -50,6 +50,7 @@ TEST_REQUIRES = [
     "import-linter>=2.0",
     "mypy>=1.10",
     "pytest>=8",
+    "pytest-xdist>=3.5",
     "ruff>=0.6",
     "setuptools>=65,<90",
     "types-psutil",
