@@ -112,11 +112,7 @@ def test_a_lack_of_candidates_is_mended_step_by_step() -> None:
 def test_the_master_starts_with_a_majority_only(three: FailingCluster) -> None:
     gone, _ = three.others
     three.stop_noded(gone)
-    for daemon in ("ganeti-luxid", "ganeti-wconfd"):
-        for each in three.processes_of(three.master):
-            if each.command.endswith(daemon):
-                os.kill(each.pid, 9)
-    wait_until(lambda: three.running(three.master) == [], "the daemons are dead")
+    three.kill_master_daemons()
     three.start_master_daemons()
     three.gnt("debug delay 0")
     three.start_noded(gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -181,18 +180,11 @@ def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
     )
 
 
-def kill_master_daemons(cluster: FailingCluster) -> None:
-    for each in cluster.processes_of(cluster.master):
-        if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
-            os.kill(each.pid, signal.SIGKILL)
-    wait_until(lambda: cluster.running(cluster.master) == [], "the daemons are dead")
-
-
 def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingCluster) -> None:
     with shared.luxi() as client:
         job_id = client.submit_job([{"OP_ID": "OP_TEST_DELAY", "duration": 6.0}])
     shared.wait_status(job_id, "running")
-    kill_master_daemons(shared)
+    shared.kill_master_daemons()
     shared.fail_over(shared.others[0])
     assert shared.statuses()[job_id] == "success"
     assert shared.locks_held() == []
@@ -226,7 +218,7 @@ def test_of_two_at_once_exactly_one_becomes_master(
 
     contenders = shared.others
     if step == "_claim":  # which only one would come to that lives to see the other stop LuxiD
-        kill_master_daemons(shared)
+        shared.kill_master_daemons()
     with monkeypatch.context() as patch:
         patch.setattr(failover.Failover, step, wait_for_both)
         threads = [threading.Thread(target=attempt, args=(node,)) for node in contenders]

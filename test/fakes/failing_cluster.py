@@ -61,6 +61,14 @@ class FailingCluster(TestCluster):
                 os.kill(each.pid, signal.SIGKILL)
             assert process.wait_gone(each.pid, DEADLINE_S)
 
+    def kill_master_daemons(self) -> None:
+        """Kill LuxiD and WConfD on the master, and wait for their ends."""
+        for each in self.processes_of(self.master):
+            if each.command.endswith(("ganeti-luxid", "ganeti-wconfd")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
+        wait_until(lambda: self.running(self.master) == [], "the daemons are dead")
+
     def signal_node(self, node: str, number: signal.Signals) -> None:
         for each in self.processes_of(node):
             with contextlib.suppress(ProcessLookupError):
