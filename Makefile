@@ -10,15 +10,15 @@ PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
-BENCHES := $(filter-out bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
+BENCHES := $(filter-out bench/compare.py bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 ALLOCATORS := $(wildcard tools/iallocators/*)
 ALL_TOOLS := $(filter-out tools/iallocators,$(wildcard tools/*))
-TOOLS := $(filter-out tools/demo tools/make-docs,$(ALL_TOOLS))
+TOOLS := $(filter-out tools/demo tools/make-docs tools/launcher,$(ALL_TOOLS))
 # A plain path entry instead of an import hook: the hook costs every process 8 ms at its start.
 EDITABLE := --config-settings editable_mode=compat
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop test test-real lint format bench docs install clean
+.PHONY: help venv demo demo-stop test test-real golden lint format bench docs install clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -55,7 +55,7 @@ lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import con
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "--- mypy"
-	@$(BIN)/mypy ganeti daemons/* $(ALLOCATORS) $(ALL_TOOLS)
+	@$(BIN)/mypy ganeti daemons/daemon-launcher tools/launcher
 	@echo "--- import contracts"
 	@$(BIN)/lint-imports --no-cache > build-contracts.log || { cat build-contracts.log; exit 1; }
 	@rm -f build-contracts.log
@@ -69,6 +69,9 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real $(PYTEST_ARGS)
+
+golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Ganeti 3.0.2 and show each difference
+	@$(BIN)/python test/compat/golden.py --show
 
 bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
 	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
@@ -89,7 +92,7 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@DEB_PYTHON_INSTALL_LAYOUT=deb $(BIN)/pip --quiet --python $(INTERPRETER) install --disable-pip-version-check --ignore-installed \
 		--no-deps --no-warn-script-location --root=$(or $(DESTDIR),/) --prefix=$(PREFIX) build/wheel/*.whl
 	@install -d $(DESTDIR)$(PREFIX)/sbin
-	@for program in daemons/* $(ALLOCATORS) $(TOOLS); do \
+	@for program in $(wildcard daemons/ganeti-*) $(ALLOCATORS) $(TOOLS); do \
 		case $$program in daemons/*) to=sbin ;; tools/iallocators/*) to=lib/ganeti/iallocators ;; *) to=lib/ganeti/tools ;; esac; \
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
 		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \

@@ -1,6 +1,7 @@
 """Packaging of the Ganeti cluster manager: metadata, dependencies, entry points, other files."""
 
 import os
+import runpy
 from glob import glob
 
 from setuptools import find_packages, setup
@@ -22,14 +23,7 @@ GNT_COMMANDS = (
     "storage",
 )
 
-DAEMONS = {
-    "ganeti-confd": "ganeti.rconfd.main",
-    "ganeti-luxid": "ganeti.luxid.main",
-    "ganeti-mond": "ganeti.mond.main",
-    "ganeti-noded": "ganeti.noded.main",
-    "ganeti-rapi": "ganeti.rapid.main",
-    "ganeti-wconfd": "ganeti.wconfd.main",
-}
+DAEMONS = [daemon.name for daemon in runpy.run_path("ganeti/base/daemons.py")["DAEMONS"]]
 
 INSTALL_REQUIRES = [
     "bitarray>=2.9",
@@ -41,7 +35,6 @@ INSTALL_REQUIRES = [
     "pyasyncore; python_version >= '3.12'",
     "pycurl>=7.45.3",
     "pyinotify>=0.9.6",
-    "pyOpenSSL>=24",
     "pyparsing>=3.1",
 ]
 
@@ -82,9 +75,10 @@ def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
     return [(path.replace(top, target, 1), files) for path, files in found if files]
 
 
-NOT_INSTALLED = {"tools/demo", "tools/make-docs"}  # they need a checkout
+NOT_INSTALLED = {"tools/demo", "tools/make-docs", "tools/launcher"}  # they need a checkout
 DATA_FILES = [
     ("share/man/man1", sorted(glob("man/*.1"))),
+    ("share/man/man7", sorted(glob("man/*.7"))),
     ("share/man/man8", sorted(glob("man/*.8"))),
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
@@ -106,7 +100,7 @@ setup(
     install_requires=INSTALL_REQUIRES,
     extras_require={"test": TEST_REQUIRES},
     entry_points={
-        "console_scripts": [f"gnt-{name} = ganeti.cli.gnt_{name}:main" for name in GNT_COMMANDS]
-        + [f"{name} = {module}:main" for name, module in DAEMONS.items()],
+        "console_scripts": [f"gnt-{name} = ganeti.cli.programs:main" for name in GNT_COMMANDS]
+        + [f"{name} = ganeti.daemon.main:main" for name in DAEMONS]
     },
 )

@@ -25,7 +25,7 @@ from jobs import MASTER, row, virtual_cluster
 from query import fill, start_masters, stop_masters
 
 from ganeti.bootstrap.virtual import lifecycle
-from ganeti.protocol.rapi_values import DEFAULT_PORT
+from ganeti.protocol.rapi.values import DEFAULT_PORT
 from ganeti.system import daemon_control, environment, files
 
 DAEMON = "ganeti-rapi"

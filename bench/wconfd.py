@@ -22,12 +22,7 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "test")]
 
-from fakes.large_config import (  # noqa: E402 - needs that path
-    MASTER,
-    large_config,
-    large_config_bytes,
-    uuid_of,
-)
+from fakes.large_config import MASTER, large_config, large_config_bytes, uuid_of  # noqa: E402 - needs that path
 from fakes.wconfd_node import WconfdNode  # noqa: E402
 
 from ganeti.base.paths import Paths  # noqa: E402

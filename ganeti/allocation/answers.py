@@ -28,8 +28,8 @@ from ganeti.allocation.questions import mirrored_size, new_instance
 from ganeti.allocation.state import ClusterState
 from ganeti.allocation.tags import TagMeanings
 from ganeti.base.errors import GenericError
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.json_value import JsonValue
 from ganeti.protocol.iallocator import (
     Allocate,
     AllocateSecondary,

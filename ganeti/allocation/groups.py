@@ -17,7 +17,7 @@ from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.placing import Outcome, find_place
 from ganeti.allocation.state import ClusterState
 from ganeti.objects.instance_policy import violations
-from ganeti.objects.nodegroup import AllocPolicy
+from ganeti.objects.model import AllocPolicy
 
 _RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolicy.UNALLOCABLE: 2}
 

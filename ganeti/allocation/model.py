@@ -14,12 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED, INTERNALLY_MIRRORED, DiskTemplate
+from ganeti.objects.disk_templates import DiskTemplate, Mirroring
 from ganeti.objects.instance_policy import InstanceSpec
-from ganeti.objects.nodegroup import AllocPolicy
-
-# Disks of these take room on the nodes of the instance, and load their spindles.
-LOCAL_TEMPLATES: Final = frozenset({DiskTemplate.DRBD, DiskTemplate.FILE, DiskTemplate.PLAIN})
+from ganeti.objects.model import AllocPolicy
 
 NO_TAGS: Final[frozenset[str]] = frozenset()
 
@@ -30,6 +27,13 @@ class Mobility(StrEnum):
     MIRRORED = "kept on two nodes"
     SHARED = "reached by every node"
     FIXED = "kept on one node"
+
+
+_MOBILITY: Final[Mapping[Mirroring, Mobility]] = {
+    Mirroring.INTERNAL: Mobility.MIRRORED,
+    Mirroring.EXTERNAL: Mobility.SHARED,
+    Mirroring.NONE: Mobility.FIXED,
+}
 
 
 class Group(Struct, frozen=True):
@@ -120,14 +124,12 @@ class Instance(Struct, frozen=True):
     @property
     def mobility(self) -> Mobility:
         """How it can get to another node."""
-        if self.template in INTERNALLY_MIRRORED:
-            return Mobility.MIRRORED
-        return Mobility.SHARED if self.template in EXTERNALLY_MIRRORED else Mobility.FIXED
+        return _MOBILITY[self.template.traits.mirroring]
 
     @property
     def node_count(self) -> int:
         """How many nodes it needs."""
-        return 2 if self.template in INTERNALLY_MIRRORED else 1
+        return self.template.traits.node_count
 
 
 class Rules(Struct, frozen=True):
@@ -142,6 +144,3 @@ class Rules(Struct, frozen=True):
     ignores_soft: bool = False
     checks_capacity: bool = True
     only: frozenset[str] | None = None
-
-
-DEFAULT_RULES: Final = Rules()

@@ -176,11 +176,7 @@ def _find_pair(
 
 
 def _sides(
-    outcome: Outcome,
-    role: Role,
-    found: Mapping[str, NodeLoad],
-    instance: Instance,
-    rules: Rules,
+    outcome: Outcome, role: Role, found: Mapping[str, NodeLoad], instance: Instance, rules: Rules
 ) -> list[Side]:
     """Return the nodes that can have the role, whatever the other node may be."""
     sides = []

@@ -11,14 +11,13 @@ from typing import Final
 from msgspec import UnsetType
 
 from ganeti.allocation.load import Free
-from ganeti.allocation.model import LOCAL_TEMPLATES, Group, Instance, Node
+from ganeti.allocation.model import Group, Instance, Node
 from ganeti.allocation.state import ClusterState, make_state
 from ganeti.allocation.tags import TagMeanings, meanings_of, select
 from ganeti.base.errors import GenericError
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.disk_templates import DRBD_META_SIZE_MIB, DiskTemplate
+from ganeti.objects.disk_templates import DiskTemplate, disk_space_mib
 from ganeti.objects.instance_policy import InstanceSpec
-from ganeti.objects.nodegroup import AllocPolicy
+from ganeti.objects.model import AdminState, AllocPolicy
 from ganeti.protocol.iallocator import (
     VERSION,
     AllocatorGroup,
@@ -188,7 +187,7 @@ def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings)
     _check_sizes("instance", name, each, _INSTANCE_SIZES)
     sizes = tuple([disk.size for disk in each.disks])
     template = _template(name, each.disk_template)
-    is_local = template in LOCAL_TEMPLATES
+    is_local = not template.traits.shared
     is_offline = each.admin_state == AdminState.OFFLINE
     return Instance(
         name=name,
@@ -216,7 +215,7 @@ def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
     """
     _check_sizes("instance", wanted.name, wanted, _INSTANCE_SIZES)
     template = _template(wanted.name, wanted.disk_template)
-    is_local = template in LOCAL_TEMPLATES
+    is_local = not template.traits.shared
     networks = [nic.get("network") for nic in wanted.nics]
     return Instance(
         name=wanted.name,
@@ -259,4 +258,4 @@ def _template(name: str, template: str) -> DiskTemplate:
 
 def mirrored_size(instance: Instance) -> int:
     """Return the room (MiB) that the disks of an instance take on each node once mirrored."""
-    return sum(size + DRBD_META_SIZE_MIB for size in instance.spec.disk_sizes_mib)
+    return disk_space_mib(DiskTemplate.DRBD, instance.spec.disk_sizes_mib)

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 
 from ganeti.allocation.load import Free, NodeLoad, load_of
 from ganeti.allocation.model import Group, Instance, Node
-from ganeti.allocation.score import (
-    CLASH_WEIGHT,
-    Share,
-    Tally,
-    share_of,
-    tally_of,
-    weights_of,
-)
+from ganeti.allocation.score import CLASH_WEIGHT, Share, Tally, share_of, tally_of, weights_of
 from ganeti.base.errors import GenericError
 from ganeti.base.text import natural_sorted
 

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError
 from ganeti.base.units import parse_unit
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.nodegroup import AllocPolicy
+from ganeti.objects.model import AdminState, AllocPolicy
 from ganeti.objects.parameters import IPOLICY_DEFAULTS
 from ganeti.protocol.iallocator import (
     Allocate,
@@ -35,14 +34,7 @@ from ganeti.protocol.iallocator import (
 )
 
 _SECTIONS: Final = 5
-_SPEC: Final = (
-    "memory-size",
-    "cpu-count",
-    "disk-size",
-    "disk-count",
-    "nic-count",
-    "spindle-use",
-)
+_SPEC: Final = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
 _STATUS: Final = {"down": "ADMIN_down", "offline": "ADMIN_offline", "up": "running"}
 _ADMIN_STATE: Final = {
     "ADMIN_down": AdminState.DOWN,
@@ -118,11 +110,7 @@ def _column(columns: Sequence[str], place: int, default: str) -> str:
 def _group(columns: Sequence[str]) -> tuple[str, AllocatorGroup]:
     name, uuid, policy, tags, networks = columns[:5]
     return uuid, AllocatorGroup(
-        name=name,
-        alloc_policy=policy,
-        networks=_words(networks),
-        ipolicy={},
-        tags=_words(tags),
+        name=name, alloc_policy=policy, networks=_words(networks), ipolicy={}, tags=_words(tags)
     )
 
 
@@ -225,9 +213,7 @@ def with_made_up(request: AllocatorRequest, descriptions: Sequence[str]) -> Allo
         try:
             policy, count, disk, memory, cpus, spindles = description.split(",")
             groups[uuid] = AllocatorGroup(
-                name=f"group-{number:02}",
-                alloc_policy=_POLICIES[policy],
-                ipolicy=IPOLICY_DEFAULTS,
+                name=f"group-{number:02}", alloc_policy=_POLICIES[policy], ipolicy=IPOLICY_DEFAULTS
             )
             size = {
                 "total_memory": parse_unit(memory),

@@ -23,12 +23,14 @@ class Daemon(NamedTuple):
 
     Attributes:
         name: of the program, the pid file and the unit.
+        package: of the daemon below ``ganeti``; its module ``main`` holds the `DaemonSpec`.
         log_name: of the log file, as operators know it, without its ending.
         is_essential: a node or a master without it is none; the others are faces to the outside,
             which must not keep a cluster from working, and which may be left out.
     """
 
     name: str
+    package: str
     place: Place
     log_name: str
     is_essential: bool = False
@@ -38,15 +40,20 @@ NODED: Final = "ganeti-noded"
 
 # In the order in which they start; they are stopped the other way round.
 DAEMONS: Final = (
-    Daemon(NODED, Place.NODE, "node-daemon", is_essential=True),
-    Daemon("ganeti-wconfd", Place.MASTER, "wconf-daemon", is_essential=True),
-    Daemon("ganeti-luxid", Place.MASTER, "luxi-daemon", is_essential=True),
-    Daemon("ganeti-confd", Place.NODE, "conf-daemon"),  # silent unless a master candidate
-    Daemon("ganeti-mond", Place.NODE, "monitoring-daemon"),
-    Daemon("ganeti-rapi", Place.MASTER, "rapi-daemon"),
+    Daemon(NODED, "noded", Place.NODE, "node-daemon", is_essential=True),
+    Daemon("ganeti-wconfd", "wconfd", Place.MASTER, "wconf-daemon", is_essential=True),
+    Daemon("ganeti-luxid", "luxid", Place.MASTER, "luxi-daemon", is_essential=True),
+    Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon"),  # silent unless a master candidate
+    Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
+    Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon"),
 )
 FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
 # Those that make a node the master, in the order in which they start.
 MASTER_DAEMONS: Final = tuple(
     daemon.name for daemon in DAEMONS if daemon.is_essential and daemon.place is Place.MASTER
 )
+
+
+def package_of(name: str) -> str:
+    """Return the package of the daemon of a name."""
+    return next(daemon.package for daemon in DAEMONS if daemon.name == name)

@@ -6,13 +6,18 @@ the place, and so that the library behind it can be exchanged.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = object  # its shape is not declared: nobody uses one without a look
+else:
+    JsonValue = Any  # msgspec takes it as it is, without asking for a hook
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -45,7 +45,5 @@ def match_name_component(key: str, names: Iterable[str]) -> str | None:
     if len(exact) == 1:
         return exact[0]
     if len(matches) > 1:
-        raise OpPrereqError(
-            f"the name {key!r} is ambiguous: {', '.join(natural_sorted(matches))}", ErrorCode.INVAL
-        )
+        raise OpPrereqError(f"the name {key!r} is ambiguous: {', '.join(natural_sorted(matches))}")
     return matches[0] if matches else None

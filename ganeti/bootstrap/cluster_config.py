@@ -1,54 +1,40 @@
-"""The first configuration of a cluster, from what was asked for.  Checks and builds; no I/O.
+"""The first configuration of a cluster, made from the request.  Checks and builds; no I/O.
 
 Source: config.json, "example_minimal_config"; constants.json for every default.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TypeEnforcementError
+from ganeti.base.errors import NotSupportedError, OpPrereqError, TypeEnforcementError
 from ganeti.base.versions import CONFIG_VERSION
-from ganeti.objects import data_collectors
-from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.hypervisors import SUPPORTED_HYPERVISORS, Hypervisor
-from ganeti.objects.nodegroup import INITIAL_GROUP_NAME
+from ganeti.objects.disk_templates import DiskTemplate, supported_templates
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, Hypervisor
+from ganeti.objects.instance_policy import policy_problems
+from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, INITIAL_GROUP_NAME
+from ganeti.objects.nic import DEFAULT_MAC_PREFIX, mac_prefix_problem
 from ganeti.objects.parameters import (
     BEPARAMS,
     DISKPARAMS,
-    HVPARAMS,
     IPOLICY_DEFAULTS,
-    IPOLICY_RATIOS,
-    ISPEC_PARAMS,
     ISPEC_TABLE,
     NDPARAMS,
     NICPARAMS,
     ParamTable,
+    checked,
     defaults_of,
-    enforce_types,
 )
 
-USUAL_DISK_TEMPLATES: Final = (
-    DiskTemplate.FILE,
-    DiskTemplate.SHAREDFILE,
-    DiskTemplate.DISKLESS,
-)
-SUPPORTED_DISK_TEMPLATES: Final = (
-    *USUAL_DISK_TEMPLATES,
-    DiskTemplate.BLOCKDEV,
-    DiskTemplate.EXT,
-)
-DEFAULT_MAC_PREFIX: Final = "aa:00:00"
+USUAL_DISK_TEMPLATES: Final = (DiskTemplate.FILE, DiskTemplate.SHAREDFILE, DiskTemplate.DISKLESS)
 DEFAULT_NETMASK: Final = {4: 32, 6: 128}
 MAX_RUNNING_JOBS: Final = 20
 MAX_TRACKED_JOBS: Final = 25
 CANDIDATE_POOL_SIZE: Final = 10
 HIGHEST_USED_PORT: Final = 10999  # below constants.json, FIRST_DRBD_PORT
 COMPRESSION_TOOLS: Final = ("gzip", "gzip-fast", "gzip-slow")
-_MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}")
 _IP_FAMILY: Final = {4: 2, 6: 10}
 
 Parameters = Mapping[str, object]
@@ -56,7 +42,7 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRequest:
-    """What ``gnt-cluster init`` was asked to make; paths stand without a root.
+    """The request of ``gnt-cluster init``; paths stand without a root.
 
     ``default_iallocator`` is None to take the one that comes with the programs, if it is there.
     """
@@ -95,7 +81,7 @@ class ClusterRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstNode:
-    """The machine that becomes master, and what was found out or made for it."""
+    """The machine that becomes master: names, addresses and certificate."""
 
     name: str
     uuid: str
@@ -106,7 +92,7 @@ class FirstNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """What makes this cluster this one: time, identifiers, address, host key."""
+    """The values that only this cluster has: time, identifiers, address, host key."""
 
     now: float
     cluster_uuid: str
@@ -116,24 +102,20 @@ class Birth:
 
 
 def check_request(request: ClusterRequest) -> None:
-    """Refuse what cannot be made.
+    """Refuse a request that cannot be met.
 
     Raises:
-        OpPrereqError: names the wrong value and what would be right.
+        OpPrereqError: names the wrong value and a right one.
     """
     _check_names(
         "hypervisor", request.enabled_hypervisors, tuple(Hypervisor), SUPPORTED_HYPERVISORS
     )
     _check_names(
-        "disk template",
-        request.enabled_disk_templates,
-        tuple(DiskTemplate),
-        SUPPORTED_DISK_TEMPLATES,
+        "disk template", request.enabled_disk_templates, tuple(DiskTemplate), supported_templates()
     )
-    if not _MAC_PREFIX.fullmatch(request.mac_prefix.lower()):
-        raise OpPrereqError(
-            f"{request.mac_prefix!r} is not the first half of a MAC address, such as aa:00:00"
-        )
+    problem = mac_prefix_problem(request.mac_prefix)
+    if problem:
+        raise OpPrereqError(problem)
     if request.primary_ip_version not in _IP_FAMILY:
         raise OpPrereqError(f"IP version {request.primary_ip_version} is neither 4 nor 6")
     for name in ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir"):
@@ -159,10 +141,7 @@ def _check_names(
         raise OpPrereqError(f"{what} {duplicates[0]!r} is given twice")
     for name in names:
         if name not in known:
-            raise OpPrereqError(
-                f"unknown {what} {name!r}; known are: {', '.join(sorted(known))}",
-                ErrorCode.INVAL,
-            )
+            raise OpPrereqError(f"unknown {what} {name!r}; known are: {', '.join(sorted(known))}")
         if name not in supported:
             raise NotSupportedError(
                 f"{what} {name!r} is not supported yet; supported are: {', '.join(supported)}"
@@ -235,8 +214,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "compression_tools": list(request.compression_tools),
         "enabled_user_shutdown": request.enabled_user_shutdown,
         "data_collectors": {
-            name: {"active": True, "interval": data_collectors.INTERVAL_US}
-            for name in data_collectors.OF_3_0
+            name: {"active": True, "interval": COLLECTOR_INTERVAL_US} for name in COLLECTORS_OF_3_0
         },
         "ssh_key_type": request.ssh_key_type,
         "ssh_key_bits": request.ssh_key_bits,
@@ -281,7 +259,7 @@ def _with_memory(beparams: Parameters) -> Parameters:
 
 def _filled(own: Parameters, table: ParamTable, what: str) -> dict[str, object]:
     try:
-        enforced = enforce_types(own, table, what=what)
+        enforced = checked(own, table, what=what)
     except TypeEnforcementError as err:
         raise OpPrereqError(err.message) from err
     defaults = defaults_of(table)
@@ -294,62 +272,23 @@ def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dic
     Raises:
         OpPrereqError: a value is missing or wrong, or the bounds contradict each other.
     """
-    policy = dict(IPOLICY_DEFAULTS)
-    policy["disk-templates"] = list(enabled_disk_templates)
-    policy.update({name: value for name, value in own.items() if name != "std"})
-    defaults_std = IPOLICY_DEFAULTS["std"]
-    own_std = own.get("std", {})
-    assert isinstance(defaults_std, Mapping)
-    assert isinstance(own_std, Mapping)
-    policy["std"] = {**defaults_std, **_specs(own_std, "std", complete=False)}
-    policy["minmax"] = _bounds(policy["minmax"])
-    for ratio in IPOLICY_RATIOS:
-        if not isinstance(policy[ratio], int | float):
-            raise OpPrereqError(f"the {ratio} of the instance policy is not a number")
-    _check_std(policy["std"], policy["minmax"])
+    policy = {**IPOLICY_DEFAULTS, "disk-templates": list(enabled_disk_templates), **own}
+    std, pairs, usual = own.get("std", {}), policy["minmax"], IPOLICY_DEFAULTS["std"]
+    assert isinstance(std, Mapping)
+    assert isinstance(usual, Mapping)
+    assert isinstance(pairs, Sequence)
+    policy["std"] = {**usual, **_numbers(std)}
+    policy["minmax"] = [{which: _numbers(spec) for which, spec in pair.items()} for pair in pairs]
+    for problem in policy_problems(policy, of_cluster=True, partial=False):
+        raise OpPrereqError(f"instance policy: {problem}")
     return policy
 
 
-def _bounds(value: object) -> list[dict[str, dict[str, int]]]:
-    assert isinstance(value, Sequence)
-    bounds = []
-    for pair in value:
-        if set(pair) != {"min", "max"}:
-            raise OpPrereqError("instance bounds are given as min:.../max:...")
-        smallest = _specs(pair["min"], "min", complete=True)
-        largest = _specs(pair["max"], "max", complete=True)
-        for name in ISPEC_PARAMS:
-            if smallest[name] > largest[name]:
-                raise OpPrereqError(
-                    f"the smallest {name} {smallest[name]} is above the largest {largest[name]}"
-                )
-        bounds.append({"min": smallest, "max": largest})
-    return bounds
-
-
-def _specs(values: Mapping[str, object], what: str, *, complete: bool) -> dict[str, int]:
-    unknown = sorted(set(values) - set(ISPEC_PARAMS))
-    if unknown:
-        raise OpPrereqError(
-            f"unknown instance specification {unknown[0]!r}; known are: {', '.join(ISPEC_PARAMS)}"
-        )
-    missing = [name for name in ISPEC_PARAMS if name not in values]
-    if complete and missing:
-        raise OpPrereqError(f"the {what} specification lacks {', '.join(missing)}")
+def _numbers(spec: Mapping[str, object]) -> dict[str, object]:
     try:
-        enforced = enforce_types(values, ISPEC_TABLE, what=f"{what} specification")
+        return dict(checked(spec, ISPEC_TABLE, what="instance specification"))
     except TypeEnforcementError as err:
         raise OpPrereqError(err.message) from err
-    return {name: value for name, value in enforced.items() if isinstance(value, int)}
-
-
-def _check_std(std: object, bounds: object) -> None:
-    assert isinstance(std, Mapping)
-    assert isinstance(bounds, list)
-    for pair in bounds:
-        if all(pair["min"][name] <= std[name] <= pair["max"][name] for name in ISPEC_PARAMS):
-            return
-    raise OpPrereqError("the usual instance (std) does not lie within the bounds of the policy")
 
 
 def _node(node: FirstNode, birth: Birth) -> dict[str, object]:

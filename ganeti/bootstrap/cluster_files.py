@@ -96,7 +96,7 @@ def cluster_files(paths: Paths) -> list[str]:
 
 
 def remove_cluster_files(paths: Paths) -> list[str]:
-    """Remove what a cluster left on this node, the archive of jobs included; returns the files.
+    """Remove the files of a cluster from this node, archived jobs included; returns their paths.
 
     Disks of instances, exports, logs and what administrators wrote below /etc stay.
 

@@ -1,6 +1,6 @@
 """Making this node the master, with the old master alive or dead.
 
-A straight recipe, decided in `ganeti.jobs.mastership`.  Nothing is changed until the answers allow
+A straight recipe, decided in `ganeti.jobs.votes`.  Nothing is changed until the answers allow
 it; then the old master, if it answers, becomes idle and stops; the other nodes take note of who
 comes next; this node takes the newest configuration and queue, and writes them; the others follow;
 the daemons start here, and vote once more themselves.  A take-over that is cut off at any point is
@@ -28,13 +28,15 @@ from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.bootstrap.claims import Announcement
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
-from ganeti.clients import mastership as clients
+from ganeti.clients import master_poll
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
+from ganeti.config.config_data import split_config
 from ganeti.config.master_change import with_master
+from ganeti.config.overlay import decode_record
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
-from ganeti.jobs.mastership import (
+from ganeti.jobs.votes import (
     JOB_ID_LEAP,
     OVERRIDE,
     Answer,
@@ -45,14 +47,11 @@ from ganeti.jobs.mastership import (
     votes_needed,
 )
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.daemons import node_start_master_daemons
-from ganeti.objects.cluster import Cluster, master_network_parameters
-from ganeti.objects.overlay import decode_record
-from ganeti.objects.split import split_config
+from ganeti.node_ops.machine.daemons import Daemons
+from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.mastership import decode_drain_result
-from ganeti.protocol.node_rpc_values import decompress
-from ganeti.store import config_file, mastership
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.store import config_file, master_facts
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, daemon_control
 
@@ -72,7 +71,7 @@ class FailoverOptions:
     """How to fail over.
 
     Attributes:
-        no_voting: whatever the other nodes say, or do not say; this node's configuration is used.
+        no_voting: the answers of the other nodes do not count; this node's configuration is used.
         asks_offline: nodes marked offline are asked as well.
     """
 
@@ -82,7 +81,7 @@ class FailoverOptions:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known before each step."""
+    """The facts known before a step."""
 
     poll: Poll
     plan: Takeover
@@ -114,11 +113,11 @@ class Failover:
         self._gone: dict[str, str] = {}  # nodes that were not reached, and why
 
     def run(self) -> None:
-        """Do it.
+        """Make this node the master.
 
         Raises:
             OpPrereqError: this node must not become master as things stand; nothing was changed.
-            GenericError: a step failed; the text says what to do.
+            GenericError: a step failed; the text names the next step.
         """
         daemon_control.start_daemon(self._paths, NODED, hostname=self._own_name)
         outlook = self._look()
@@ -144,25 +143,25 @@ class Failover:
         Raises:
             OpPrereqError: this node must not become master.
         """
-        targets = clients.other_nodes(self._paths, self._own_name)
+        targets = master_poll.other_nodes(self._paths, self._own_name)
         for _ in range(_LOOKS_MAX):
             poll = self._ask(targets)
             plan = plan_takeover(poll, no_voting=self._options.no_voting)
             config = self._read_config(plan.config_from, targets)
-            newest = clients.nodes_of(config, self._own_name)
+            newest = master_poll.nodes_of(config, self._own_name)
             if set(newest) == set(targets):
                 break
             targets = newest
         return Outlook(poll, plan, config, {target.name: target for target in targets})
 
     def _ask(self, targets: list[Target]) -> Poll:
-        facts = mastership.own_facts(self._paths)
+        facts = master_facts.own_facts(self._paths)
         answers = {self._own_name: Answer(facts.master_name, facts)}
         if not self._options.asks_offline:
             self._gone.update((t.name, _MARKED_OFFLINE) for t in targets if t.offline)
         asked = [target for target in targets if target.name not in self._gone]
         if asked:
-            found, errors = clients.ask_all(self._rpc, asked)
+            found, errors = master_poll.ask_all(self._rpc, asked)
             answers.update(found)
             self._gone.update(errors)
         silent = {name: why for name, why in self._gone.items() if name not in answers}
@@ -174,13 +173,13 @@ class Failover:
             return config_file.read_config(self._paths)
         target = next(target for target in targets if target.name == name)
         what = f"cannot take the configuration, of which node {name} has the newest copy"
-        payload = self._rpc.single("config_read", target).check(what)
-        if payload is None:
+        config = self._rpc.call_one(NodeCalls.config_read, target).check(what)
+        if config is None:
             raise OpExecError(f"{what}: it is gone; try again")
-        return decompress(payload)
+        return config.content
 
     def _look_after_stop(self, before: Outlook) -> Outlook:
-        """Look at what the old masters have left.
+        """Ask the nodes again after the old masters have stopped.
 
         Raises:
             OpPrereqError: another node that had them stopped as well was faster.
@@ -228,15 +227,15 @@ class Failover:
         if self._still_runs_jobs(target):  # one slipped in just before the stop
             self._drain_and_stop(target)
         if not was_drained:  # so that whoever comes next takes jobs again
-            self._warn(self._rpc.single("jobqueue_set_drain_flag", target, False))
+            self._warn(self._rpc.call_one(NodeCalls.jobqueue_set_drain_flag, target, False))
             JobFiles(self._paths).set_drained(False)
         cluster = outlook.cluster
         self._warn(
-            self._rpc.single(
-                "node_deactivate_master_ip",
+            self._rpc.call_one(
+                NodeCalls.node_deactivate_master_ip,
                 target,
-                master_network_parameters(cluster).to_wire(),
-                cluster.use_external_mip_script,
+                master_network_parameters(cluster),
+                use_external_mip_script=cluster.use_external_mip_script,
             )
         )
 
@@ -245,22 +244,20 @@ class Failover:
         self._feedback(f"Waiting for {target.name} to finish its jobs")
         was_drained = self._drain(target)
         self._feedback(f"Stopping the master's daemons on {target.name}")
-        self._rpc.single("node_stop_master", target).check(
+        self._rpc.call_one(NodeCalls.node_stop_master, target).check(
             "cannot stop the master's daemons; its queue is drained ('gnt-cluster queue undrain'"
             f" on {target.name} lets it go on)"
         )
         return was_drained
 
     def _still_runs_jobs(self, target: Target) -> bool:
-        answer = clients.ask_all(self._rpc, [target])[0].get(target.name)
+        answer = master_poll.ask_all(self._rpc, [target])[0].get(target.name)
         return answer is not None and answer.facts is not None and bool(answer.facts.running_jobs)
 
     def _drain(self, target: Target) -> bool:
         """Return whether the queue took no jobs already, once the master is idle."""
-        result = self._rpc.single("master_drain", target, DRAIN_TIMEOUT_S)
-        drained = decode_drain_result(
-            result.check(f"the master on {target.name} cannot be asked to become idle")
-        )
+        result = self._rpc.call_one(NodeCalls.master_drain, target, DRAIN_TIMEOUT_S)
+        drained = result.check(f"the master on {target.name} cannot be asked to become idle")
         if not drained.left:
             return drained.was_drained
         jobs = " ".join(map(str, drained.left))
@@ -274,7 +271,7 @@ class Failover:
             ErrorCode.STATE,
         )
 
-    def _warn(self, result: RpcResult) -> None:
+    def _warn(self, result: RpcResult[object]) -> None:
         if result.error is not None:
             self._feedback(f"Warning: {result.failure_text}; going on")
 
@@ -303,10 +300,10 @@ class Failover:
             if target.name in outlook.poll.answers  # the rest hears of it later, from WConfD
         ]
         old = [t for t in others if outlook.poll.answers[t.name].facts is None]
-        args = {t: [outlook.plan.serial_no, values] for t in others if t not in old}
-        results = self._rpc.call("master_accept", args) if args else {}
-        if old:
-            results.update(self._rpc.call("write_ssconf_files", {t: [values] for t in old}))
+        new = [target for target in others if target not in old]
+        serial_no = outlook.plan.serial_no
+        results = self._rpc.call_all(NodeCalls.master_accept, new, serial_no, values)
+        results.update(self._rpc.call_all(NodeCalls.write_ssconf_files, old, values))
         for result in results.values():
             self._warn(result)
         following = 1 + sum(result.error is None for result in results.values())
@@ -315,7 +312,7 @@ class Failover:
                 f"only {following} of {len(outlook.poll.nodes)} nodes follow this one; run the"
                 f" command again when more of them answer, or use {OVERRIDE}"
             )
-        mastership.accept_master(self._paths, serial_no=outlook.plan.serial_no, values=values)
+        master_facts.accept_master(self._paths, serial_no=serial_no, values=values)
 
     # Taking over.
 
@@ -331,10 +328,7 @@ class Failover:
             f" {', '.join(plan.queue_from)}"
         )
         config = with_master(
-            outlook.config,
-            master_name=self._own_name,
-            serial_no=plan.serial_no,
-            now=clock.now(),
+            outlook.config, master_name=self._own_name, serial_no=plan.serial_no, now=clock.now()
         )
         first = [name for name in plan.queue_from if name in plan.hand_over]
         names = [*first, *(name for name in plan.queue_from if name not in first)]
@@ -374,9 +368,8 @@ class Failover:
         """
         self._feedback(f"Starting the master's daemons on {self._own_name}")
         try:
-            node_start_master_daemons(
-                NodeContext(self._paths, self._own_name), self._options.no_voting
-            )
+            daemons = Daemons(NodeContext(self._paths, self._own_name))
+            daemons.node_start_master_daemons(no_voting=self._options.no_voting)
             with LuxiClient(self._paths, connect_timeout_s=ANSWER_TIMEOUT_S) as client:
                 client.query_cluster_info()
         except GenericError as err:
@@ -393,7 +386,7 @@ def _reachable(target: Target) -> Target:
 
 def fail_over(paths: Paths, own_name: str, options: FailoverOptions, feedback: Feedback) -> None:
     """Make this node the master; errors as of `Failover.run`."""
-    if mastership.own_facts(paths).master_name == "":
+    if master_facts.own_facts(paths).master_name == "":
         raise ConfigurationError("this node is not part of a cluster")
     with NodeRpcClient(paths) as rpc:
         Failover(paths, own_name, rpc, options, feedback).run()

@@ -25,14 +25,14 @@ from ganeti.bootstrap.cluster_config import (
     build_config,
     check_request,
 )
-from ganeti.bootstrap.starting import start_daemons
+from ganeti.bootstrap.node_setup import start_daemons
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, clock, daemon_control, environment, files, ssh
 from ganeti.system.programs import find_plugin
-from ganeti.system.reachable import serves
+from ganeti.transport.addresses import serves
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
 
     Raises:
         OpPrereqError, ResolverError: it cannot be made; nothing was changed.
-        GenericError: a step failed; what the others had done was undone.
+        GenericError: a step failed; the steps before it were undone.
     """
     check_request(request)
     node, cluster_name, master_ip = _look_around(paths, request)
@@ -74,10 +74,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         _write_configuration(paths, request, node, birth)
         if request.modify_ssh_setup:
             public_key = ssh_setup.set_up_user_key(
-                ssh.directory_of(paths),
-                request.ssh_key_type,
-                request.ssh_key_bits,
-                host=node.name,
+                ssh.directory_of(paths), request.ssh_key_type, request.ssh_key_bits, host=node.name
             )
             ssh_setup.let_keys_be_managed(paths)
             files.write_durable(
@@ -141,8 +138,7 @@ def find_allocator(paths: Paths, asked: str | None) -> str:
     if asked:
         raise OpPrereqError(
             f"allocator {asked!r} is not in {', '.join(searched)}; -I takes the name of a program"
-            " there",
-            ErrorCode.INVAL,
+            " there"
         )
     return ""
 

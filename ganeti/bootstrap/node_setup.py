@@ -10,8 +10,9 @@ Source: constants.json, "ssh" (NDS_*).
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -30,9 +31,8 @@ from ganeti.base.errors import (
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, ssh_setup
 from ganeti.bootstrap.node_transport import NodeTransport
-from ganeti.bootstrap.starting import start_daemons
 from ganeti.store import config_file, renewal, ssconf
-from ganeti.system import certificates, daemon_control, files, ssh
+from ganeti.system import certificates, clock, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ EVERY_NODE: Final = frozenset({Place.NODE})
 
 
 class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a machine is sent to become a node; keys as of NDS_*."""
+    """The message that makes a machine a node; keys as of NDS_*."""
 
     node_name: str
     cluster_name: str
@@ -58,7 +58,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def decode_setup(data: bytes) -> NodeSetup:
-    """Understand what came on the standard input.
+    """Read a message from its JSON form.
 
     Raises:
         OpPrereqError: not the JSON of a `NodeSetup`; the text says what is wrong.
@@ -72,7 +72,7 @@ def decode_setup(data: bytes) -> NodeSetup:
 def compose_setup(
     paths: Paths, node_name: str, *, force_join: bool = False, with_ssh: bool = False
 ) -> NodeSetup:
-    """Collect on the master what a new node needs.
+    """Compose the message for a new node on the master.
 
     Args:
         with_ssh: the node is to have the host keys that all nodes share, and to let the master
@@ -169,6 +169,31 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     return ssh_setup.take_host_keys(paths, setup.ssh_host_key)
 
 
+def start_daemons(
+    paths: Paths,
+    places: frozenset[Place],
+    undo: ExitStack,
+    report: Callable[[str], None] = logger.info,
+    *,
+    hostname: str | None = None,
+) -> None:
+    """Start the daemons of some places; they are stopped again when `undo` is unwound.
+
+    Raises:
+        CommandError: one that is needed did not come up; its own words are in the text.
+    """
+    undo.callback(_stop_again, paths, places)
+    daemon_control.start_wanted(paths, places, report, hostname=hostname)
+
+
+def _stop_again(paths: Paths, places: frozenset[Place]) -> None:
+    """Stop daemons; a failure here must not hide the error that is being undone."""
+    try:
+        daemon_control.stop_all(paths, places, logger.info)
+    except GenericError as err:
+        logger.warning("Not everything could be stopped again: %s, ignoring", err.message)
+
+
 def _places_to_stop(paths: Paths) -> frozenset[Place]:
     """Return whose daemons are stopped: a former master may have kept its remote API."""
     is_master = daemon_control.running_pid(paths, MASTER_DAEMONS[0]) is not None
@@ -205,7 +230,7 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
     """Make this machine no node of any cluster; returns the files that were removed.
 
     Raises:
-        OpPrereqError: instances' daemons of the master run here: destroy the cluster instead.
+        OpPrereqError: the master's daemons run here: destroy the cluster instead.
         GenericError: a daemon cannot be stopped.
     """
     for name in reversed(MASTER_DAEMONS):
@@ -220,10 +245,6 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
 
 
 def _back_up(paths: Paths) -> None:
-    import shutil
-
-    from ganeti.system import clock
-
     target = f"{paths.backup_dir}/ganeti-{int(clock.now())}"
     try:
         for path in cluster_files.cluster_files(paths):

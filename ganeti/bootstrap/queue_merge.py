@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import GenericError, OpExecError, ProtocolError
+from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.jobs.merging import QueuePlan, furthest, plan_merge
-from ganeti.protocol.mastership import QueueListing, decode_listing
-from ganeti.protocol.node_rpc_values import decompress
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_facts import QueueListing
 from ganeti.store.job_files import FILE_MODE, JobFiles
 from ganeti.store.queue_copy import list_queue
 from ganeti.system import files
@@ -31,7 +31,7 @@ Versions = dict[int, list[bytes]]
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken from other nodes: ids of changed and of archived jobs."""
+    """The jobs taken from other nodes: ids of changed and of archived ones."""
 
     changed: tuple[int, ...]
     archived: tuple[int, ...]
@@ -40,7 +40,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 def merge_queue(
     paths: Paths, rpc: NodeRpcClient, targets: Sequence[Target], *, own_first: bool = True
 ) -> Merged:
-    """Take from other nodes whatever this one lacks; it is durable then.
+    """Take the newer records of other nodes; they are durable when this returns.
 
     The caller holds the lock of the queue.
 
@@ -63,19 +63,13 @@ def merge_queue(
 
 
 def list_queues(rpc: NodeRpcClient, targets: Iterable[Target]) -> dict[str, QueueListing]:
-    """Return what each of these nodes has.
+    """Return the list of jobs that each of these nodes has.
 
     Raises:
         OpExecError: one does not tell.
     """
-    results = rpc.call("jobqueue_list", {target: [] for target in targets})
-    found = {}
-    for name, result in results.items():
-        try:
-            found[name] = decode_listing(result.check("cannot list the job queue"))
-        except ProtocolError as err:
-            raise OpExecError(f"cannot list the job queue of node {name!r}: {err.message}") from err
-    return found
+    results = rpc.call_all(NodeCalls.jobqueue_list, targets)
+    return {name: result.check("cannot list the job queue") for name, result in results.items()}
 
 
 class _Reader:
@@ -99,11 +93,9 @@ class _Reader:
         left = list(job_ids)
         while left:
             asked = left[:JOBS_PER_CALL_MAX]
-            result = self._rpc.single("jobqueue_read", self._targets[name], asked)
+            result = self._rpc.call_one(NodeCalls.jobqueue_read, self._targets[name], asked)
             contents = result.check("cannot read jobs")
-            if not isinstance(contents, dict):
-                raise OpExecError(f"node {name!r} does not send job files as it should")
-            found += [(int(job_id), decompress(content)) for job_id, content in contents.items()]
+            found += [(int(job_id), text.content) for job_id, text in contents.items()]
             got = {job_id for job_id, _ in found}
             rest = [job_id for job_id in asked if job_id not in got]
             # A full answer leaves some for later; what an answer without any lacks is gone.
@@ -150,7 +142,7 @@ def _merge_archive(paths: Paths, plan: QueuePlan, reader: _Reader) -> tuple[int,
 
 
 def describe(merged: Merged) -> str:
-    """Say what was taken, for people."""
+    """Describe the result in words."""
     parts = []
     if merged.changed:
         parts.append(f"jobs {_ids(merged.changed)}")

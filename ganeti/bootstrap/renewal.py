@@ -80,7 +80,7 @@ def check_reachable(peers: Sequence[Peer]) -> None:
     """Refuse while a node cannot be told: it would be lost to the others.
 
     Raises:
-        OpPrereqError: naming the nodes and what went wrong.
+        OpPrereqError: the text names the nodes and the errors.
     """
     failures = []
     for peer in peers:
@@ -151,7 +151,7 @@ def _write_identity(paths: Paths, own_name: str, server_pem: bytes | None) -> No
 
 
 def _tell(paths: Paths, peers: Sequence[Peer], say: Feedback) -> list[str]:
-    """Send each node the cluster's certificate and whom to trust; returns who did not take it."""
+    """Send each node the certificate and the trusted digests; returns the nodes that failed."""
     missed = []
     for peer in peers:
         say(f"Setting up node {peer.name}")

@@ -67,7 +67,7 @@ def let_keys_be_managed(paths: Paths) -> None:
 
 
 def take_host_keys(paths: Paths, keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Give this machine the host keys of the cluster; returns what is left to be done by hand.
+    """Give this machine the host keys of the cluster; returns the steps left for the administrator.
 
     Raises:
         OpExecError: an unknown kind of key.

@@ -276,10 +276,6 @@ class AsyncConfdClient:
             self._timer.cancel()
         self._sockets.close()
 
-    def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Ask others from now on."""
-        self._addresses = addresses
-
     def send(self, query_type: QueryType, query: object, callback: Callback) -> Asked:
         """Ask; every answer and the end of the question are told to the callback.
 

@@ -1,8 +1,8 @@
 """Calls the daemons of other nodes: one call, many nodes, one deadline.
 
-Every call answers one `RpcResult` per node and never raises because of a node: whoever asked
-decides what a node's failure means.  Nodes marked offline are not asked.  What makes the whole call
-impossible (no certificate here, wrong arguments) is raised.
+Every call answers one `RpcResult` per node and never raises because of a node: the caller decides
+about the consequences of a node's failure.  Nodes marked offline are not asked.  Whatever makes the
+call impossible for all nodes (no certificate here, wrong arguments) is raised.
 
 Source: node_rpc.json, "transport", "encoders" and "calls".
 """
@@ -11,41 +11,46 @@ from __future__ import annotations
 
 import operator
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, cast
 
 import msgspec
 
-from ganeti.base.errors import OpExecError, ProtocolError, X509CertError
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    X509CertError,
+)
+from ganeti.base.json import loads
 from ganeti.base.paths import Paths
+from ganeti.objects.model import Node
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import (
     DEFAULT_PORT,
     JOB_HEADER,
-    NODE_RPC,
-    Encoder,
     NodeCall,
     Place,
+    deadline_s,
     decode_answer,
     encode_arguments,
 )
-from ganeti.protocol.node_rpc_values import FileDetails, compress, encode_file_details
-from ganeti.transport.curl_pool import (
-    CurlPool,
-    CurlRequest,
-    CurlResponse,
-    Pool,
-    TlsIdentity,
-)
+from ganeti.protocol.service import call_of
+from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse, Pool, TlsIdentity
 from ganeti.transport.identity import node_client_certificate
 
+P = ParamSpec("P")
+R = TypeVar("R")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+Ts = TypeVarTuple("Ts")
 PoolT = TypeVar("PoolT", bound=Pool)
 
 OFFLINE_ERROR: Final = "node is marked offline"
 _STATUS_OK: Final = 200
 _BODY_SHOWN_BYTES: Final = 200
-
-
-# Structs, not dataclasses: every job process pays for making these classes.
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -62,17 +67,21 @@ class Target(msgspec.Struct, frozen=True):
         return f"https://{host}:{self.port}/{call}"
 
 
-class RpcResult(msgspec.Struct, frozen=True):
-    """What one node answered; ``error`` is None when it did what was asked.
+class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
+    """The answer of one node.
 
-    ``address`` is set when the node was not reached, or did not answer as a node daemon does.
+    Attributes:
+        payload: the value that the call is declared to return; None if there is an error.
+        error: None when the node did as asked.
+        address: set when the node was not reached, or did not answer as a node daemon does.
     """
 
     node_name: str
-    payload: object = None
+    payload: AnswerT_co = cast(Any, None)
     error: str | None = None
     offline: bool = False
     address: str = ""
+    call: str = ""
 
     @property
     def failure_text(self) -> str:
@@ -80,7 +89,13 @@ class RpcResult(msgspec.Struct, frozen=True):
         place = f" ({self.address})" if self.address else ""
         return f"node {self.node_name!r}{place}: {self.error}"
 
-    def check(self, what: str) -> object:
+    def explain(self, doing: str) -> str:
+        """Say which step failed, where, and the reason; ``doing`` reads on after "cannot"."""
+        if self.offline:
+            return f"cannot {doing}: node {self.node_name!r} is offline"
+        return f"cannot {doing}: node {self.node_name!r}, call {self.call}: {self.error}"
+
+    def check(self, what: str) -> AnswerT_co:
         """Return the payload.
 
         Args:
@@ -95,7 +110,7 @@ class RpcResult(msgspec.Struct, frozen=True):
 
 
 class Caller(Generic[PoolT]):
-    """What both clients share: the pool of connections, requests and results."""
+    """The common part of both clients: the pool of connections, and the requests."""
 
     def __init__(
         self, paths: Paths, make_pool: Callable[[TlsIdentity], PoolT], job_id: int | None
@@ -125,11 +140,11 @@ class Caller(Generic[PoolT]):
 
     def _request(self, call: NodeCall, target: Target, args: Sequence[object]) -> CurlRequest:
         # Calls served in the daemon write whole files: doing one twice is doing it once.
-        repeatable = not call.changes or call.runs_in is Place.DAEMON
+        repeatable = not call.rules.changes or call.rules.place is Place.DAEMON
         return CurlRequest(
             target.url(call.name),
             self._body(call, args),
-            call.deadline_s(args),
+            deadline_s(call, args),
             self._headers,
             repeatable,
         )
@@ -144,12 +159,96 @@ class Caller(Generic[PoolT]):
             and all(map(operator.is_, last[1], args))
         ):
             return last[2]
-        body = encode_arguments(call, encode_values(call, args))
+        body = encode_arguments(call, args)
         self._last_encoded = (call, tuple(args), body)
         return body
 
 
-class NodeRpcClient(Caller[CurlPool]):
+class NodeClient(ABC):
+    """Typed calls of nodes; a subclass brings them to the nodes.
+
+    `on` is for work that has begun (it raises OpExecError), `check` for the checks before it (it
+    raises OpPrereqError).  The others take the call as a reference such as ``NodeCalls.version``
+    and give one `RpcResult` per node, because each node may fail by itself.
+    """
+
+    @abstractmethod
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        """Make one call on many nodes at once; returns {node name: result}.
+
+        Args:
+            targets: the arguments for each node.
+
+        Raises:
+            X509CertError: a certificate of this node is missing.
+            ProtocolError: not the arguments that the call takes.
+        """
+
+    def on(self, node: Node | Target, doing: str) -> NodeCalls:
+        """Return the calls of one node, for a step that reads as ``doing`` after "cannot".
+
+        They raise OpExecError if the node is offline, was not reached, or failed.
+        """
+        return _OnNode(self, node, lambda result: OpExecError(result.explain(doing)))
+
+    def check(
+        self, node: Node | Target, doing: str, ecode: ErrorCode = ErrorCode.ENVIRON
+    ) -> NodeCalls:
+        """As `on`, for a check: its calls raise OpPrereqError."""
+        return _OnNode(self, node, lambda result: OpPrereqError(result.explain(doing), ecode))
+
+    def call_one(
+        self,
+        method: Callable[Concatenate[NodeCalls, P], R],
+        node: Node | Target,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> RpcResult[R]:
+        """Make one call on one node."""
+        return self.call_all(method, [node], *args, **named)[node.name]
+
+    def call_all(
+        self,
+        method: Callable[Concatenate[NodeCalls, P], R],
+        nodes: Iterable[Node | Target],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> dict[str, RpcResult[R]]:
+        """Make one call on many nodes at once, under one deadline; returns {node name: result}."""
+        call = call_of(method)
+        bound = call.bind(args, named)
+        return self.perform(call, {target_of(node): bound for node in nodes})
+
+    def call_each(
+        self, method: Callable[[NodeCalls, *Ts], R], nodes: Mapping[Target, tuple[*Ts]]
+    ) -> dict[str, RpcResult[R]]:
+        """As `call_all`, with arguments of its own for each node."""
+        return self.perform(call_of(method), nodes)
+
+
+class _OnNode(NodeCalls):
+    """The calls of one node; failures are raised."""
+
+    def __init__(
+        self,
+        client: NodeClient,
+        node: Node | Target,
+        failure: Callable[[RpcResult[Any]], GenericError],
+    ) -> None:
+        self._client = client
+        self._target = target_of(node)
+        self._failure = failure
+
+    def invoke(self, call: NodeCall, args: list[Any]) -> Any:
+        result = self._client.perform(call, {self._target: args})[self._target.name]
+        if result.error is not None:
+            raise self._failure(result)
+        return result.payload
+
+
+class NodeRpcClient(Caller[CurlPool], NodeClient):
     """Calls nodes and waits for them.
 
     Args:
@@ -165,103 +264,66 @@ class NodeRpcClient(Caller[CurlPool]):
     def __exit__(self, *_exc_info: object) -> None:
         self.close()
 
-    def call(self, name: str, targets: Mapping[Target, Sequence[object]]) -> dict[str, RpcResult]:
-        """Make one call on many nodes at once; returns {node name: result}.
-
-        Args:
-            targets: the arguments for each node.
-
-        Raises:
-            X509CertError: a certificate of this node is missing.
-            ProtocolError: no such call, or not the arguments that it takes.
-        """
-        call = call_named(name)
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        """Make one call on many nodes at once; see `NodeClient.perform`."""
         asked = to_be_asked(call, targets)
         requests = [self._request(call, target, targets[target]) for target in asked]
         responses = self._current_pool().perform(requests) if requests else []
-        return results(targets, zip(asked, responses, strict=True))
-
-    def single(self, name: str, target: Target, *args: object) -> RpcResult:
-        """Make one call on one node; errors as of `call`."""
-        return self.call(name, {target: args})[target.name]
+        return results(call, targets, zip(asked, responses, strict=True))
 
 
-def encode_values(call: NodeCall, args: Sequence[object]) -> list[object]:
-    """Bring a caller's arguments into the form for the wire, as the call's encoders say.
-
-    Objects are asked for theirs (``to_wire``); what has that form already stays as it is.
-    """
-    if len(args) != len(call.arguments):
-        return list(args)  # encode_arguments says what is wrong
-    return [
-        value if argument.encoder is None else _encode_value(argument.encoder, value)
-        for argument, value in zip(call.arguments, args, strict=True)
-    ]
-
-
-def _encode_value(encoder: Encoder, value: object) -> object:
-    if encoder is Encoder.COMPRESS and isinstance(value, bytes | str):
-        return compress(value)
-    if isinstance(value, FileDetails):
-        return encode_file_details(value)
-    return _to_wire(value)
-
-
-def _to_wire(value: object) -> object:
-    to_wire = getattr(value, "to_wire", None)
-    if to_wire is not None:
-        return to_wire()
-    if isinstance(value, list | tuple):
-        return [_to_wire(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _to_wire(item) for key, item in value.items()}
-    return value
-
-
-def call_named(name: str) -> NodeCall:
-    """Return the row of a call, or raise ProtocolError."""
-    call = NODE_RPC.get(name)
-    if call is None:
-        raise ProtocolError(f"there is no node call {name!r}")
-    return call
+def target_of(node: Node | Target) -> Target:
+    """Return where a node's daemon is reached."""
+    if isinstance(node, Target):
+        return node
+    return Target(node.name, node.primary_ip, offline=node.offline)
 
 
 def to_be_asked(call: NodeCall, targets: Iterable[Target]) -> list[Target]:
     """Return the nodes that the call goes to."""
-    return [target for target in targets if call.sent_to_offline or not target.offline]
+    return [target for target in targets if call.rules.to_offline or not target.offline]
 
 
 def results(
-    targets: Iterable[Target], answered: Iterable[tuple[Target, CurlResponse]]
-) -> dict[str, RpcResult]:
-    """Return {node name: result}; who was not asked is offline."""
-    found = {
-        target.name: RpcResult(target.name, error=OFFLINE_ERROR, offline=True) for target in targets
+    call: NodeCall, targets: Iterable[Target], answered: Iterable[tuple[Target, CurlResponse]]
+) -> dict[str, RpcResult[Any]]:
+    """Return {node name: result}; nodes that were not asked are offline."""
+    found: dict[str, RpcResult[Any]] = {
+        target.name: RpcResult(target.name, error=OFFLINE_ERROR, offline=True, call=call.name)
+        for target in targets
     }
-    found.update((target.name, _result(target, response)) for target, response in answered)
+    found.update((target.name, _result(call, target, response)) for target, response in answered)
     return found
 
 
-def _result(target: Target, response: CurlResponse) -> RpcResult:
+def _result(call: NodeCall, target: Target, response: CurlResponse) -> RpcResult[Any]:
     address = f"{target.address}:{target.port}"
-    if response.error is not None:
-        return RpcResult(target.name, error=response.error, address=address)
-    if response.status != _STATUS_OK:
+    error = response.error
+    if error is None and response.status != _STATUS_OK:
         error = f"HTTP status {response.status}: {_said(response.body)}"
-        return RpcResult(target.name, error=error, address=address)
-    try:
-        success, value = decode_answer(response.body)
-    except ProtocolError as err:
-        return RpcResult(target.name, error=err.message, address=address)
+    if error is None:
+        try:
+            return read_answer(call, target.name, response.body)
+        except ProtocolError as err:
+            error = err.message
+    return RpcResult(target.name, error=error, address=address, call=call.name)
+
+
+def read_answer(call: NodeCall, node_name: str, body: bytes) -> RpcResult[Any]:
+    """Return the result that a node has sent; raises ProtocolError if it is of a wrong type."""
+    success, value = decode_answer(body)
     if success:
-        return RpcResult(target.name, payload=value)
-    return RpcResult(target.name, error=str(value) or "failed without saying why")
+        return RpcResult(node_name, call.decode_answer(value), call=call.name)
+    error = str(loads(bytes(value))) or "failed without saying why"
+    return RpcResult(node_name, error=error, call=call.name)
 
 
 def _said(body: bytes) -> str:
     """Return the reason in an answer that is not a success."""
     try:
-        return str(decode_answer(body)[1])
+        return str(loads(bytes(decode_answer(body)[1])))
     except ProtocolError:
         text = body[:_BODY_SHOWN_BYTES].decode("utf-8", "replace").strip()
         return text or "no reason given"

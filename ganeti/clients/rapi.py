@@ -1,13 +1,16 @@
 """Client of the remote API: for programs anywhere that know a cluster's address and a password.
 
-It needs no daemon, file or setting of the machine it runs on.  `RapiStub` has a method for each
-resource and HTTP method; this module sends them, and waits for jobs.
+It needs no daemon, file or setting of the machine it runs on.  `RapiClient.submit` sends a typed
+opcode; every other route of the remote API is a method, made from the table of routes: the name is
+the HTTP method and the path, so that ``GET /2/instances/{instance}/console`` is
+``get_instance_console``.  What is left out is not sent, so that the server's default counts.
 
 ::
 
     with RapiClient("cluster.example.com", login=Password("jim", "secret")) as client:
-        job_id = client.put_instance_startup("web.example.com")
+        job_id = client.submit(OpInstanceStartup(instance_name="web.example.com"))
         client.wait_for_job(job_id, timeout_s=300)
+        row = client.get_instance("web.example.com")
 
 Source: rapi.json; RFC 7617, RFC 6750.
 """
@@ -15,20 +18,29 @@ Source: rapi.json; RFC 7617, RFC 6750.
 from __future__ import annotations
 
 import base64
+import functools
 import html
+import keyword
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
-from ganeti.clients.rapi_stub import JobOptions, RapiStub
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.registry import OP_ID_KEY, encode_opcode
+from ganeti.protocol.rapi.jobs import Submission
+from ganeti.protocol.rapi.routes import Route
+from ganeti.protocol.rapi.table import ROUTES
+from ganeti.protocol.rapi.values import DEFAULT_PORT, REPEATED
 from ganeti.system import clock
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse, TlsTrust
 
-DEFAULT_PORT: Final = 5080
+T = TypeVar("T")
+
 ANSWER_TIMEOUT_S: Final = 60.0
 WAIT_S: Final = 10.0  # a server answers "nothing changed" after that long
 FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
@@ -92,6 +104,12 @@ class EndedJob(msgspec.Struct, frozen=True):
     results: list[Any]
 
 
+class _JobRow(msgspec.Struct):
+    status: str
+    summary: list[str] | None
+    opresult: list[Any] | None
+
+
 class JobFailedError(GenericError):
     """A job did not end in success."""
 
@@ -120,7 +138,70 @@ def _reason(result: Any) -> str:
             return str(result)
 
 
-class RapiClient(RapiStub):
+def method_name(route: Route) -> str:
+    """Return the name of a route's method; in a path of one thing the kind is singular."""
+    words: list[str] = []
+    for part in route.path.removeprefix("/2/").strip("/").split("/"):
+        if part.startswith("{"):
+            words[-1] = words[-1].removesuffix("s") if part != "{os}" else words[-1]
+        elif part.startswith("OP_"):
+            words[-1] = "opcode"
+            words.append(part.removeprefix("OP_").lower())
+        else:
+            words.append(re.sub(r"\W", "_", part))
+    name = "_".join(words) or "root"
+    return f"{route.method.lower()}_{'version_2' if route.path == '/2' else name}"
+
+
+@functools.cache
+def _routes() -> Mapping[str, Route]:
+    return {method_name(route): route for route in ROUTES}
+
+
+@functools.cache
+def _routes_of(op_id: str) -> Sequence[tuple[Route, Submission]]:
+    """Return the routes that submit any job of one opcode, those of 3.0 first."""
+    return [
+        (route, action)
+        for route in ROUTES
+        if isinstance(action := route.action, Submission)
+        and action.op_ids == (op_id,)
+        and (action.build is None or action.marks)
+    ]
+
+
+def request_of(
+    opcode: OpCode,
+) -> tuple[Route, Sequence[str], Mapping[str, object], Mapping[str, object]]:
+    """Return how a job of one opcode is submitted: route, values in the path, query and body."""
+    wire = encode_opcode(opcode)
+    op_id = str(wire.pop(OP_ID_KEY))
+    for field in msgspec.structs.fields(opcode):
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
+        if field.name in wire and (wire[field.name] in (None, default) or field.name == "reason"):
+            del wire[field.name]
+    for route, action in _routes_of(op_id):
+        given = {**dict.fromkeys(action.fixed), **wire}
+        if any(
+            (given.pop(name) or False) != (value or False) for name, value in action.fixed.items()
+        ):
+            continue
+        values = [str(given.pop(action.from_path[name])) for name in route.placeholders]
+        query = {each.name: given.pop(each.field, UNSET) for each in route.arguments}
+        if route.takes_body or not given:
+            names = {new: old for old, new in action.renames.items()}
+            body = {names.get(name, name): value for name, value in given.items()}
+            return route, values, query, {**action.marks, **body}
+    raise AssertionError(f"no route submits {op_id}")
+
+
+def _python_name(name: str) -> str:
+    word = re.sub(r"\W", "_", name)
+    return f"{word}_" if keyword.iskeyword(word) else word
+
+
+class RapiClient:
     """Asks one server, over one connection that is kept.
 
     Raises, from each method that asks:
@@ -153,6 +234,53 @@ class RapiClient(RapiStub):
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def submit(self, opcode: OpCode, *, reason: str = "") -> int:
+        """Submit a job of one opcode; returns its id.  Defaults of parameters are not sent."""
+        route, values, query, body = request_of(opcode)
+        job_id: int = self._ask(route, values, {**query, **_because(reason)}, body)
+        return job_id
+
+    def read(self, kind: type[T], name: str, *values: str | int, **given: object) -> T:
+        """Call the method of a route by its name, and return the answer as a type.
+
+        Raises:
+            ProtocolError: it is of another type.
+        """
+        answer = getattr(self, name)(*values, **given)
+        try:
+            return msgspec.convert(answer, kind)
+        except msgspec.ValidationError as err:
+            raise ProtocolError(f"{name}: the answer is not what was expected: {err}") from err
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the method of a route: values in the path by place, the others by name.
+
+        A body that is one text is the last value; ``reason`` says why a job is wanted.
+        """
+        route = _routes().get(name)
+        if route is None:
+            raise AttributeError(f"the remote API has nothing named {name!r}")
+        return functools.partial(self._call, route)
+
+    def _call(self, route: Route, *values: str | int, reason: str = "", **given: object) -> Any:
+        in_path = len(route.placeholders)
+        in_body = _names_in_body(route)
+        arguments = {
+            _python_name(each.name): each.name
+            for each in route.arguments
+            if each.name not in in_body
+        }
+        query = {arguments.pop(name): given.pop(name) for name in [*given] if name in arguments}
+        if len(values) < in_path or (given and not route.takes_body):
+            raise TypeError(
+                f"{route.method} {route.path}: wrong arguments {values} {sorted(given)}"
+            )
+        marks = route.action.marks if isinstance(route.action, Submission) else {}
+        body: object = {**marks, **given}
+        if len(values) > in_path:
+            [body] = values[in_path:]
+        return self._ask(route, values[:in_path], {**query, **_because(reason)}, body)
 
     def wait_for_job(
         self,
@@ -207,38 +335,44 @@ class RapiClient(RapiStub):
         Raises:
             JobFailedError: it ended otherwise than in success.
         """
-        row = self.get_job(job_id)
-        job = EndedJob(job_id, row["status"], row["summary"] or [], row["opresult"] or [])
+        row = self.read(_JobRow, "get_job", job_id)
+        job = EndedJob(job_id, row.status, row.summary or [], row.opresult or [])
         if job.status != "success":
             raise JobFailedError(job)
         return job
 
     def _ask(
-        self,
-        kind: Any,
-        method: str,
-        path: str,
-        values: Sequence[str | int] = (),
-        *,
-        query: Mapping[str, object] = {},
-        repeated: Mapping[str, Sequence[str] | UnsetType] = {},
-        body: object = UNSET,
-        options: JobOptions | None = None,
+        self, route: Route, values: Sequence[str | int], query: Mapping[str, object], body: object
     ) -> Any:
-        """Send one request; a type of None takes the answer as text."""
-        common: dict[str, object] = dict(options or {})
-        found = {"reason": common.pop("reason", UNSET), **query, **repeated}
+        """Send one request and return the answer, decoded if it is JSON."""
+        repeated = {each.name for each in route.arguments if each.type == REPEATED}
+        path = re.sub(r"{\w+}", "{}", route.path)
         where = path.format(*(quote(str(value), safe="") for value in values))
         request = CurlRequest(
-            self._top + where + encoded_query(found, repeated.keys()),
-            encoded_body(body, common),
+            self._top + where + encoded_query(query, repeated),
+            encoded_body(body),
             self._timeout_s,
             self._headers,
-            repeatable=method == "GET",
-            method=method,
+            repeatable=route.method == "GET",
+            method=route.method,
         )
         [response] = self._pool.perform([request])
-        return decoded(response, kind, f"{method} {where}")
+        kind = Any if route.content_type == "application/json" else None
+        return decoded(response, kind, f"{route.method} {where}")
+
+
+def _because(text: str) -> Mapping[str, object]:
+    return {"reason": text} if text else {}
+
+
+def _names_in_body(route: Route) -> Collection[str]:
+    """Return the query arguments of a route that its body may hold too, and does here."""
+    parts = route.body
+    if isinstance(route.action, Submission):
+        parts = route.action.parts
+        if route.action.is_either and parts is None:
+            return {each.name for each in route.arguments if each.field}
+    return getattr(parts, "__struct_fields__", ())
 
 
 def _log_entries(change: Mapping[str, Any]) -> list[LogEntry]:
@@ -261,15 +395,9 @@ def _word(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def encoded_body(body: object, common: Mapping[str, object]) -> bytes:
-    """Return the body of a request: what is given of the parameters; b"" if nothing is."""
-    if body is UNSET:
-        return b""
-    if isinstance(body, Mapping):
-        body = {name: value for name, value in {**body, **common}.items() if value is not UNSET}
-        if not body:
-            return b""
-    return msgspec.json.encode(body)
+def encoded_body(body: object) -> bytes:
+    """Return the body of a request; b"" for no parameters."""
+    return b"" if body == {} else msgspec.json.encode(body)
 
 
 def decoded(response: CurlResponse, kind: Any, asked: str) -> Any:

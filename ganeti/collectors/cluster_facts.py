@@ -1,4 +1,4 @@
-"""What a node's collectors know of the cluster: the answers of RConfD as typed values.  Pure.
+"""Facts of the cluster for a node's collectors: the answers of RConfD as typed values.  Pure.
 
 Source: confd.json, "query_types"; config.json, objects "Instance" and "Disk".
 """
@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ganeti.base.errors import ProtocolError
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.data_collectors import INTERVAL_US
+from ganeti.objects.model import COLLECTOR_INTERVAL_US, AdminState
 
 _MICROSECONDS: Final = 1_000_000
 _PLAIN: Final = "plain"
@@ -58,7 +57,7 @@ class Switch:
     """Whether a collector is to work, and how often."""
 
     is_active: bool = True
-    interval_s: float = INTERVAL_US / _MICROSECONDS
+    interval_s: float = COLLECTOR_INTERVAL_US / _MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,10 @@ class NodeInstances:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What RConfD said last; None is what it has not said yet.
+    """The last answers of RConfD; None where it has not answered yet.
 
     Attributes:
-        problem: why the last question was not answered, or None; what is here is older then.
+        problem: why the last question was not answered, or None; the facts are older then.
         answered_s: when the last answer came, in seconds since the epoch.
         drbd_owners: {minor on this node: name of the instance}.
         volume_owners: {(volume group, logical volume): name of the instance}.
@@ -101,7 +100,7 @@ def _convert(answer: object, kind: type[T], what: str) -> T:
 
 class _SwitchOnWire(msgspec.Struct, frozen=True):
     active: bool = True
-    interval: int = INTERVAL_US
+    interval: int = COLLECTOR_INTERVAL_US
 
 
 def decode_switches(answer: object) -> dict[str, Switch]:

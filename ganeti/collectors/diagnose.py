@@ -1,9 +1,9 @@
-"""Collector "diagnose": what this node's own diagnose command says of it, signed.
+"""Collector "diagnose": the report of this node's own diagnose command, signed.
 
 The cluster names a command, the node allows it: by a file of that name in a directory which only
 its administrator can write to.  The command prints one JSON object and its report is signed with
-the cluster's HMAC key, so that nobody can have a node evacuated by pretending to be it.  Without a
-command everything is taken to be in order.
+the cluster's HMAC key, so that no other machine can have a node evacuated by pretending to be it.
+Without a command everything is taken to be in order.
 
 Source: seed document "Ganeti Maintenance Daemon", "Self-diagnose data collector"; maintd.json,
 "data_collectors"; confd.json, "packet".
@@ -11,12 +11,15 @@ Source: seed document "Ganeti Maintenance Daemon", "Self-diagnose data collector
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import dumps, loads
-from ganeti.collectors.node_view import Collect, NodeView
+from ganeti.collectors.cluster_facts import Need
+from ganeti.collectors.collector import Collector, Data, Metric, NodeView, Sample, Timing
+from ganeti.collectors.report import Kind
 from ganeti.protocol.confd import sign
 from ganeti.system import clock, files
 from ganeti.system.environment import node_environment
@@ -30,7 +33,7 @@ _ENVIRONMENT: Final = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin", "LC_ALL": "C"}
 
 
 class Action(StrEnum):
-    """What a node needs; the words go over the wire."""
+    """The action that a node needs; the words go over the wire."""
 
     OK = "Ok"
     LIVE_REPAIR = "live-repair"
@@ -84,11 +87,7 @@ def diagnose(view: NodeView, *, timeout_s: float = TIMEOUT_S) -> dict[str, objec
     if view.paths.root:
         environment.update(node_environment(view.paths, view.hostname))
     result = view.run(
-        [program],
-        timeout_s=timeout_s,
-        env=environment,
-        cwd="/",
-        output_bytes_max=OUTPUT_BYTES_MAX,
+        [program], timeout_s=timeout_s, env=environment, cwd="/", output_bytes_max=OUTPUT_BYTES_MAX
     ).check()
     try:
         return parse(result.stdout)
@@ -102,17 +101,38 @@ def signed(found: dict[str, object], key: bytes, now_s: float) -> dict[str, str]
     return {"msg": message, "salt": salt, "hmac": sign(key, salt, message)}
 
 
-def make() -> Collect:
-    """Make the collector."""
+class Diagnose(Collector):
+    """The collector."""
 
-    def collect(view: NodeView) -> object:
+    name = "diagnose"
+    summary = "the report of this node's own diagnose command, signed"
+    category = "node"
+    kind = Kind.STATUS
+    timing = Timing.WHEN_ASKED
+    needs = frozenset({Need.SETTINGS})
+    interval_s_max = 120.0  # its signature is good for 300 s
+    metrics = (
+        Metric(
+            "ganeti_node_diagnose",
+            "1 for the action that the node's diagnose command asks for, 0 for all others.",
+            ("status",),
+        ),
+    )
+
+    def collect(self, view: NodeView) -> object:
+        """Return the report of the command, signed."""
         try:
             key = files.read_bytes(view.paths.hmac_key)
         except OSError as err:
             raise GenericError(
                 f"cannot sign: {view.paths.hmac_key} cannot be read: {err.strerror}"
             ) from err
-        found = diagnose(view)
-        return signed(found, key, clock.now())
+        return signed(diagnose(view), key, clock.now())
 
-    return collect
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:
+        """Yield which action the node needs."""
+        if "msg" in data:
+            found: Data = loads(data["msg"])
+            for action in Action:
+                yield Sample("ganeti_node_diagnose", found["status"] == action, (str(action),))

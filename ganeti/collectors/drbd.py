@@ -6,14 +6,25 @@ Source: mond.json, collector "drbd"; DRBD User's Guide, "Connection states" and 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ganeti.collectors import drbd_status
-from ganeti.collectors.drbd_status import UNCONFIGURED
-from ganeti.collectors.node_view import Collect, NodeView, read_text
-from ganeti.collectors.report import FINE, Status, StatusCode, worst
+from ganeti.collectors.collector import (
+    Collector,
+    Data,
+    Metric,
+    NodeView,
+    Sample,
+    Timing,
+    counters,
+    gauges,
+    read_text,
+)
+from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
+from ganeti.storage import drbd_status
+from ganeti.storage.drbd_status import UNCONFIGURED
 
+_KIB: Final = 1024
 PROC_DRBD: Final = "/proc/drbd"  # constants.json, DRBD_STATUS_FILE
 
 _VERSION_THAT_LISTS_NOTHING: Final = 9
@@ -25,7 +36,7 @@ _VERIFYING: Final = Status(StatusCode.OK, "Verifying")
 _CONNECTING: Final = Status(_SOON, "Trying to establish a network connection")
 _LOST: Final = Status(_SOON, "The network connection was lost")
 
-# What is not named here is in order.
+# All other states are in order.
 _CONNECTIONS: Final[Mapping[str, Status]] = {
     "StandAlone": Status(_BAD, "Not connected, and not trying to be"),
     "Disconnecting": Status(_SOON, "Disconnecting"),
@@ -70,7 +81,7 @@ def status_of_device(device: Mapping[str, Any]) -> Status:
         return FINE
     found = _CONNECTIONS.get(connection, FINE)
     if found is _SYNCING:
-        return found  # one of the disks is inconsistent, that is what it is for
+        return found  # one of the disks is inconsistent, which the synchronisation mends
     local = _DISKS.get(device.get("localState", ""), FINE)
     remote = _REMOTE_DISKS.get(device.get("remoteState", ""), FINE)
     return max((found, local, remote), key=lambda status: status.code)
@@ -89,7 +100,10 @@ def parse(text: str, source: str, owners: Mapping[int, str]) -> dict[str, object
     Raises:
         GenericError: it does not look like that file.
     """
-    found: dict[str, Any] = drbd_status.parse(text, source, owners)
+    found: dict[str, Any] = drbd_status.parse(text, source)
+    for device in found["deviceInfos"]:
+        if "localRole" in device:  # it is configured
+            device["instance"] = owners.get(device["minor"])
     status = judge(found["deviceInfos"])
     listed = {device["minor"] for device in found["deviceInfos"]}
     missing = sorted(owners.keys() - listed)
@@ -120,13 +134,85 @@ def absent(owners: Mapping[int, str], source: str = PROC_DRBD) -> dict[str, obje
     return {"status": status, "versionInfo": {}, "deviceInfos": []}
 
 
-def make(source: str = PROC_DRBD) -> Collect:
-    """Make the collector."""
+_MINOR: Final = ("minor", "instance")
+# key of the report -> (metric, factor)
+_SAMPLES: Final[Mapping[str, tuple[str, float]]] = {
+    "networkSend": ("ganeti_drbd_network_sent_bytes_total", _KIB),
+    "networkReceive": ("ganeti_drbd_network_received_bytes_total", _KIB),
+    "diskWrite": ("ganeti_drbd_disk_written_bytes_total", _KIB),
+    "diskRead": ("ganeti_drbd_disk_read_bytes_total", _KIB),
+    "pending": ("ganeti_drbd_pending_requests", 1),
+    "unacknowledged": ("ganeti_drbd_unacknowledged_requests", 1),
+    "outOfSync": ("ganeti_drbd_out_of_sync_bytes", _KIB),
+}
 
-    def collect(view: NodeView) -> object:
+
+class Drbd(Collector):
+    """Collector "drbd": how the DRBD devices of this node are."""
+
+    name = "drbd"
+    summary = "how the DRBD devices are, and to which instance each belongs"
+    category = "storage"
+    kind = Kind.STATUS
+    timing = Timing.AT_ONCE
+    empty = {"versionInfo": {}, "deviceInfos": ()}
+    metrics = (
+        Metric(
+            "ganeti_drbd_state",
+            "The state of a configured DRBD device, as labels; always 1.",
+            (*_MINOR, "connection", "local_role", "remote_role", "local_disk", "remote_disk"),
+        ),
+        *gauges(
+            _MINOR,
+            {
+                "drbd_connected": "Whether the device is connected to its peer.",
+                "drbd_local_up_to_date": "Whether the local data is up to date.",
+                "drbd_out_of_sync_bytes": "What differs between the two nodes.",
+                "drbd_sync_progress_ratio": (
+                    "How much of a synchronisation is done, while one runs."
+                ),
+                "drbd_pending_requests": "Requests sent to the peer and not answered.",
+                "drbd_unacknowledged_requests": "Requests of the peer not yet answered.",
+            },
+        ),
+        *counters(
+            _MINOR,
+            {
+                "drbd_network_sent_bytes_total": "Bytes sent to the peer.",
+                "drbd_network_received_bytes_total": "Bytes received from the peer.",
+                "drbd_disk_written_bytes_total": "Bytes written to the local disk.",
+                "drbd_disk_read_bytes_total": "Bytes read from the local disk.",
+            },
+        ),
+    )
+
+    def __init__(self, source: str = PROC_DRBD) -> None:
+        self._source = source
+
+    def collect(self, view: NodeView) -> object:
+        """Return the devices and how they are."""
         owners = view.cluster.drbd_owners or {}
-        if not os.path.exists(source):
-            return absent(owners, source)
-        return parse(read_text(source), source, owners)
+        if not os.path.exists(self._source):
+            return absent(owners, self._source)
+        return parse(read_text(self._source), self._source, owners)
 
-    return collect
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:
+        """Yield the state and the counters of each device that is configured."""
+        for device in data["deviceInfos"]:
+            if "localRole" not in device:
+                continue
+            labels = (str(device["minor"]), device["instance"] or "")
+            keys = ("connectionState", "localRole", "remoteRole", "localState", "remoteState")
+            yield Sample("ganeti_drbd_state", 1, (*labels, *(device[key] for key in keys)))
+            is_connected = device["remoteState"] != "DUnknown" and device["remoteRole"] != "Unknown"
+            yield Sample("ganeti_drbd_connected", is_connected, labels)
+            up_to_date = device["localState"] == "UpToDate"
+            yield Sample("ganeti_drbd_local_up_to_date", up_to_date, labels)
+            for key, value in device["perfIndicators"].items():
+                if key in _SAMPLES:
+                    name, factor = _SAMPLES[key]
+                    yield Sample(name, value * factor, labels)
+            if "syncStatus" in device:
+                ratio = device["syncStatus"]["percentage"] / 100
+                yield Sample("ganeti_drbd_sync_progress_ratio", ratio, labels)

@@ -1,4 +1,6 @@
-"""What instances do, beside what they are meant to do: the same for every hypervisor.
+"""States of instances, actual and wanted, and how many processors they keep busy.
+
+The collectors of a hypervisor fill in its instances.
 
 Source: mond.json, collector "inst-status-xen"; constants.json, "instance_states".
 """
@@ -6,26 +8,29 @@ Source: mond.json, collector "inst-status-xen"; constants.json, "instance_states
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.json import loads
 from ganeti.base.text import natural_sorted
-from ganeti.collectors.cluster_facts import InstanceFacts, NodeInstances
-from ganeti.collectors.node_view import NodeView
-from ganeti.collectors.report import FINE, Status, StatusCode, worst
-from ganeti.objects.admin_state import AdminState
-from ganeti.system import files
+from ganeti.collectors.cluster_facts import InstanceFacts, Need, NodeInstances
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, gauges
+from ganeti.collectors.cpu_load import LoadWindow
+from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
+from ganeti.objects.model import AdminState
+from ganeti.system import clock, files
 
+_LABELS: Final = ("instance", "hypervisor")
 _REASON_BYTES_MAX: Final = 1 << 20
 _DAY_S: Final = 86400
 
 
 class ActualState(StrEnum):
-    """What an instance does."""
+    """The actual state of an instance."""
 
     RUNNING = "running"
     BLOCKED = "blocked"  # waits for input, or sleeps
@@ -52,6 +57,7 @@ _NOT_UP: Final[Mapping[ActualState, Status]] = {
     ActualState.DYING: FINE,
     ActualState.ABSENT: FINE,
 }
+_RUNNING: Final = frozenset({ActualState.RUNNING, ActualState.BLOCKED, ActualState.PAUSED})
 _UNWANTED: Final = Status(StatusCode.BAD, "The instance runs, but is not meant to")
 
 
@@ -150,3 +156,76 @@ def uptime_text(seconds: float) -> str:
     if not days:
         return clock_text.strip()
     return f"{days} day{'s' if days > 1 else ''}, {clock_text}"
+
+
+class InstanceStatus(Collector):
+    """The state of the instances of a hypervisor; ``label`` is its name in metrics."""
+
+    label: ClassVar[str]
+    category = "instance"
+    kind = Kind.STATUS
+    timing = Timing.WHEN_ASKED
+    empty = {"instances": ()}
+    needs = frozenset({Need.INSTANCES})
+    metrics = (
+        *gauges(
+            _LABELS,
+            {
+                "instance_up": "Whether an instance whose primary node this is runs.",
+                "instance_admin_up": "Whether it is meant to.",
+                "instance_status_code": "0 fine, 1 repairing itself, 2 unknown, 4 bad.",
+            },
+        ),
+    )
+
+    @abstractmethod
+    def find(self, view: NodeView) -> Mapping[str, Found]:
+        """Return the instances that the hypervisor has here, by name."""
+
+    def collect(self, view: NodeView) -> object:
+        """Return each instance with its state, and a judgement."""
+        return report_on(view, self.hypervisors, self.find(view))
+
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:
+        """Yield the state of each instance."""
+        for one in data["instances"]:
+            labels = (one["name"], cls.label)
+            yield Sample("ganeti_instance_up", one["actualState"] in _RUNNING, labels)
+            yield Sample("ganeti_instance_admin_up", one["adminState"] == AdminState.UP, labels)
+            yield Sample("ganeti_instance_status_code", one["status"].code, labels)
+
+
+class InstanceLoad(Collector):
+    """How many processors each instance of a hypervisor keeps busy; it remembers samples."""
+
+    label: ClassVar[str]
+    timing = Timing.STEADY
+    metrics = (
+        *gauges(
+            _LABELS,
+            {
+                "instance_cpu_load": (
+                    "How many processors an instance kept busy, on average over 10 minutes."
+                )
+            },
+        ),
+    )
+
+    def __init__(self) -> None:
+        self._window = LoadWindow()
+
+    @abstractmethod
+    def used_s(self, view: NodeView) -> Mapping[str, float]:
+        """Return the processor time that each instance has used, by name."""
+
+    def collect(self, view: NodeView) -> object:
+        """Return the load of each instance."""
+        self._window.add(clock.monotonic(), self.used_s(view))
+        return self._window.loads()
+
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:
+        """Yield the load of each instance."""
+        for name, load in data.items():
+            yield Sample("ganeti_instance_cpu_load", load, (name, cls.label))

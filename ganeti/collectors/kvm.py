@@ -1,45 +1,60 @@
-"""The KVM instances of this node, found by their pid files.
+"""Collectors "inst-status-kvm" and "kvm-cpu-avg-load": the KVM instances of this node.
 
-Source: `ganeti.hypervisor.kvm.files`; proc(5).
+Their reports have the form of those on Xen instances.
+
+Source: mond.json, collectors "inst-status-xen" and "xen-cpu-avg-load".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError
-from ganeti.collectors.node_view import NodeView
-from ganeti.hypervisor.interface import InstanceState, NodeEnv
-from ganeti.hypervisor.kvm import state
-from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.process import QemuProcess, find_process
-from ganeti.system import process_facts
-from ganeti.system.process_facts import ProcessFacts
+from ganeti.collectors.collector import NodeView
+from ganeti.collectors.instance_status import (
+    ActualState,
+    Found,
+    InstanceLoad,
+    InstanceStatus,
+    uptime_text,
+)
+from ganeti.hypervisor.kvm.state import is_guest_down, running_machines
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.system import clock
 
-# Only such a QEMU outlives its guest; all others run as long as they are there.
-_OUTLIVES_GUEST: Final = "-no-shutdown"
-
-
-def running(view: NodeView) -> Iterator[tuple[MachineFiles, QemuProcess, ProcessFacts]]:
-    """Yield the machines that run here, but not those still being received."""
-    # The address is for what listens, and nothing listens here.
-    for name in state.known_names(NodeEnv(view.paths, view.hostname, address="")):
-        files = MachineFiles(view.paths, name)
-        if state.is_incoming(files):
-            continue
-        process = find_process(files)
-        facts = None if process is None else process_facts.read(process.pid)
-        if process is not None and facts is not None:
-            yield files, process, facts
+_KVM: Final = frozenset({Hypervisor.KVM})
 
 
-def is_guest_down(files: MachineFiles, process: QemuProcess) -> bool:
-    """Tell whether the guest has switched itself off while its QEMU goes on."""
-    if _OUTLIVES_GUEST not in process.arguments:
-        return False
-    try:
-        info = state.look(files)
-    except GenericError:
-        return False  # what does not say that it is down is taken to run
-    return info is not None and info.state is InstanceState.SHUTDOWN
+class KvmInstanceStatus(InstanceStatus):
+    """The states of the KVM instances of this node, actual and wanted."""
+
+    name = "inst-status-kvm"
+    summary = "the state of each KVM instance whose primary node this is, actual and wanted"
+    label = "kvm"
+    hypervisors = _KVM
+
+    def find(self, view: NodeView) -> Mapping[str, Found]:
+        """Return the machines that run here."""
+        now_s = clock.now()
+        found = {}
+        for files, process, facts in running_machines(view.paths):
+            actual = ActualState.RUNNING
+            if facts.is_stopped:
+                actual = ActualState.PAUSED
+            elif is_guest_down(files, process):
+                actual = ActualState.SHUTDOWN
+            found[files.name] = Found(actual, uptime_text(now_s - facts.started_s))
+        return found
+
+
+class KvmInstanceLoad(InstanceLoad):
+    """How many processors each KVM instance keeps busy."""
+
+    name = "kvm-cpu-avg-load"
+    summary = "how many processors each KVM instance kept busy, on average over ten minutes"
+    label = "kvm"
+    hypervisors = _KVM
+
+    def used_s(self, view: NodeView) -> Mapping[str, float]:
+        """Return the processor time of each machine."""
+        return {files.name: facts.cpu_s for files, _, facts in running_machines(view.paths)}

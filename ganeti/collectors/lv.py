@@ -1,62 +1,19 @@
-"""Collector "lv": the logical volumes of this node, a row for each of their segments.
+"""Collector "lv": the logical volumes of this node, each segment with the name of its instance.
 
-Source: mond.json, collector "lv"; lvs(8).
+Source: mond.json, collector "lv".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError
-from ganeti.collectors.node_view import Collect, NodeView
+from ganeti.collectors.cluster_facts import Need
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, gauges, read_text
+from ganeti.storage import lvs
 
-LVS: Final = "lvs"
 _TIMEOUT_S: Final = 30.0  # a call takes a second where there are many disks
 _OUTPUT_BYTES_MAX: Final = 16 << 20
-_SEPARATOR: Final = ";"
-_LIST_SEPARATOR: Final = ","
-
-
-def _size(text: str) -> int:
-    return int(text.removesuffix("B"))
-
-
-def _list(text: str) -> list[str]:
-    return text.split(_LIST_SEPARATOR) if text else []
-
-
-# key of the report -> (field of lvs, how its text is read); in the order in which lvs prints them
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "uuid": ("lv_uuid", str),
-    "name": ("lv_name", str),
-    "attr": ("lv_attr", str),
-    "major": ("lv_major", int),
-    "minor": ("lv_minor", int),
-    "kernel_major": ("lv_kernel_major", int),
-    "kernel_minor": ("lv_kernel_minor", int),
-    "size": ("lv_size", _size),
-    "seg_count": ("seg_count", int),
-    "tags": ("lv_tags", _list),
-    "modules": ("lv_modules", _list),
-    "vg_uuid": ("vg_uuid", str),
-    "vg_name": ("vg_name", str),
-    "segtype": ("segtype", str),
-    "seg_start": ("seg_start", _size),
-    "seg_start_pe": ("seg_start_pe", int),
-    "seg_size": ("seg_size", _size),
-    "seg_tags": ("seg_tags", _list),
-    "seg_pe_ranges": ("seg_pe_ranges", str),
-    "devices": ("devices", str),
-}
-COMMAND: Final = (
-    LVS,
-    "--noheadings",
-    "--nosuffix",
-    "--units=b",
-    f"--separator={_SEPARATOR}",
-    "--options=" + ",".join(name for name, _ in _FIELDS.values()),
-)
 
 
 def parse(text: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, object]]:
@@ -65,27 +22,49 @@ def parse(text: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, ob
     Raises:
         GenericError: a line cannot be understood; the text shows it.
     """
-    rows = [_row(line.strip()) for line in text.splitlines() if line.strip()]
+    rows = lvs.parse(text)
     for row in rows:
         row["instance"] = owners.get((str(row["vg_name"]), str(row["name"])))
     return rows
 
 
-def _row(line: str) -> dict[str, object]:
-    words = line.split(_SEPARATOR)
-    try:
-        return {
-            key: read(word) for (key, (_, read)), word in zip(_FIELDS.items(), words, strict=True)
-        }
-    except ValueError as err:
-        raise GenericError(f"cannot understand what {LVS} prints: {line[:200]!r}") from err
+class LogicalVolumes(Collector):
+    """The collector; what lvs printed may be in a file."""
 
+    name = "lv"
+    summary = "the logical volumes, and to which instance each belongs"
+    category = "storage"
+    timing = Timing.WHEN_ASKED
+    empty = ()
+    needs = frozenset({Need.VOLUMES})
+    metrics = (
+        *gauges(
+            ("vg", "lv", "instance"),
+            {
+                "lv_size_bytes": "Size of a logical volume.",
+                "lv_segments": "In how many pieces it lies.",
+            },
+        ),
+    )
 
-def make() -> Collect:
-    """Make the collector."""
+    def __init__(self, source: str | None = None) -> None:
+        self._source = source
 
-    def collect(view: NodeView) -> object:
-        result = view.run(COMMAND, timeout_s=_TIMEOUT_S, output_bytes_max=_OUTPUT_BYTES_MAX).check()
-        return parse(result.stdout.decode("utf-8", "replace"), view.cluster.volume_owners or {})
+    def collect(self, view: NodeView) -> object:
+        """Return the segments."""
+        return parse(self._text(view), view.cluster.volume_owners or {})
 
-    return collect
+    def _text(self, view: NodeView) -> str:
+        if self._source is not None:
+            return read_text(self._source)
+        result = view.run(lvs.COMMAND, timeout_s=_TIMEOUT_S, output_bytes_max=_OUTPUT_BYTES_MAX)
+        return result.check().stdout.decode("utf-8", "replace")
+
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:
+        """Yield the size of each volume."""
+        by_uuid = {row["uuid"]: row for row in data}  # the rows are segments
+        for row in by_uuid.values():
+            labels = (row["vg_name"], row["name"], row["instance"] or "")
+            yield Sample("ganeti_lv_size_bytes", row["size"], labels)
+            yield Sample("ganeti_lv_segments", row["seg_count"], labels)

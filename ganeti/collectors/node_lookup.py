@@ -54,13 +54,13 @@ class Ask(Protocol):
 
 
 class NodeLookup:
-    """Looks up the instances of one node, and what they are made of."""
+    """Looks up the instances of one node, and their disks."""
 
     def __init__(self, hostname: str, ask: Ask) -> None:
         self._hostname = hostname
         self._ask = ask
-        self._known: dict[str, InstanceFacts] = {}  # those that were asked for one by one, by UUID
-        self._is_asking = asyncio.Lock()  # whoever comes second finds what the first one learned
+        self._known: dict[str, InstanceFacts] = {}  # instances asked for one by one, by UUID
+        self._is_asking = asyncio.Lock()  # a second question finds the answers to the first
 
     async def instances(self) -> NodeInstances:
         """Return the instances of this node.

@@ -1,4 +1,4 @@
-"""What a data collector says: the envelope of its report, and the words for how things are.  Pure.
+"""The report of a data collector: its envelope, and the codes of statuses.  Pure.
 
 A collector that cannot do its work still reports: a status collector says so in its status, a
 performance collector gives empty data of its usual form and says why under ``status`` beside it.
@@ -20,7 +20,7 @@ DEFAULT_CATEGORY: Final = "default"  # in addresses, for collectors without one
 
 
 class Kind(IntEnum):
-    """What a collector is about."""
+    """The kind of a collector."""
 
     PERFORMANCE = 0
     STATUS = 1

@@ -16,7 +16,7 @@ from bitarray import bitarray
 from bitarray.util import zeros
 
 from ganeti.base.errors import AddressPoolError
-from ganeti.objects.network import Network
+from ganeti.objects.model import Network
 
 PREFIX_LENGTH_MIN: Final = 16  # a map of 65,536 characters; larger networks have no map
 PREFIX_LENGTH_MAX: Final = 30

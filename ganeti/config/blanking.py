@@ -19,13 +19,7 @@ PRIVATE_GROUPS: Final = frozenset({"osparams_private", "osparams_private_cluster
 """Parameters that are private as a whole, whatever they are called."""
 
 SECRET_KEYS: Final = frozenset(
-    {
-        "rsahostkeypub",
-        "dsahostkeypub",
-        "spice_password_file",
-        "vnc_password_file",
-        "vnc_x509_path",
-    }
+    {"rsahostkeypub", "dsahostkeypub", "spice_password_file", "vnc_password_file", "vnc_x509_path"}
 )
 """Host keys, and files that hold passwords or keys."""
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError, TagError
+from ganeti.base.errors import ConfigurationError, OpPrereqError, TagError
+from ganeti.base.json import dumps
 from ganeti.base.text import natural_sort_key
 from ganeti.config.checks import LAST_DRBD_PORT
+from ganeti.config.config_data import TABLES
 from ganeti.config.index import (
     CLUSTER,
     CLUSTER_ID,
@@ -27,10 +29,12 @@ from ganeti.config.index import (
     By,
     ObjectId,
 )
-from ganeti.config.instances import modify_disk, modify_instance
+from ganeti.config.instances import delete_instance, modify_disk, modify_instance
+from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
 from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
 from ganeti.config.usage import apply_ip_actions, follow_disk, follow_instance, use_ports
+from ganeti.config.views import Base
 from ganeti.objects.record import Record
 from ganeti.objects.tags import add_tags as tags_with
 from ganeti.protocol.wconfd import ObjectKind
@@ -47,6 +51,8 @@ TABLE_OF: Final[Mapping[str, str]] = {
     ObjectKind.FILTER: FILTERS,
 }
 
+_NEVER_ALONE: Final = frozenset({CLUSTER, INSTANCES, DISKS})
+
 
 def table_of(kind: str) -> str:
     """Return the table of a kind of objects.
@@ -56,9 +62,7 @@ def table_of(kind: str) -> str:
     """
     table = TABLE_OF.get(kind)
     if table is None:
-        raise OpPrereqError(
-            f"unknown kind {kind!r}; kinds are {', '.join(ObjectKind)}", ErrorCode.INVAL
-        )
+        raise OpPrereqError(f"unknown kind {kind!r}; kinds are {', '.join(ObjectKind)}")
     return table
 
 
@@ -69,7 +73,13 @@ def identity_of(change: Transaction, kind: str, key: str) -> ObjectId:
 
 
 def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
-    """Add a node, group, network or filter."""
+    """Add a node, group, network or filter.
+
+    Raises:
+        OpPrereqError: objects of this kind are not created alone.
+    """
+    if table in _NEVER_ALONE:
+        raise OpPrereqError(f"{WHAT[table]}s are not created by themselves")
     return change.create((table, uuid_of_new(table, wire)), wire)
 
 
@@ -95,7 +105,15 @@ def modify_many(change: Transaction, changes: Iterable[tuple[str, str, Wire]]) -
 
 
 def delete(change: Transaction, table: str, key: str) -> SerialAndTime:
-    """Remove a node, group, network or filter."""
+    """Remove a node, group, instance with its disks, network or filter.
+
+    Raises:
+        OpPrereqError: there is none, or objects of this kind are not removed alone.
+    """
+    if table == INSTANCES:
+        return delete_instance(change, key)
+    if table in _NEVER_ALONE:
+        raise OpPrereqError(f"{WHAT[table]}s are not removed by themselves")
     identity = change.existing(table, key)
     if table == NODES:
         set_candidate_cert(change, identity[1], None)
@@ -255,3 +273,48 @@ def allocate_port(change: Transaction, reserved: Collection[int]) -> int:
         raise ConfigurationError(f"The highest used port is greater than {LAST_DRBD_PORT}")
     use_ports(change, [port])
     return port
+
+
+def replace_config(
+    change: Transaction, durable: Base, serial_no: int, wire: Mapping[str, object]
+) -> None:
+    """Make the configuration equal to the one given.
+
+    Args:
+        durable: the configuration below the change; nothing may be on its way to it.
+        serial_no: the serial number of the current configuration.
+
+    Raises:
+        ConfigurationError: it is older than the current one, or not a configuration.
+    """
+    given = wire.get("serial_no")
+    if not isinstance(given, int) or given < serial_no:
+        raise ConfigurationError(
+            f"the configuration was updated since it was read: its serial number is {serial_no},"
+            f" not {given}"
+        )
+    _put(change, CLUSTER_ID, wire.get("cluster"))
+    for table in TABLES:
+        objects = wire.get(table)
+        if not isinstance(objects, Mapping):
+            raise ConfigurationError(f"the configuration has no {table!r}")
+        for uuid in durable.tables[table]:
+            if uuid not in objects:
+                change.put((table, uuid), None)
+        for uuid, fields in objects.items():
+            if table == GROUPS and isinstance(fields, Mapping):
+                fields = {**fields, "members": []}
+            _put(change, (table, str(uuid)), fields)
+
+
+def _put(change: Transaction, identity: ObjectId, fields: object) -> None:
+    if not isinstance(fields, Mapping):
+        raise ConfigurationError(f"{identity[0]} {identity[1]}: not an object")
+    stored = change.stored(identity)
+    if stored is None:
+        change.put(identity, Stored(dumps(fields)))
+        return
+    gone = {name: None for name in split_fields(stored.raw) if name not in fields}
+    laid_over = stored.with_changes({**fields, **gone})
+    if laid_over.raw != stored.raw:
+        change.put(identity, laid_over)

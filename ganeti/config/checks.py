@@ -5,17 +5,17 @@ at what its index entries lead to.  So a change need check only what it touched,
 configuration is checked by going through all objects (`cluster_problems` adds what concerns none
 of them).  Each problem is a sentence that names the object.
 
-Source: config.json; ARCHITECTURE, invariant 8; wconfd.json, "verifyConfig".
+Source: config.json; constants.json, the parameter tables; ARCHITECTURE, invariant 8;
+wconfd.json, "verifyConfig".
 """
 
 from __future__ import annotations
 
-import re
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ganeti.base.errors import AddressPoolError, ConfigurationError, TagError
-from ganeti.config import parameter_checks
 from ganeti.config.address_pool import AddressPool
 from ganeti.config.index import (
     CLUSTER,
@@ -32,20 +32,35 @@ from ganeti.config.index import (
     entries_of,
 )
 from ganeti.config.views import View
-from ganeti.objects.cluster import DEFAULTS, Cluster
-from ganeti.objects.disk import Disk
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.instance_policy import policy_problems
+from ganeti.objects.model import (
+    DEFAULTS,
+    Cluster,
+    Disk,
+    Instance,
+    Network,
+    Node,
+    NodeGroup,
+    netmask_problem,
+)
+from ganeti.objects.nic import mac_prefix_problem, mac_problem
+from ganeti.objects.parameters import (
+    BEPARAMS,
+    DISKPARAMS,
+    NDPARAMS,
+    NICPARAMS,
+    ParamTable,
+    memory_problem,
+    problems,
+)
 from ganeti.objects.record import Record
 from ganeti.objects.tags import add_tags
+from ganeti.objects.uid_pool import problem_of
 
 FIRST_DRBD_PORT: Final = 11000  # constants.json, "daemons_and_ports"
 LAST_DRBD_PORT: Final = 14999
-_MAC: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
-_MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}", re.IGNORECASE)
 
 
 def problems_of(view: View, identity: ObjectId) -> list[str]:
@@ -135,9 +150,8 @@ def _cluster(view: View, cluster: Cluster) -> Iterator[str]:
         yield "no hypervisor is enabled"
     if not cluster.enabled_disk_templates:
         yield "no disk template is enabled"
-    if not _MAC_PREFIX.fullmatch(cluster.mac_prefix):
-        yield f"{cluster.mac_prefix!r} is not a MAC prefix"
-    yield from parameter_checks.cluster_params(cluster)
+    yield from filter(None, [mac_prefix_problem(cluster.mac_prefix)])
+    yield from cluster_params(cluster)
     yield from _ports(view, cluster)
     for uuid in cluster.candidate_certs:
         if view.node(uuid) is None:
@@ -179,8 +193,8 @@ def _node(view: View, node: Node) -> Iterator[str]:
     if not node.vm_capable and view.find(By.PRIMARY, node.uuid):
         yield "is not vm-capable but has instances"
     for what in ("primary_ip", "secondary_ip"):
-        yield from parameter_checks.address(what, getattr(node, what))
-    yield from parameter_checks.ndparams(node.ndparams)
+        yield from _is_address(what, getattr(node, what))
+    yield from problems(node.ndparams, NDPARAMS, what="node parameter")
 
 
 def _group(view: View, group: NodeGroup) -> Iterator[str]:
@@ -188,18 +202,18 @@ def _group(view: View, group: NodeGroup) -> Iterator[str]:
         if view.network(network) is None:
             yield f"is connected to network {network}, which does not exist"
     for params in group.networks.values():
-        yield from parameter_checks.nicparams(params)
-    yield from parameter_checks.ndparams(group.ndparams)
-    yield from parameter_checks.diskparams(group.diskparams)
-    yield from parameter_checks.ipolicy(group.ipolicy, complete=False)
+        yield from problems(params, NICPARAMS, what="NIC parameter")
+    yield from problems(group.ndparams, NDPARAMS, what="node parameter")
+    yield from _diskparams(group.diskparams)
+    yield from _policy(group.ipolicy, of_cluster=False)
 
 
 def _instance(view: View, instance: Instance) -> Iterator[str]:
     if view.node(instance.primary_node) is None:
         yield f"its primary node {instance.primary_node} does not exist"
-    yield from parameter_checks.hvparams(instance.hypervisor, instance.hvparams)
+    yield from _hvparams(instance.hypervisor, instance.hvparams)
     defaults = view.cluster.beparams.get(DEFAULTS, {})
-    yield from parameter_checks.beparams(instance.beparams, defaults)
+    yield from _beparams(instance.beparams, defaults)
     if len(set(instance.disks)) != len(instance.disks):
         yield "has a disk twice"
     for uuid in instance.disks:
@@ -211,10 +225,11 @@ def _instance(view: View, instance: Instance) -> Iterator[str]:
 def _nics(view: View, instance: Instance) -> Iterator[str]:
     seen: set[tuple[str, object]] = set()
     for index, nic in enumerate(instance.nics):
-        if not _MAC.fullmatch(nic.mac):
-            yield f"NIC {index} has the malformed MAC address {nic.mac!r}"
+        problem = mac_problem(nic.mac)
+        if problem:
+            yield f"NIC {index}: {problem}"
         if nic.ip is not None:
-            yield from parameter_checks.address(f"NIC {index}: IP address", nic.ip)
+            yield from _is_address(f"NIC {index}: IP address", nic.ip)
         own: list[tuple[str, object]] = [("MAC address", nic.mac.lower()), ("UUID", nic.uuid)]
         if nic.ip is not None:
             place = nic.network or nic.nicparams.get("link")
@@ -224,7 +239,7 @@ def _nics(view: View, instance: Instance) -> Iterator[str]:
                 shown = value[1] if isinstance(value, tuple) else value
                 yield f"{what} {shown} is used by two of its NICs"
             seen.add((what, value))
-        yield from parameter_checks.nicparams(nic.nicparams)
+        yield from problems(nic.nicparams, NICPARAMS, what="NIC parameter")
         if nic.network is None:
             yield from _default_link(view, instance, index)
             continue
@@ -267,10 +282,11 @@ def _disk(view: View, disk: Disk) -> Iterator[str]:
 
 
 def _device(view: View, disk: Disk) -> Iterator[str]:
-    shape = _LOGICAL_IDS.get(disk.dev_type)
-    if shape is None:
+    traits = disk.traits
+    if not traits.logical_id:
         yield f"has the unknown type {disk.dev_type!r}"
         return
+    shape = traits.logical_id.values()
     fits = len(disk.logical_id) == len(shape) and all(
         isinstance(value, kind) for value, kind in zip(disk.logical_id, shape, strict=True)
     )
@@ -278,7 +294,7 @@ def _device(view: View, disk: Disk) -> Iterator[str]:
         yield f"its logical_id does not fit the type {disk.dev_type}"
     if fits and disk.dev_type == DiskTemplate.DRBD:
         yield from _drbd(view, disk)
-    if disk.dev_type == DiskTemplate.DRBD and len(disk.children) not in (0, 2):
+    if traits.child_count and len(disk.children) not in (0, traits.child_count):
         yield f"has {len(disk.children)} children, DRBD needs data and metadata"
     for child in disk.children:
         yield from _device(view, child)
@@ -295,18 +311,6 @@ def _drbd(view: View, disk: Disk) -> Iterator[str]:
             yield f"has the minor {minor}"
 
 
-_LOGICAL_IDS: Final[Mapping[str, tuple[type | tuple[type, ...], ...]]] = {
-    DiskTemplate.PLAIN: (str, str),
-    DiskTemplate.DRBD: (str, str, (int, type(None)), int, int, str),
-    DiskTemplate.FILE: (str, str),
-    DiskTemplate.SHAREDFILE: (str, str),
-    DiskTemplate.GLUSTER: (str, str),
-    DiskTemplate.BLOCKDEV: (str, str),
-    DiskTemplate.RBD: (str, str),
-    DiskTemplate.EXT: (str, str),
-}
-
-
 def _network(_view: View, network: Network) -> Iterator[str]:
     try:
         pool = AddressPool(network)
@@ -317,8 +321,93 @@ def _network(_view: View, network: Network) -> Iterator[str]:
             yield f"its gateway {network.gateway} does not lie in {network.network}"
         elif network.gateway and not pool.is_external(network.gateway):
             yield f"its gateway {network.gateway} is not kept away from instances"
-    if network.mac_prefix is not None and not _MAC_PREFIX.fullmatch(network.mac_prefix):
-        yield f"{network.mac_prefix!r} is not a MAC prefix"
+    if network.mac_prefix is not None:
+        yield from filter(None, [mac_prefix_problem(network.mac_prefix)])
+
+
+def _hvparams(hypervisor: str, params: Mapping[str, object]) -> Iterator[str]:
+    """Check parameters of a hypervisor."""
+    table = HVPARAMS.get(hypervisor)
+    if table is None:
+        yield f"unknown hypervisor {hypervisor!r}"
+        return
+    yield from problems(params, table, what=f"{hypervisor} parameter")
+
+
+def _beparams(params: Mapping[str, object], defaults: Mapping[str, object]) -> Iterator[str]:
+    """Check backend parameters, laid over defaults."""
+    yield from problems(params, BEPARAMS, what="backend parameter")
+    yield from filter(None, [memory_problem({**defaults, **params})])
+
+
+def _diskparams(by_template: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    """Check parameters of disks."""
+    for template, params in by_template.items():
+        table = DISKPARAMS.get(template)
+        if table is None:
+            yield f"unknown disk template {template!r}"
+        else:
+            yield from problems(params, table, what=f"{template} parameter")
+
+
+def cluster_params(cluster: Cluster) -> Iterator[str]:
+    """Check all parameters and single values of the cluster."""
+    for hypervisor, params in cluster.hvparams.items():
+        yield from _hvparams(hypervisor, params)
+    for os_name, by_hypervisor in cluster.os_hvp.items():
+        for hypervisor, params in by_hypervisor.items():
+            for problem in _hvparams(hypervisor, params):
+                yield f"OS {os_name!r}: {problem}"
+    for params in cluster.beparams.values():
+        yield from _beparams(params, {})
+    for params in cluster.nicparams.values():
+        yield from problems(params, NICPARAMS, what="NIC parameter")
+    yield from _complete("beparams", cluster.beparams, BEPARAMS)
+    yield from _complete("nicparams", cluster.nicparams, NICPARAMS)
+    yield from problems(cluster.ndparams, NDPARAMS, what="node parameter")
+    yield from _diskparams(cluster.diskparams)
+    yield from _policy(cluster.ipolicy, of_cluster=True)
+    yield from _numbers(cluster)
+
+
+def _complete(
+    what: str, groups: Mapping[str, Mapping[str, object]], table: ParamTable
+) -> Iterator[str]:
+    """Check that the cluster has a default for each parameter."""
+    missing = sorted(set(table).difference(groups.get(DEFAULTS, ())))
+    if missing:
+        yield f"{what}: no default for {', '.join(missing)}"
+
+
+def _numbers(cluster: Cluster) -> Iterator[str]:
+    for name in ("candidate_pool_size", "max_running_jobs", "max_tracked_jobs"):
+        value = getattr(cluster, name)
+        if value < 1:
+            yield f"{name} is {value}, must be at least 1"
+    for name, collector in cluster.data_collectors.items():
+        if collector.interval <= 0:
+            yield f"data collector {name} has the interval {collector.interval}"
+    netmask = netmask_problem(cluster.master_netmask, cluster.primary_ip_family)
+    if netmask:
+        yield netmask
+    yield from _is_address("master_ip", cluster.master_ip)
+    for uids in cluster.uid_pool:
+        problem = problem_of(uids)
+        if problem is not None:
+            yield problem
+
+
+def _is_address(what: str, text: str) -> Iterator[str]:
+    """Check that a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        yield f"{what} {text!r} is not an IP address"
+
+
+def _policy(policy: Mapping[str, object], *, of_cluster: bool) -> Iterator[str]:
+    for problem in policy_problems(policy, of_cluster=of_cluster, partial=not of_cluster):
+        yield f"instance policy: {problem}"
 
 
 _CHECKS: Final[Mapping[str, Callable[[View, Any], Iterator[str]]]] = {

@@ -1,24 +1,19 @@
-"""Which keys lead to an object: names, addresses, ports, references.
+"""The keys of an object: names, addresses, ports, references.
 
-An index entry is (what, key); it leads to the identities of all objects that carry it, in the
-order in which they came.  Entries of *unique* kinds may lead to one object only; checks say so,
-the index itself does not mind.
+`KEYS` declares them once.  WConfD keeps the entries of all objects together, as (kind, key), and
+checks by them that keys of *unique* kinds lead to one object only (`ganeti.config.views`); readers
+of the configuration make an `Index` of each kind of key that they ask for (`ganeti.config.tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.config_data import TABLES
-from ganeti.objects.disk import Disk
+from ganeti.config.config_data import TABLES
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.model import Cluster, Disk, Instance
 from ganeti.objects.record import Record
 
 ObjectId = tuple[str, str]  # table, uuid
@@ -41,7 +36,7 @@ WHAT: Final[Mapping[str, str]] = {
     INSTANCES: "instance",
     NETWORKS: "network",
     DISKS: "disk",
-    FILTERS: "filter",
+    FILTERS: "job filter",
 }
 
 
@@ -49,8 +44,8 @@ class By(Enum):
     """Kinds of index entries."""
 
     UUID = "UUID"
-    NAME = "name"  # key: (table, full name)
-    SHORT_NAME = "short name"  # key: (table, first component in lower case)
+    NAME = "name"  # the full one
+    SHORT_NAME = "short name"  # first component in lower case
     MAC = "MAC address"
     IP = "IP address"  # key: (network UUID or link, address)
     NODE_IP = "address"  # of a node, or the cluster's own
@@ -64,109 +59,193 @@ class By(Enum):
     GROUP = "group of a node"  # group UUID -> nodes
     DISK_OWNER = "owner of a disk"  # disk UUID -> instances
     CANDIDATE = "master candidates"  # key: ""
+    NETWORK = "network"  # network UUID -> instances
+    LINK = "link"  # of a NIC, None for the default one -> instances
+    LINK_IP = "address on a link"  # key: (link, address)
 
 
 UNIQUE: Final = frozenset(
     {By.UUID, By.NAME, By.MAC, By.IP, By.NODE_IP, By.PORT, By.MINOR, By.DISK_OWNER}
 )
 
+_OF_ONE_TABLE: Final = frozenset({By.NAME, By.SHORT_NAME})  # other tables may have the same
+_OF_READERS: Final = frozenset({By.NETWORK, By.LINK, By.LINK_IP})  # WConfD asks for none of them
+
 Key = tuple[By, object]
+KeysOf = Callable[[Any], Iterable[Hashable]]
+
+
+def first_component(name: str) -> str:
+    """Return the first component of a name in lower case: node1 for Node1.example.com."""
+    return name.partition(".")[0].lower()
+
+
+def _named(record: Any) -> Iterable[str]:
+    return (record.name,) if record.name else ()
+
+
+def _short_named(record: Any) -> Iterable[str]:
+    return (first_component(record.name),) if record.name else ()
+
+
+def _instance_references(instance: Instance) -> Iterator[str]:
+    if instance.primary_node:
+        yield instance.primary_node
+    yield from instance.disks
+    yield from (nic.network for nic in instance.nics if nic.network)
+
+
+def _devices(disk: Disk) -> Iterator[Disk]:
+    """Yield a disk and all that it is made of."""
+    yield disk
+    for child in disk.children:
+        yield from _devices(child)
+
+
+DrbdId = tuple[str, str, int | None, int, int, str]
+
+
+def drbd_devices(disk: Disk) -> Iterator[DrbdId]:
+    """Yield the DRBD devices of a disk: two nodes, port, their minors, secret."""
+    if disk.dev_type != DiskTemplate.DRBD and not disk.children:
+        return  # most disks, and looks at all of them are many
+    for device in _devices(disk):
+        match device.dev_type, device.logical_id:
+            case DiskTemplate.DRBD, [
+                str(node_a),
+                str(node_b),
+                int() | None as port,
+                int(minor_a),
+                int(minor_b),
+                str(secret),
+            ]:
+                yield (node_a, node_b, port, minor_a, minor_b, secret)
+
+
+def _nodes_of_disk(disk: Disk) -> Iterator[str]:
+    yield from disk.nodes
+    for node_a, node_b, *_rest in drbd_devices(disk):
+        yield node_a
+        yield node_b
+
+
+def _minors(disk: Disk) -> Iterator[tuple[str, int]]:
+    for node_a, node_b, _port, minor_a, minor_b, _secret in drbd_devices(disk):
+        yield (node_a, minor_a)
+        yield (node_b, minor_b)
+
+
+def _volumes(disk: Disk) -> Iterator[str]:
+    for device in _devices(disk):
+        match device.dev_type, device.logical_id:
+            case DiskTemplate.PLAIN, [str(group), str(volume)]:
+                yield f"{group}/{volume}"
+
+
+KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
+    CLUSTER: {
+        By.UUID: lambda cluster: (cluster.uuid,),
+        By.NODE_IP: lambda cluster: (cluster.master_ip,),
+        By.REFERENCE: lambda cluster: (cluster.master_node,) if cluster.master_node else (),
+    },
+    NODES: {
+        By.NAME: _named,
+        By.SHORT_NAME: _short_named,
+        By.NODE_IP: lambda node: (node.primary_ip, node.secondary_ip),
+        By.REFERENCE: lambda node: (node.group,),
+        By.GROUP: lambda node: (node.group,),
+        By.CANDIDATE: lambda node: ("",) if node.master_candidate else (),
+    },
+    GROUPS: {
+        By.NAME: _named,
+        By.SHORT_NAME: _short_named,
+        By.REFERENCE: lambda group: group.networks,
+    },
+    INSTANCES: {
+        By.NAME: _named,
+        By.SHORT_NAME: _short_named,
+        By.UUID: lambda instance: (nic.uuid for nic in instance.nics),
+        By.REFERENCE: _instance_references,
+        By.PRIMARY: lambda instance: (instance.primary_node,) if instance.primary_node else (),
+        By.PORT: lambda instance: () if instance.network_port is None else (instance.network_port,),
+        By.DISK_OWNER: lambda instance: instance.disks,
+        By.MAC: lambda instance: (nic.mac.lower() for nic in instance.nics),
+        By.IP: lambda instance: (
+            (nic.network or nic.nicparams.get("link", ""), nic.ip)
+            for nic in instance.nics
+            if nic.ip
+        ),
+        By.NETWORK: lambda instance: (nic.network for nic in instance.nics if nic.network),
+        By.LINK: lambda instance: (nic.nicparams.get("link") for nic in instance.nics if nic.ip),
+        By.LINK_IP: lambda instance: (
+            (nic.nicparams.get("link"), nic.ip) for nic in instance.nics if nic.ip
+        ),
+    },
+    NETWORKS: {By.NAME: _named, By.SHORT_NAME: _short_named},
+    DISKS: {
+        By.SHORT_NAME: lambda disk: (disk.name.lower(),) if disk.name else (),
+        By.REFERENCE: _nodes_of_disk,
+        By.DISK_NODE: _nodes_of_disk,
+        By.PORT: lambda disk: (
+            port for _a, _b, port, *_rest in drbd_devices(disk) if port is not None
+        ),
+        By.MINOR: _minors,
+        By.SECRET: lambda disk: (device[-1] for device in drbd_devices(disk)),
+        By.LV: _volumes,
+    },
+    FILTERS: {},
+}
+"""For each kind of object its kinds of keys, each with a function that tells those of one."""
 
 
 def entries_of(identity: ObjectId, record: Record) -> frozenset[Key]:
-    """Return the index entries of an object."""
+    """Return the entries of an object in WConfD's index."""
     table, uuid = identity
-    found = set(_ENTRIES[table](record)) if table in _ENTRIES else set()
-    if table != CLUSTER:
-        found.add((By.UUID, uuid))
+    found: set[Key] = {(By.UUID, uuid)} if table != CLUSTER else set()
+    for by, keys_of in KEYS[table].items():
+        if by in _OF_ONE_TABLE:
+            found.update((by, (table, key)) for key in keys_of(record))
+        elif by not in _OF_READERS:
+            found.update((by, key) for key in keys_of(record))
     return frozenset(found)
 
 
-def name_keys(table: str, name: str) -> Iterator[Key]:
-    """Return the entries by which an object is found by name."""
-    yield (By.NAME, (table, name))
-    yield (By.SHORT_NAME, (table, name.partition(".")[0].lower()))
+class Index:
+    """UUIDs by keys of one kind, in the order in which they came; most keys lead to one."""
 
+    __slots__ = ("_found",)
 
-def _cluster(cluster: Cluster) -> Iterator[Key]:
-    yield (By.UUID, cluster.uuid)
-    yield (By.NODE_IP, cluster.master_ip)
-    if cluster.master_node:
-        yield (By.REFERENCE, cluster.master_node)
+    def __init__(self) -> None:
+        self._found: dict[Hashable, str | list[str]] = {}
 
+    def of(self, key: Hashable) -> Sequence[str]:
+        """Return the UUIDs that a key leads to."""
+        found = self._found.get(key)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, str) else found
 
-def _node(node: Node) -> Iterator[Key]:
-    yield from name_keys(NODES, node.name)
-    yield (By.NODE_IP, node.primary_ip)
-    yield (By.NODE_IP, node.secondary_ip)
-    yield (By.REFERENCE, node.group)
-    yield (By.GROUP, node.group)
-    if node.master_candidate:
-        yield (By.CANDIDATE, "")
+    def add(self, uuid: str, keys: Iterable[Hashable]) -> None:
+        """Add keys of an object, each of them once."""
+        for key in keys:
+            found = self._found.get(key)
+            if found is None:
+                self._found[key] = uuid
+            elif isinstance(found, str):
+                self._found[key] = [found, uuid]
+            else:
+                found.append(uuid)
 
+    def remove(self, uuid: str, keys: Iterable[Hashable]) -> None:
+        """Take out keys of an object that it was added under."""
+        for key in keys:
+            found = self._found[key]
+            if isinstance(found, list) and len(found) > 1:
+                found.remove(uuid)
+            else:
+                del self._found[key]
 
-def _group(group: NodeGroup) -> Iterator[Key]:
-    yield from name_keys(GROUPS, group.name)
-    for network in group.networks:
-        yield (By.REFERENCE, network)
-
-
-def _instance(instance: Instance) -> Iterator[Key]:
-    if instance.name:
-        yield from name_keys(INSTANCES, instance.name)
-    if instance.primary_node:
-        yield (By.REFERENCE, instance.primary_node)
-        yield (By.PRIMARY, instance.primary_node)
-    if instance.network_port is not None:
-        yield (By.PORT, instance.network_port)
-    for disk in instance.disks:
-        yield (By.REFERENCE, disk)
-        yield (By.DISK_OWNER, disk)
-    for nic in instance.nics:
-        yield (By.UUID, nic.uuid)
-        yield (By.MAC, nic.mac.lower())
-        if nic.network:
-            yield (By.REFERENCE, nic.network)
-        if nic.ip:
-            yield (By.IP, (nic.network or nic.nicparams.get("link", ""), nic.ip))
-
-
-def _network(network: Network) -> Iterator[Key]:
-    yield from name_keys(NETWORKS, network.name)
-
-
-def _disk(disk: Disk) -> Iterator[Key]:
-    if disk.name:
-        yield (By.SHORT_NAME, (DISKS, disk.name.lower()))
-    for node in disk.nodes:
-        yield (By.REFERENCE, node)
-        yield (By.DISK_NODE, node)
-    yield from _device(disk)
-
-
-def _device(disk: Disk) -> Iterator[Key]:
-    match disk.dev_type, disk.logical_id:
-        case DiskTemplate.DRBD, [node_a, node_b, port, int(minor_a), int(minor_b), secret]:
-            yield (By.REFERENCE, node_a)
-            yield (By.REFERENCE, node_b)
-            yield (By.DISK_NODE, node_a)
-            yield (By.DISK_NODE, node_b)
-            if port is not None:
-                yield (By.PORT, port)
-            yield (By.MINOR, (node_a, minor_a))
-            yield (By.MINOR, (node_b, minor_b))
-            yield (By.SECRET, secret)
-        case DiskTemplate.PLAIN, [str(group), str(volume)]:
-            yield (By.LV, f"{group}/{volume}")
-    for child in disk.children:
-        yield from _device(child)
-
-
-_ENTRIES: Final[Mapping[str, Callable[[Any], Iterator[Key]]]] = {
-    CLUSTER: _cluster,
-    NODES: _node,
-    GROUPS: _group,
-    INSTANCES: _instance,
-    NETWORKS: _network,
-    DISKS: _disk,
-}
+    def move(self, uuid: str, before: frozenset[Hashable], after: frozenset[Hashable]) -> None:
+        """Replace the keys of an object; under those that it keeps it stays where it is."""
+        self.remove(uuid, before - after)
+        self.add(uuid, after - before)

@@ -13,7 +13,7 @@ from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.config.index import DISKS, INSTANCES, KINDS, NODES, By
 from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
 from ganeti.config.usage import follow_disk, follow_instance
-from ganeti.objects.instance import Instance
+from ganeti.objects.model import Instance
 
 Wire = Mapping[str, object]
 
@@ -154,8 +154,7 @@ def attach_disk(
     place = len(instance.disks) if index is None or index == -1 else index
     if not 0 <= place <= len(instance.disks):
         raise OpPrereqError(
-            f"instance {instance.name} has {len(instance.disks)} disks, there is no place {index}",
-            ErrorCode.INVAL,
+            f"instance {instance.name} has {len(instance.disks)} disks, there is no place {index}"
         )
     disks = [*instance.disks[:place], disk, *instance.disks[place:]]
     _set_disks(change, uuid, disks)

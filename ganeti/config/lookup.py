@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from ganeti.config.changes import table_of
 from ganeti.config.index import CLUSTER, DISKS, GROUPS, INSTANCES, NETWORKS, NODES, By, ObjectId
+from ganeti.config.overlay import Stored
 from ganeti.config.reservations import Reservations
 from ganeti.config.views import Base, View
-from ganeti.objects.overlay import Stored
 from ganeti.objects.rpc_instance import secondary_nodes
 
 

@@ -11,10 +11,9 @@ from msgspec import Raw
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.json import dumps, loads_as
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.node import Node
-from ganeti.objects.overlay import Stored, decode_record
-from ganeti.objects.split import SplitConfig, join_config, split_config
+from ganeti.config.config_data import SplitConfig, join_config, split_config
+from ganeti.config.overlay import Stored, decode_record
+from ganeti.objects.model import Cluster, Node
 
 
 def with_master(data: bytes, *, master_name: str, serial_no: int, now: float) -> bytes:

@@ -13,10 +13,10 @@ from ganeti.base.text import natural_sort_key, natural_sorted
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.config.index import CLUSTER, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
 from ganeti.config.views import Base
-from ganeti.objects.cluster import Cluster
 from ganeti.objects.fill import fill_ndparams
-from ganeti.objects.node import Node
-from ganeti.objects.parameters import HVPARAMS, defaults_of
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import Cluster, Node
+from ganeti.objects.parameters import defaults_of
 
 _NODE_TABLES: Final = frozenset({NODES, GROUPS})
 _LISTS: Final = {"instance_list": INSTANCES, "networks": NETWORKS, "nodegroups": GROUPS}

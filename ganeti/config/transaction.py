@@ -9,8 +9,8 @@ from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.config.checks import problems_of
 from ganeti.config.index import FILTERS, KINDS, WHAT, By, ObjectId
+from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.views import Layer, View
-from ganeti.objects.overlay import Stored, split_fields
 from ganeti.objects.record import plain
 
 SerialAndTime = tuple[int, float]
@@ -26,7 +26,7 @@ def uuid_of_new(table: str, wire: Mapping[str, object]) -> str:
     """
     uuid = wire.get("uuid")
     if not isinstance(uuid, str) or not uuid:
-        raise OpPrereqError(f"the new {WHAT[table]} has no UUID", ErrorCode.INVAL)
+        raise OpPrereqError(f"the new {WHAT[table]} has no UUID")
     return uuid
 
 
@@ -78,8 +78,7 @@ class Transaction(Layer):
         if wrong:
             raise OpPrereqError(
                 f"{', '.join(sorted(wrong))} of {WHAT[table]} {self.name_of(identity)} cannot be"
-                " changed by a client",
-                ErrorCode.INVAL,
+                " changed by a client"
             )
         changed = stored.with_changes(changes, KINDS[table])
         if changed.raw != stored.raw and split_fields(changed.raw) != split_fields(stored.raw):

@@ -32,14 +32,10 @@ from ganeti.config.index import (
     Key,
     ObjectId,
     entries_of,
+    first_component,
 )
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
-from ganeti.objects.overlay import Stored, decode_record
+from ganeti.config.overlay import Stored, decode_record
+from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.record import Record
 
 R = TypeVar("R", bound=Record)
@@ -106,8 +102,8 @@ class View(ABC):
             return key
         found = self.find(By.NAME, (table, key))
         if not found:
-            short = key if table == DISKS else key.partition(".")[0]
-            near = self.find(By.SHORT_NAME, (table, short.lower()))
+            short = key.lower() if table == DISKS else first_component(key)
+            near = self.find(By.SHORT_NAME, (table, short))
             names = {self.name_of(identity): identity for identity in near}
             match = match_name_component(key, names)
             found = () if match is None else (names[match],)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.daemon import notify
 from ganeti.daemon.detach import Report
+from ganeti.daemon.options import NetworkOptions, Options, OptionsT, TlsOptions
+from ganeti.system import environment
+from ganeti.transport.addresses import addresses_of
 
 logger = logging.getLogger(__name__)
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - who may ask is decided for each request
 
 
 class DaemonContext:
@@ -24,11 +29,7 @@ class DaemonContext:
     """
 
     def __init__(
-        self,
-        paths: Paths,
-        hostname: str,
-        options: argparse.Namespace,
-        report: Report | None = None,
+        self, paths: Paths, hostname: str, options: Options, report: Report | None = None
     ) -> None:
         self.paths = paths
         self.hostname = hostname
@@ -40,6 +41,11 @@ class DaemonContext:
         self._report = report
         self._tasks: asyncio.TaskGroup | None = None
         self._background: set[asyncio.Task[None]] = set()
+
+    def options_as(self, kind: type[OptionsT]) -> OptionsT:
+        """Return the options as the kind that this daemon declares."""
+        assert isinstance(self.options, kind), f"{self.options} are no {kind.__name__}"
+        return self.options
 
     def ready(self) -> None:
         """Tell whoever started us that we answer."""
@@ -74,3 +80,23 @@ class DaemonContext:
         """Cancel all background tasks (called by the skeleton)."""
         for task in self._background:
             task.cancel()
+
+
+def listen_address(context: DaemonContext) -> str:
+    """Return where to listen; a virtual node shares its machine with others.
+
+    Raises:
+        OpPrereqError: the interface does not exist, or has no address.
+        ResolverError: a virtual node's name is not known.
+    """
+    options = context.options_as(NetworkOptions)
+    if options.bind:
+        return options.bind
+    if isinstance(options, TlsOptions) and options.interface:
+        found = addresses_of(options.interface)
+        if not found:
+            raise OpPrereqError(f"network interface {options.interface!r} has no address here")
+        return found[0]
+    if context.paths.root:
+        return environment.resolve(context.hostname, context.paths)[1]
+    return ANY_ADDRESS

@@ -2,10 +2,9 @@
 
 A daemon is a service function plus a table of settings:
 
-    SPEC = DaemonSpec(name="ganeti-luxid", description="...", serve=serve, options=VOTING)
+    SPEC = DaemonSpec(name="ganeti-luxid", description="...", serve=serve, options=MasterOptions)
 
-    def main() -> int:
-        return run_daemon(SPEC)
+The module ``main`` of its package holds that table, and `ganeti.base.daemons` names the package.
 
 Theory of operation.  STARTING: options are parsed, the process detaches, takes its pid file, opens
 its log, calls ``pre_loop`` (no event loop and no thread exists yet) and runs ``serve`` in an event
@@ -20,7 +19,6 @@ whoever still waits for the start.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -31,16 +29,19 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
+from ganeti.base.daemons import package_of
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.daemon import log, notify
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.detach import Report, detach
-from ganeti.daemon.options import COMMON, Option, network, parse
-from ganeti.system import environment, files, title
+from ganeti.daemon.options import Options, parse
+from ganeti.system import environment, files
 from ganeti.system.filelock import PidFile
+from ganeti.system.process_facts import show_name
 
 logger = logging.getLogger(__name__)
 
@@ -66,31 +67,32 @@ class DaemonSpec:
     """What makes one daemon different from the others.
 
     ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
-    threads exist; what it returns is `DaemonContext.prepared`.  ``port`` gives the daemon the
-    options of one that listens on the network.  ``stop_timeout_s`` passes from SIGTERM to being
-    cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others run as the owner
-    of the data directory.
+    threads exist; what it returns is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from
+    SIGTERM to being cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others
+    run as the owner of the data directory.
     """
 
     name: str
     description: str
     serve: Callable[[DaemonContext], Awaitable[None]]
-    options: tuple[Option, ...] = ()
-    port: int | None = None
+    options: type[Options] = Options
     pre_loop: Callable[[DaemonContext], object] | None = None
     stop_timeout_s: float = 10.0
     kill_after_s: float = 5.0
     runs_as_root: bool = False
 
 
+def main() -> int:
+    """Run the daemon by whose name the program was called."""
+    package = package_of(os.path.basename(sys.argv[0]))
+    spec: DaemonSpec = import_module(f"ganeti.{package}.main").SPEC
+    return run_daemon(spec)
+
+
 def run_daemon(spec: DaemonSpec, argv: Sequence[str] | None = None) -> int:
     """Run a daemon; returns its exit status."""
-    own_options = network(spec.port) if spec.port is not None else ()
     options = parse(
-        spec.name,
-        spec.description,
-        (*COMMON, *own_options, *spec.options),
-        sys.argv[1:] if argv is None else argv,
+        spec.name, spec.description, spec.options, sys.argv[1:] if argv is None else argv
     )
     try:
         paths = _check_surroundings(spec, options)
@@ -129,7 +131,7 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
     return status
 
 
-def _check_surroundings(spec: DaemonSpec, options: argparse.Namespace) -> Paths:
+def _check_surroundings(spec: DaemonSpec, options: Options) -> Paths:
     paths = environment.current_paths()
     if not paths.root and not options.no_user_checks:
         _check_user(spec, paths)
@@ -149,7 +151,7 @@ def _check_user(spec: DaemonSpec, paths: Paths) -> None:
 
 def _run(spec: DaemonSpec, context: DaemonContext) -> int:
     os.umask(_UMASK)
-    title.show_name(spec.name)
+    show_name(spec.name)
     _raise_open_files_limit()
     with contextlib.ExitStack() as cleanup:
         _make_directories(context.paths)

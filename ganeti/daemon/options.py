@@ -1,4 +1,7 @@
-"""The command line options of the daemons, as tables.
+"""The command line options of the daemons: each daemon's are one record, each option a typed field.
+
+    class Options(MasterOptions):
+        force_node: Annotated[bool, option("run even if this node is not the master")] = False
 
 Source: cli.json, "daemons".
 """
@@ -7,61 +10,99 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar, get_args, get_type_hints
 
+import msgspec
+
+from ganeti.base.errors import ProtocolError
 from ganeti.base.versions import RELEASE_VERSION
+from ganeti.protocol.service import Argument
+
+OptionsT = TypeVar("OptionsT", bound="Options")
+
+_WORDS: Final = {bool: "none", str: "string", int: "integer", float: "float"}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option; ``kind`` is "flag", "text" or "integer"."""
-
-    flags: tuple[str, ...]
-    help: str
-    kind: str = "flag"
-    metavar: str | None = None
-    choices: tuple[str, ...] | None = None
-    default: str | int | None = None
-
-
-COMMON: Final = (
-    Option(("-f", "--foreground"), "stay in the foreground, log to standard error as well"),
-    Option(("-d", "--debug"), "log more"),
-    Option(
-        ("--syslog",),
-        "log to syslog as well (yes), not (no), or instead of the file (only)",
-        "text",
-        "SYSLOG",
-        ("yes", "no", "only"),
-        "no",
-    ),
-    Option(("--no-user-checks",), "run whoever the user is"),
-)
-
-TLS: Final = (
-    Option(("-i", "--interface"), "take the address of this interface", "text", "INTERFACE"),
-    Option(("--no-ssl",), "serve without TLS"),
-    Option(("-K", "--ssl-key"), "file of the TLS key", "text", "SSL_KEY_PATH"),
-    Option(("-C", "--ssl-cert"), "file of the TLS certificate", "text", "SSL_CERT_PATH"),
-    Option(("--max-clients",), "how many requests to serve at once", "integer", "MAX_CLIENTS"),
-)
-
-VOTING: Final = (
-    Option(("--no-voting",), "do not ask the other nodes whether this one is the master"),
-    Option(("--yes-do-it",), "confirm --no-voting"),
-)
-
-
-def network(port: int) -> tuple[Option, ...]:
-    """Return the options of a daemon that listens on the network, by default on this port."""
-    return (
-        Option(
-            ("-p", "--port"), f"port to listen on (default {port})", "integer", "PORT", None, port
-        ),
-        Option(("-b", "--bind"), "address to listen on", "text", "ADDRESS"),
+def option(help_text: str, short: str = "", metavar: str = "") -> msgspec.Meta:
+    """Describe the option of a field; its long flag is the field's name."""
+    return msgspec.Meta(
+        description=help_text, extra_json_schema={"short": short, "metavar": metavar}
     )
+
+
+Port = Annotated[int, option("port to listen on", "-p")]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that every daemon has."""
+
+    foreground: Annotated[
+        bool, option("stay in the foreground, log to standard error as well", "-f")
+    ] = False
+    debug: Annotated[bool, option("log more", "-d")] = False
+    syslog: Annotated[
+        Literal["yes", "no", "only"],
+        option("log to syslog as well (yes), not (no), or instead of the file (only)"),
+    ] = "no"
+    no_user_checks: Annotated[bool, option("run whoever the user is")] = False
+
+
+class NetworkOptions(Options, frozen=True, kw_only=True):
+    """The options of a daemon that listens on the network."""
+
+    port: Port
+    bind: Annotated[str | None, option("address to listen on", "-b", "ADDRESS")] = None
+
+
+class TlsOptions(NetworkOptions, frozen=True, kw_only=True):
+    """The options of a daemon that serves many clients by TLS."""
+
+    interface: Annotated[str | None, option("take the address of this interface", "-i")] = None
+    no_ssl: Annotated[bool, option("serve without TLS")] = False
+    ssl_key: Annotated[str | None, option("file of the TLS key", "-K", "SSL_KEY_PATH")] = None
+    ssl_cert: Annotated[
+        str | None, option("file of the TLS certificate", "-C", "SSL_CERT_PATH")
+    ] = None
+    max_clients: Annotated[int | None, option("how many requests to serve at once")] = None
+
+
+class MasterOptions(Options, frozen=True, kw_only=True):
+    """The options of a daemon that runs on the master node alone."""
+
+    no_voting: Annotated[
+        bool, option("do not ask the other nodes whether this one is the master")
+    ] = False
+    yes_do_it: Annotated[bool, option("confirm --no-voting")] = False
+
+
+class Option:
+    """One option, as its field declares it."""
+
+    def __init__(self, argument: Argument) -> None:
+        kind, meta = get_args(argument.type)
+        members = [each for each in get_args(kind) or (kind,) if each is not type(None)]
+        self.argument = argument
+        self.choices = tuple(members) if isinstance(members[0], str) else ()
+        self.kind: type = str if self.choices else members[0]
+        long = "--" + argument.name.replace("_", "-")
+        extra = meta.extra_json_schema
+        self.flags = (extra["short"], long) if extra["short"] else (long,)
+        self.metavar = "" if self.kind is bool else extra["metavar"] or argument.name.upper()
+        is_shown = self.kind is int and argument.default is not None
+        self.help = meta.description + (f" (default {argument.default})" if is_shown else "")
+
+    def completion(self) -> str:
+        """Return the line for shell completion."""
+        values = f"choices={','.join(self.choices)}" if self.choices else _WORDS[self.kind]
+        return f"{','.join(self.flags)} {values}\n"
+
+
+def options_of(kind: type[Options]) -> Iterator[Option]:
+    """Yield the options of a daemon, those of all daemons first."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        yield Option(Argument(field.name, hints[field.name], field.default))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,9 +111,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; try --help\n")
 
 
-def parse(
-    name: str, description: str, options: Sequence[Option], argv: Sequence[str]
-) -> argparse.Namespace:
+def parse(name: str, description: str, kind: type[OptionsT], argv: Sequence[str]) -> OptionsT:
     """Parse the command line of a daemon; ends the process for --help, --version and mistakes."""
     parser = _Parser(prog=name, description=description, allow_abbrev=False)
     parser.add_argument(
@@ -81,35 +120,30 @@ def parse(
     parser.add_argument(
         "--help-completion", action="store_true", help="list the options for shell completion"
     )
-    for option in options:
-        _add(parser, option)
-    found = parser.parse_args(argv)
-    if found.help_completion:
-        sys.stdout.write(_completion(options))
+    options = list(options_of(kind))
+    for each in options:
+        _add(parser, each)
+    given = vars(parser.parse_args(argv))
+    if given.pop("help_completion"):
+        sys.stdout.write("".join(each.completion() for each in options))
+        sys.stdout.write("-h,--help none\n-V,--version none\n")
         parser.exit(0)
-    return found
+    try:
+        return kind(**{each.argument.name: _read(each, given) for each in options})
+    except ProtocolError as err:
+        parser.error(err.message)
 
 
-def _add(parser: argparse.ArgumentParser, option: Option) -> None:
-    if option.kind == "flag":
-        parser.add_argument(*option.flags, action="store_true", help=option.help)
-        return
-    parser.add_argument(
-        *option.flags,
-        type=int if option.kind == "integer" else str,
-        metavar=option.metavar,
-        choices=option.choices,
-        default=option.default,
-        help=option.help,
-    )
+def _add(parser: argparse.ArgumentParser, each: Option) -> None:
+    if each.kind is bool:
+        parser.add_argument(*each.flags, action="store_true", help=each.help)
+    else:
+        parser.add_argument(
+            *each.flags, metavar=each.metavar, choices=each.choices or None, help=each.help
+        )
 
 
-def _completion(options: Sequence[Option]) -> str:
-    always = (Option(("-h", "--help"), ""), Option(("-V", "--version"), ""))
-    kinds = {"flag": "none", "text": "string", "integer": "integer"}
-    return "".join(
-        f"{','.join(option.flags)} "
-        + ("choices=" + ",".join(option.choices) if option.choices else kinds[option.kind])
-        + "\n"
-        for option in (*options, *always)
-    )
+def _read(each: Option, given: dict[str, Any]) -> Any:
+    """Return the value of an option, its default if it was not given."""
+    value = given[each.argument.name]
+    return each.argument.default if value is None else each.argument.read(value, is_text=True)

@@ -14,36 +14,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import CommandError, ErrorCode, HypervisorError, OpPrereqError
+from ganeti.base.errors import CommandError, HypervisorError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
-from ganeti.hypervisor.interface import (
-    AssembledDisk,
-    HypervisorInfo,
-    InstanceInfo,
-    InstanceState,
-    NodeEnv,
-)
-from ganeti.hypervisor.node_resources import node_resources
-from ganeti.hypervisor.power import powercycle
-from ganeti.hypervisor.refusals import WithoutHotplug, WithoutMigration, WithoutSnapshots
-from ganeti.objects.console import InstanceConsole
+from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, InstanceInfo, InstanceState
 from ganeti.objects.disk_templates import DiskMode
-from ganeti.objects.hypervisors import ConsoleKind, RebootType
+from ganeti.objects.hypervisors import ConsoleKind
+from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock, process
-from ganeti.system.files import (
-    ensure_directory,
-    read_bytes_or_none,
-    remove_if_exists,
-    write_atomic,
-)
+from ganeti.system.files import ensure_directory, read_bytes_or_none, remove_if_exists, write_atomic
 
 START_TIMEOUT_S: Final = 300.0
 _MOUNT_TIMEOUT_S: Final = 60.0
@@ -55,7 +41,7 @@ _TREE_MODE: Final = 0o755
 
 
 class Book(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written down about one instance."""
+    """The record of one instance."""
 
     init_script: str
     memory_mib: int
@@ -87,20 +73,12 @@ def processes_in(tree: str) -> list[int]:
     return found
 
 
-class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
+class ChrootHypervisor(Hypervisor):
     """The hypervisor "chroot" on one node."""
 
-    info = HypervisorInfo(
-        name="chroot",
-        can_migrate=False,
-        can_migrate_live=False,
-        can_hotplug=False,
-        needs_network_port=False,
-    )
-
-    def __init__(self, env: NodeEnv) -> None:
-        self._env = env
-        self._directory = os.path.realpath(env.paths.chroot_dir)
+    @property
+    def _directory(self) -> str:
+        return os.path.realpath(self.env.paths.chroot_dir)
 
     def _tree(self, name: str) -> str:
         if not name or "/" in name or name.startswith("."):
@@ -185,10 +163,10 @@ class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
             ) from err
 
     def _call(self, name: str, script: str, word: str, timeout_s: float) -> None:
-        """Call the init script; what it starts in the background may keep its output open.
+        """Call the init script; its children in the background may keep its output open.
 
         Raises:
-            CommandError: it failed or did not end in time; with the end of what it printed.
+            CommandError: it failed or did not end in time; with the end of its output.
         """
         argv = ["chroot", self._tree(name), script, word]
         log_path = os.path.join(self._directory, f".{name}.log")
@@ -206,13 +184,13 @@ class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
         process.CommandResult(tuple(argv), status, output, b"", timed_out=not ended).check()
 
     def stop(self, name: str, *, force: bool = False, timeout_s: float = 120) -> None:
-        """Call the init script, then end what is left in the tree, and unmount it."""
+        """Call the init script, then end the remaining processes in the tree, and unmount it."""
         if self.instance_info(name) is None:
             self._forget(name)
             return
         book = self._load(name)
         if book is not None and not force and timeout_s > 0:
-            # Whether it obeys or not: what is left is ended below.
+            # Whether it obeys or not: the remaining processes are ended below.
             with suppress(CommandError):
                 self._call(name, book.init_script, "stop", timeout_s)
         self._take_down(name)
@@ -249,45 +227,11 @@ class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
         with suppress(FileNotFoundError):
             os.rmdir(self._tree(name))
 
-    def reboot(
-        self,
-        instance: RpcInstance,
-        disks: Sequence[AssembledDisk],
-        *,
-        kind: RebootType,
-        timeout_s: float = 120,
-    ) -> None:
-        """Stop the instance and start it anew; there is no machine that could stay."""
-        self.stop(instance.name, timeout_s=timeout_s)
-        self.start(instance, disks)
-
-    def balloon(self, name: str, memory_mib: int) -> None:
-        """Refuse: nobody limits the memory of these processes."""
-        raise HypervisorError(f"instance {name!r}: hypervisor chroot does not limit memory")
-
-    def node_info(self) -> dict[str, object]:
-        """Return the node's memory and processors."""
-        return node_resources(0)
-
     def verify(self) -> str | None:
         """Say what keeps this hypervisor from working here, or None."""
         if os.geteuid() != 0:
             return "hypervisor chroot needs the node daemon to run as root"
         return None
-
-    def check_params(self, hvparams: Mapping[str, object]) -> None:
-        """Check that the init script is an absolute path."""
-        script = str(hvparams.get("init_script", ""))
-        if not os.path.isabs(script) or os.path.normpath(script) != script:
-            raise OpPrereqError(
-                f"hypervisor parameter init_script: {script!r} is not an absolute path inside the"
-                " instance's tree, such as /ganeti-chroot",
-                ErrorCode.INVAL,
-            )
-
-    def validate_params(self, hvparams: Mapping[str, object]) -> None:
-        """Check nothing more: the script lies on the instance's disk."""
-        self.check_params(hvparams)
 
     def consoles(
         self, instance: RpcInstance, *, node_name: str, node_address: str
@@ -302,10 +246,3 @@ class ChrootHypervisor(WithoutHotplug, WithoutMigration, WithoutSnapshots):
                 command=["chroot", self._tree(instance.name)],
             )
         ]
-
-    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
-        """Do nothing: whoever uses the tree grows its file system."""
-
-    def powercycle(self) -> None:
-        """Restart the node."""
-        powercycle(self._env)

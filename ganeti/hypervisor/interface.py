@@ -1,27 +1,27 @@
-"""What every hypervisor driver offers to the node daemon, and the values that pass between them.
+"""The interface of hypervisor drivers to the node daemon, and the values that pass there.
 
 A driver is stateless: what runs is read from processes and files below the node's run directory
 each time, so instances survive restarts of the node daemon.  All calls are synchronous; they run in
 a single-threaded child.  Failures raise `HypervisorError`; impossible requests raise
-`OpPrereqError`, and what is not built raises `NotSupportedError`.
+`OpPrereqError`, missing features raise `NotSupportedError`.
 
-Live migration, as seen by a driver.  The steps are ordered by the caller:
+Migration, as seen by a driver.  The steps are ordered by the caller:
 
-    source: migration_info                    describes the running guest
-    target: accept_instance                   a guest that waits for its memory, then stands still
-    source: migrate                           starts the transfer and returns
-    source: migration_status                  again and again, until it is no longer "active"
-    target: finalize_migration_dst(success)   True: the guest runs from now on; False: it is gone
-    source: finalize_migration_src(success)   True: the old process is gone; False: it runs again
+    source: describe                 describes the running guest
+    target: accept                   a guest that waits for its memory, then stands still
+    source: send                     moves the memory; a driver may return before that is done
+    source: status                   again and again, until it is no longer "active"
+    target: finish_target(success)   True: the guest runs from now on; False: it is gone
+    source: finish_source(success)   True: the old process is gone; False: it runs again
 
 At most one copy runs at any cut: the source stops before the last page is sent and starts again
-only in ``finalize_migration_src(success=False)`` (or by itself when the transfer failed), the
-target starts only in ``finalize_migration_dst(success=True)``.  So after a cut, ask both nodes for
+only in ``finish_source(success=False)`` (or by itself when the transfer failed), the target starts
+only in ``finish_target(success=True)``.  So after a cut, ask both nodes for
 ``instance_info``:
 
-- the target does not know the instance: call finalize_migration_dst(False) on the target, which
-  removes what waits there, then finalize_migration_src(False) on the source;
-- the target says "running" and the source does not: finalize_migration_src(True) on the source.
+- the target does not know the instance: call finish_target(False) on the target, which removes
+  what waits there, then finish_source(False) on the source;
+- the target says "running" and the source does not: finish_source(True) on the source.
 
 A source whose memory has left completely says "shutdown" (it is stopped, and still listed).
 
@@ -31,15 +31,22 @@ Source: node_rpc.json, "result_objects" and calls instance_*, migration_*; const
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Protocol
+from functools import cache
+from importlib import import_module
+from typing import Protocol, cast
 
+from ganeti.base.errors import GenericError, HypervisorError, NotSupportedError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.objects.console import InstanceConsole
+from ganeti.hypervisor import node
+from ganeti.objects import hypervisors as objects
+from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DiskMode
-from ganeti.objects.hypervisors import RebootType
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, ConsoleKind, RebootType
+from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 
@@ -69,7 +76,7 @@ class InstanceState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """One instance as its hypervisor sees it; ``cpu_time_s`` is what it has used so far."""
+    """One instance as its hypervisor sees it; ``cpu_time_s`` is all that it has used so far."""
 
     name: str
     memory_mib: int
@@ -138,7 +145,7 @@ class MigrationStatus:
     error: str | None = None
 
     def to_wire(self) -> dict[str, object]:
-        """Return the MigrationStatus object, without what is not set."""
+        """Return the MigrationStatus object, without empty fields."""
         values: dict[str, object] = {"status": str(self.status)}
         for name in ("transferred_ram", "total_ram", "postcopy_status", "downtime_ms", "error"):
             value = getattr(self, name)
@@ -147,38 +154,150 @@ class MigrationStatus:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class HypervisorInfo:
-    """What a hypervisor can do; callers ask this, never the type of the driver."""
+class Migration(Protocol):
+    """Moving instances of a hypervisor between nodes; its steps are described above."""
 
-    name: str
-    can_migrate: bool
-    can_migrate_live: bool
-    can_hotplug: bool
-    needs_network_port: bool  # each instance gets a port of its own, for its console
+    def check(self, instance: RpcInstance) -> None:
+        """Check that a running instance can be migrated.
+
+        Raises:
+            HypervisorError: it cannot; the text says why.
+        """
+
+    def describe(self, instance: RpcInstance) -> str:
+        """Describe a running instance for the node that will accept it."""
+
+    def accept(
+        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
+    ) -> str:
+        """Make ready to receive an instance; returns "address:port", which ``send`` takes."""
+
+    def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
+        """Move an instance's memory; may block until all of it has left.
+
+        ``target_address`` is the other node's address, or what its ``accept`` returned.
+        Not ``live``: the guest stands still while its memory moves.
+        """
+
+    def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
+        """Look at a migration from its source; waits up to ``wait_s`` for its end."""
+
+    def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
+        """End a migration on its source: forget the instance, or abort and let it run again."""
+
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
+        """End a migration on its target: let the instance run, or remove its waiting copy."""
 
 
-class Hypervisor(Protocol):
-    """One hypervisor on one node."""
+class Hotplug(Protocol):
+    """Changing devices of running instances of a hypervisor."""
 
-    @property
-    def info(self) -> HypervisorInfo:
-        """Say what this hypervisor can do."""
+    def check(self, instance: RpcInstance) -> None:
+        """Check that devices of a running instance can change.
 
-    def list_instances(self) -> list[str]:
-        """Return the names of the instances here, in order; not those still being received."""
+        Raises:
+            HotplugError: they cannot; the text says why.
+        """
 
+    def add_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
+        """Add a disk to a running instance; returns where it is on its bus.
+
+        Raises:
+            HotplugError: it was not added.
+        """
+
+    def remove_disk(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a disk away from a running instance, once its guest lets it go.
+
+        Does nothing when the instance does not have it.
+
+        Raises:
+            HotplugError: the guest keeps it.
+        """
+
+    def add_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> str:
+        """Add a network interface to a running instance; returns where it is on its bus.
+
+        Raises:
+            HotplugError, OpPrereqError: it was not added.
+        """
+
+    def remove_nic(self, instance: RpcInstance, uuid: str) -> None:
+        """Take a network interface away from a running instance, as `remove_disk`."""
+
+
+class Snapshots(Protocol):
+    """Keeping what disks of running instances of a hypervisor hold at one instant."""
+
+    def check(self, instance: RpcInstance) -> None:
+        """Check that snapshots of a running instance's disks can be made.
+
+        Raises:
+            HypervisorError: they cannot; the text says why.
+        """
+
+    def take(self, instance: RpcInstance, directory: str) -> None:
+        """Keep what all disks of a running instance hold at one instant, while it goes on.
+
+        Snapshots that an earlier job left are removed first.
+
+        Args:
+            directory: of this node, for files without names with the old contents of blocks.
+
+        Raises:
+            HypervisorError: it cannot be done; nothing is left of it, and the guest goes on.
+        """
+
+    def address(self, name: str, uuid: str) -> SnapshotAddress:
+        """Return where the snapshot of a disk is read."""
+
+    def drop(self, name: str) -> None:
+        """Remove the snapshots of an instance's disks; does nothing when there are none."""
+
+
+class Hypervisor(ABC):
+    """One hypervisor on one node; a driver fills in the abstract methods, and parts that it has.
+
+    Attributes:
+        migration, hotplug, snapshots: None where the hypervisor cannot do it.
+        migration_blocks: `Migration.send` returns only when all memory has left.
+    """
+
+    migration: Migration | None = None
+    migration_blocks: bool = False
+    hotplug: Hotplug | None = None
+    snapshots: Snapshots | None = None
+
+    def __init__(self, name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> None:
+        """Make a driver.
+
+        Args:
+            hvparams: filled parameters: those of the instance that a call is about, or of the
+                cluster.
+        """
+        self.name = name
+        self.env = env
+        self.hvparams = hvparams
+
+    @abstractmethod
+    def all_instances_info(self) -> list[InstanceInfo]:
+        """Look at all instances here, in order of their names; not those still being received."""
+
+    @abstractmethod
     def instance_info(self, name: str) -> InstanceInfo | None:
         """Look at one instance; None when it is not here."""
 
-    def all_instances_info(self) -> list[InstanceInfo]:
-        """Look at all instances here, in order of their names."""
+    def list_instances(self) -> list[str]:
+        """Return the names of the instances here, in order; not those still being received."""
+        return [info.name for info in self.all_instances_info()]
 
+    @abstractmethod
     def start(
         self, instance: RpcInstance, disks: Sequence[AssembledDisk], *, paused: bool = False
     ) -> None:
         """Start an instance; returns when its guest runs (or stands still, if ``paused``)."""
 
+    @abstractmethod
     def stop(self, name: str, *, force: bool = False, timeout_s: float = 120) -> None:
         """Stop an instance; does nothing when it is not here.
 
@@ -195,15 +314,32 @@ class Hypervisor(Protocol):
         timeout_s: float = 120,
     ) -> None:
         """Reboot an instance: ``soft`` keeps the machine, ``hard`` stops it and starts it anew."""
+        self.stop(instance.name, timeout_s=timeout_s)
+        self.start(instance, disks)
 
     def balloon(self, name: str, memory_mib: int) -> None:
         """Set the memory that a running guest may use."""
+        raise HypervisorError(f"instance {name!r}: hypervisor {self.name} does not limit memory")
+
+    def resize_disk(  # noqa: B027 - most hypervisors need not be told
+        self, instance: RpcInstance, disk: AssembledDisk
+    ) -> None:
+        """Tell a running instance that a disk has grown to its size, if it must be told."""
 
     def node_info(self) -> dict[str, object]:
         """Return memory (MiB) and processors of the node, with the keys of the node RPC."""
+        return node.resources(0)
 
     def verify(self) -> str | None:
         """Say what keeps this hypervisor from working here, or None."""
+        return None
+
+    def problems(self, hvparams: Mapping[str, object]) -> Iterator[GenericError]:
+        """Find mistakes in filled parameters by themselves, as errors to be raised."""
+        for text in parameters.problems(
+            hvparams, HVPARAMS[self.name], what=f"{self.name} hypervisor parameter"
+        ):
+            yield OpPrereqError(text)
 
     def check_params(self, hvparams: Mapping[str, object]) -> None:
         """Check filled parameters against each other; looks at nothing but them.
@@ -211,106 +347,64 @@ class Hypervisor(Protocol):
         Raises:
             OpPrereqError: naming the parameter and what would be right.
         """
+        for problem in self.problems(hvparams):
+            raise problem
 
-    def validate_params(self, hvparams: Mapping[str, object]) -> None:
-        """Check filled parameters against this node: files, programs, features.
+    def check_on_node(  # noqa: B027 - most hypervisors have nothing to check there
+        self, hvparams: Mapping[str, object]
+    ) -> None:
+        """Check right parameters against this node: files, programs, features.
 
         Raises:
-            OpPrereqError: naming the parameter and what is missing.
+            OpPrereqError: naming the parameter and the missing thing.
         """
 
     def consoles(
         self, instance: RpcInstance, *, node_name: str, node_address: str
     ) -> list[InstanceConsole]:
         """Return every way to the instance's console, the preferred one first; never empty."""
-
-    def migratable(self, instance: RpcInstance) -> None:
-        """Check that a running instance can be migrated; raises HypervisorError if not."""
-
-    def migration_info(self, instance: RpcInstance) -> str:
-        """Describe a running instance for the node that will accept it."""
-
-    def accept_instance(
-        self,
-        instance: RpcInstance,
-        info: str,
-        target_address: str,
-        disks: Sequence[AssembledDisk],
-    ) -> str:
-        """Make ready to receive an instance; returns "address:port", which ``migrate`` accepts."""
-
-    def migrate(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
-        """Start to move an instance; returns once the transfer began.
-
-        ``target_address`` is the other node's address, or what its ``accept_instance`` returned.
-        Not ``live``: the guest stands still while its memory moves.
-        """
-
-    def migration_status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
-        """Look at a migration from its source; waits up to ``wait_s`` for its end."""
-
-    def finalize_migration_src(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
-        """End a migration on its source: forget the instance, or abort and let it run again."""
-
-    def finalize_migration_dst(self, instance: RpcInstance, info: str, *, success: bool) -> None:
-        """End a migration on its target: let the instance run, or remove what was accepted."""
-
-    def hotplug_supported(self, instance: RpcInstance) -> None:
-        """Check that devices of a running instance can change; raises HotplugError if not."""
-
-    def plug_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
-        """Add a disk to a running instance; returns where it is on its bus.
-
-        Raises:
-            HotplugError: it was not added.
-        """
-
-    def unplug_disk(self, instance: RpcInstance, uuid: str) -> None:
-        """Take a disk away from a running instance, once its guest lets it go.
-
-        Does nothing when the instance does not have it.
-
-        Raises:
-            HotplugError: the guest keeps it.
-        """
-
-    def plug_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> str:
-        """Add a network interface to a running instance; returns where it is on its bus.
-
-        Raises:
-            HotplugError, OpPrereqError: it was not added.
-        """
-
-    def unplug_nic(self, instance: RpcInstance, uuid: str) -> None:
-        """Take a network interface away from a running instance, as `unplug_disk`."""
-
-    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
-        """Tell a running instance that a disk has grown to its size."""
-
-    def snapshot_supported(self, instance: RpcInstance) -> None:
-        """Check that snapshots of a running instance's disks can be made.
-
-        Raises:
-            HypervisorError: says why not.
-        """
-
-    def snapshot_disks(self, instance: RpcInstance, directory: str) -> None:
-        """Keep what all disks of a running instance hold at one instant, while it goes on.
-
-        Snapshots that an earlier job left are removed first.
-
-        Args:
-            directory: of this node, where what the guest overwrites is kept; it has no name there.
-
-        Raises:
-            HypervisorError: it cannot be done; nothing is left of it, and the guest goes on.
-        """
-
-    def snapshot_address(self, name: str, uuid: str) -> SnapshotAddress:
-        """Return where the snapshot of a disk is read."""
-
-    def drop_snapshots(self, name: str) -> None:
-        """Remove the snapshots of an instance's disks; does nothing when there are none."""
+        text = f"instance {instance.name} has no console: hypervisor {self.name} has none"
+        return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
 
     def powercycle(self) -> None:
         """Restart the node at once, without stopping anything."""
+        if self.env.is_virtual:
+            raise NotSupportedError(
+                f"{self.env.hostname} is a virtual node and cannot be power cycled"
+            )
+        node.restart_at_once(self.env.hostname)
+
+
+def driver_modules() -> list[str]:
+    """Return the modules of all drivers, for a process that wants them imported beforehand."""
+    targets = (each.traits.driver for each in SUPPORTED_HYPERVISORS)
+    return sorted({target.partition(":")[0] for target in targets if target})
+
+
+def get_hypervisor(name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> Hypervisor:
+    """Return the driver of a hypervisor on a node.
+
+    Args:
+        hvparams: of the instance or of the cluster; missing ones get their defaults.
+
+    Raises:
+        OpPrereqError: there is no hypervisor of that name.
+        NotSupportedError: it has no driver.
+    """
+    factory, defaults = _driver(name)
+    return factory(name, env, {**defaults, **hvparams})
+
+
+@cache
+def _driver(name: str) -> tuple[type[Hypervisor], dict[str, object]]:
+    """Return the class of a driver, and the defaults of its parameters."""
+    if name not in HVPARAMS:
+        raise OpPrereqError(f"unknown hypervisor {name!r}; known are {', '.join(HVPARAMS)}")
+    target = objects.Hypervisor(name).traits.driver
+    if target is None:
+        raise NotSupportedError(
+            f"hypervisor {name!r} is not supported; use one of {', '.join(SUPPORTED_HYPERVISORS)}"
+        )
+    module, _, attribute = target.partition(":")
+    factory = cast("type[Hypervisor]", getattr(import_module(module), attribute))
+    return factory, parameters.defaults_of(HVPARAMS[name])

@@ -1,6 +1,6 @@
 """The program behind ``gnt-instance console``: connects a terminal to a guest's serial console.
 
-QEMU serves one client of the console at a time.  Whoever comes second is not left waiting without
+QEMU serves one client of the console at a time.  A second user is not left waiting without
 a word: the console's log is followed instead, which shows the same, but takes no input.
 
 Run as ``python -m ganeti.hypervisor.serial_console INSTANCE SOCKET LOG``.

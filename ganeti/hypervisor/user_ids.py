@@ -1,4 +1,4 @@
-"""User ids for guests, each of its own: lent from the cluster's pool on this node.
+"""User ids for guests, each of its own: taken from the cluster's pool on this node.
 
 An id is locked by a file of its name while it is looked at and until the guest runs under it; then
 the lock goes and the file stays, as a hint that the id is most likely in use.  Whether it is, is
@@ -27,7 +27,7 @@ _ENDED: Final = (b"State:\tZ", b"State:\tX")  # nothing but its exit status is l
 _STATUS_BYTES: Final = 4096  # the line with the ids is among the first of /proc/PID/status
 
 
-class LentUid:
+class LockedUid:
     """A user id that is locked for us."""
 
     def __init__(self, uid: int, path: str, descriptor: int) -> None:
@@ -39,7 +39,7 @@ class LentUid:
         """Say that a process runs under the id now: it can be seen by others, so the lock goes."""
         os.close(self._descriptor)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Say that nothing came of it."""
         remove_if_exists(self._path)
         os.close(self._descriptor)
@@ -63,8 +63,8 @@ def pool_of(paths: Paths) -> list[UidRange]:
     return pool
 
 
-def request_unused_uid(paths: Paths) -> LentUid:
-    """Lend an id that no process of this node has; the caller ends the loan.
+def request_unused_uid(paths: Paths) -> LockedUid:
+    """Lock an id that no process of this node has; the caller releases it.
 
     Raises:
         OpPrereqError: there is none.
@@ -80,8 +80,8 @@ def request_unused_uid(paths: Paths) -> LentUid:
         descriptor = open_locked(path)
         if descriptor is None:
             continue
-        if uid not in uids_in_use():  # looked at again now that nobody else hands it out
-            return LentUid(uid, path, descriptor)
+        if uid not in uids_in_use():  # looked at again now that no other process can take it
+            return LockedUid(uid, path, descriptor)
         os.close(descriptor)
     raise OpPrereqError(
         f"all {count(pool)} user ids of the pool are in use on this node; add more with"
@@ -91,7 +91,7 @@ def request_unused_uid(paths: Paths) -> LentUid:
 
 
 def release_uid(paths: Paths, uid: int) -> None:
-    """Return an id to the pool once its process has ended; one that is lent again stays so."""
+    """Return an id to the pool once its process has ended; one that is locked again stays so."""
     path = os.path.join(paths.uid_pool_dir, str(uid))
     if not os.path.exists(path):
         return

@@ -96,12 +96,14 @@ class Control:
     def wait(self, seconds: float) -> None:
         """Sleep, unless the job is canceled: then raise JobCanceled."""
         deadline = clock.monotonic() + seconds
+        poller = select.poll()  # unlike select() it takes descriptors above 1,023
+        poller.register(self._wakeup_in, select.POLLIN)
         while True:
             self.check_canceled()
             left_s = deadline - clock.monotonic()
             if left_s <= 0:
                 return
-            if select.select([self._wakeup_in], [], [], left_s)[0]:
+            if poller.poll(left_s * 1000):
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wakeup_in, 4096)
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.jobs.copies import copies_needed, describe_shortage
+from ganeti.copies.quorum import Tally
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock
@@ -47,26 +47,20 @@ _LOG_BYTES_PER_S: Final = 4 << 20
 _LOG_SHORT_BYTES: Final = 16 << 10
 _LOG_DELAY_S_MAX: Final = 0.5
 
-# Sends a file of the queue to the other candidates, after so many seconds or when there is news of
-# them; answers (their names, who has it now).
-Replicate = Callable[[str, bytes, float], tuple[Collection[str], Collection[str]]]
+# Sends a version to the other candidates, waiting so long for enough of them; tells how many have
+# it now.
+Send = Callable[[bytes, float], Tally]
 
 
 class JobFile:
     """One job's file; `job` is what it says now."""
 
     def __init__(
-        self,
-        paths: Paths,
-        job: QueuedJob,
-        *,
-        replicate: Replicate,
-        sleep: Callable[[float], None],
+        self, paths: Paths, job: QueuedJob, *, send: Send, sleep: Callable[[float], None]
     ) -> None:
         self.job = job
-        self._paths = paths
         self._files = JobFiles(paths)
-        self._replicate = replicate
+        self._send_copies = send
         self._sleep = sleep
         # A signal handler may write while the job does: the lock keeps the thread away, not it.
         self._lock = threading.RLock()
@@ -170,14 +164,10 @@ class JobFile:
         """Send a version; returns what is wrong if it is not on enough candidates then."""
         what = f"the end of job {self.job.id}"
         try:
-            others, reached = self._replicate(self._paths.job_file(self.job.id), data, wait_s)
+            tally = self._send_copies(data, wait_s)
         except GenericError as err:
             return f"{what} cannot be replicated: {err}"
-        counted = set(reached)
-        needed = copies_needed(len(others) + 1)
-        if 1 + len(counted) >= needed:
-            return ""
-        return describe_shortage(what, 1 + len(counted), needed, set(others) - counted)
+        return "" if tally.is_enough else tally.shortage(what)
 
 
 def log_delay_s(size_bytes: int) -> float:

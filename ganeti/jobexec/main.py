@@ -4,9 +4,6 @@ It holds its lock file under a temporary name, tells LuxiD that it is ready, and
 job's id it gives the lock file its final name; with the confirmation, and only then, it acts.
 When LuxiD goes away before, it removes its lock file and ends, and nothing has happened.
 
-While LuxiD makes the start record durable, it looks at the job already, and loads what is not
-loaded yet.
-
 Source: ARCHITECTURE, invariants 1 and 2; luxi.json, "job_process".
 """
 
@@ -15,14 +12,21 @@ from __future__ import annotations
 import os
 import socket
 
-from ganeti.base.errors import LockError, ProtocolError
+from ganeti.base.errors import JobLost, LockError, ProtocolError
+from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.daemon import log
 from ganeti.jobexec.control import Control, ignore_stray_signals
-from ganeti.jobexec.hand import Hand, LuxidGoneError
-from ganeti.jobexec.preparation import prepare
+from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
+from ganeti.jobexec.runner import JobRunner
+from ganeti.jobs.record import QueuedJob, decode_job
+from ganeti.logical_units.registry import all_units
 from ganeti.protocol.job_start import WARM_LOCK_PREFIX, Assign, Confirm, Named, Ready
-from ganeti.system import clock, title
+from ganeti.protocol.wconfd import ClientId
+from ganeti.store.job_files import JobFiles
+from ganeti.system import clock
 from ganeti.system.filelock import LiveLock
+from ganeti.system.process_facts import show_name
 
 
 def run(paths: Paths, stream: socket.socket) -> int:
@@ -32,28 +36,44 @@ def run(paths: Paths, stream: socket.socket) -> int:
         stream: the way to LuxiD.
     """
     ignore_stray_signals()
-    title.show_name("gnt-job-warm")
+    show_name("gnt-job-warm")
     name = f"{WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
     with LiveLock.create(f"{paths.livelock_dir}/{name}") as lock:
         try:
-            _serve(paths, Hand(stream), lock)
+            _serve(paths, LuxidLink(stream), lock)
         except (LuxidGoneError, ProtocolError):
             return 1
     return 0
 
 
-def _serve(paths: Paths, hand: Hand, lock: LiveLock) -> None:
-    hand.say(Ready(lock.path, os.getpid()))
-    assign = hand.hear()
+def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
+    link.say(Ready(lock.path, os.getpid()))
+    assign = link.hear()
     assert isinstance(assign, Assign)
-    title.show_name(f"gnt-job-{assign.job_id}")
+    show_name(f"gnt-job-{assign.job_id}")
     signals = Control(f"{paths.luxid_message_dir}/{assign.job_id}.prio")
     _name_lock(paths, lock, assign.job_id)
-    hand.say(Named(lock.path))
-    prepared = prepare(paths, assign.job_id, lock.path)
-    confirm = hand.hear()
+    link.say(Named(lock.path))
+    log.set_job(assign.job_id)
+    all_units()  # for a job that came before the template had loaded everything
+    confirm = link.hear()
     assert isinstance(confirm, Confirm)
-    prepared.run(confirm, signals, hand)
+    job = read_job(paths, assign.job_id)  # as of the start record
+    owner = ClientId(assign.job_id, lock.path, os.getpid())
+    JobRunner(paths, job, owner, confirm, signals, link).run()
+
+
+def read_job(paths: Paths, job_id: int) -> QueuedJob:
+    """Return the job as its file has it.
+
+    Raises:
+        JobLost: there is no such file.
+        JobFileCorrupted: it cannot be understood.
+    """
+    data = JobFiles(paths).read(JobId(job_id))
+    if data is None:
+        raise JobLost(f"the file of job {job_id} is gone")
+    return decode_job(data, job_id)
 
 
 def _name_lock(paths: Paths, lock: LiveLock, job_id: int) -> None:

@@ -19,11 +19,10 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.clients.wconfd import WConfClient
 from ganeti.jobexec.control import CANCELED_TEXT, Control
-from ganeti.jobexec.copies import Copier, MasterRoleLostError
-from ganeti.jobexec.hand import Hand
+from ganeti.jobexec.job_copies import JobCopies, MasterRoleLostError
 from ganeti.jobexec.job_file import SHORTAGES_TOLD_MAX, JobFile
+from ganeti.jobexec.luxid_link import LuxidLink
 from ganeti.jobs import changes
-from ganeti.jobs.copies import only_mends
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.status import Status
 from ganeti.logical_units.context import LOG_MESSAGE, JobContext
@@ -54,7 +53,7 @@ class JobRunner:
         owner: ClientId,
         confirm: Confirm,
         control: Control,
-        hand: Hand,
+        link: LuxidLink,
     ) -> None:
         self._paths = paths
         self._owner = owner
@@ -67,10 +66,12 @@ class JobRunner:
         self._file = JobFile(
             paths,
             job,
-            replicate=Copier(paths, hand, self._rpc, confirm.lagging, control.pause),
+            send=JobCopies(
+                paths, paths.job_file(job.id), link, self._rpc, confirm.lagging, control.pause
+            ),
             sleep=control.pause,  # a job that ends is beyond canceling
         )
-        self._is_mending = only_mends([op.input for op in job.ops])
+        self._is_mending = job.mends
         self._context = self._make_context()
 
     @property

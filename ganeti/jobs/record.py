@@ -19,6 +19,10 @@ PRIORITY_DEFAULT: Final = 0
 PRIORITY_MOST_URGENT: Final = -20
 PRIORITY_LEAST_URGENT: Final = 19
 
+# Opcodes that mend a lack of candidates, so they are accepted with fewer copies.
+_MENDING_OPS: Final = frozenset({"OP_NODE_SET_PARAMS"})
+_MENDING_PARAMETERS: Final = ("offline", "master_candidate", "drained")
+
 Timestamp = tuple[int, int]  # seconds, microseconds
 LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, payload
 
@@ -49,6 +53,13 @@ class QueuedOp(msgspec.Struct, frozen=True):
         """The name of the operation, e.g. OP_INSTANCE_CREATE."""
         return str(self.input.get("OP_ID", ""))
 
+    @property
+    def mends(self) -> bool:
+        """Whether it does nothing but change which nodes are candidates or offline."""
+        return self.op_id in _MENDING_OPS and any(
+            self.input.get(key) is not None for key in _MENDING_PARAMETERS
+        )
+
 
 class QueuedJob(msgspec.Struct, frozen=True):
     """One job."""
@@ -70,6 +81,11 @@ class QueuedJob(msgspec.Struct, frozen=True):
     def is_final(self) -> bool:
         """True once nothing more happens to the job."""
         return self.status in FINAL
+
+    @property
+    def mends(self) -> bool:
+        """Whether all its opcodes mend a lack of candidates."""
+        return all(op.mends for op in self.ops)
 
     @property
     def current_index(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Decides who gets which locks: the whole of WConfD's locking, without I/O, clock or chance.
+"""Decides which owner gets which locks: the whole of WConfD's locking, without I/O or clock.
 
 An owner's locks change by *updates*, each all or nothing.  The rules that keep owners that obey
 them from deadlocks: what is newly wanted must come after everything held (`names.order_key`);
@@ -67,7 +67,7 @@ class LockAllocation:
         return None if waiter is None else waiter.request
 
     def holders(self, lock: str) -> Mapping[ClientId, LockMode]:
-        """Return those who hold a lock directly."""
+        """Return the owners that hold a lock directly."""
         return self._owned.holders(lock)
 
     def waiters(self) -> list[Waiter]:
@@ -75,7 +75,7 @@ class LockAllocation:
         return sorted(self._queue, key=lambda waiter: waiter.rank)
 
     def clients(self) -> set[ClientId]:
-        """Return everybody who holds or awaits something."""
+        """Return all owners that hold or await a lock."""
         return {*self._owned.owners(), *(waiter.owner for waiter in self._queue)}
 
     def list_locks(self, owner: ClientId) -> list[tuple[str, LockMode]]:
@@ -89,7 +89,7 @@ class LockAllocation:
         return in_order(names.union(self._owned.groups_held_through_members()))
 
     def list_all_owners(self) -> list[tuple[str, list[tuple[ClientId, LockMode]]]]:
-        """Return all locks with those who hold them directly, in order."""
+        """Return all locks with the owners that hold them directly, in order."""
         owners = dict(self._owned.locks())
         return [(lock, list(owners[lock].items())) for lock in in_order(owners)]
 
@@ -268,7 +268,7 @@ class LockAllocation:
         self.release(owner, set(self.held(owner)).difference(keep))
 
     def remove_owner(self, owner: ClientId) -> bool:
-        """Give back everything and withdraw what is pending; False when there was nothing."""
+        """Give back all locks of an owner and withdraw its request; False when it had none."""
         was_pending = self.withdraw(owner)
         held = list(self.held(owner))
         self.release(owner, held)
@@ -311,7 +311,7 @@ class LockAllocation:
         """Note a lock held, as read from the file.
 
         Raises:
-            LockError: it conflicts with what was loaded before.
+            LockError: it conflicts with a lock loaded before.
         """
         order_key(lock)
         if self._owned.is_blocked(owner, lock, mode):
@@ -343,7 +343,7 @@ class LockAllocation:
         self._owned.set_encoded(owner, data)
 
     def owners(self) -> Iterable[ClientId]:
-        """Iterate over everybody who holds something."""
+        """Iterate over all owners that hold a lock."""
         return self._owned.owners()
 
     def pending(self) -> Iterable[Waiter]:
@@ -384,7 +384,7 @@ class LockAllocation:
         return found
 
     def _waited_for(self, waiter: Waiter) -> set[ClientId]:
-        """Return all owners for whom this one waits, directly or through others."""
+        """Return all owners that this one waits for, directly or through others."""
         found: set[ClientId] = set()
         todo = [waiter]
         while todo:
@@ -400,7 +400,7 @@ class LockAllocation:
         return found
 
     def _check_circle(self, owner: ClientId, blockers: set[ClientId]) -> None:
-        """Refuse a wait for somebody who waits for this owner's locks."""
+        """Refuse to wait for an owner that waits for this owner's locks."""
         if not self._owned.held(owner):
             return  # nobody can be waiting for an owner that has nothing
         seen: set[ClientId] = set()

@@ -31,7 +31,7 @@ _CLUSTER_LOCKS: Final = frozenset({f"cluster/{LOCKSET}", BGL, CONFIG_LOCK})
 
 @lru_cache(maxsize=65536)
 def order_key(name: str) -> OrderKey:
-    """Return what locks are sorted by.
+    """Return the key by which locks are sorted.
 
     Raises:
         LockError: there is no lock of that name.

@@ -1,4 +1,4 @@
-"""Who holds which lock: the facts, without any queue.
+"""The owners of locks: facts only, no queue.
 
 Group locks are kept exact by counting, per group and owner, the member locks held: whoever holds
 a member is in the way of whoever wants the group.
@@ -18,7 +18,7 @@ _EXCLUSIVE = LockMode.EXCLUSIVE
 
 
 class _Owned:
-    """What one owner holds."""
+    """The locks of one owner."""
 
     __slots__ = ("client", "encoded", "highest", "locks")
 
@@ -40,7 +40,7 @@ class Ownership:
         self._inside_exclusive: dict[str, dict[ClientId, int]] = {}
 
     def owners(self) -> Iterator[ClientId]:
-        """Iterate over everybody who holds something."""
+        """Iterate over all owners that hold a lock."""
         return iter(self._owned)
 
     def held(self, owner: ClientId) -> Mapping[str, LockMode]:
@@ -53,7 +53,7 @@ class Ownership:
         return iter(self._holders.items())
 
     def holders(self, lock: str) -> Mapping[ClientId, LockMode]:
-        """Return those who hold a lock directly."""
+        """Return the owners that hold a lock directly."""
         return self._holders.get(lock, {})
 
     def groups_held_through_members(self) -> Iterator[str]:
@@ -140,7 +140,7 @@ class Ownership:
             _add(self._inside_exclusive, group, owner, step)
 
     def encoded(self, owner: ClientId) -> bytes | None:
-        """Return the cached encoding of what an owner holds, if nothing changed since."""
+        """Return the cached encoding of an owner's locks, if nothing changed since."""
         return self._owned[owner].encoded
 
     def set_encoded(self, owner: ClientId, data: bytes) -> None:

@@ -70,7 +70,7 @@ class Waiter:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Return what waiters are served by: smaller first."""
+        """Return the key by which waiters are served: smaller first."""
         if self.is_starving:
             return (0, 0, self.sequence)
         return (1, self.priority, self.sequence)
@@ -94,7 +94,7 @@ def _clash(ours: LockMode | None, theirs: LockMode) -> bool:
 
 
 class WaitQueue:
-    """All waiters, and the indexes that find those whom an event concerns."""
+    """All waiters, with the indexes that find the waiters an event concerns."""
 
     def __init__(self) -> None:
         self._waiters: dict[ClientId, Waiter] = {}
@@ -125,7 +125,7 @@ class WaitQueue:
             self._wanting.setdefault(key, {})[waiter.sequence] = waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Forget a waiter; those that it barred are stirred."""
+        """Remove a waiter; the waiters that it barred are looked at again."""
         del self._waiters[waiter.owner]
         for key in _interests(waiter):
             _discard(self._wanting, key, waiter.sequence)
@@ -163,7 +163,7 @@ class WaitQueue:
             heapq.heappush(self._heap, (waiter.rank, waiter.sequence))
 
     def stir_released(self, lock: str) -> None:
-        """Stir those that may be parked on a lock that somebody released or downgraded."""
+        """Mark the waiters that may be parked on a released or downgraded lock for another look."""
         if not self._parked:
             return
         keys = [lock]
@@ -177,7 +177,7 @@ class WaitQueue:
                 self.stir(waiter)
 
     def stir_barred(self) -> None:
-        """Stir all that stand behind a starving waiter: who waits for whom has changed."""
+        """Look again at all waiters behind a starving one: the chain of waits has changed."""
         for waiter in list(self._barred.values()):
             self.stir(waiter)
 

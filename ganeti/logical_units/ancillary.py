@@ -13,18 +13,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.paths import Paths
-from ganeti.logical_units.node_calls import call_nodes
-from ganeti.objects.hypervisors import ANCILLARY_FILES
-from ganeti.protocol.node_rpc_values import FileDetails
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.objects.model import Cluster, Node
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
 from ganeti.system import files
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
 
 FILE_BYTES_MAX: Final = 16 << 20
 
@@ -73,7 +70,6 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     "rapi_tokens": Audience.CANDIDATES,
 }
 _PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
-_FILE_TEMPLATES: Final = frozenset({"file", "sharedfile", "gluster"})
 
 
 def files_of(cluster: Cluster) -> list[AncillaryFile]:
@@ -83,11 +79,11 @@ def files_of(cluster: Cluster) -> list[AncillaryFile]:
     if cluster.modify_etc_hosts:
         found.append(AncillaryFile(paths.etc_hosts, Audience.ALL))
     of_hypervisors = dict.fromkeys(
-        path for name in cluster.enabled_hypervisors for path in ANCILLARY_FILES.get(name, ())
+        path for name in cluster.enabled_hypervisors for path in Hypervisor(name).traits.files
     )
     found += [AncillaryFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
     own = set(password_files(cluster)) - set(of_hypervisors)
-    if _FILE_TEMPLATES.intersection(cluster.enabled_disk_templates):
+    if any(each.traits.is_file for each in cluster.enabled_disk_templates):
         own.add(paths.file_storage_paths_file)
     return found + [
         AncillaryFile(path, Audience.WITH_INSTANCES, sent=False) for path in sorted(own)
@@ -116,7 +112,7 @@ def read_details(paths: Paths, path: str) -> FileDetails | None:
     status = os.stat(path)
     return FileDetails(
         paths.globalize(path),
-        content,
+        CompressedText(content),
         status.st_mode & 0o7777,
         *files.owner_names(status),
         status.st_atime,
@@ -166,7 +162,7 @@ def _read(context: JobContext, file: AncillaryFile) -> FileDetails | None:
 
 
 def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) -> None:
-    for name, result in call_nodes(context, targets, "upload_file", details).items():
+    for name, result in context.nodes.call_all(NodeCalls.upload_file, targets, details).items():
         if result.error is not None:
             context.warn(
                 f"cannot send file {details.path} to node {name}, call upload_file: {result.error}"

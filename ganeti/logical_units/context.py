@@ -1,4 +1,4 @@
-"""What a logical unit is given: the job it runs for, and its two ways to act.
+"""The context of a logical unit: its job, and its two ways to act.
 
 A logical unit changes the configuration through `JobContext.config` and nodes through
 `JobContext.rpc`; it speaks to the operator through `JobContext.feedback`.  The process that runs
@@ -8,21 +8,19 @@ context, so that a job can be canceled wherever it waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from ganeti.base.errors import ProgrammerError
-from ganeti.logical_units.recorder import RecordingConfig
+from ganeti.base.paths import Paths
+from ganeti.clients.node_rpc import NodeClient
+from ganeti.opcodes.opcode import OpCode
+from ganeti.protocol.service import Call
+from ganeti.protocol.wconfd import Effect, Rules, WConfCalls
 from ganeti.system import clock
-
-if TYPE_CHECKING:
-    from ganeti.base.paths import Paths
-    from ganeti.clients.node_rpc import RpcResult, Target
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.opcodes.opcode import OpCode
 
 LOG_MESSAGE: Final = "message"
 
@@ -34,18 +32,8 @@ class Feedback(Protocol):
         """Log a message; ``kind`` is one of the log types of the job file."""
 
 
-class NodeRpc(Protocol):
-    """Calls node daemons."""
-
-    def call(self, name: str, targets: Mapping[Target, Sequence[object]]) -> dict[str, RpcResult]:
-        """Make one call on many nodes at once; returns {node name: result}."""
-
-    def single(self, name: str, target: Target, *args: object) -> RpcResult:
-        """Make one call on one node."""
-
-
 def _nothing() -> None:
-    """Do nothing: there is nobody to tell."""
+    """Do nothing."""
 
 
 def _no_jobs(jobs: Sequence[Sequence[OpCode]]) -> list[int]:
@@ -53,7 +41,28 @@ def _no_jobs(jobs: Sequence[Sequence[OpCode]]) -> list[int]:
     raise ProgrammerError(f"this context cannot submit jobs ({len(jobs)} were to be)")
 
 
-# A Struct, not a dataclass: every job process pays for making this class.
+class RecordingConfig(WConfCalls):
+    """Passes calls of WConfD on and notes their effect: locks go back at the end of the job.
+
+    Attributes:
+        effects: kinds of changes asked for since it was last emptied.
+        changed: whether the configuration was ever changed through this client.
+    """
+
+    def __init__(self, inner: WConfCalls) -> None:
+        self.owner = inner.owner
+        self.effects: set[Effect] = set()
+        self.changed = False
+        self._inner = inner
+
+    def invoke(self, call: Call[Rules], args: list[Any]) -> Any:
+        """Make a call, and note its effect."""
+        effect = call.rules.effect
+        self.effects.add(effect)
+        self.changed = self.changed or effect is Effect.CONFIG
+        return self._inner.invoke(call, args)
+
+
 class JobContext(msgspec.Struct):
     """The job that an opcode belongs to, as seen by its logical unit.
 
@@ -71,8 +80,8 @@ class JobContext(msgspec.Struct):
 
     paths: Paths
     job_id: int
-    config: WConfStub
-    rpc: NodeRpc
+    config: WConfCalls
+    rpc: NodeClient
     feedback: Feedback
     check_canceled: Callable[[], None]
     wait: Callable[[float], None]
@@ -90,9 +99,14 @@ class JobContext(msgspec.Struct):
 
     @property
     def recorder(self) -> RecordingConfig:
-        """What was asked of WConfD so far; it stands between this job and the real client."""
+        """The client of WConfD, which notes the effects of calls."""
         assert isinstance(self.config, RecordingConfig)
         return self.config
+
+    @property
+    def nodes(self) -> NodeClient:
+        """The nodes to be called."""
+        return self.rpc
 
     @property
     def config_changed(self) -> bool:
@@ -100,9 +114,9 @@ class JobContext(msgspec.Struct):
         return self.recorder.changed
 
     def info(self, text: str) -> None:
-        """Tell the operator what is being done."""
+        """Tell the operator of a step."""
         self.feedback(f" - INFO: {text}")
 
     def warn(self, text: str) -> None:
-        """Tell the operator what went wrong although the work goes on."""
+        """Tell the operator of a failure that does not end the work."""
         self.feedback(f" - WARNING: {text}")

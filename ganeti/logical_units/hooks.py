@@ -1,7 +1,7 @@
 """Hooks: scripts of the operator that run on nodes before and after an operation.
 
-Which opcodes have hooks, and where in the hooks directory, is the table below; the values that a
-script gets are built here as plain dictionaries.  A node daemon runs the scripts.
+A logical unit declares where its scripts are in the hooks directory; the values that a script gets
+are built here as plain dictionaries.  A node daemon runs the scripts.
 
 Source: hooks_os_ext.json, "hooks".
 """
@@ -12,17 +12,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ganeti.base.errors import HooksAbort
 from ganeti.base.versions import HOOKS_VERSION
-from ganeti.logical_units.node_calls import call_nodes
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Node
+from ganeti.protocol.node_calls import NodeCalls
 
 HOOKS_PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 DATA_DIR: Final = "/var/lib/ganeti"
@@ -37,7 +35,7 @@ class Phase(StrEnum):
 
 
 class ObjectType(StrEnum):
-    """What an operation works on."""
+    """The kind of object that an operation works on."""
 
     CLUSTER = "CLUSTER"
     NODE = "NODE"
@@ -51,45 +49,6 @@ class HookPoint(msgspec.Struct, frozen=True):
 
     path: str
     object_type: ObjectType
-
-
-HOOK_POINTS: Final[Mapping[str, HookPoint]] = {
-    "OP_BACKUP_EXPORT": HookPoint("instance-export", ObjectType.INSTANCE),
-    "OP_CLUSTER_DESTROY": HookPoint("cluster-destroy", ObjectType.CLUSTER),
-    "OP_CLUSTER_POST_INIT": HookPoint("cluster-init", ObjectType.CLUSTER),
-    "OP_CLUSTER_RENAME": HookPoint("cluster-rename", ObjectType.CLUSTER),
-    "OP_CLUSTER_SET_PARAMS": HookPoint("cluster-modify", ObjectType.CLUSTER),
-    "OP_CLUSTER_VERIFY_GROUP": HookPoint("cluster-verify", ObjectType.CLUSTER),
-    "OP_GROUP_ADD": HookPoint("group-add", ObjectType.GROUP),
-    "OP_GROUP_EVACUATE": HookPoint("group-evacuate", ObjectType.GROUP),
-    "OP_GROUP_REMOVE": HookPoint("group-remove", ObjectType.GROUP),
-    "OP_GROUP_RENAME": HookPoint("group-rename", ObjectType.GROUP),
-    "OP_GROUP_SET_PARAMS": HookPoint("group-modify", ObjectType.GROUP),
-    "OP_INSTANCE_CHANGE_GROUP": HookPoint("instance-change-group", ObjectType.INSTANCE),
-    "OP_INSTANCE_CREATE": HookPoint("instance-add", ObjectType.INSTANCE),
-    "OP_INSTANCE_FAILOVER": HookPoint("instance-failover", ObjectType.INSTANCE),
-    "OP_INSTANCE_GROW_DISK": HookPoint("disk-grow", ObjectType.INSTANCE),
-    "OP_INSTANCE_MIGRATE": HookPoint("instance-migrate", ObjectType.INSTANCE),
-    "OP_INSTANCE_MOVE": HookPoint("instance-move", ObjectType.INSTANCE),
-    "OP_INSTANCE_REBOOT": HookPoint("instance-reboot", ObjectType.INSTANCE),
-    "OP_INSTANCE_RECREATE_DISKS": HookPoint("instance-recreate-disks", ObjectType.INSTANCE),
-    "OP_INSTANCE_REINSTALL": HookPoint("instance-reinstall", ObjectType.INSTANCE),
-    "OP_INSTANCE_REMOVE": HookPoint("instance-remove", ObjectType.INSTANCE),
-    "OP_INSTANCE_RENAME": HookPoint("instance-rename", ObjectType.INSTANCE),
-    "OP_INSTANCE_REPLACE_DISKS": HookPoint("mirrors-replace", ObjectType.INSTANCE),
-    "OP_INSTANCE_SET_PARAMS": HookPoint("instance-modify", ObjectType.INSTANCE),
-    "OP_INSTANCE_SHUTDOWN": HookPoint("instance-stop", ObjectType.INSTANCE),
-    "OP_INSTANCE_STARTUP": HookPoint("instance-start", ObjectType.INSTANCE),
-    "OP_NETWORK_ADD": HookPoint("network-add", ObjectType.NETWORK),
-    "OP_NETWORK_CONNECT": HookPoint("network-connect", ObjectType.NETWORK),
-    "OP_NETWORK_DISCONNECT": HookPoint("network-disconnect", ObjectType.NETWORK),
-    "OP_NETWORK_REMOVE": HookPoint("network-remove", ObjectType.NETWORK),
-    "OP_NETWORK_SET_PARAMS": HookPoint("network-modify", ObjectType.NETWORK),
-    "OP_NODE_ADD": HookPoint("node-add", ObjectType.NODE),
-    "OP_NODE_MIGRATE": HookPoint("node-migrate", ObjectType.NODE),
-    "OP_NODE_REMOVE": HookPoint("node-remove", ObjectType.NODE),
-    "OP_NODE_SET_PARAMS": HookPoint("node-modify", ObjectType.NODE),
-}
 
 
 CONFIG_UPDATE: Final = HookPoint("config-update", ObjectType.CLUSTER)
@@ -177,7 +136,9 @@ def run_hooks(
         payloads[run.master_name] = []
     # Before the work nothing is lost by a request to cancel; afterwards it comes too late.
     with context.interruptible() if phase is Phase.PRE else nullcontext():
-        answers = call_nodes(context, asked.values(), "hooks_runner", path, phase.value, dict(env))
+        answers = context.nodes.call_all(
+            NodeCalls.hooks_runner, asked.values(), path, phase.value, dict(env)
+        )
     for name, result in answers.items():
         if result.error is not None:
             context.warn(f"cannot run the {phase.value} hooks on node {name}: {result.error}")

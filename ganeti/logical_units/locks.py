@@ -1,4 +1,4 @@
-"""Take the locks of a job, waiting as long as it must, and say who is in the way.
+"""Take the locks of a job, waiting as long as it must, and name the holders in the way.
 
 A wait is one call to WConfD, answered when the locks are granted.  It is cut into slices only to
 raise the priority, to look at a changed priority, and to tell the operator what is being waited
@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import Final
 
 from ganeti.base.errors import LockError
-from ganeti.locking.names import group_of
-from ganeti.logical_units.lock_plan import to_request
-from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode
-
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_values import LockRequest
-    from ganeti.logical_units.context import JobContext
-    from ganeti.logical_units.lock_plan import LockNeed
+from ganeti.locking.names import LOCKSET, group_of, in_order
+from ganeti.logical_units.context import JobContext
+from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode, LockRequest
 
 SLICE_S_MIN: Final = 5.0  # LOCK_ATTEMPTS_MINWAIT
 SLICE_S_MAX: Final = 75.0  # LOCK_ATTEMPTS_MAXWAIT
@@ -66,7 +62,7 @@ def take_locks(context: JobContext, need: LockNeed) -> None:
             return
         if outcome == GONE:
             # Ask again: this may be about to make an object of that name.  Otherwise the needed
-            # locks, computed again once held, name what is not there any more.
+            # locks, computed again once held, name the object that is gone.
             continue
         waited_s = context.monotonic() - started
         text = f"{_in_the_way(context, need, blockers)}; waiting for {waited_s:.0f} s"
@@ -94,7 +90,7 @@ def _in_the_way(context: JobContext, need: LockNeed, blockers: Sequence[ClientId
 def conflicts(
     need: LockNeed, owners: Iterable[tuple[str, Iterable[tuple[object, str]]]]
 ) -> list[tuple[str, str, ClientId]]:
-    """Return (lock, mode, holder) of each held lock that conflicts with what is needed.
+    """Return (lock, mode, holder) of each held lock that conflicts with a needed one.
 
     Args:
         owners: what ``listAllLocksOwners`` answers.
@@ -115,7 +111,7 @@ def _conflict(held: str, mode: str, wanted: str, how: LockMode) -> bool:
 def describe_conflicts(
     found: Sequence[tuple[str, str, ClientId]], blockers: Sequence[ClientId]
 ) -> str:
-    """Say which locks are held by whom; only holders that are in the way are named."""
+    """Name the locks and their holders; only holders that are in the way are named."""
     in_the_way = set(blockers)
     parts = [
         f"lock {name} is held by {holder} ({mode})"
@@ -126,3 +122,70 @@ def describe_conflicts(
         return ", ".join(parts)
     others = ", ".join(sorted(map(str, in_the_way))) or "an earlier request"
     return f"the locks are wanted by {others} as well"
+
+
+# Which locks an opcode needs, as plain values.
+
+
+class LockLevel(StrEnum):
+    """The levels that logical units lock at, in the order in which locks are taken."""
+
+    CLUSTER = "cluster"
+    INSTANCE = "instance"
+    NODEGROUP = "nodegroup"
+    NODE = "node"
+    NODE_RES = "node-res"
+    NETWORK = "network"
+
+
+LockNeed = dict[str, LockMode]
+
+
+def lock_name(level: LockLevel, key: str) -> str:
+    """Return the name of one lock."""
+    return f"{level.value}/{key}"
+
+
+def shared(level: LockLevel, keys: Iterable[str]) -> dict[str, LockMode]:
+    """Need these locks of a level, shared."""
+    return {lock_name(level, key): LockMode.SHARED for key in keys}
+
+
+def exclusive(level: LockLevel, keys: Iterable[str]) -> dict[str, LockMode]:
+    """Need these locks of a level, exclusively."""
+    return {lock_name(level, key): LockMode.EXCLUSIVE for key in keys}
+
+
+def all_shared(level: LockLevel) -> dict[str, LockMode]:
+    """Need every lock of a level, shared."""
+    return shared(level, [LOCKSET])
+
+
+def all_exclusive(level: LockLevel) -> dict[str, LockMode]:
+    """Need every lock of a level, exclusively."""
+    return exclusive(level, [LOCKSET])
+
+
+def union(*needs: LockNeed) -> dict[str, LockMode]:
+    """Join needs; where two name the same lock, the stronger mode wins."""
+    joined: dict[str, LockMode] = {}
+    for need in needs:
+        for name, mode in need.items():
+            if joined.get(name) is not LockMode.EXCLUSIVE:
+                joined[name] = mode
+    return joined
+
+
+def covers(held: LockNeed, needed: LockNeed) -> bool:
+    """Tell whether holding one set of locks is enough for a need."""
+    return all(_is_held(held, name, mode) for name, mode in needed.items())
+
+
+def _is_held(held: LockNeed, name: str, mode: LockMode) -> bool:
+    modes = {held.get(name), held.get(group_of(name) or name)}
+    return LockMode.EXCLUSIVE in modes or (mode is LockMode.SHARED and LockMode.SHARED in modes)
+
+
+def to_request(need: LockNeed) -> list[tuple[str, str]]:
+    """Write a need as the request that WConfD takes, in the order of the locks."""
+    return [(name, need[name].value) for name in in_order(need)]

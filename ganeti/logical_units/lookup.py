@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.protocol.wconfd import ObjectKind
-
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.clients.wconfd_values import InstanceContext
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.network import Network
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
+from ganeti.base.errors import ErrorCode, OpPrereqError, ResolverError
+from ganeti.base.paths import Paths
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
+from ganeti.objects.model import Disk, Instance, Network, Node, NodeGroup
+from ganeti.protocol.wconfd import InstanceContext, ObjectKind, WConfCalls
+from ganeti.system import environment
 
 T = TypeVar("T")
 
@@ -36,13 +33,13 @@ def unknown(kind: ObjectKind, key: str) -> OpPrereqError:
     )
 
 
-def expand(config: WConfStub, kind: ObjectKind, names: Sequence[str]) -> list[tuple[str, str]]:
+def expand(config: WConfCalls, kind: ObjectKind, names: Sequence[str]) -> list[tuple[str, str]]:
     """Turn names, short names or UUIDs into (uuid, full name), in the same order.
 
     Raises:
         OpPrereqError: one of them is unknown (unknown_entity) or ambiguous (wrong_input).
     """
-    expanded = config.expand_names(kind.value, list(names)) if names else []
+    expanded = config.expand_names(kind, list(names)) if names else []
     found = []
     for name, pair in zip(names, expanded, strict=True):
         if pair is None:
@@ -52,7 +49,7 @@ def expand(config: WConfStub, kind: ObjectKind, names: Sequence[str]) -> list[tu
 
 
 def _by_key(
-    config: WConfStub,
+    config: WConfCalls,
     kind: ObjectKind,
     names: Sequence[str],
     get: Callable[[Sequence[str]], list[T | None]],
@@ -73,7 +70,7 @@ def _existing(kind: ObjectKind, name: str, thing: T | None) -> T:
     return thing
 
 
-def require_node(config: WConfStub, name: str) -> Node:
+def require_node(config: WConfCalls, name: str) -> Node:
     """Return a node by name, short name or UUID.
 
     Raises:
@@ -82,7 +79,7 @@ def require_node(config: WConfStub, name: str) -> Node:
     return require_nodes(config, [name])[0]
 
 
-def require_nodes(config: WConfStub, names: Sequence[str]) -> list[Node]:
+def require_nodes(config: WConfCalls, names: Sequence[str]) -> list[Node]:
     """Return nodes by name, short name or UUID, in the same order.
 
     Raises:
@@ -91,12 +88,21 @@ def require_nodes(config: WConfStub, names: Sequence[str]) -> list[Node]:
     return _by_key(config, ObjectKind.NODE, names, config.get_nodes)
 
 
-def all_nodes(config: WConfStub) -> list[Node]:
+def all_nodes(config: WConfCalls) -> list[Node]:
     """Return every node."""
     return present(config.get_nodes(None))
 
 
-def require_group(config: WConfStub, name: str) -> NodeGroup:
+def named_or_all_nodes(config: WConfCalls, names: Sequence[str]) -> list[Node]:
+    """Return nodes by name, in the same order; all of them if none is named.
+
+    Raises:
+        OpPrereqError: one of them is unknown.
+    """
+    return require_nodes(config, names) if names else all_nodes(config)
+
+
+def require_group(config: WConfCalls, name: str) -> NodeGroup:
     """Return a node group by name or UUID.
 
     Raises:
@@ -105,7 +111,23 @@ def require_group(config: WConfStub, name: str) -> NodeGroup:
     return _by_key(config, ObjectKind.NODEGROUP, [name], config.get_node_groups)[0]
 
 
-def require_instances(config: WConfStub, names: Sequence[str]) -> list[Instance]:
+def groups_named(config: WConfCalls, name: str | None) -> list[NodeGroup]:
+    """Return the node group of a name or UUID; all groups if none is given.
+
+    Raises:
+        OpPrereqError: there is none of that name.
+    """
+    return present(config.get_node_groups(None)) if name is None else [require_group(config, name)]
+
+
+def group_members(config: WConfCalls, group: NodeGroup) -> tuple[list[Node], list[Instance]]:
+    """Return the nodes of a group and the instances with their primary node there."""
+    node_uuids, instance_uuids = config.get_group_members([group.uuid])[0] or ([], [])
+    nodes = present(config.get_nodes(node_uuids)) if node_uuids else []
+    return nodes, present(config.get_instances(instance_uuids)) if instance_uuids else []
+
+
+def require_instances(config: WConfCalls, names: Sequence[str]) -> list[Instance]:
     """Return instances by name, short name or UUID, in the same order.
 
     Raises:
@@ -114,7 +136,7 @@ def require_instances(config: WConfStub, names: Sequence[str]) -> list[Instance]
     return _by_key(config, ObjectKind.INSTANCE, names, config.get_instances)
 
 
-def require_instance(config: WConfStub, name: str) -> Instance:
+def require_instance(config: WConfCalls, name: str) -> Instance:
     """Return an instance by name, short name or UUID.
 
     Raises:
@@ -123,7 +145,7 @@ def require_instance(config: WConfStub, name: str) -> Instance:
     return require_instances(config, [name])[0]
 
 
-def require_network(config: WConfStub, name: str) -> Network:
+def require_network(config: WConfCalls, name: str) -> Network:
     """Return a network by name or UUID.
 
     Raises:
@@ -132,7 +154,7 @@ def require_network(config: WConfStub, name: str) -> Network:
     return _by_key(config, ObjectKind.NETWORK, [name], config.get_networks)[0]
 
 
-def require_instance_context(config: WConfStub, name: str, uuid: str | None) -> InstanceContext:
+def require_instance_context(config: WConfCalls, name: str, uuid: str | None) -> InstanceContext:
     """Return an instance with its disks, nodes, groups and networks, as of one instant.
 
     Args:
@@ -150,7 +172,7 @@ def require_instance_context(config: WConfStub, name: str, uuid: str | None) -> 
     return config.get_instance_context(key)
 
 
-def disks_of(config: WConfStub, instance: Instance) -> list[Disk]:
+def disks_of(config: WConfCalls, instance: Instance) -> list[Disk]:
     """Return the disks of an instance in order."""
     return present(config.get_disks(list(instance.disks))) if instance.disks else []
 
@@ -158,3 +180,55 @@ def disks_of(config: WConfStub, instance: Instance) -> list[Disk]:
 def present(objects: Iterable[T | None]) -> list[T]:
     """Return the objects that are there."""
     return [thing for thing in objects if thing is not None]
+
+
+def tables(config: WConfCalls) -> Tables:
+    """Return the whole configuration, as of one instant."""
+    return Tables(split_config(bytes(config.read_config())))
+
+
+# Names of instances and nodes as given by the operator: well-formed, and resolved if asked for.
+
+
+NAME_LENGTH_MAX: Final = 255
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+
+
+def normal_name(what: str, name: str) -> str:
+    """Return a host name in lower case.
+
+    Args:
+        what: the kind of thing that has the name, for errors.
+
+    Raises:
+        OpPrereqError: it cannot be a host name.
+    """
+    normal = name.lower().rstrip(".")
+    if len(normal) > NAME_LENGTH_MAX:
+        raise OpPrereqError(
+            f"the {what} name {normal[:40]!r}... has {len(normal)} characters, at most"
+            f" {NAME_LENGTH_MAX} are possible"
+        )
+    if _NAME.fullmatch(normal) is None or normal.startswith("-"):
+        raise OpPrereqError(
+            f"{name!r} is no valid {what} name; use letters, digits, '-', '_' and '.', at most 63"
+            " characters between two dots"
+        )
+    return normal
+
+
+def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, str]:
+    """Look a name up; returns the full name in lower case and the address.
+
+    Args:
+        hint: what else could be done, to be put behind the error.
+
+    Raises:
+        OpPrereqError: it does not resolve (resolver_error).
+    """
+    normal = normal_name(what, name)
+    try:
+        full, address = environment.resolve(normal, paths)
+    except ResolverError as err:
+        raise OpPrereqError(f"{what} {err}{hint}", ErrorCode.RESOLVER) from err
+    return full.lower(), address

@@ -1,28 +1,22 @@
-"""Tags of everything: read, search, add, remove."""
+"""Tags of the cluster and its objects: read, search, add, remove."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError, TagError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.objects.model import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.objects.tags import TagKind, add_tags, check_tag, remove_tags
 from ganeti.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
+from ganeti.protocol.wconfd import ObjectKind, WConfCalls
 from ganeti.query.regex import bounded_regex
 
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.network import Network
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
+Tagged = Cluster | Node | NodeGroup | Instance | Network
 
-    Tagged = Cluster | Node | NodeGroup | Instance | Network
 
 TagOpType = TypeVar("TagOpType", bound=OpTagsGet | OpTagsSet | OpTagsDel)
 
@@ -34,7 +28,7 @@ _LEVELS: Final = {
 }
 
 
-def find_tagged(config: WConfStub, kind: TagKind, name: str | None) -> Tagged:
+def find_tagged(config: WConfCalls, kind: TagKind, name: str | None) -> Tagged:
     """Return the object that has the tags.
 
     Raises:
@@ -43,7 +37,7 @@ def find_tagged(config: WConfStub, kind: TagKind, name: str | None) -> Tagged:
     if kind is TagKind.CLUSTER:
         return config.get_cluster()
     if not name:
-        raise OpPrereqError(f"a name is needed for tags of kind {kind.value!r}", ErrorCode.INVAL)
+        raise OpPrereqError(f"a name is needed for tags of kind {kind.value!r}")
     match kind:
         case TagKind.INSTANCE:
             return lookup.require_instance(config, name)
@@ -55,96 +49,88 @@ def find_tagged(config: WConfStub, kind: TagKind, name: str | None) -> Tagged:
             return lookup.require_network(config, name)
 
 
-class _TagsUnit(LogicalUnit[TagOpType]):
-    """An operation on the tags of one thing."""
+class _TagsUnit(LogicalUnit[TagOpType, Tagged, Tagged]):
+    """An operation on the tags of one object."""
 
-    def expand_names(self) -> None:
-        """Look the thing up."""
-        self.tagged = find_tagged(self.config, self.op.kind, self.op.name)
+    def resolve(self) -> Tagged:
+        return find_tagged(self.config, self.op.kind, self.op.name)
+
+    def plan(self, found: Tagged) -> Tagged:
+        return found
 
 
 class LUTagsGet(_TagsUnit[OpTagsGet]):
-    """Answer the tags of a thing."""
+    """Answer the tags of an object."""
 
-    def exec(self) -> list[str]:
-        """Return them."""
-        return list(self.tagged.tags)
+    def execute(self, plan: Tagged) -> list[str]:
+        return list(plan.tags)
 
 
 class _TagsChange(_TagsUnit[TagOpType]):
-    """A change of the tags of one thing, which is locked exclusively."""
+    """A change of the tags of one object, which is locked exclusively."""
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the thing; a cluster's tags need no lock."""
-        if _LEVELS.get(self.op.kind) is not level:
+    def locks(self, found: Tagged) -> LockNeed:
+        """Lock the object; a cluster's tags need no lock."""
+        level = _LEVELS.get(self.op.kind)
+        if level is None:
             return {}
-        key = self.tagged.uuid
-        if level is LockLevel.INSTANCE:
-            key = getattr(self.tagged, "name", key)
-        return exclusive(level, [key])
+        return exclusive(level, [found.name if isinstance(found, Instance) else found.uuid])
 
 
 class LUTagsSet(_TagsChange[OpTagsSet]):
     """Add tags."""
 
-    def check_prereq(self) -> None:
+    def plan(self, found: Tagged) -> Tagged:
         """Refuse tags that are not well-formed, and too many."""
         try:
-            add_tags(self.tagged.tags, self.op.tags)
+            add_tags(found.tags, self.op.tags)
         except TagError as err:
-            raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+            raise OpPrereqError(err.message) from err
+        return found
 
-    def exec(self) -> None:
-        """Add them."""
-        self.config.add_tags(self.op.kind.value, self.tagged.uuid, self.op.tags)
+    def execute(self, plan: Tagged) -> None:
+        self.config.add_tags(ObjectKind(self.op.kind), plan.uuid, self.op.tags)
 
 
 class LUTagsDel(_TagsChange[OpTagsDel]):
     """Remove tags."""
 
-    def check_prereq(self) -> None:
-        """Refuse tags that are not well-formed, and those that the thing does not have."""
+    def plan(self, found: Tagged) -> Tagged:
+        """Refuse tags that are not well-formed, or that the object does not have."""
         try:
             for tag in self.op.tags:
                 check_tag(tag)
         except TagError as err:
-            raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+            raise OpPrereqError(err.message) from err
         try:
-            remove_tags(self.tagged.tags, self.op.tags)
+            remove_tags(found.tags, self.op.tags)
         except TagError as err:
             raise OpPrereqError(err.message, ErrorCode.NOENT) from err
+        return found
 
-    def exec(self) -> None:
-        """Remove them."""
-        self.config.remove_tags(self.op.kind.value, self.tagged.uuid, self.op.tags)
+    def execute(self, plan: Tagged) -> None:
+        self.config.remove_tags(ObjectKind(self.op.kind), plan.uuid, self.op.tags)
 
 
-class LUTagsSearch(LogicalUnit[OpTagsSearch]):
+TextMatch = Callable[[str], bool]
+
+
+class LUTagsSearch(LogicalUnit[OpTagsSearch, TextMatch, TextMatch]):
     """Answer (path, tag) of every tag that a regular expression fits."""
 
-    @cached_property
-    def matches(self) -> Callable[[str], bool]:
-        """The compiled pattern.
-
-        Raises:
-            OpPrereqError: it is none, or one that could take too long.
-        """
+    def resolve(self) -> TextMatch:
+        """Compile the pattern; refuse one that is malformed or could take too long."""
         try:
             return bounded_regex(self.op.pattern)
         except ParameterError as err:
-            raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+            raise OpPrereqError(err.message) from err
 
-    def expand_names(self) -> None:
-        """Refuse a pattern that is none."""
-        _ = self.matches
+    def plan(self, found: TextMatch) -> TextMatch:
+        return found
 
-    def exec(self) -> list[tuple[str, str]]:
-        """Return the matches."""
+    def execute(self, plan: TextMatch) -> list[tuple[str, str]]:
         return [
-            (path, tag)
-            for path, thing in self._everything()
-            for tag in thing.tags
-            if self.matches(tag)
+            (path, tag) for path, tagged in self._everything() for tag in tagged.tags if plan(tag)
         ]
 
     def _everything(self) -> Iterator[tuple[str, Tagged]]:

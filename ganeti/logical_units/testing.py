@@ -1,19 +1,20 @@
-"""Operations that only exist to be watched: a delay, and a talk with the job queue."""
+"""Operations for tests: a delay, messages and notifications of a job, secret parameters."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Final, Self
+from collections.abc import Sequence
+from typing import Final
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.secret import REDACTED
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node_calls import call_nodes
-from ganeti.objects.node import Node
+from ganeti.logical_units.base import NamelessUnit, SimpleUnit
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.objects.model import Node
 from ganeti.opcodes.test import OpTestDelay, OpTestJqueue, OpTestOsParams
 from ganeti.opcodes.values import SecretParams
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.transport.rendezvous import Rendezvous
 
 # Source: constants.json, "JQT_*" and "ELOG_*".
 MESSAGE_PREFIX: Final = "TESTMSG="
@@ -27,75 +28,65 @@ CLIENT_COMES_S: Final = 20.0  # a test that does not come is a test that died
 CLIENT_LEAVES_S: Final = 60.0
 
 
-class LUTestDelay(LogicalUnit[OpTestDelay]):
+class LUTestDelay(SimpleUnit[OpTestDelay, Sequence[Node]]):
     """Wait on the master, on nodes, or both; can be canceled all the while."""
 
-    @cached_property
-    def nodes(self) -> list[Node]:
-        """The nodes to wait on."""
+    def resolve(self) -> list[Node]:
         names = self.op.on_node_uuids or self.op.on_nodes
         return lookup.require_nodes(self.config, names) if names else []
 
-    def expand_names(self) -> None:
-        """Look the nodes up, so that an unknown one is refused."""
-        _ = self.nodes
-
-    def declare_locks(self, level: LockLevel) -> LockNeed:
+    def locks(self, found: Sequence[Node]) -> LockNeed:
         """Lock the nodes, if that is asked for."""
-        if level is LockLevel.NODE and not self.op.no_locks:
-            return exclusive(level, [node.uuid for node in self.nodes])
-        return {}
+        if self.op.no_locks:
+            return {}
+        return exclusive(LockLevel.NODE, [node.uuid for node in found])
 
-    def exec(self) -> None:
+    def execute(self, plan: Sequence[Node]) -> None:
         """Wait, once or as often as asked."""
         if self.op.repeat == 0:
-            self._wait()
+            self._wait(plan)
             return
         for number in range(self.op.repeat):
             self.context.info(f"Test delay iteration {number}/{self.op.repeat - 1}")
-            self._wait()
+            self._wait(plan)
 
-    def _wait(self) -> None:
+    def _wait(self, nodes: Sequence[Node]) -> None:
         if self.op.interruptible:
             self._wait_for_visitor()
         elif self.op.on_master and self.op.duration > 0:
             self.context.wait(self.op.duration)
         with self.context.interruptible():
-            answers = call_nodes(self.context, self.nodes, "test_delay", self.op.duration)
+            answers = self.context.nodes.call_all(NodeCalls.test_delay, nodes, self.op.duration)
         for name, result in answers.items():
             if result.error is not None:
                 raise OpExecError(f"cannot wait on node {name!r}, call test_delay: {result.error}")
 
     def _wait_for_visitor(self) -> None:
-        """Wait so long, or until somebody comes to the socket that the log names."""
-        from ganeti.system.meeting import Meeting  # only tests need it
-
-        with Meeting() as meeting:
-            self.context.feedback([meeting.path], LOG_DELAY)
+        """Wait for a client at the socket that the log names, at most the duration."""
+        with Rendezvous() as rendezvous:
+            self.context.feedback([rendezvous.path], LOG_DELAY)
             with self.context.interruptible():
-                meeting.wait(self.op.duration)
+                rendezvous.wait(self.op.duration)
 
 
-class LUTestJqueue(LogicalUnit[OpTestJqueue]):
+class LUTestJqueue(SimpleUnit[OpTestJqueue, bool]):
     """Log the messages asked for, then succeed or fail as asked.
 
     A notification is a log entry [socket, kind, argument]; the job waits there until a client has
     come and gone, so that the client can look at the job in just that state.
     """
 
-    has_notified = False
+    def resolve(self) -> bool:
+        """Tell whether to notify a client that the job waits for its locks."""
+        return self.op.notify_waitlock
 
-    def take_over(self, earlier: Self) -> None:
-        """Notify once, before there are locks."""
-        self.has_notified = earlier.has_notified
-
-    def expand_names(self) -> None:
-        """Notify that the job waits for its locks, if that is asked for."""
-        if self.op.notify_waitlock and not self.has_notified:
-            self.has_notified = True
+    def place(self, found: bool, earlier: bool | None) -> bool:
+        """Notify at the first look only, before there are locks."""
+        if found and earlier is None:
             self._notify(NOTIFY_EXPAND_NAMES)
+        return found
 
-    def exec(self) -> bool:
+    def execute(self, plan: bool) -> bool:
         """Log and end."""
         if self.op.notify_exec:
             self._notify(NOTIFY_EXEC)
@@ -110,23 +101,21 @@ class LUTestJqueue(LogicalUnit[OpTestJqueue]):
         return True
 
     def _notify(self, kind: str, argument: object = None) -> None:
-        from ganeti.system.meeting import Meeting
-
-        with Meeting() as meeting:
-            self.context.feedback([meeting.path, kind, argument], LOG_NOTIFICATION)
+        with Rendezvous() as rendezvous:
+            self.context.feedback([rendezvous.path, kind, argument], LOG_NOTIFICATION)
             with self.context.interruptible():
                 try:
-                    came = meeting.wait(CLIENT_COMES_S, CLIENT_LEAVES_S)
+                    came = rendezvous.wait(CLIENT_COMES_S, CLIENT_LEAVES_S)
                 except TimeoutError as err:
                     raise OpExecError(f"the client of {kind!r} stays too long") from err
         if not came:
             raise OpExecError(f"no client came for notification {kind!r}")
 
 
-class LUTestOsParams(LogicalUnit[OpTestOsParams]):
+class LUTestOsParams(NamelessUnit[OpTestOsParams]):
     """Show that secret parameters arrive, and do not show themselves."""
 
-    def exec(self) -> None:
+    def execute(self, plan: None) -> None:
         """Log them as any log would show them."""
         secrets = self.op.osparams_secret or SecretParams()
         values = secrets.reveal()

@@ -17,13 +17,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from ganeti.base.errors import GenericError
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-
+from ganeti.logical_units.context import JobContext
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +33,7 @@ class Undo:
         self._steps: list[tuple[str, Callable[[], object]]] = []
 
     def push(self, what: str, step: Callable[[], object]) -> None:
-        """Add a step; ``what`` says what it does, as it reads after "cannot"."""
+        """Add a step; ``what`` is its work, as it reads after "cannot"."""
         self._steps.append((what, step))
 
     def forget(self) -> None:
@@ -63,7 +60,7 @@ class Undo:
 
 
 def _failure(what: str, step: Callable[[], object]) -> str:
-    """Run a step; returns what went wrong, or nothing."""
+    """Run a step; returns the text of its failure, or nothing."""
     try:
         step()
     except GenericError as err:

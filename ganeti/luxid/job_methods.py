@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, JobLost, JobQueueError, OpPrereqError
+from ganeti.base.errors import GenericError, JobLost, JobQueueError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.json import dumps
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.values import ARCHIVED_FIELD, JOB_VALUES
-from ganeti.luxid.commands import Commands, Outcome, next_change
-from ganeti.luxid.entries import Entries
-from ganeti.luxid.intake import Intake
-from ganeti.luxid.job_store import JobStore
-from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, DrainedBy, is_kill, job_id
+from ganeti.luxid.queue.commands import Commands, Outcome, next_change
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJobs
+from ganeti.luxid.queue.submission import Submissions
+from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, DrainedBy, as_job_id, is_kill
+from ganeti.query.resources.job import ARCHIVED_FIELD, JOB_VALUES
 from ganeti.system import clock
 
 OpCodes = Sequence[Mapping[str, object]]
@@ -27,31 +27,29 @@ _YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from
 
 
 class JobMethods:
-    """One method per LUXI method, same arguments."""
+    """Handlers of calls, declared in `ganeti.protocol.luxi`."""
 
     def __init__(
-        self, entries: Entries, store: JobStore, intake: Intake, commands: Commands
+        self, known_jobs: KnownJobs, store: JobStore, submissions: Submissions, commands: Commands
     ) -> None:
-        self._entries = entries
+        self._known_jobs = known_jobs
         self._store = store
-        self._intake = intake
+        self._submissions = submissions
         self._commands = commands
         self._is_stopping = False
 
     def stop(self) -> None:
         """Send away all who wait."""
         self._is_stopping = True
-        for entry in self._entries:
-            entry.wake()
+        for known in self._known_jobs:
+            known.wake()
 
     # Submission.
 
     async def submit_job(self, opcodes: OpCodes) -> JobId:
-        """SubmitJob."""
         return await self._submit_one(opcodes, even_if_drained=False)
 
     async def submit_job_to_drained_queue(self, opcodes: OpCodes) -> JobId:
-        """SubmitJobToDrainedQueue."""
         return await self._submit_one(opcodes, even_if_drained=True)
 
     async def _submit_one(self, opcodes: OpCodes, *, even_if_drained: bool) -> JobId:
@@ -61,7 +59,6 @@ class JobMethods:
         return result
 
     async def submit_many_jobs(self, jobs: Sequence[OpCodes]) -> list[tuple[bool, object]]:
-        """SubmitManyJobs."""
         results = await self._submit(jobs, even_if_drained=False)
         return [
             (False, result.message) if isinstance(result, GenericError) else (True, result)
@@ -73,56 +70,54 @@ class JobMethods:
     ) -> list[JobId | GenericError]:
         if self._is_stopping:
             raise JobQueueError("LuxiD is stopping; try again")
-        return await self._intake.submit(jobs, even_if_drained=even_if_drained)
+        return await self._submissions.submit(jobs, even_if_drained=even_if_drained)
 
     # Reading.
 
     async def wait_for_job_change(
         self,
-        job: _JobId,
+        job_id: _JobId,
         fields: Sequence[str],
         previous: object,
         previous_log: int | None,
         timeout_s: float,
     ) -> list[object]:
-        """WaitForJobChange."""
-        wanted = job_id(job)
+        wanted = as_job_id(job_id)
         known = dumps(previous)
         deadline = clock.monotonic() + min(max(timeout_s, 0), WAIT_FOR_JOB_CHANGE_S_MAX)
         while True:
-            entry = self._entries.get(wanted)
+            live = self._known_jobs.get(wanted)
             record, archived = self._find(wanted)
             if record is None:
                 raise JobLost(f"Job {wanted} not found")
             values = self._values(record, fields, archived=archived)
             log = record.log_after(previous_log or 0)
-            if log or entry is None or record.is_final or dumps(values) != known:
+            if log or live is None or record.is_final or dumps(values) != known:
                 return [values, log]
             left_s = deadline - clock.monotonic()
             if left_s <= 0 or self._is_stopping:
                 return [previous, []]
-            await next_change(entry, left_s)
+            await next_change(live, left_s)
 
     async def query_jobs(
         self,
-        ids: Sequence[_JobId] | None,
+        job_ids: Sequence[_JobId] | None,
         fields: Sequence[str],
         limit: int | None = None,
         before: _JobId | None = None,
     ) -> list[list[object]]:
-        """QueryJobs; without ids all of the queue, or the newest so many of those before one."""
         check_fields(fields)
         rows: list[list[object]] = []
-        if not ids:
-            limit = len(self._entries) if limit is None else limit
-            found = self._entries.latest(limit, None if before is None else job_id(before))
-            for position, entry in enumerate(found):
-                rows.append(self._values(entry.job, fields, archived=False))
+        if not job_ids:
+            limit = len(self._known_jobs) if limit is None else limit
+            found = self._known_jobs.latest(limit, None if before is None else as_job_id(before))
+            for position, known in enumerate(found):
+                rows.append(self._values(known.job, fields, archived=False))
                 if position % _YIELD_EVERY == _YIELD_EVERY - 1:
                     await asyncio.sleep(0)
             return rows
-        for position, each in enumerate(ids):
-            wanted = job_id(each)
+        for position, each in enumerate(job_ids):
+            wanted = as_job_id(each)
             record, archived = self._find(wanted)
             if record is None:
                 rows.append([wanted if field == "id" else None for field in fields])
@@ -134,9 +129,9 @@ class JobMethods:
 
     def _find(self, wanted: JobId) -> tuple[QueuedJob | None, bool]:
         """Return a job and whether it is archived."""
-        entry = self._entries.get(wanted)
-        if entry is not None:
-            return entry.job, False
+        known = self._known_jobs.get(wanted)
+        if known is not None:
+            return known.job, False
         return self._store.read_archived(wanted), True
 
     @staticmethod
@@ -146,30 +141,24 @@ class JobMethods:
 
     # Changing.
 
-    async def cancel_job(self, job: _JobId, kill: bool | list[bool] | None) -> Outcome:
-        """CancelJob."""
-        return await self._commands.cancel(job_id(job), kill=is_kill(kill))
+    async def cancel_job(self, job_id: _JobId, kill: bool | list[bool] | None) -> Outcome:
+        return await self._commands.cancel(as_job_id(job_id), kill=is_kill(kill))
 
-    async def change_job_priority(self, job: _JobId, priority: int) -> Outcome:
-        """ChangeJobPriority."""
-        return await self._commands.change_priority(job_id(job), priority)
+    async def change_job_priority(self, job_id: _JobId, priority: int) -> Outcome:
+        return await self._commands.change_priority(as_job_id(job_id), priority)
 
-    async def archive_job(self, job: _JobId) -> bool:
-        """ArchiveJob."""
-        return await self._commands.archive(job_id(job))
+    async def archive_job(self, job_id: _JobId) -> bool:
+        return await self._commands.archive(as_job_id(job_id))
 
     async def auto_archive_jobs(self, age_s: int, timeout_s: int) -> tuple[int, int]:
-        """AutoArchiveJobs."""
         return await self._commands.auto_archive(age_s, timeout_s)
 
-    async def pickup_job(self, job: _JobId) -> object:
-        """PickupJob: only 3.0's own daemons ever sent it to each other."""
-        raise GenericError(f"job {job_id(job)} cannot be picked up: LuxiD has the queue itself")
+    async def pickup_job(self, job_id: _JobId) -> object:
+        raise GenericError(f"job {job_id} cannot be picked up: LuxiD has the queue itself")
 
     async def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
-        """SetDrainFlag."""
         await self._store.set_drained(drained=flag, by=by)
-        self._intake.is_drained = flag
+        self._submissions.is_drained = flag
         return True
 
 
@@ -181,4 +170,4 @@ def check_fields(fields: Sequence[str]) -> None:
     """
     unknown = [field for field in fields if field not in JOB_VALUES and field != ARCHIVED_FIELD]
     if unknown:
-        raise OpPrereqError(f"unknown job fields: {', '.join(unknown)}", ErrorCode.INVAL)
+        raise OpPrereqError(f"unknown job fields: {', '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""Asks nodes on behalf of somebody who waits for a list.
+"""Asks nodes on behalf of somebody who waits for a list: memory, disk space, instances, consoles.
 
 All nodes are asked at once, under one deadline.  A node that let it pass, or failed only after a
 long time, is *silent*: from then on it is still asked, but waited for only as long as the others
@@ -11,11 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ganeti.base.errors import GenericError
+from ganeti.base.ids import NodeUuid
 from ganeti.clients.node_rpc import RpcResult, Target
+from ganeti.config.tables import Tables
 from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.node_rpc import NodeCall
+from ganeti.query.live import NodeQuestion, with_answers
+from ganeti.query.view import View
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -25,10 +30,12 @@ GRACE_S: Final = 0.5  # ten times what a healthy node needs
 
 
 class NodeCaller(Protocol):
-    """Calls one node."""
+    """Calls nodes."""
 
-    async def single(self, name: str, target: Target, *args: object) -> RpcResult:
-        """Make one call on one node."""
+    async def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        """Make one call on many nodes at once; returns {node name: result}."""
 
 
 class LiveCalls:
@@ -51,16 +58,16 @@ class LiveCalls:
         self._deadline_s = deadline_s
         self._grace_s = grace_s
         self._silent: set[str] = set()
-        self._probes: dict[str, asyncio.Task[RpcResult]] = {}
+        self._probes: dict[str, asyncio.Task[RpcResult[object]]] = {}
 
     async def ask(
-        self, call: str, asked: Mapping[Target, Sequence[object]]
-    ) -> dict[str, RpcResult]:
+        self, call: NodeCall, asked: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[object]]:
         """Make a call with arguments for each node; returns one result per node name."""
         started_s = clock.monotonic()
         tasks = {
             target: self._tasks.create_task(
-                self._call(call, target, args), name=f"{call} on {target.name}"
+                self._call(call, target, args), name=f"{call.name} on {target.name}"
             )
             for target, args in asked.items()
         }
@@ -77,7 +84,7 @@ class LiveCalls:
                 self._give_up(target.name, tasks[target])
         if late:
             names = ", ".join(target.name for target in late)
-            logger.warning("%s: no answer in time from %s; going on without", call, names)
+            logger.warning("%s: no answer in time from %s; going on without", call.name, names)
         return {
             target.name: RpcResult(target.name, error="no answer in time")
             if target in late
@@ -85,19 +92,22 @@ class LiveCalls:
             for target, task in tasks.items()
         }
 
-    async def _call(self, call: str, target: Target, args: Sequence[object]) -> RpcResult:
+    async def _call(
+        self, call: NodeCall, target: Target, args: Sequence[object]
+    ) -> RpcResult[object]:
         started_s = clock.monotonic()
         try:
-            result = await self._rpc.single(call, target, *args)
+            answers = await self._rpc.perform(call, {target: args})
         except GenericError as err:  # the call cannot be made at all
             return RpcResult(target.name, error=str(err))
+        result: RpcResult[object] = answers[target.name]
         if result.error is not None and clock.monotonic() - started_s > self._grace_s:
             self._silent.add(target.name)
         else:
             self._silent.discard(target.name)
         return result
 
-    def _give_up(self, name: str, task: asyncio.Task[RpcResult]) -> None:
+    def _give_up(self, name: str, task: asyncio.Task[RpcResult[object]]) -> None:
         """Wait no longer; a node's first such question goes on, to notice when it is back."""
         self._silent.add(name)
         if name in self._probes:
@@ -107,7 +117,38 @@ class LiveCalls:
         task.add_done_callback(lambda _task: self._probes.pop(name, None))
 
 
-async def _wait_for(tasks: Iterable[asyncio.Task[RpcResult]], timeout_s: float) -> None:
+class LiveData:
+    """Asks the questions of queries."""
+
+    def __init__(self, calls: LiveCalls) -> None:
+        self._calls = calls
+
+    async def add(self, view: View, asked: Sequence[NodeQuestion]) -> View:
+        """Return a view with the answers of nodes; nothing is known of one without an answer."""
+        answers = await asyncio.gather(*(self._ask(view.config, each) for each in asked))
+        for question, answer in zip(asked, answers, strict=True):
+            view = with_answers(view, question, answer)
+        return view
+
+    async def _ask(self, config: Tables, question: NodeQuestion) -> dict[NodeUuid, object]:
+        nodes = {uuid: config.nodes[uuid] for uuid in question.asked}
+        targets = {
+            Target(node.name, node.primary_ip, offline=node.offline): question.asked[uuid]
+            for uuid, node in nodes.items()
+        }
+        results = await self._calls.ask(question.call, targets) if targets else {}
+        return {uuid: _decoded(question, results[node.name]) for uuid, node in nodes.items()}
+
+
+def _decoded(question: NodeQuestion, result: RpcResult[object]) -> object:
+    try:
+        return question.decode(result.check(question.call.name))
+    except GenericError as err:
+        logger.info("%s; going on", err)
+        return None
+
+
+async def _wait_for(tasks: Iterable[asyncio.Task[RpcResult[object]]], timeout_s: float) -> None:
     """Wait until all are done or the time is over."""
     pending = [task for task in tasks if not task.done()]
     if pending and timeout_s > 0:

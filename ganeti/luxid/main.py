@@ -17,50 +17,49 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
-from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, ProtocolError
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
-from ganeti.clients.mastership import other_nodes
+from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.main import DaemonSpec, run_daemon
-from ganeti.daemon.mastership import MasterWatch, confirm
-from ganeti.daemon.options import VOTING
-from ganeti.jobs.mastership import Poll, highest_job_id, newer_jobs
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.master_watch import MasterWatch, confirm
+from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged
-from ganeti.luxid.candidates import Candidates
+from ganeti.jobs.votes import Poll, highest_job_id, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
-from ganeti.luxid.commands import Commands
 from ganeti.luxid.config_view import ConfigView
-from ganeti.luxid.dispatch import Dispatch, method_table
-from ganeti.luxid.dispatcher import Dispatcher
-from ganeti.luxid.entries import Entries, Entry, Phase
-from ganeti.luxid.follower import Follower
-from ganeti.luxid.intake import Intake
-from ganeti.luxid.job_filters import JobFilters
 from ganeti.luxid.job_methods import JobMethods
-from ganeti.luxid.job_store import JobStore
-from ganeti.luxid.live_calls import LiveCalls
-from ganeti.luxid.live_data import LiveData
-from ganeti.luxid.pool import WARM_DEFAULT, Pool
+from ganeti.luxid.live_calls import LiveCalls, LiveData
 from ganeti.luxid.query_methods import QueryMethods
-from ganeti.luxid.replication import Replicator
+from ganeti.luxid.queue.commands import Commands
+from ganeti.luxid.queue.filters import JobFilters
+from ganeti.luxid.queue.follower import Follower
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.processes import WARM_DEFAULT, Pool
+from ganeti.luxid.queue.replication import Replication
+from ganeti.luxid.queue.starter import JobStarter
+from ganeti.luxid.queue.submission import Submissions
 from ganeti.luxid.tasks import Tasks
-from ganeti.objects.cluster import master_network_parameters
-from ganeti.objects.filter_rule import FilterRule
-from ganeti.objects.node import Node
+from ganeti.objects.model import FilterRule, master_network_parameters
+from ganeti.protocol.envelope import Request, RequestError
 from ganeti.protocol.job_start import WARM_LOCK_PREFIX
-from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE
+from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE, LuxiCalls, Rules
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.service import Call, handlers_of
 from ganeti.protocol.wconfd import ClientId
-from ganeti.query.engine import load_resources
 from ganeti.store.job_files import JobFiles, job_id_of
 from ganeti.system import clock, files
-from ganeti.system.exits import ExitWatcher
 from ganeti.system.filelock import LiveLock, is_alive
 from ganeti.system.inotify import Kind, Watcher
+from ganeti.system.process_facts import ExitWatcher
+from ganeti.transport.unix_connection import Connection
 from ganeti.transport.unix_server import UnixLimits, serve_unix
 
 logger = logging.getLogger(__name__)
@@ -80,37 +79,40 @@ class LuxiDaemon:
         self._context = context
         self._paths = paths
         self._tasks = tasks
-        self._exits = ExitWatcher()
+        self._exits = ExitWatcher(asyncio.get_running_loop())
         self._watcher = Watcher()
         self._rpc = AsyncNodeRpcClient(paths)
         self._view = ConfigView(paths)
-        self._entries = Entries()
+        self._known_jobs = KnownJobs()
         self._config_changed = asyncio.Event()
         self._rules: list[FilterRule] = []
-        replicator = Replicator(paths, self._rpc, tasks, self._is_ours)
-        self._store = JobStore(paths, replicator)
+        self._watch = MasterWatch(context, self._rpc)
+        self._replication = Replication(
+            paths,
+            self._rpc,
+            tasks,
+            self._known_jobs,
+            on_quorum=self._on_quorum_changed,
+            on_refused=self._watch.prompt,
+            confirm=self._confirm,
+        )
+        self._store = JobStore(paths, self._replication)
         self._follower = Follower(
-            paths, self._entries, self._store, self._exits, tasks, self._on_ended
+            paths, self._known_jobs, self._store, self._exits, tasks, self._on_ended
         )
         self._pool = Pool(paths, WARM_DEFAULT, tasks, self._exits)
-        self._replicator = replicator
-        self._dispatcher = Dispatcher(self._entries, self._store, self._pool, self._follower, tasks)
-        self._intake = Intake(self._entries, self._store, self._dispatcher, self._follower, tasks)
-        self._watch = MasterWatch(context, self._rpc)
-        self._candidates = Candidates(paths, self._rpc, replicator, tasks, self._find_node)
-        replicator.on_refused = self._watch.prompt
-        replicator.quorum.on_back = self._candidates.on_back
-        replicator.quorum.on_changed = self._on_quorum_changed
-        if not context.options.no_voting:
-            replicator.quorum.confirm = self._watch.check
+        self._starter = JobStarter(self._known_jobs, self._store, self._pool, self._follower, tasks)
+        self._submissions = Submissions(
+            self._known_jobs, self._store, self._starter, self._follower, tasks
+        )
         self._view.on_changed = self._on_config_changed
-        commands = Commands(paths, self._entries, self._store, self._dispatcher, self._follower)
+        commands = Commands(paths, self._known_jobs, self._store, self._starter, self._follower)
         owner = ClientId(f"luxid-{os.getpid()}", livelock.path, os.getpid())
-        self._jobs = JobMethods(self._entries, self._store, self._intake, commands)
-        cluster = ClusterMethods(paths, self._view, self._intake, replicator, owner)
-        live = LiveData(self._view, LiveCalls(self._rpc, tasks))
-        queries = QueryMethods(paths, self._view, live, self._entries, self._store, owner)
-        self.dispatch = Dispatch(method_table(self._jobs, queries, cluster), self._view)
+        self._jobs = JobMethods(self._known_jobs, self._store, self._submissions, commands)
+        cluster = ClusterMethods(paths, self._view, self._submissions, self._replication, owner)
+        live = LiveData(LiveCalls(self._rpc, tasks))
+        queries = QueryMethods(paths, self._view, live, self._known_jobs, self._store, owner)
+        self.dispatch = Dispatch([self._jobs, queries, cluster], self._view)
 
     def start(self, poll: Poll) -> None:
         """Read configuration and queue, and begin to follow both.
@@ -122,26 +124,25 @@ class LuxiDaemon:
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
         self._view.refresh()
-        load_resources()
         deque(self._preparation(), maxlen=0)  # some 10 us for each instance
-        self._intake.load()
-        self._candidates.start(poll)
+        self._submissions.load()
+        self._replication.start(poll)
         self._tasks.create_task(self._prepare_answers(), name="prepare answers")
         self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")
         self._pool.fill()
         self._tasks.create_task(self._take_master_ip(), name="take the master address")
-        if not self._context.options.no_voting:
+        if not self._context.options_as(MasterOptions).no_voting:
             self._tasks.create_task(self._watch.run(), name="watch over the master role")
 
     async def stop(self) -> None:
         """Finish what was begun, within a short time."""
-        self._dispatcher.stop()
+        self._starter.stop()
         self._jobs.stop()
         deadline = clock.monotonic() + SETTLE_TIMEOUT_S
-        for entry in self._entries.in_phase(Phase.STARTING):
+        for known in self._known_jobs.in_phase(Phase.STARTING):
             left_s = deadline - clock.monotonic()
             if left_s > 0:
-                await wait_for_turn(entry.turn, left_s)
+                await wait_for_turn(known.turn, left_s)
         self._pool.close()
 
     def close(self) -> None:
@@ -151,41 +152,33 @@ class LuxiDaemon:
         self._watcher.close()
         self._exits.close()
 
-    def _is_ours(self, path: str) -> bool:
-        """Tell whether LuxiD, and no job process, is the writer of a file."""
-        job_id = job_id_of(os.path.basename(path))
-        entry = None if job_id is None else self._entries.get(job_id)
-        return entry is None or entry.phase is not Phase.RUNNING
-
-    def _on_ended(self, entry: Entry) -> None:
-        self._replicator.owe(entry.lagging, self._paths.job_file(entry.job.id))
-        self._dispatcher.on_ended(entry)
+    def _on_ended(self, known: KnownJob) -> None:
+        self._store.on_ended(known.job.id, known.lagging)
+        self._starter.on_ended(known)
 
     def _on_config_event(self, name: str, kind: Kind) -> None:
         if name.startswith("ssconf_") or not name:
-            self._replicator.on_candidates_changed()
-            self._candidates.on_changed()
-            self._replicator.quorum.evaluate()
+            self._replication.on_candidates_changed()
         if name not in ("config.data", ""):
             return  # locks.data changes with every job
         self._view.on_file_event(name, kind)
         asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)
 
-    def _find_node(self, name: str) -> Node | None:
-        return self._view.nodes.find(name)
+    async def _confirm(self) -> bool:
+        return self._context.options_as(MasterOptions).no_voting or await self._watch.check()
 
     def _on_quorum_changed(self, is_lost: bool) -> None:
-        self._dispatcher.tell(QuorumChanged(is_lost))
+        self._starter.tell(QuorumChanged(is_lost))
 
     async def _take_master_ip(self) -> None:
         """Bring the cluster's address up on this node, unless it is."""
         try:
             cluster, own = self._view.cluster, self._view.master
-            result = await self._rpc.single(
-                "node_activate_master_ip",
+            result = await self._rpc.call_one(
+                NodeCalls.node_activate_master_ip,
                 Target(own.name, own.primary_ip),
-                master_network_parameters(cluster).to_wire(),
-                cluster.use_external_mip_script,
+                master_network_parameters(cluster),
+                use_external_mip_script=cluster.use_external_mip_script,
             )
             result.check(f"cannot bring up the cluster's address {cluster.master_ip}")
         except GenericError as err:
@@ -209,7 +202,7 @@ class LuxiDaemon:
 
     def _on_config_changed(self) -> None:
         self._config_changed.set()
-        self._dispatcher.tell(LimitChanged(self._view.cluster.max_running_jobs))
+        self._starter.tell(LimitChanged(self._view.cluster.max_running_jobs))
         try:
             rules = list(self._view.filters.values())
         except ConfigurationError as err:
@@ -217,7 +210,7 @@ class LuxiDaemon:
             return
         if rules != self._rules:
             self._rules = rules
-            self._intake.set_filters(JobFilters(rules))
+            self._submissions.set_filters(JobFilters(rules))
 
     def _on_queue_event(self, name: str, kind: Kind) -> None:
         if kind == "overflow":
@@ -227,6 +220,51 @@ class LuxiDaemon:
         if job_id is not None:
             self._view.refresh()  # the configuration before the job
             self._follower.on_file_changed(job_id)
+
+
+class Dispatch:
+    """Answers requests; made for `ganeti.transport.unix_server`.
+
+    Args:
+        servers: objects with a method for each call, which returns the answer or a coroutine.
+    """
+
+    def __init__(self, servers: Sequence[object], view: ConfigView) -> None:
+        self._handlers: dict[str, Callable[..., object]] = {}
+        for server in servers:
+            self._handlers |= handlers_of(LuxiCalls, server)
+        missing = LuxiCalls.calls.keys() - self._handlers.keys()
+        assert not missing, f"nobody serves {missing}"
+        self._view = view
+
+    def __call__(self, request: Request, connection: Connection) -> object:
+        """Answer one request, or return the coroutine that does.
+
+        Raises:
+            RequestError: unknown call or wrong arguments; the connection is closed after it.
+        """
+        call: Call[Rules] | None = LuxiCalls.calls.get(request.method)
+        if call is None:
+            raise RequestError(f"unknown method {request.method!r:.100}")
+        try:
+            args = call.read(request.args)
+        except ProtocolError as err:
+            raise RequestError(err.message) from err
+        if call.rules.changes:
+            logger.info("%s asks for %s", connection, call.name)
+        self._view.refresh()
+        answer = self._handlers[call.name](*args)
+        if call.rules.waits and isinstance(answer, Coroutine):
+            return _while_connected(answer, connection)
+        return answer
+
+
+async def _while_connected(
+    answer: Coroutine[object, object, object], connection: Connection
+) -> object:
+    """Wait for an answer, but not on behalf of a client that is gone."""
+    with connection.canceled_when_gone():
+        return await answer
 
 
 async def wait_for_turn(turn: asyncio.Lock, timeout_s: float) -> None:
@@ -248,8 +286,6 @@ def catch_up(paths: Paths, poll: Poll) -> None:
     ahead = newer_jobs(poll)
     if not ahead:
         return
-
-    from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial  # rarely needed
 
     targets = [target for target in other_nodes(paths, poll.own_name) if target.name in ahead]
     try:
@@ -303,10 +339,5 @@ SPEC: Final = DaemonSpec(
     name="ganeti-luxid",
     description="Runs the job queue and answers queries, on the master node.",
     serve=serve,
-    options=VOTING,
+    options=MasterOptions,
 )
-
-
-def main() -> int:
-    """Run the daemon; returns its exit status."""
-    return run_daemon(SPEC)

@@ -14,21 +14,21 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
-from ganeti.jobs.values import ARCHIVED_FIELD
 from ganeti.luxid.config_view import ConfigView
-from ganeti.luxid.entries import Entries
-from ganeti.luxid.job_store import JobStore
-from ganeti.luxid.live_data import LiveData, live_context
-from ganeti.luxid.lock_view import lock_states
+from ganeti.luxid.live_calls import LiveData
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJobs
 from ganeti.luxid.slices import Sliced, Slicer
 from ganeti.objects.query_words import BY_JOB_ONLY
 from ganeti.protocol.wconfd import ClientId
 from ganeti.query.engine import Plan, fields_of, prepare
 from ganeti.query.fields import ASKED_OF_NODES, Source
+from ganeti.query.live import console_question, lock_states, questions
+from ganeti.query.resources.job import ARCHIVED_FIELD
 from ganeti.query.view import JobItem, LockState, View
 
 _OLD_QUERY_NAMES_MAX: Final = 20000
@@ -38,12 +38,12 @@ _JOBS_AT_ONCE: Final = 200  # some 10 ms of work
 class JobTable(Mapping[JobId, JobItem]):
     """The jobs of the queue, and of the archive those that are named."""
 
-    def __init__(self, entries: Entries, store: JobStore) -> None:
-        self._entries = entries
+    def __init__(self, known_jobs: KnownJobs, store: JobStore) -> None:
+        self._known_jobs = known_jobs
         self._store = store
 
     def __getitem__(self, job_id: JobId) -> JobItem:
-        entry = self._entries.get(job_id)
+        entry = self._known_jobs.get(job_id)
         if entry is not None:
             return JobItem(entry.job)
         job = self._store.read_archived(job_id) if isinstance(job_id, int) else None
@@ -52,28 +52,28 @@ class JobTable(Mapping[JobId, JobItem]):
         return JobItem(job, archived=True)
 
     def __iter__(self) -> Iterator[JobId]:
-        yield from (entry.job.id for entry in self._entries)
+        yield from (entry.job.id for entry in self._known_jobs)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._known_jobs)
 
 
 class QueryMethods:
-    """One method per LUXI method, same arguments."""
+    """Handlers of calls, declared in `ganeti.protocol.luxi`."""
 
     def __init__(
         self,
         paths: Paths,
         view: ConfigView,
         live: LiveData,
-        entries: Entries,
+        known_jobs: KnownJobs,
         store: JobStore,
         owner: ClientId,
     ) -> None:
         self._paths = paths
         self._view = view
         self._live = live
-        self._entries = entries
+        self._known_jobs = known_jobs
         self._store = store
         self._owner = owner
         self._slicer = Slicer()
@@ -95,7 +95,7 @@ class QueryMethods:
     async def _run_with_archive(self, plan: Plan) -> dict[str, object]:
         """Answer about the jobs of queue and archive, some at a time: the archive may be huge."""
         archived = await asyncio.to_thread(self._store.files.archived_ids)
-        job_ids = sorted({*archived, *(entry.job.id for entry in self._entries)})
+        job_ids = sorted({*archived, *(entry.job.id for entry in self._known_jobs)})
         view = self._view.snapshot()
         answer = plan.run_encoded(view)
         data: list[object] = []
@@ -107,63 +107,53 @@ class QueryMethods:
 
     async def _read(self, job_ids: Sequence[JobId]) -> dict[JobId, JobItem]:
         """Return jobs, those of the archive read by a thread; what is gone is left out."""
-        left = [job_id for job_id in job_ids if self._entries.get(job_id) is None]
+        left = [job_id for job_id in job_ids if self._known_jobs.get(job_id) is None]
         found: dict[JobId, JobItem] = {}
         if left:
             some = await asyncio.to_thread(lambda: list(map(self._store.read_archived, left)))
             found = {job.id: JobItem(job, archived=True) for job in some if job is not None}
-        table = JobTable(self._entries, self._store)  # some may have been archived meanwhile
+        table = JobTable(self._known_jobs, self._store)  # some may have been archived meanwhile
         found.update((each, table[each]) for each in job_ids if each not in found and each in table)
         return found
 
     async def query_fields(self, what: str, fields: Sequence[str] | None) -> dict[str, object]:
-        """QueryFields."""
         check_resource(what)
         return fields_of(what, fields)
 
     async def query_nodes(self, names: Sequence[str], fields: Sequence[str], lock: bool) -> object:
-        """QueryNodes."""
         return await self._old_query("node", names, fields, lock=lock)
 
     async def query_instances(
         self, names: Sequence[str], fields: Sequence[str], lock: bool
     ) -> object:
-        """QueryInstances."""
         return await self._old_query("instance", names, fields, lock=lock)
 
     async def query_groups(self, names: Sequence[str], fields: Sequence[str], lock: bool) -> object:
-        """QueryGroups."""
         return await self._old_query("group", names, fields, lock=lock)
 
     async def query_networks(
         self, names: Sequence[str], fields: Sequence[str], lock: bool
     ) -> object:
-        """QueryNetworks."""
         return await self._old_query("network", names, fields, lock=lock)
 
     async def query_filters(self, uuids: Sequence[str] | None, fields: Sequence[str]) -> object:
-        """QueryFilters."""
         return await self._old_query("filter", uuids or [], fields, lock=False)
 
     async def query_exports(self, nodes: Sequence[str], lock: bool) -> object:
-        """QueryExports."""
         return await self._old_query("export", nodes, ["node", "export"], lock=lock)
 
     async def _old_query(
         self, what: str, names: Sequence[str], fields: Sequence[str], *, lock: bool
     ) -> list[list[object]]:
         if lock:
-            raise OpPrereqError("queries cannot take locks", ErrorCode.INVAL)
+            raise OpPrereqError("queries cannot take locks")
         if len(names) > _OLD_QUERY_NAMES_MAX:
             raise OpPrereqError(
-                f"{len(names)} names are too many, {_OLD_QUERY_NAMES_MAX} are possible",
-                ErrorCode.INVAL,
+                f"{len(names)} names are too many, {_OLD_QUERY_NAMES_MAX} are possible"
             )
         plan = prepare(what, fields, names=names)
         if plan.unknown_fields:
-            raise OpPrereqError(
-                f"unknown fields of {what}: {', '.join(plan.unknown_fields)}", ErrorCode.INVAL
-            )
+            raise OpPrereqError(f"unknown fields of {what}: {', '.join(plan.unknown_fields)}")
         return await self._slicer.do(plan.plain_in_steps(await self._filled(plan)))
 
     # What a plan needs.
@@ -183,7 +173,7 @@ class QueryMethods:
     async def _jobs(self, plan: Plan) -> dict[JobId, JobItem]:
         """Return the jobs of the queue as they are now, or the named ones, archived or not."""
         if plan.names is None:
-            return {entry.job.id: JobItem(entry.job) for entry in self._entries}
+            return {entry.job.id: JobItem(entry.job) for entry in self._known_jobs}
         wanted = [JobId(name) for name in plan.names if isinstance(name, int)]
         found: dict[JobId, JobItem] = {}
         for start in range(0, len(wanted), _JOBS_AT_ONCE):
@@ -193,16 +183,11 @@ class QueryMethods:
     async def _with_live(self, plan: Plan, view: View) -> View:
         """Ask the nodes that the plan names."""
         targets = await self._slicer.do(plan.targets_in_steps(view))
-        node_live, instance_live, exports = await asyncio.gather(
-            self._live.node_info(targets.node_info),
-            self._live.instance_info(targets.instance_info),
-            self._live.exports(targets.exports),
-        )
-        view = replace(view, node_live=node_live, instance_live=instance_live, exports=exports)
+        view = await self._live.add(view, questions(view.config, targets))
         if Source.CONSOLE in plan.needs:
             # Only now it is known which run.
             running = (await self._slicer.do(plan.targets_in_steps(view))).consoles
-            view = replace(view, consoles=await self._live.consoles(running, live_context(view)))
+            view = await self._live.add(view, [console_question(view, running)])
         return view
 
     async def _locks(self) -> list[LockState]:
@@ -220,7 +205,7 @@ def check_resource(what: str) -> None:
         OpPrereqError: wrong_input.
     """
     if what in BY_JOB_ONLY:
-        raise OpPrereqError(f"{what!r} can only be queried by a job (OP_QUERY)", ErrorCode.INVAL)
+        raise OpPrereqError(f"{what!r} can only be queried by a job (OP_QUERY)")
 
 
 def mentions(qfilter: object, field: str) -> bool:

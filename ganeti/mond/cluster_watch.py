@@ -1,4 +1,4 @@
-"""What this node knows of its cluster: asked of RConfD, so that it works without the master.
+"""Facts of the cluster on this node: asked of RConfD, so that it works without the master.
 
 Everything is asked again from time to time; an answer that does not come leaves what was known, and
 a note of why.  Which hypervisors there are stands in the simple configuration, on every node.
@@ -60,7 +60,7 @@ class ClusterWatch:
             await asyncio.sleep(REFRESH_S)
 
     async def look(self, needs: frozenset[Need]) -> ClusterFacts:
-        """Return all that is known, with what is needed as of now.
+        """Return all facts, the needed ones as of now.
 
         Settings are needed too, but as of the last time that all was asked.
         """
@@ -79,7 +79,7 @@ class ClusterWatch:
         self.facts = replace(self.facts, hypervisors=frozenset(listed.split()))
 
     async def refresh(self, needs: Iterable[Need]) -> ClusterFacts:
-        """Ask for what is needed, and return all that is known."""
+        """Ask for the needed facts, and return all."""
         await asyncio.gather(*(self._look_up(need) for need in needs))
         return self.facts
 

@@ -1,6 +1,6 @@
 """The monitoring daemon: tells over HTTP how its node is.
 
-Runs on every node, asks RConfD what it must know of the cluster, and goes on without the master.
+Runs on every node, asks RConfD about the cluster, and goes on without the master.
 See `service` for the addresses, `sampling` for when collectors work, `cluster_watch` for what is
 asked of RConfD.
 """
@@ -15,16 +15,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ganeti.base.paths import Paths
+from ganeti.clients.confd import AsyncConfdClient
 from ganeti.collectors.cluster_facts import Need
-from ganeti.collectors.node_view import NodeView, RunCommand
+from ganeti.collectors.collector import NodeView, RunCommand
+from ganeti.collectors.node_lookup import value_or_none
 from ganeti.collectors.registry import COLLECTORS
-from ganeti.daemon.address import listen_address
-from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.daemon.context import DaemonContext, listen_address
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import NetworkOptions, Port
 from ganeti.mond.cluster_watch import ClusterWatch
-from ganeti.mond.questions import Questions
 from ganeti.mond.sampling import Sampler
 from ganeti.mond.service import MonitoringService
+from ganeti.protocol.confd_queries import QueryType
 from ganeti.system import process
 from ganeti.transport.http_server import HttpLimits, serve_http
 
@@ -34,12 +37,14 @@ DEFAULT_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
 _LIMITS: Final = HttpLimits(
     head_bytes_max=8 * 1024, body_bytes_max=1024, idle_s_max=120.0, connections_max=1024
 )
+_QUESTION_TIMEOUT_S: Final = 5.0  # on a network where answers come in milliseconds
 _THREADS: Final = 2 * len(COLLECTORS)  # each works in one at a time; no other ever waits for it
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the monitoring daemon; returns its exit status."""
-    return run_daemon(SPEC, argv)
+class Options(NetworkOptions, frozen=True, kw_only=True):
+    """The options of MonD."""
+
+    port: Port = DEFAULT_PORT
 
 
 async def _serve(context: DaemonContext) -> None:
@@ -61,7 +66,7 @@ async def _serve(context: DaemonContext) -> None:
         address = listen_address(context)
         async with serve_http(
             address,
-            context.options.port,
+            context.options_as(Options).port,
             service.handle,
             tls=None,
             authorize=service.authorize,
@@ -73,6 +78,28 @@ async def _serve(context: DaemonContext) -> None:
             logger.info("Listening on %s port %d", address, listening.port)
             context.ready()
             await context.stopping.wait()
+
+
+class Questions:
+    """Puts questions to RConfD, on the master candidates that there are at the time."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+
+    async def __call__(self, query_type: QueryType, query: object = None) -> object:
+        """Return the answer; None if there is no such thing.
+
+        Raises:
+            TransportError: no candidate answered.
+            GenericError: RConfD could not answer, or this node cannot ask.
+        """
+        # A new client for each question: candidates come and go, and we ask rarely.
+        client = AsyncConfdClient.of_node(self._paths, timeout_s=_QUESTION_TIMEOUT_S)
+        try:
+            answer = await client.ask(query_type, query)
+        finally:
+            client.close()
+        return value_or_none(answer)
 
 
 @contextlib.contextmanager
@@ -99,6 +126,6 @@ SPEC: Final = DaemonSpec(
     name="ganeti-mond",
     description="tells over HTTP how this node is",
     serve=_serve,
-    port=DEFAULT_PORT,
+    options=Options,
     runs_as_root=True,
 )

@@ -1,4 +1,4 @@
-"""When collectors work, and what they said last.
+"""When collectors work, and their last reports.
 
 Theory of operation.  Whoever asks gets an answer at once, however long a collector takes: what
 reads a file or two is read for the request, everything else works on its own, at its interval, and
@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import GenericError
 from ganeti.collectors.cluster_facts import Need, Switch
-from ganeti.collectors.node_view import Collect, NodeView
-from ganeti.collectors.registry import CollectorRow, Timing
+from ganeti.collectors.collector import Collector, NodeView, Timing
 from ganeti.collectors.report import Report, StatusCode, presentable
 from ganeti.system import clock
 
@@ -39,7 +38,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted about a collector; times in seconds since the epoch."""
+    """Counters of a collector; times in seconds since the epoch."""
 
     collected_s: float | None = None
     took_s: float = 0.0
@@ -51,7 +50,7 @@ class Sampler:
     """One collector at work."""
 
     def __init__(
-        self, row: CollectorRow, look_around: LookAround, threads: Executor, spawn: Spawn
+        self, row: type[Collector], look_around: LookAround, threads: Executor, spawn: Spawn
     ) -> None:
         self.row = row
         self.switch = Switch()
@@ -59,7 +58,7 @@ class Sampler:
         self._look_around = look_around
         self._threads = threads
         self._spawn = spawn
-        self._collect: Collect | None = None
+        self._collector: Collector | None = None
         self._last: Report | None = None
         self._samples = 0
         self._running: asyncio.Task[None] | None = None
@@ -79,7 +78,7 @@ class Sampler:
         if switch == self.switch:
             return
         if not switch.is_active:
-            self._collect, self._samples = None, 0
+            self._collector, self._samples = None, 0
             self._forget()
         self.switch = switch
         self._wake.set()
@@ -141,7 +140,7 @@ class Sampler:
             return
 
     async def _share(self) -> None:
-        """Collect once, together with whoever wants the same now."""
+        """Collect once for all requests of this moment."""
         if self._running is None:
             self._running = self._spawn(self._work(), f"collector {self.name}")
         await asyncio.shield(self._running)
@@ -163,10 +162,10 @@ class Sampler:
     async def _try(self) -> Report:
         try:
             view = await self._look_around(self.row.needs)
-            if self._collect is None:
-                self._collect = self.row.load()
+            if self._collector is None:
+                self._collector = self.row()
             data = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._collect, view
+                self._threads, self._collector.collect, view
             )
         except GenericError as err:
             return self._failed(err.message)

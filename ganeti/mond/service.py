@@ -1,4 +1,4 @@
-"""What the monitoring daemon answers: its addresses, and what stands behind each.
+"""The answers of the monitoring daemon, by address.
 
 Source: mond.json, "transport" and "urls".
 """
@@ -14,9 +14,10 @@ from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Switch
-from ganeti.collectors.metrics import METRICS, Sample
+from ganeti.collectors.collector import Sample
+from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.report import DEFAULT_CATEGORY, Report
-from ganeti.mond import exposition, health
+from ganeti.mond import exposition
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -53,7 +54,7 @@ class MonitoringService:
         }
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse what is no question; bodies are not even read."""
+        """Refuse all requests but GET; bodies are not even read."""
         if request.method == "GET":
             return None
         refusal = HttpResponse.text(405, "only GET is understood here", close=True)
@@ -110,17 +111,17 @@ class MonitoringService:
     async def _metrics(self) -> HttpResponse:
         reports = await self._reports()
         daemons = await asyncio.get_running_loop().run_in_executor(
-            self._threads, health.look, self._paths, self._hostname
+            self._threads, exposition.look, self._paths, self._hostname
         )
         text = exposition.encode(METRICS, self._samples(reports, daemons))
         return HttpResponse(body=text, content_type=exposition.CONTENT_TYPE)
 
     def _samples(
-        self, reports: list[Report], daemons: list[health.DaemonHealth]
+        self, reports: list[Report], daemons: list[exposition.DaemonHealth]
     ) -> Iterator[Sample]:
-        yield from health.node_samples(self._paths, self._hostname)
+        yield from exposition.node_samples(self._paths, self._hostname)
         for daemon in daemons:
-            yield from health.samples_of(daemon)
+            yield from exposition.samples_of(daemon)
         yield from _cluster_samples(self._watch.facts)
         for sampler in self._samplers.values():
             yield from _tally_samples(sampler)

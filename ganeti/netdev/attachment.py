@@ -1,4 +1,4 @@
-"""The steps that connect a tap to its link, and those that undo them: plain values.
+"""The steps that connect a tap to its link, and the steps that undo them: plain values.
 
     bridged      the tap becomes a port of the bridge; VLANs are set on that port
     openvswitch  the tap becomes a port of the switch, with its tag and trunks
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.netdev.backends import MAIN_TABLES, NicBackend
-from ganeti.objects.nic_modes import NicMode
-from ganeti.objects.vlan import Vlan, parse_vlan
+from ganeti.objects.nic import NicMode, Vlan, parse_vlan
 
 OVS_TIMEOUT_S: Final = 30
 _DEFAULT_VLAN: Final = 1  # of a port of a bridge, unless the bridge says otherwise
@@ -27,7 +26,7 @@ _DEFAULT_VLAN: Final = 1  # of a port of a bridge, unless the bridge says otherw
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a command; ``may_fail``: what it removes need not be there."""
+    """Run a command; ``may_fail``: the thing that it removes need not be there."""
 
     argv: tuple[str, ...]
     may_fail: bool = False
@@ -66,8 +65,8 @@ def detach_steps(tap: str, mode: str) -> list[Step]:
         case NicMode.ROUTED:
             return [Run(_rule(version, "del", tap), may_fail=True) for version in (4, 6)]
         case NicMode.OPENVSWITCH:
-            # A switch that does not answer keeps no instance from stopping: what is left of the
-            # port there is replaced when a tap of that name comes again.
+            # A switch that does not answer keeps no instance from stopping: the
+            # port that remains there is replaced when a tap of that name comes again.
             return [Run(_ovs("--if-exists", "del-port", tap), may_fail=True)]
         case _:
             return []

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.objects.network import network_variables
-from ganeti.objects.nic_modes import NicMode
+from ganeti.objects.model import network_variables
+from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 MAIN_TABLES: Final = frozenset({"", "main", "default", "local"})  # they are the machine's own
@@ -30,7 +30,7 @@ class NicBackend:
     """What stands behind one network interface; all but ``uuid`` and ``kind`` is for kind TAP.
 
     ``is_table``: in mode routed, ``link`` is a routing table, not an interface of the node;
-    ``variables`` are what the administrator's script gets.
+    ``variables`` are the environment of the administrator's script.
     """
 
     uuid: str
@@ -46,12 +46,12 @@ class NicBackend:
 
 @dataclass(frozen=True, slots=True)
 class NetworkAbilities:
-    """What the node can do about the links that are asked for.
+    """The abilities of the node for some links.
 
     ``switches`` are those of Open vSwitch, None where its tools are missing; ``tables`` are routing
     tables by name or number; ``has_script``: the administrator's script connects the taps, so it
-    alone knows what a link is; ``is_virtual``: the node shares its machine, so a link it lacks is
-    nobody's mistake.
+    alone knows what a link is; ``is_virtual``: the node shares its machine, so a missing link is no
+    mistake.
     """
 
     can_make_taps: bool
@@ -157,7 +157,7 @@ _LINK_PROBLEMS: Final[Mapping[str, Callable[[RpcNIC, NetworkAbilities, str], str
 
 
 def _variables(instance: RpcInstance, index: int, nic: RpcNIC, tap: str) -> dict[str, str]:
-    """Return what the administrator's script is told about one tap."""
+    """Return the variables of one tap for the administrator's script."""
     mode, link = nic.nicparams["mode"], nic.nicparams["link"]
     values = {
         "INSTANCE": instance.name,

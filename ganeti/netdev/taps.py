@@ -12,10 +12,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ganeti.base.errors import CommandError, HypervisorError
+from ganeti.base.errors import CommandError, GenericError, HypervisorError
 from ganeti.netdev.attachment import OVS_TIMEOUT_S, Run, Step, Write, attach_steps, detach_steps
 from ganeti.netdev.backends import NetworkAbilities, NicBackend
-from ganeti.objects.nic_modes import NicMode
+from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcNIC
 from ganeti.system import process
 
@@ -116,8 +116,31 @@ def _switches(links: Iterable[str]) -> frozenset[str] | None:
     return frozenset(link for link, result in asked if result.status == 0)
 
 
+def ensure_switch(name: str, link: str) -> None:
+    """Make a switch, and connect it to an interface of the node; both may be so already.
+
+    Args:
+        link: the interface that leads outside; "" for a switch of this node alone.
+
+    Raises:
+        GenericError: a name is none, the interface is not there, or Open vSwitch refuses.
+    """
+    for text in (name, link):
+        if text and not is_interface_name(text):
+            raise GenericError(f"{text!r} cannot be the name of a switch or interface")
+    if link and not is_interface(link):
+        raise GenericError(f"switch {name}: there is no interface {link} to connect it to")
+    command = ["ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", "--may-exist", "add-br", name]
+    if link:
+        command += ["--", "--may-exist", "add-port", name, link]
+    try:
+        process.run(command, timeout_s=_COMMAND_TIMEOUT_S).check()
+    except CommandError as err:
+        raise GenericError(f"switch {name} cannot be made: {err.message}") from err
+
+
 def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> NetworkAbilities:
-    """Look at what the node can do about the links of some network interfaces.
+    """Look up the abilities of the node for the links of some network interfaces.
 
     Args:
         script: where the administrator's script would be.
@@ -164,13 +187,7 @@ def _ip(*words: str) -> None:
     _run(Run(("ip", *words)))
 
 
-def create_tap(
-    backend: NicBackend,
-    *,
-    vnet_hdr: bool,
-    queues: int = 1,
-    script: str = "",
-) -> None:
+def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: str = "") -> None:
     """Make a tap, switch it on and connect it to its link; one left over is replaced.
 
     Args:

@@ -1,9 +1,10 @@
-"""What every handler of a node call is given: where it runs, who asked and how long it may take."""
+"""The base of all handlers of node calls, and their context: the node, the caller, the time."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.paths import Paths
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.system import clock
 
 # A script is ended this much before its call, so that the answer can say what it printed.
@@ -37,3 +38,15 @@ class NodeContext:
         if self.deadline_s is None:
             return _NO_DEADLINE_S
         return max(_SCRIPT_TIMEOUT_S_MIN, self.deadline_s - clock.monotonic() - _SCRIPT_MARGIN_S)
+
+
+class NodeHandler(NodeCalls):
+    """One call on one node: a subclass serves the calls that it overrides.
+
+    A failure is any error of ``ganeti.base.errors``.
+    """
+
+    def __init__(self, context: NodeContext) -> None:
+        self.context = context
+        self.paths = context.paths
+        self.hostname = context.hostname

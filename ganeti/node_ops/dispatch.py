@@ -5,32 +5,80 @@ their own words, everything else as an internal error whose traceback stands in 
 """
 
 import contextlib
-import inspect
 import logging
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.registry import Handler, find_handler, find_shortcut
-from ganeti.objects.record import decode_private
-from ganeti.protocol.node_rpc import (
-    Argument,
-    Encoder,
-    NodeCall,
-    decode_arguments,
-    encode_failure,
-    encode_result,
-)
+from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.disks.block_devices import BlockDevices
+from ganeti.node_ops.disks.exports import Exports
+from ganeti.node_ops.disks.storage import Storage
+from ganeti.node_ops.instances.life import Instances
+from ganeti.node_ops.instances.os_definitions import OsDefinitions
+from ganeti.node_ops.instances.os_scripts import InstanceOs
+from ganeti.node_ops.instances.running import HotplugCalls, MigrationCalls, SnapshotsCalls
+from ganeti.node_ops.machine.basics import Basics
+from ganeti.node_ops.machine.commands import Commands
+from ganeti.node_ops.machine.crypto import Crypto
+from ganeti.node_ops.machine.daemons import Daemons
+from ganeti.node_ops.machine.etc_hosts import EtcHosts
+from ganeti.node_ops.machine.files import Files
+from ganeti.node_ops.machine.hooks import Hooks, is_nothing_to_run
+from ganeti.node_ops.machine.job_queue import JobQueue
+from ganeti.node_ops.machine.master_change import MasterChange
+from ganeti.node_ops.machine.master_ip import MasterIp
+from ganeti.node_ops.machine.ssh_keys import SshKeys
+from ganeti.node_ops.transfers.calls import Transfers
+from ganeti.node_ops.verify.calls import Verify
+from ganeti.node_ops.verify.network import Bridges
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import NodeCall, decode_arguments, encode_failure, encode_result
+from ganeti.protocol.service import Argument, handlers_of, read_as
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_CHARACTERS_MAX = 100
-_INSTANCES = frozenset({Encoder.INSTANCE, Encoder.INSTANCE_HVP_BEP, Encoder.INSTANCE_OSP})
+
+_HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
+    Basics,
+    BlockDevices,
+    Commands,
+    Crypto,
+    Daemons,
+    EtcHosts,
+    Exports,
+    Files,
+    Hooks,
+    HotplugCalls,
+    InstanceOs,
+    Instances,
+    JobQueue,
+    MasterIp,
+    MasterChange,
+    MigrationCalls,
+    OsDefinitions,
+    SnapshotsCalls,
+    SshKeys,
+    Storage,
+    Transfers,
+    Verify,
+    Bridges,
+)
+_SERVED: Final[Mapping[str, type[NodeHandler]]] = {
+    name: handler for handler in _HANDLERS for name in handlers_of(NodeCalls, handler, leading=1)
+}
+# Calls for a child that often have nothing to do: a function that tells so.
+_NOTHING_TO_DO: Final[Mapping[str, Callable[..., bool]]] = {"hooks_runner": is_nothing_to_run}
+
+
+def is_served(name: str) -> bool:
+    """Tell whether this node daemon serves a call."""
+    return name in _SERVED
 
 
 def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
@@ -38,9 +86,10 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
     args: Sequence[object] = ()
     started_s = clock.monotonic()
     try:
-        handler = find_handler(call)
+        handler = _handler_of(call)(context)
         args = decode_arguments(call, body)
-        result = encode_result(handler(context, *convert(handler, call, args)))
+        payload = call.apply(getattr(handler, call.method), call.read(args))
+        result = encode_result(call.write_result(payload))
     except GenericError as err:
         return _failed(context, call, args, err.message)
     except OSError as err:
@@ -48,7 +97,7 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
     except Exception as err:  # a mistake of ours must be answered too, not kill the server
         logger.exception("%s failed in an unforeseen way", call.name)
         return _failed(context, call, args, f"internal error: {type(err).__name__}: {err}")
-    if call.changes:
+    if call.rules.changes:
         logger.log(
             _level(call),
             "%s for %s: done in %.2f s",
@@ -59,14 +108,24 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
     return result
 
 
+def _handler_of(call: NodeCall) -> type[NodeHandler]:
+    """Return the class that serves a call; raises NotSupportedError."""
+    handler = _SERVED.get(call.name)
+    if handler is None:
+        raise NotSupportedError(f"not supported yet: {call.name}")
+    return handler
+
+
+def may_have_nothing_to_do(call: NodeCall) -> bool:
+    """Tell whether `answer_if_nothing_to_do` is worth a try."""
+    return call.name in _NOTHING_TO_DO
+
+
 def answer_if_nothing_to_do(context: NodeContext, call: NodeCall, body: bytes) -> bytes | None:
     """Serve a call that turns out to have nothing to do; None when it needs a child."""
-    is_nothing_to_do = find_shortcut(call.name)
-    if is_nothing_to_do is None:
-        return None
+    is_nothing_to_do = _NOTHING_TO_DO[call.name]
     try:
-        args = convert(find_handler(call), call, decode_arguments(call, body))
-        if not is_nothing_to_do(context, *args):
+        if not is_nothing_to_do(context, *call.read(decode_arguments(call, body))):
             return None
     except (GenericError, OSError):
         return None  # the child will complain
@@ -74,27 +133,10 @@ def answer_if_nothing_to_do(context: NodeContext, call: NodeCall, body: bytes) -
 
 
 def warm_up(call: NodeCall) -> None:
-    """Build what is needed to read the arguments of a call, which is costly the first time.
-
-    Raises:
-        NotSupportedError: this node daemon does not serve the call.
-    """
-    for kind in _parameter_types(find_handler(call)):
+    """Build the readers of the arguments of a call, which is costly the first time."""
+    for argument in call.arguments:
         with contextlib.suppress(GenericError, msgspec.ValidationError, TypeError):
-            _read(kind, {})
-
-
-def convert(handler: Handler, call: NodeCall, args: Sequence[object]) -> list[Any]:
-    """Turn the arguments from the wire into what the handler declares.
-
-    Raises:
-        ProtocolError: a value is not of its type; the text names the call and the argument.
-    """
-    kinds = _parameter_types(handler)
-    return [
-        _convert_one(call, argument, kind, value)
-        for argument, kind, value in zip(call.arguments, kinds, args, strict=True)
-    ]
+            read_as(argument.type, {})
 
 
 def describe(call: NodeCall, args: Sequence[object]) -> str:
@@ -103,40 +145,11 @@ def describe(call: NodeCall, args: Sequence[object]) -> str:
     return f"{call.name}({', '.join(text for text in shown if text)})"
 
 
-@cache
-def _parameter_types(handler: Handler) -> tuple[Any, ...]:
-    """Return the declared types of a handler's arguments, without the context."""
-    hints = get_type_hints(handler)
-    return tuple(hints[name] for name in list(inspect.signature(handler).parameters)[1:])
-
-
-def _convert_one(call: NodeCall, argument: Argument, kind: Any, value: object) -> Any:
-    """Convert one argument."""
-    try:
-        return _read(kind, value)
-    except (msgspec.ValidationError, GenericError, TypeError) as err:
-        text = err.message if isinstance(err, GenericError) else str(err)
-        raise ProtocolError(f"{call.name}: wrong argument {argument.name}: {text}") from err
-
-
-def _read(kind: Any, value: object) -> Any:
-    """Return a value as one of the given type; types that read themselves from the wire do so."""
-    from_wire = getattr(kind, "from_wire", None)
-    if from_wire is not None:
-        return from_wire(value)
-    return msgspec.convert(value, kind, dec_hook=_decode_own)
-
-
-def _decode_own(kind: type, value: object) -> object:
-    """Let msgspec accept any value where a handler declares one, and hidden parameters."""
-    return value if kind is object else decode_private(kind, value)
-
-
 def _show(argument: Argument, value: object) -> str:
     """Return one argument for the log, "" when it is long or may hold a secret."""
-    if argument.encoder in _INSTANCES and isinstance(value, dict):
+    if argument.type is RpcInstance and isinstance(value, dict):
         return str(value.get("name", "?"))
-    if argument.encoder is Encoder.SINGLE_DISK and isinstance(value, dict):
+    if argument.type is RpcDisk and isinstance(value, dict):
         return f"{value.get('iv_name') or value.get('uuid')} {value.get('logical_id')}"
     if argument.name == "reason" and isinstance(value, list):
         return "reason " + "; ".join(_reason_text(entry) for entry in value)

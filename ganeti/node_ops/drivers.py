@@ -2,20 +2,19 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import BlockDeviceError, GenericError, ResolverError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv
-from ganeti.hypervisor.registry import get_hypervisor
+from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_hypervisor
 from ganeti.node_ops.context import NodeContext
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.storage.interface import BlockDevice
-from ganeti.storage.links import make_link
-from ganeti.storage.registry import get_driver
+from ganeti.storage.interface import Volume, bottom_up
+from ganeti.storage.registry import volume_of
 from ganeti.store import ssconf
 from ganeti.system import environment
+from ganeti.system.files import ensure_directory, remove_if_exists
 
 _INSTANCE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -37,14 +36,28 @@ def own_address(context: NodeContext) -> str:
         return ""
 
 
-def hypervisor(context: NodeContext, name: str) -> Hypervisor:
+def hypervisor(context: NodeContext, name: str, hvparams: Mapping[str, object]) -> Hypervisor:
     """Return a hypervisor of this node; errors as of `get_hypervisor`."""
-    return get_hypervisor(name, node_env(context))
+    return get_hypervisor(name, node_env(context), hvparams)
 
 
-def device(context: NodeContext, disk: RpcDisk) -> BlockDevice:
-    """Return the driver for a disk; errors as of `get_driver`."""
-    return get_driver(disk, node_env(context))
+def hypervisors(
+    context: NodeContext, names: Iterable[str], all_hvparams: Mapping[str, object]
+) -> Iterator[Hypervisor]:
+    """Yield hypervisors of this node, with the cluster's parameters {hypervisor: parameters}."""
+    for name in names:
+        params = all_hvparams.get(name)
+        yield hypervisor(context, name, params if isinstance(params, Mapping) else {})
+
+
+def hypervisor_of(context: NodeContext, instance: RpcInstance) -> Hypervisor:
+    """Return the hypervisor of an instance on this node; errors as of `get_hypervisor`."""
+    return hypervisor(context, instance.hypervisor, instance.hvparams)
+
+
+def volume(context: NodeContext, disk: RpcDisk) -> Volume:
+    """Return a disk as it is on this node; errors as of `volume_of`."""
+    return volume_of(disk, node_env(context))
 
 
 def check_instance_name(name: str) -> None:
@@ -72,16 +85,15 @@ def assemble_disks(context: NodeContext, instance: RpcInstance) -> list[Assemble
 def open_disks(context: NodeContext, instance: RpcInstance, *, exclusive: bool = True) -> None:
     """Make the assembled disks of an instance writable here; ``exclusive`` means nowhere else."""
     for disk in instance.disks_info:
-        device(context, disk).open(exclusive=exclusive)
+        volume(context, disk).open(exclusive=exclusive)
 
 
 def assemble_disk(
     context: NodeContext, instance_name: str, index: int, disk: RpcDisk
 ) -> AssembledDisk:
     """Assemble one disk; errors as of `assemble_disks`."""
-    driver = device(context, disk)
     try:
-        assembled = driver.assemble()
+        *_children, assembled = [part.assemble() for part in bottom_up(volume(context, disk))]
     except BlockDeviceError as err:
         raise BlockDeviceError(
             f"disk {index} of instance {instance_name!r} cannot be used on node"
@@ -100,9 +112,24 @@ def assemble_disk(
 
 
 def link_disk(context: NodeContext, instance_name: str, index: int, dev_path: str) -> str:
-    """Point the link of a disk at its device; returns the path of the link."""
+    """Point the link of a disk at its device, in one step; returns the path of the link.
+
+    By its link a disk has the same name whenever the instance runs here, whatever its device is.
+    """
     check_instance_name(instance_name)
-    return make_link(instance_name, index, dev_path, node_env(context))
+    directory = context.paths.disk_links_dir
+    path = os.path.join(directory, f"{instance_name}:{index}")
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        ensure_directory(directory, 0o755)
+        if os.path.islink(path) and os.readlink(path) == dev_path:
+            return path
+        remove_if_exists(temporary)
+        os.symlink(dev_path, temporary)
+        os.rename(temporary, path)
+    except OSError as err:
+        raise BlockDeviceError(f"cannot make the link {path}: {err.strerror}") from err
+    return path
 
 
 def unlink_disks(paths: Paths, instance_name: str) -> None:

@@ -93,12 +93,7 @@ def is_without_parts(directory: str) -> bool:
 
 
 def run_logged(
-    argv: Sequence[str],
-    log_path: str,
-    *,
-    env: Mapping[str, str],
-    cwd: str,
-    timeout_s: float,
+    argv: Sequence[str], log_path: str, *, env: Mapping[str, str], cwd: str, timeout_s: float
 ) -> LoggedRun:
     """Run a script to its end with its output in a log file.
 

@@ -21,7 +21,8 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.protocol.node_rpc import NODE_RPC, encode_failure
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import encode_failure
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def _serve(channel: socket.socket, paths: Paths, hostname: str) -> None:
     """Read the request, run the handler, write the answer."""
     head_line, _, body = _read_all(channel).partition(b"\n")
     head = loads_as(RequestHead, head_line)
-    call = NODE_RPC[head.call]
+    call = NodeCalls.calls[head.call]
     context = NodeContext(paths, hostname, **structs.asdict(head))
     log.set_job(head.job_id)
     answer = dispatch.answer(context, call, body)

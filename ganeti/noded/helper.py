@@ -21,12 +21,13 @@ from typing import Final, NoReturn
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.daemon import log
-from ganeti.hypervisor import registry as hypervisors
-from ganeti.node_ops import dispatch, registry
+from ganeti.hypervisor import interface as hypervisors
+from ganeti.node_ops import dispatch
 from ganeti.noded import child, memory
-from ganeti.protocol.node_rpc import NODE_RPC, Place
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.storage import registry as disks
-from ganeti.system import environment, nursery, title
+from ganeti.system import environment, nursery
+from ganeti.system.process_facts import show_name
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _EXIT_BAD_USAGE: Final = 2
 
 def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     """Be the helper until the daemon closes its end of ``control``."""
-    title.show_name("noded-helper")
+    show_name("noded-helper")
     status = _EXIT_FAILED
     try:
         nursery.ignore_signals()
@@ -47,11 +48,11 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         _preload()
 
         def get_ready() -> None:
-            title.show_name(SPARE_NAME)
+            show_name(SPARE_NAME)
             memory.lock_on_fault()
 
         def live(channel: socket.socket) -> NoReturn:
-            title.show_name(CALL_NAME)
+            show_name(CALL_NAME)
             child.run(channel, paths, hostname)
 
         def refuse(channel: socket.socket, err: OSError) -> None:
@@ -99,15 +100,13 @@ def main() -> NoReturn:
 
 def _preload() -> None:
     """Import what children need."""
-    handlers = sorted(registry.modules_for(Place.CHILD))
-    for module in (*handlers, *hypervisors.driver_modules(), *disks.driver_modules()):
+    for module in (*hypervisors.driver_modules(), *disks.driver_modules()):
         try:
             importlib.import_module(module)
         except ImportError as err:  # its calls will say so, each time
             logger.warning("cannot import %s: %s; going on without", module, err)
-    for name in registry.MODULES:
-        with contextlib.suppress(ImportError):  # told above
-            dispatch.warm_up(NODE_RPC[name])
+    for call in NodeCalls.calls.values():
+        dispatch.warm_up(call)
     codecs.lookup("ascii")  # a module that is loaded when something is read as such
     gc.collect()
 

@@ -7,26 +7,20 @@ calls run, `helper` for the process that makes children, `memory` for staying in
 import logging
 import ssl
 import threading
-from typing import Final
+from typing import Annotated, Final
 
 from ganeti.base.errors import NotSupportedError
-from ganeti.daemon.address import listen_address
-from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
-from ganeti.daemon.main import DaemonSpec, run_daemon
-from ganeti.daemon.options import TLS, Option
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import Port, TlsOptions, option
 from ganeti.node_ops import dispatch
 from ganeti.noded import memory
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.helper import DAEMON_NAME
 from ganeti.noded.server import NodeServer
-from ganeti.protocol.node_rpc import (
-    BODY_BYTES_MAX,
-    CLIENTS_MAX_DEFAULT,
-    DEFAULT_PORT,
-    NODE_RPC,
-    Place,
-)
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import BODY_BYTES_MAX, CLIENTS_MAX_DEFAULT, DEFAULT_PORT, Place
 from ganeti.transport import tls
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, serve_http
@@ -35,27 +29,31 @@ logger = logging.getLogger(__name__)
 
 _LIMITS: Final = HttpLimits(body_bytes_max=BODY_BYTES_MAX)
 
-_NO_MLOCK: Final = Option(("--no-mlock",), "do not keep the daemon's memory from being swapped out")
+
+class Options(TlsOptions, frozen=True, kw_only=True):
+    """The options of NodeD."""
+
+    port: Port = DEFAULT_PORT
+    no_mlock: Annotated[bool, option("do not keep the daemon's memory from being swapped out")] = (
+        False
+    )
+
+
 _REFUSED: Final = ("no_ssl", "ssl_key")
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the node daemon; returns its exit status."""
-    return run_daemon(SPEC, argv)
 
 
 def _start_helper(context: DaemonContext) -> HelperHandle:
     """Fork the helper, while there is neither an event loop nor a thread."""
     _check_options(context)
-    if not context.options.no_mlock:
+    if not context.options_as(Options).no_mlock:
         memory.enable()
     return start_helper(context.paths, context.hostname, _log_descriptors())
 
 
 async def _serve(context: DaemonContext) -> None:
     """Answer requests until told to stop."""
-    for call in NODE_RPC.values():
-        if call.runs_in is Place.DAEMON:
+    for call in NodeCalls.calls.values():
+        if call.rules.place is Place.DAEMON:
             dispatch.warm_up(call)
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
@@ -69,7 +67,7 @@ async def _serve(context: DaemonContext) -> None:
         logger.critical("%s; giving up", reason)
         context.stop(exit_status=1)
 
-    options = context.options
+    options = context.options_as(Options)
     children = Children(context.prepared, context.hostname, give_up)
     server = NodeServer(
         context.paths,
@@ -130,8 +128,7 @@ SPEC: Final = DaemonSpec(
     name=DAEMON_NAME,
     description="does on this node what master candidates tell it to",
     serve=_serve,
-    options=(*TLS, _NO_MLOCK),
-    port=DEFAULT_PORT,
+    options=Options,
     pre_loop=_start_helper,
     runs_as_root=True,
 )

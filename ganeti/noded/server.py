@@ -23,16 +23,16 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.registry import find_shortcut
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import (
     FAST_S,
     JOB_HEADER,
-    NODE_RPC,
     NORMAL_S,
     NodeCall,
     Place,
+    deadline_s,
     decode_arguments,
     encode_failure,
 )
@@ -77,13 +77,13 @@ class NodeServer:
         """Answer one request that is authorized."""
         if request.method != "POST":
             return HttpResponse.text(400, "only POST is understood here")
-        call = NODE_RPC.get(request.path.removeprefix("/"))
+        call = NodeCalls.calls.get(request.path.removeprefix("/"))
         if call is None:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
         head = _request_head(request, call)
         with log.job_context(head.job_id):
             answer = await self._run(call, head, request.body)
-        if call.stops_daemon and answer.startswith(b"[true"):
+        if call.rules.stops_daemon and answer.startswith(b"[true"):
             logger.info("%s asks this daemon to end", call.name)
             self._stop()
         return HttpResponse(body=answer)
@@ -95,11 +95,11 @@ class NodeServer:
 
     async def _run(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes:
         """Run a call where it belongs."""
-        if call.runs_in is Place.DAEMON:
+        if call.rules.place is Place.DAEMON:
             return await self._run_here(call, head, body)
         if call.name == _NEVER_WAITS:
-            return await self._children.call(call, head, body, call.timeout_s)
-        if find_shortcut(call.name) is not None:
+            return await self._children.call(call, head, body, call.rules.limit_s)
+        if dispatch.may_have_nothing_to_do(call):
             answered = await self._try_shortcut(call, head, body)
             if answered is not None:
                 return answered
@@ -124,12 +124,12 @@ class NodeServer:
         is_queue_call = call.name.startswith("jobqueue_")
         threads = self._queue_threads if is_queue_call else self._threads
         work = self._in_thread(threads, dispatch.answer, call, head, body)
-        await asyncio.wait([work], timeout=call.timeout_s)
+        await asyncio.wait([work], timeout=call.rules.limit_s)
         if work.done():
             return work.result()
-        logger.warning("%s ran into its deadline of %g s", call.name, call.timeout_s)
+        logger.warning("%s ran into its deadline of %g s", call.name, call.rules.limit_s)
         return encode_failure(
-            f"{call.name} did not end within {call.timeout_s:g} s on node {self._hostname};"
+            f"{call.name} did not end within {call.rules.limit_s:g} s on node {self._hostname};"
             " it may still come to its end"
         )
 
@@ -166,10 +166,10 @@ def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:
 
 def _limit_s(call: NodeCall, body: bytes) -> float:
     """Return how long a call may take; wrong arguments are the handler's to complain about."""
-    if call.timeout_is_computed:
+    if call.rules.extra_s is not None:
         with contextlib.suppress(GenericError):
-            return call.deadline_s(decode_arguments(call, body))
-    return call.timeout_s
+            return deadline_s(call, decode_arguments(call, body))
+    return call.rules.limit_s
 
 
 def _with_deadline(head: RequestHead, ends_s: float) -> RequestHead:
@@ -179,6 +179,6 @@ def _with_deadline(head: RequestHead, ends_s: float) -> RequestHead:
 
 def _speed(call: NodeCall) -> str:
     """Return which calls this one shares its slots with."""
-    if call.timeout_s <= FAST_S:
+    if call.rules.limit_s <= FAST_S:
         return "quick"
-    return "normal" if call.timeout_s <= NORMAL_S else "slow"
+    return "normal" if call.rules.limit_s <= NORMAL_S else "slow"

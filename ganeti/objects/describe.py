@@ -10,7 +10,7 @@ import re
 import msgspec
 from msgspec import inspect
 
-from ganeti.objects.private import PrivateParams
+from ganeti.objects.record import PrivateParams, Record
 
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.?([A-Za-z_]\w*)")
 
@@ -24,11 +24,6 @@ _SIMPLE: dict[type[inspect.Type], str] = {
 def describe_type(annotation: object) -> str:
     """Describe an annotation, for example ``null or one of live, non-live``."""
     return _describe(inspect.type_info(annotation))
-
-
-def describe_field(struct: type[msgspec.Struct], name: str) -> str:
-    """Describe what one field of a struct expects."""
-    return _describe(_field_type(struct, name))
 
 
 def describe_place(struct: type[msgspec.Struct], path: str) -> str:
@@ -106,6 +101,10 @@ def _describe_container(info: inspect.Type) -> str:
             return f"list of ({_describe(info.item_type)})"
         case inspect.DictType():
             return f"object of ({_describe(info.value_type)}) by {_describe(info.key_type)}"
+        case inspect.StructType() if issubclass(info.cls, Record):
+            return f"{info.cls.__name__} object"
+        case inspect.StructType(array_like=True):
+            return f"[{', '.join(field.encode_name for field in info.fields)}]"
         case inspect.StructType() | inspect.TypedDictType():
             keys = ", ".join(field.encode_name for field in info.fields)
             return f"object with {keys}"

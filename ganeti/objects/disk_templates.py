@@ -1,44 +1,308 @@
-"""Disk templates and the storage types behind them.
+"""Disk templates with their traits, and the kinds of storage behind them.
 
-Source: constants.json, "disk_templates".
+A template is one row of `DiskTemplate`.  Decisions by template ask its traits, so a new one stands
+in no other list.
+
+Source: constants.json, "disk_templates"; config.json, "disk_logical_id".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from types import NoneType
+from typing import Final, Self
+
+from msgspec import Struct
+
+DISKS_MAX: Final = 16
+DRBD_META_SIZE_MIB: Final = 128
+BLOCKDEV_DRIVER: Final = "manual"
+ADOPTABLE_BLOCKDEV_ROOT: Final = "/dev/disk/"
+MIXED: Final = "mixed"  # shown for an instance whose disks are of several templates
+
+
+class Units(Struct, frozen=True):
+    """Facts about the storage units of a node: volume groups, or directories of files.
+
+    Attributes:
+        setting: the cluster's setting that names the unit, "" where there is none.
+        is_directory: the units are directories, and disks are files below them.
+    """
+
+    setting: str = ""
+    is_directory: bool = False
+
+
+class StorageType(StrEnum):
+    """Kinds of storage that disks take their space from; None stands for no units to report on."""
+
+    units: Units | None
+
+    def __new__(cls, word: str, units: Units | None = None) -> Self:
+        """Make a kind of storage, equal to its word."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.units = units
+        return made
+
+    BLOCKDEV = "blockdev"
+    DISKLESS = "diskless"
+    EXT = "ext"
+    FILE = "file", Units("file_storage_dir", is_directory=True)
+    GLUSTER = "gluster", Units("gluster_storage_dir", is_directory=True)
+    LVM_PV = "lvm-pv", Units()
+    LVM_VG = "lvm-vg", Units("volume_group_name")
+    RADOS = "rados"
+    SHAREDFILE = "sharedfile", Units("shared_file_storage_dir", is_directory=True)
+
+
+class Mirroring(StrEnum):
+    """Where the data of a disk is besides its primary node."""
+
+    NONE = "nowhere"
+    INTERNAL = "on a second node"
+    EXTERNAL = "every node reaches it"
+
+
+class Adoption(StrEnum):
+    """Whether a disk can be something that exists already."""
+
+    NEVER = "never"
+    POSSIBLE = "possible"
+    ALWAYS = "always"
+
+
+LogicalIdParts = Mapping[str, type | tuple[type, ...]]
+_VOLUME: Final[LogicalIdParts] = {"vg": str, "volume": str}
+_FILE: Final[LogicalIdParts] = {"driver": str, "path": str}
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """Facts about the disks of one template.
+
+    Attributes:
+        driver: module and class that serve its disks on a node; None where that is not built yet.
+        logical_id: names and types of the parts of a logical id.
+        child_count: how many disks it is put together from.
+        extra_mib: space on each node besides the disk's own size.
+        can_copy: a disk can move to another node only by copying it there.
+        has_access: the hypervisor may reach it without a device of the node.
+        has_own_directory: the files lie in a directory named after the instance.
+        takes_physical_volumes: fits nodes that give whole physical volumes to one instance.
+        counts_as_usage: its size is part of the disk usage that queries show.
+    """
+
+    storage: StorageType
+    logical_id: LogicalIdParts
+    driver: str | None = None
+    mirroring: Mirroring = Mirroring.NONE
+    child_count: int = 0
+    extra_mib: int = 0
+    adoption: Adoption = Adoption.NEVER
+    can_grow: bool = True
+    can_copy: bool = False
+    has_snapshots: bool = False
+    has_access: bool = False
+    has_own_directory: bool = False
+    takes_physical_volumes: bool = False
+    counts_as_usage: bool = True
+
+    @property
+    def has_disks(self) -> bool:
+        """Whether instances of this template have disks at all."""
+        return self.storage is not StorageType.DISKLESS
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether instances can be made with it."""
+        return self.driver is not None or not self.has_disks
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its disks are files."""
+        return self.storage.units is not None and self.storage.units.is_directory
+
+    @property
+    def directory_setting(self) -> str:
+        """Name of the cluster's setting that has the directory of its files, "" without files."""
+        units = self.storage.units
+        return units.setting if units is not None and units.is_directory else ""
+
+    @property
+    def directory_check(self) -> str:
+        """Name of the item of ``node_verify`` that looks at that directory."""
+        return self.directory_setting.removesuffix("dir").replace("_", "-") + "path"
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether a second node has the data too, by means of the template itself."""
+        return self.mirroring is Mirroring.INTERNAL
+
+    @property
+    def shared(self) -> bool:
+        """Whether every node reaches its disks."""
+        return self.mirroring is Mirroring.EXTERNAL
+
+    @property
+    def node_count(self) -> int:
+        """On how many nodes a disk takes space."""
+        return 2 if self.mirrored else 1
+
+    @property
+    def must_adopt(self) -> bool:
+        """Whether its disks always exist before their instance."""
+        return self.adoption is Adoption.ALWAYS
+
+    @property
+    def can_convert_to(self) -> bool:
+        """Whether an instance can be converted to it."""
+        return self.has_disks and not self.must_adopt
+
+    @property
+    def has_provider(self) -> bool:
+        """Whether somebody else's scripts make its disks, with parameters of their own."""
+        return "provider" in self.logical_id
 
 
 class DiskTemplate(StrEnum):
     """How the disks of an instance are made; also the device type of a disk."""
 
-    BLOCKDEV = "blockdev"
-    DISKLESS = "diskless"
-    DRBD = "drbd"
-    EXT = "ext"
-    FILE = "file"
-    GLUSTER = "gluster"
-    PLAIN = "plain"
-    RBD = "rbd"
-    SHAREDFILE = "sharedfile"
+    traits: Traits
+
+    def __new__(cls, word: str, traits: Traits | None = None) -> Self:
+        """Make a template, equal to its word."""
+        assert traits is not None, "a look-up by the word alone does not come here"
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.traits = traits
+        return made
+
+    BLOCKDEV = (
+        "blockdev",
+        Traits(
+            storage=StorageType.BLOCKDEV,
+            driver="ganeti.storage.block_device:AdoptedStorage",
+            logical_id={"driver": str, "path": str},
+            mirroring=Mirroring.EXTERNAL,
+            adoption=Adoption.ALWAYS,
+            can_grow=False,
+            counts_as_usage=False,
+        ),
+    )
+    DISKLESS = (
+        "diskless",
+        Traits(
+            storage=StorageType.DISKLESS,
+            logical_id={},
+            mirroring=Mirroring.EXTERNAL,
+            can_grow=False,
+        ),
+    )
+    DRBD = (
+        "drbd",
+        Traits(
+            storage=StorageType.LVM_VG,
+            logical_id={
+                "node_a": str,
+                "node_b": str,
+                "port": (int, NoneType),
+                "minor_a": int,
+                "minor_b": int,
+                "secret": str,
+            },
+            mirroring=Mirroring.INTERNAL,
+            child_count=2,  # data and metadata
+            extra_mib=DRBD_META_SIZE_MIB,
+            has_snapshots=True,
+        ),
+    )
+    EXT = (
+        "ext",
+        Traits(
+            storage=StorageType.EXT,
+            driver="ganeti.storage.external:ExternalStorage",
+            logical_id={"provider": str, "name": str},
+            mirroring=Mirroring.EXTERNAL,
+            has_snapshots=True,
+            has_access=True,
+        ),
+    )
+    FILE = (
+        "file",
+        Traits(
+            storage=StorageType.FILE,
+            driver="ganeti.storage.file:FileStorage",
+            logical_id=_FILE,
+            can_copy=True,
+            has_own_directory=True,
+        ),
+    )
+    GLUSTER = (
+        "gluster",
+        Traits(
+            storage=StorageType.GLUSTER,
+            logical_id=_FILE,
+            mirroring=Mirroring.EXTERNAL,
+            has_access=True,
+        ),
+    )
+    PLAIN = (
+        "plain",
+        Traits(
+            storage=StorageType.LVM_VG,
+            logical_id=_VOLUME,
+            adoption=Adoption.POSSIBLE,
+            can_copy=True,
+            has_snapshots=True,
+            takes_physical_volumes=True,
+        ),
+    )
+    RBD = (
+        "rbd",
+        Traits(
+            storage=StorageType.RADOS,
+            logical_id={"driver": str, "name": str},
+            mirroring=Mirroring.EXTERNAL,
+            has_access=True,
+            counts_as_usage=False,
+        ),
+    )
+    SHAREDFILE = (
+        "sharedfile",
+        Traits(
+            storage=StorageType.SHAREDFILE,
+            driver="ganeti.storage.file:FileStorage",
+            logical_id=_FILE,
+            mirroring=Mirroring.EXTERNAL,
+            has_own_directory=True,
+        ),
+    )
 
 
-MIXED: Final = "mixed"  # shown for an instance whose disks are of several templates
+_TRAITS: Final = {str(each): each.traits for each in DiskTemplate}
+_SEVERAL: Final = Traits(
+    storage=StorageType.BLOCKDEV, logical_id={}, can_grow=False, counts_as_usage=False
+)
 
 
-class StorageType(StrEnum):
-    """Kinds of storage a node can report on."""
+def traits_of(template: str) -> Traits:
+    """Return the traits of a template by its name.
 
-    BLOCKDEV = "blockdev"
-    DISKLESS = "diskless"
-    EXT = "ext"
-    FILE = "file"
-    GLUSTER = "gluster"
-    LVM_PV = "lvm-pv"
-    LVM_VG = "lvm-vg"
-    RADOS = "rados"
-    SHAREDFILE = "sharedfile"
+    An instance with disks of several templates is `MIXED`: nothing can be done with it that
+    depends on a trait.
+    """
+    return _TRAITS.get(template, _SEVERAL)
+
+
+def file_templates() -> list[DiskTemplate]:
+    """Return the supported templates whose disks are files."""
+    return [each for each in DiskTemplate if each.traits.is_supported and each.traits.is_file]
+
+
+def supported_templates() -> list[str]:
+    """Return the names of the templates that instances can be made with, sorted."""
+    return sorted(str(each) for each in DiskTemplate if each.traits.is_supported)
 
 
 class FileDriver(StrEnum):
@@ -82,75 +346,13 @@ class LocalDiskStatus:
     FAULTY: Final = 4
 
 
-_T = DiskTemplate
-
-FILE_BASED: Final = frozenset({_T.FILE, _T.SHAREDFILE, _T.GLUSTER})
-INTERNALLY_MIRRORED: Final = frozenset({_T.DRBD})
-EXTERNALLY_MIRRORED: Final = frozenset(
-    {_T.BLOCKDEV, _T.DISKLESS, _T.EXT, _T.GLUSTER, _T.RBD, _T.SHAREDFILE}
-)
-MIRRORED: Final = INTERNALLY_MIRRORED | EXTERNALLY_MIRRORED
-LVM_BASED: Final = frozenset({_T.DRBD, _T.PLAIN})
-GROWABLE: Final = frozenset({_T.DRBD, _T.EXT, _T.FILE, _T.GLUSTER, _T.PLAIN, _T.RBD, _T.SHAREDFILE})
-COPYABLE: Final = frozenset({_T.FILE, _T.PLAIN})
-MAY_ADOPT: Final = frozenset({_T.BLOCKDEV, _T.PLAIN})
-MUST_ADOPT: Final = frozenset({_T.BLOCKDEV})
-HAVE_ACCESS: Final = frozenset({_T.EXT, _T.GLUSTER, _T.RBD})
-EXCLUSIVE_STORAGE: Final = frozenset({_T.PLAIN})
-INSTANCE_DEPENDENT_PATH: Final = frozenset({_T.FILE, _T.SHAREDFILE})
-NOT_CONVERTIBLE_FROM: Final = frozenset({_T.DISKLESS})
-NOT_CONVERTIBLE_TO: Final = frozenset({_T.BLOCKDEV, _T.DISKLESS})
-NO_FREE_SPACE_CHECK: Final = frozenset({_T.EXT, _T.FILE, _T.GLUSTER, _T.RBD, _T.SHAREDFILE})
-SNAPSHOT_CAPABLE: Final = frozenset({_T.DRBD, _T.EXT, _T.PLAIN})
-
-STORAGE_TYPE: Final[Mapping[DiskTemplate, StorageType]] = {
-    _T.BLOCKDEV: StorageType.BLOCKDEV,
-    _T.DISKLESS: StorageType.DISKLESS,
-    _T.DRBD: StorageType.LVM_VG,
-    _T.EXT: StorageType.EXT,
-    _T.FILE: StorageType.FILE,
-    _T.GLUSTER: StorageType.GLUSTER,
-    _T.PLAIN: StorageType.LVM_VG,
-    _T.RBD: StorageType.RADOS,
-    _T.SHAREDFILE: StorageType.SHAREDFILE,
-}
-REPORTING_STORAGE: Final = frozenset(
-    {
-        StorageType.FILE,
-        StorageType.GLUSTER,
-        StorageType.LVM_PV,
-        StorageType.LVM_VG,
-        StorageType.SHAREDFILE,
-    }
-)
-"""Storage types whose free space a node can report."""
-
-DISKS_MAX: Final = 16
-DRBD_META_SIZE_MIB: Final = 128
-DRBD_SECRET_LENGTH: Final = 20  # bytes, before hexadecimal encoding
-DRBD_PORTS: Final = range(11000, 15000)
-DEFAULT_VOLUME_GROUP: Final = "xenvg"
-BLOCKDEV_DRIVER: Final = "manual"
-ADOPTABLE_BLOCKDEV_ROOT: Final = "/dev/disk/"
-
 DISK_PARAM_NAMES: Final = frozenset(
-    {
-        "access",
-        "adopt",
-        "dev_type",
-        "metavg",
-        "mode",
-        "name",
-        "provider",
-        "size",
-        "spindles",
-        "vg",
-    }
+    {"access", "adopt", "dev_type", "metavg", "mode", "name", "provider", "size", "spindles", "vg"}
 )
 """Keys of one disk in an opcode; disks of template ext take others besides (for the provider)."""
 
 
 def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
-    """Return how much space disks take, with what their template needs besides."""
-    extra_mib = DRBD_META_SIZE_MIB if template == DiskTemplate.DRBD else 0
+    """Return how much space disks take on a node, with what their template needs besides."""
+    extra_mib = traits_of(template).extra_mib
     return sum(size_mib + extra_mib for size_mib in sizes_mib)

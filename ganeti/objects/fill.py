@@ -14,23 +14,19 @@ from typing import Final, TypedDict, TypeVar
 import msgspec
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.objects.cluster import DEFAULTS, Cluster
-from ganeti.objects.instance import Instance
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import DEFAULTS, Cluster, Instance, Node, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
 from ganeti.objects.parameters import (
     BEPARAMS,
     DISKPARAMS,
-    HVPARAMS,
     IPOLICY_DEFAULTS,
     NDPARAMS,
     NICPARAMS,
     ParamTable,
     defaults_of,
 )
-from ganeti.objects.private import PrivateParams
-from ganeti.objects.record import explain_validation
+from ganeti.objects.record import PrivateParams, explain_validation
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
 

@@ -1,24 +1,29 @@
-"""Hypervisors by name, and the words of their interfaces.
+"""Hypervisors: one row each, with all that the cluster must know of one, and their words.
 
-Source: constants.json, "hypervisors".
+A row names the driver, which only nodes load, and the table of parameters, from which checks, help,
+manual pages and query fields are made.  What a parameter needs beside itself (another parameter, a
+file of the node) is checked by the driver.
+
+Source: constants.json, "hypervisors" and "hvparams"; manual page gnt-instance(8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
-
-class Hypervisor(StrEnum):
-    """What runs an instance."""
-
-    CHROOT = "chroot"
-    FAKE = "fake"
-    KVM = "kvm"
-    LXC = "lxc"
-    XEN_HVM = "xen-hvm"
-    XEN_PVM = "xen-pvm"
+from ganeti.objects.parameters import (
+    ABSOLUTE_PATH,
+    PORT_MAX,
+    Form,
+    ParamTable,
+    flag,
+    integer,
+    maybe_text,
+    text,
+)
 
 
 class MigrationMode(StrEnum):
@@ -45,26 +50,404 @@ class ConsoleKind(StrEnum):
     VNC = "vnc"
 
 
-SUPPORTED_HYPERVISORS: Final = (Hypervisor.KVM, Hypervisor.FAKE, Hypervisor.CHROOT)
-"""Hypervisors that have a driver; the first is the usual one."""
+DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 120
+PCI_SLOTS: Final = 32
+_CPUS_MAX: Final = 1024
 
-NEED_NETWORK_PORT: Final = frozenset({Hypervisor.KVM, Hypervisor.XEN_HVM})
-"""Hypervisors whose instances get a TCP port for their graphical console."""
+_PATH_OR_URL: Final = Form("an absolute path or a URL", r"(/.*|(https?|ftps?)://.*)?")
+_FILE_IN_TREE: Final = Form(
+    "an absolute path inside the instance's tree, such as /ganeti-chroot",
+    r"(?!.*/\.\.?(/|$))(/[^/]+)+",
+)
+_REBOOTS: Final = ("reboot", "exit")
+
+
+def _migration_mode(default: MigrationMode) -> ParamTable:
+    summary = "Whether instances run on while they are migrated, unless a command says otherwise."
+    choices = tuple(map(str, MigrationMode))
+    return {"migration_mode": text(str(default), summary, choices=choices, cluster_wide=True)}
+
+
+def _migration_port(default: int) -> ParamTable:
+    summary = "The first TCP port that nodes receive migrated instances at."
+    return {"migration_port": integer(default, summary, least=1, most=PORT_MAX, cluster_wide=True)}
+
+
+_CHROOT: Final[ParamTable] = {
+    "init_script": text(
+        "/ganeti-chroot",
+        "The script inside the instance's tree that is called with start and stop.",
+        form=_FILE_IN_TREE,
+    )
+}
+_KVM: Final[ParamTable] = {
+    "acpi": flag(True, "Whether the guest has ACPI, which its power button needs."),
+    "boot_order": text(
+        "disk",
+        "The device that the guest starts from.",
+        choices=("cdrom", "disk", "floppy", "network"),
+    ),
+    "cdrom2_image_path": text(
+        "", "The image in a second CD drive: a path or a URL.", form=_PATH_OR_URL
+    ),
+    "cdrom_disk_type": text(
+        "",
+        "The kind of CD drives; empty for ide.  Only ide and scsi-cd are supported.",
+        choices=(
+            *("", "ide", "mtd", "paravirtual", "pflash", "scsi", "scsi-block", "scsi-cd"),
+            *("scsi-generic", "scsi-hd", "sd"),
+        ),
+    ),
+    "cdrom_image_path": text("", "The image in the CD drive: a path or a URL.", form=_PATH_OR_URL),
+    "cpu_cores": integer(
+        0, "Cores of each processor of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
+    ),
+    "cpu_mask": text(
+        "all",
+        "The node's processors that the guest's may run on: all, one list such as 0-3,6 for all"
+        " of them, or one list for each, separated by colons.",
+    ),
+    "cpu_sockets": integer(
+        0, "Processor sockets of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
+    ),
+    "cpu_threads": integer(
+        0, "Threads of each core of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
+    ),
+    "cpu_type": text("", "The processor that the guest sees, as of qemu's -cpu."),
+    "disk_aio": text(
+        "threads", "How the node's disks are read and written.", choices=("native", "threads")
+    ),
+    "disk_cache": text(
+        "default",
+        "How the node caches disks.",
+        choices=("default", "none", "writeback", "writethrough"),
+    ),
+    "disk_discard": text(
+        "default",
+        "Whether disks pass on that the guest needs a block no more.",
+        choices=("default", "ignore", "unmap"),
+    ),
+    "disk_type": text(
+        "paravirtual",
+        "The kind of disks that the guest sees.",
+        choices=(
+            *("ide", "mtd", "paravirtual", "pflash", "scsi", "scsi-block", "scsi-cd"),
+            *("scsi-generic", "scsi-hd", "sd"),
+        ),
+    ),
+    "floppy_image_path": text("", "The image in the floppy drive.", form=ABSOLUTE_PATH),
+    "initrd_path": text(
+        "", "The initial RAM disk of the kernel in kernel_path.", form=ABSOLUTE_PATH
+    ),
+    "kernel_args": text("ro", "The command line of the kernel in kernel_path."),
+    "kernel_path": text(
+        "/boot/vmlinuz-3-kvmU",
+        "The node's kernel that the guest starts; empty to start from a device.",
+        form=ABSOLUTE_PATH,
+    ),
+    "keymap": text("", "The keyboard of the VNC console, such as de."),
+    "kvm_extra": text("", "More options for QEMU."),
+    "kvm_flag": text(
+        "",
+        "Whether the processor's virtualization is used; empty where it works.",
+        choices=("", "disabled", "enabled"),
+    ),
+    "kvm_path": text("/usr/bin/kvm", "The program QEMU.", form=ABSOLUTE_PATH),
+    "kvm_pci_reservations": integer(
+        12,
+        "Places on the PCI bus that are left to other devices than disks and network interfaces.",
+        least=4,
+        most=PCI_SLOTS,
+    ),
+    "machine_version": text("", "The machine that the guest sees, as of qemu's -machine."),
+    "mem_path": text(
+        "", "The directory of huge pages that the guest's memory is taken from.", form=ABSOLUTE_PATH
+    ),
+    "migration_bandwidth": integer(
+        32,
+        "The rate at which memory is migrated.",
+        least=1,
+        most=1 << 30,
+        unit="MiB/s",
+        cluster_wide=True,
+    ),
+    "migration_caps": text("", "QEMU's migration capabilities to switch on, separated by colons."),
+    "migration_downtime": integer(
+        30,
+        "The time that the guest may stand still at the end of a live migration.",
+        least=1,
+        most=2_000_000,  # QEMU's own limit
+        unit="ms",
+    ),
+    **_migration_mode(MigrationMode.LIVE),
+    **_migration_port(8102),
+    "nic_type": text(
+        "paravirtual",
+        "The kind of network interfaces that the guest sees.",
+        choices=(
+            *("e1000", "i82551", "i82557b", "i82559er", "ne2k_isa", "ne2k_pci", "paravirtual"),
+            *("pcnet", "rtl8139"),
+        ),
+    ),
+    "reboot_behavior": text(
+        "reboot", "What becomes of the instance when its guest reboots.", choices=_REBOOTS
+    ),
+    "root_path": maybe_text(
+        "/dev/vda1", "The device of the root file system, for the kernel in kernel_path."
+    ),
+    "scsi_controller_type": text(
+        "lsi",
+        "The controller of SCSI disks that the guest sees.",
+        choices=("lsi", "megasas", "virtio-scsi-pci"),
+    ),
+    "security_domain": text("", "The user that QEMU runs as, with security_model user."),
+    "security_model": text(
+        "none",
+        "The user that QEMU runs as: none stays root, user is the one in security_domain, pool is"
+        " one of the cluster's pool of user ids.",
+        choices=("none", "pool", "user"),
+    ),
+    "serial_console": flag(True, "Whether the guest has a serial console."),
+    "serial_speed": integer(
+        38400,
+        "The speed of the serial console that the guest's kernel is told.",
+        choices=(
+            *(75, 110, 300, 600, 1200, 1800, 2400, 4800, 9600, 14400, 19200, 28800, 38400, 57600),
+            *(115200, 230400, 345600, 460800),
+        ),
+        unit="bit/s",
+    ),
+    "soundhw": text(
+        "", "The sound card that the guest sees.", choices=("", "ac97", "es1370", "hda", "sb16")
+    ),
+    "spice_bind": text("", "The address or interface that SPICE listens at; empty for none."),
+    "spice_image_compression": text(
+        "",
+        "How SPICE compresses images without loss.",
+        choices=("", "auto_glz", "auto_lz", "glz", "lz", "off", "quic"),
+    ),
+    "spice_ip_version": integer(
+        0, "The IP version that SPICE uses; 0 for that of the cluster.", choices=(0, 4, 6)
+    ),
+    "spice_jpeg_wan_compression": text(
+        "",
+        "Whether SPICE compresses images with loss on slow networks.",
+        choices=("", "always", "auto", "never"),
+    ),
+    "spice_password_file": text(
+        "", "The node's file with the password of SPICE.", form=ABSOLUTE_PATH
+    ),
+    "spice_playback_compression": flag(True, "Whether SPICE compresses sound."),
+    "spice_streaming_video": text(
+        "", "What SPICE treats as a video stream.", choices=("", "all", "filter", "off")
+    ),
+    "spice_tls_ciphers": text("HIGH:-DES:-3DES:-EXPORT:-DH", "The ciphers that SPICE may use."),
+    "spice_use_tls": flag(False, "Whether SPICE is encrypted."),
+    "spice_use_vdagent": flag(True, "Whether SPICE may talk to an agent in the guest."),
+    "spice_zlib_glz_wan_compression": text(
+        "",
+        "Whether SPICE compresses images without loss on slow networks.",
+        choices=("", "always", "auto", "never"),
+    ),
+    "usb_devices": text(
+        "", "USB devices of the guest, separated by commas, such as tablet or host:1234:abcd."
+    ),
+    "usb_mouse": text("", "The USB pointer of the guest.", choices=("", "mouse", "tablet")),
+    "use_chroot": flag(False, "Whether QEMU runs in an empty directory; not supported."),
+    "use_guest_agent": flag(False, "Whether the guest has a channel for the QEMU guest agent."),
+    "use_localtime": flag(False, "Whether the guest's clock shows local time instead of UTC."),
+    "user_shutdown": flag(
+        False, "Whether an instance that its guest shut down is left so by the watcher."
+    ),
+    "vga": text(
+        "",
+        "The graphics card that the guest sees.",
+        choices=("", "cirrus", "none", "qxl", "std", "virtio", "vmware"),
+    ),
+    "vhost_net": flag(False, "Whether the node's kernel moves the packets of virtio interfaces."),
+    "virtio_net_queues": integer(
+        1, "The queues of each virtio network interface.", least=1, most=8
+    ),
+    "vnc_bind_address": text(
+        "",
+        "The address or interface that VNC listens at, or a directory for its socket; empty for"
+        " none.",
+    ),
+    "vnc_password_file": text("", "The node's file with the password of VNC.", form=ABSOLUTE_PATH),
+    "vnc_tls": flag(False, "Whether VNC is encrypted."),
+    "vnc_x509_path": text(
+        "", "The node's directory with the certificates of VNC.", form=ABSOLUTE_PATH
+    ),
+    "vnc_x509_verify": flag(False, "Whether clients of VNC must have a certificate."),
+    "vnet_hdr": flag(True, "Whether taps of virtio interfaces pass on checksums that are due."),
+}
+_LXC: Final[ParamTable] = {
+    "cpu_mask": text("", "The node's processors that the container may run on, such as 0-3,6."),
+    "devices": text(
+        "c 1:3 rw,c 1:5 rw,c 1:7 rw,c 1:8 rw,c 1:9 rw,c 1:10 rw,"
+        "c 5:0 rw,c 5:1 rw,c 5:2 rw,c 136:* rw",
+        "The devices that the container may use, as rules of the device cgroup.",
+    ),
+    "drop_capabilities": text(
+        "mac_override,sys_boot,sys_module,sys_time,sys_admin",
+        "The capabilities that the container does not have, separated by commas.",
+    ),
+    "extra_cgroups": text("", "More cgroups that the container is put in, separated by commas."),
+    "extra_config": text("", "More lines of the container's configuration, separated by commas."),
+    "num_ttys": integer(6, "The terminals of the container.", least=0),
+    "startup_timeout": integer(30, "How long a start may take.", least=1, unit="s"),
+}
+_XEN: Final[ParamTable] = {
+    "cpu_cap": integer(
+        0,
+        "The most processor time that the instance gets; 100 is one processor, 0 no limit.",
+        least=0,
+        unit="%",
+    ),
+    "cpu_mask": _KVM["cpu_mask"],
+    "cpu_weight": integer(
+        256, "The instance's share of processor time, against others'.", least=1, most=65535
+    ),
+    "cpuid": text("", "What the guest is told of its processor, as of the option cpuid of xl."),
+    **_migration_port(8002),
+    "reboot_behavior": _KVM["reboot_behavior"],
+    "soundhw": text("", "The sound card that the guest sees."),
+    "vif_script": text("", "The script that connects network interfaces.", form=ABSOLUTE_PATH),
+    "xen_cmd": text("xm", "The command that drives Xen.", choices=("xl", "xm"), cluster_wide=True),
+}
+_XEN_HVM: Final[ParamTable] = {
+    **_XEN,
+    **_migration_mode(MigrationMode.NONLIVE),
+    "acpi": _KVM["acpi"],
+    "blockdev_prefix": text("hd", "The beginning of the names of disks in the guest."),
+    "boot_order": text(
+        "cd",
+        "The devices that the guest starts from, in order: a floppy, c disk, d CD, n network.",
+        form=Form("one or more of the letters acdn", r"[acdn]+"),
+    ),
+    "cdrom_image_path": _KVM["cdrom_image_path"],
+    "device_model": text(
+        "/usr/lib/xen/bin/qemu-dm", "The program that emulates devices.", form=ABSOLUTE_PATH
+    ),
+    "disk_type": text(
+        "paravirtual", "The kind of disks that the guest sees.", choices=("ioemu", "paravirtual")
+    ),
+    "kernel_path": text(
+        "/usr/lib/xen/boot/hvmloader", "The program that starts guests.", form=ABSOLUTE_PATH
+    ),
+    "nic_type": text(
+        "rtl8139",
+        "The kind of network interfaces that the guest sees.",
+        choices=("e1000", "ne2k_isa", "ne2k_pci", "paravirtual", "rtl8139"),
+    ),
+    "pae": flag(True, "Whether the guest's processor can address more than 4 GiB."),
+    "pci_pass": text("", "PCI devices of the node that the guest gets, separated by commas."),
+    "use_localtime": _KVM["use_localtime"],
+    "vif_type": text(
+        "ioemu",
+        "Whether network interfaces are emulated too, for guests without Xen's drivers.",
+        choices=("ioemu", "vif"),
+    ),
+    "viridian": flag(False, "Whether the guest sees Microsoft's hypervisor interface."),
+    "vnc_bind_address": text(
+        "0.0.0.0",  # noqa: S104 - a console address, as specified
+        "The address that VNC listens at.",
+    ),
+    "vnc_password_file": text(
+        "/etc/ganeti/vnc-cluster-password",
+        "The node's file with the password of VNC.",
+        form=ABSOLUTE_PATH,
+    ),
+}
+_XEN_PVM: Final[ParamTable] = {
+    **_XEN,
+    **_migration_mode(MigrationMode.LIVE),
+    "blockdev_prefix": text("sd", "The beginning of the names of disks in the guest."),
+    "bootloader_args": text("", "Arguments of the boot loader."),
+    "bootloader_path": text(
+        "", "The node's boot loader, which finds the kernel on the disk.", form=ABSOLUTE_PATH
+    ),
+    "initrd_path": text("", "The initial RAM disk of the kernel.", form=ABSOLUTE_PATH),
+    "kernel_args": text("ro", "The command line of the kernel."),
+    "kernel_path": text(
+        "/boot/vmlinuz-3-xenU", "The node's kernel that the guest starts.", form=ABSOLUTE_PATH
+    ),
+    "root_path": maybe_text("/dev/xvda1", "The device of the root file system."),
+    "use_bootloader": flag(False, "Whether a boot loader finds the kernel on the disk."),
+}
 
 _VNC_PASSWORD: Final = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - a path
-_XEN: Final = (
-    "/etc/xen/scripts/vif-bridge",
-    "/etc/xen/xen/xl.conf",
-    "/etc/xen/xend-config.sxp",
+_XEN_FILES: Final = (
+    *("/etc/xen/scripts/vif-bridge", "/etc/xen/xen/xl.conf", "/etc/xen/xend-config.sxp"),
 )
-ANCILLARY_FILES: Final[Mapping[Hypervisor, tuple[str, ...]]] = {
-    Hypervisor.KVM: ("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
-    Hypervisor.XEN_HVM: (*_XEN, _VNC_PASSWORD),
-    Hypervisor.XEN_PVM: _XEN,
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HypervisorTraits:
+    """One hypervisor, for everybody but its driver.
+
+    Attributes:
+        driver: ``module:class``; None where there is no driver yet.
+        needs_network_port: instances get a TCP port for their graphical console.
+        files: of its own, the same on all nodes with instances, where there are any.
+    """
+
+    parameters: ParamTable
+    driver: str | None = None
+    needs_network_port: bool = False
+    files: tuple[str, ...] = ()
+
+
+class Hypervisor(StrEnum):
+    """The hypervisors.
+
+    Source: constants.json, "hypervisors"; node_rpc.json, "upload_file_allowed_paths".
+    """
+
+    _value_: str
+    traits: HypervisorTraits
+
+    # Looking up a member by its name needs no traits.
+    def __new__(cls, name: str, traits: HypervisorTraits | None = None) -> Self:
+        """Make a member from its row."""
+        assert traits is not None
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.traits = traits
+        return member
+
+    CHROOT = (
+        "chroot",
+        HypervisorTraits(driver="ganeti.hypervisor.chroot:ChrootHypervisor", parameters=_CHROOT),
+    )
+    FAKE = (
+        "fake",
+        HypervisorTraits(
+            driver="ganeti.hypervisor.fake:FakeHypervisor",
+            parameters=_migration_mode(MigrationMode.LIVE),
+        ),
+    )
+    KVM = (
+        "kvm",
+        HypervisorTraits(
+            driver="ganeti.hypervisor.kvm.driver:KvmHypervisor",
+            parameters=_KVM,
+            needs_network_port=True,
+            files=("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
+        ),
+    )
+    LXC = ("lxc", HypervisorTraits(parameters=_LXC))
+    XEN_HVM = (
+        "xen-hvm",
+        HypervisorTraits(
+            parameters=_XEN_HVM, needs_network_port=True, files=(*_XEN_FILES, _VNC_PASSWORD)
+        ),
+    )
+    XEN_PVM = ("xen-pvm", HypervisorTraits(parameters=_XEN_PVM, files=_XEN_FILES))
+
+
+HVPARAMS: Final[Mapping[str, ParamTable]] = {
+    str(hypervisor): hypervisor.traits.parameters for hypervisor in Hypervisor
 }
-"""Files of hypervisors that must be the same on all nodes with instances, where there are any.
-
-Source: node_rpc.json, "upload_file_allowed_paths".
-"""
-
-DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 120
+SUPPORTED_HYPERVISORS: Final = tuple(each for each in Hypervisor if each.traits.driver)
+USUAL_HYPERVISOR: Final = Hypervisor.KVM

@@ -1,14 +1,26 @@
-"""Network interfaces of an instance.
+"""Network interfaces of an instance: as stored, how they are attached, their VLANs.
 
-Source: config.json, object "NIC".
+What parameter ``vlan`` says:
+
+    10          access: frames are untagged for the guest, in VLAN 10 outside; stored as ``.10``
+    .10         the same
+    :20:30      trunk: the guest sees frames of VLANs 20 and 30 with their tags
+    .10:20:30   both: untagged frames are in VLAN 10
+
+Source: config.json, object "NIC"; constants.json, "nic_modes" and "nicparams"; manual page
+gnt-instance(8), "--net".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Final
 
-from ganeti.objects.json_value import JsonValue
+from ganeti.base.errors import ParameterError
+from ganeti.base.json import JsonValue
 from ganeti.objects.record import Record
 
 
@@ -23,3 +35,81 @@ class NIC(Record, frozen=True, kw_only=True):
     network: str | None = None  # UUID of the network
     name: str | None = None
     uuid: str
+
+
+class NicMode(StrEnum):
+    """How a network interface is attached."""
+
+    BRIDGED = "bridged"
+    ROUTED = "routed"
+    OPENVSWITCH = "openvswitch"
+    POOL = "pool"  # asks for the mode of the network; never stored
+
+
+NICS_MAX: Final = 8
+DEFAULT_BRIDGE: Final = "xen-br0"
+DEFAULT_SWITCH: Final = "switch1"
+DEFAULT_MAC_PREFIX: Final = "aa:00:00"
+IP_FROM_POOL: Final = "pool"
+MAC_AUTO: Final = "auto"
+MAC_GENERATE: Final = "generate"
+
+NIC_PARAM_NAMES: Final = frozenset(
+    {"bridge", "ip", "link", "mac", "mode", "name", "network", "vlan"}
+)
+"""Keys of one NIC in an opcode."""
+
+
+VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 and 4095 mean something else
+_FORM: Final = re.compile(r"(?P<access>\.?\d{1,4})?(?P<trunks>(:\d{1,4})*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Vlan:
+    """The VLANs of an interface; ``access`` is the one of untagged frames."""
+
+    access: int | None = None
+    trunks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the form that is stored."""
+        access = "" if self.access is None else f".{self.access}"
+        return access + "".join(f":{tag}" for tag in self.trunks)
+
+
+def parse_vlan(text: str) -> Vlan:
+    """Parse the text of the parameter; "" means none.
+
+    Raises:
+        ParameterError: it has none of the forms, or a number is not a VLAN's.
+    """
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise ParameterError(f"{text!r} is not a VLAN; use 10, :20:30 (trunk) or .10:20:30")
+    access = found["access"]
+    trunks = tuple(dict.fromkeys(int(tag) for tag in found["trunks"].split(":") if tag))
+    vlan = Vlan(None if access is None else int(access.removeprefix(".")), trunks)
+    for tag in (*trunks, *(() if vlan.access is None else (vlan.access,))):
+        if not 1 <= tag <= VLAN_MAX:
+            raise ParameterError(f"VLAN {tag} in {text!r} does not lie between 1 and {VLAN_MAX}")
+    return vlan
+
+
+_BYTE: Final = "[0-9a-f]{2}"
+_MAC: Final = re.compile(f"{_BYTE}(:{_BYTE}){{5}}", re.IGNORECASE)
+_MAC_PREFIX: Final = re.compile(f"{_BYTE}(:{_BYTE}){{2}}", re.IGNORECASE)
+_MULTICAST_BIT: Final = 1
+
+
+def mac_problem(text: str) -> str | None:
+    """Say what is wrong with a MAC address; in which case its letters are does not matter."""
+    if _MAC.fullmatch(text) is None or int(text[:2], 16) & _MULTICAST_BIT:
+        return f"{text!r} is not a MAC address; use aa:bb:cc:dd:ee:ff with an even first byte"
+    return None
+
+
+def mac_prefix_problem(text: str) -> str | None:
+    """Say what is wrong with the first half of the MAC addresses of a cluster or network."""
+    if _MAC_PREFIX.fullmatch(text) is None or int(text[:2], 16) & _MULTICAST_BIT:
+        return f"{text!r} is not a MAC prefix; use three bytes such as aa:00:00, the first one even"
+    return None

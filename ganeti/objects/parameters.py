@@ -7,7 +7,8 @@ Source: constants.json, "hvparams", "beparams", "nicparams", "ndparams", "diskpa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -15,7 +16,8 @@ import msgspec
 
 from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import DiskAccess, DiskTemplate
+from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH, NicMode
 
 VALUE_DEFAULT: Final = "default"  # given for a parameter: forget the own value
 VALUE_NONE: Final = "none"
@@ -32,252 +34,214 @@ class ValueType(StrEnum):
     STRING = "string"
 
 
-class ParamSpec(msgspec.Struct, frozen=True):
-    """One parameter: type, default, and whether only the cluster may set it."""
+class Form(msgspec.Struct, frozen=True):
+    """The form of a text parameter: in words, and as a pattern for the whole text."""
+
+    words: str
+    pattern: str
+
+
+ABSOLUTE_PATH: Final = Form("an absolute path", r"(/.*)?")
+
+
+class ParamSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One parameter: its checks, its help and its manual are all read from here."""
 
     type: ValueType
     default: object
-    cluster_wide: bool = False
+    summary: str = ""  # one sentence for people
+    unit: str = ""  # of a number, such as "MiB/s"
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str | int, ...] = ()
+    form: Form | None = None
+    cluster_wide: bool = False  # only the cluster may set it
+
+    def problem(self, value: object) -> str | None:
+        """Say what is wrong with a value of the right type: limits, choices, form."""
+        if self.choices and value not in self.choices:
+            known = ", ".join(str(word) if word != "" else '""' for word in self.choices)
+            return f"{value!r} is not one of {known}"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return self._problem_of_number(value)
+        if self.form and isinstance(value, str) and not re.fullmatch(self.form.pattern, value):
+            return f"{value!r} is not {self.form.words}"
+        return None
+
+    def _problem_of_number(self, value: float) -> str | None:
+        low, high = self.least, self.most
+        if low is not None and high is not None and not low <= value <= high:
+            return f"{value} is not between {low} and {high}"
+        if low is not None and value < low:
+            return f"{value} is less than {low}"
+        if high is not None and value > high:
+            return f"{value} is more than {high}"
+        return None
 
 
 ParamTable: TypeAlias = Mapping[str, ParamSpec]
+_Choices: TypeAlias = tuple[str | int, ...]
 
 
-def _text(default: str, cluster_wide: bool = False) -> ParamSpec:
-    return ParamSpec(ValueType.STRING, default, cluster_wide)
+def text(
+    default: str,
+    summary: str = "",
+    *,
+    choices: _Choices = (),
+    form: Form | None = None,
+    cluster_wide: bool = False,
+) -> ParamSpec:
+    """Declare a text."""
+    return ParamSpec(
+        type=ValueType.STRING,
+        default=default,
+        summary=summary,
+        choices=choices,
+        form=form,
+        cluster_wide=cluster_wide,
+    )
 
 
-def _maybe(default: str) -> ParamSpec:
-    return ParamSpec(ValueType.MAYBE_STRING, default)
+def maybe_text(default: str, summary: str = "") -> ParamSpec:
+    """Declare a text that may be null."""
+    return ParamSpec(type=ValueType.MAYBE_STRING, default=default, summary=summary)
 
 
-def _flag(default: bool) -> ParamSpec:
-    return ParamSpec(ValueType.BOOL, default)
+def flag(default: bool, summary: str = "") -> ParamSpec:
+    """Declare a parameter that is true or false."""
+    return ParamSpec(type=ValueType.BOOL, default=default, summary=summary)
 
 
-def _int(default: int, cluster_wide: bool = False) -> ParamSpec:
-    return ParamSpec(ValueType.INT, default, cluster_wide)
+def integer(
+    default: int,
+    summary: str = "",
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    choices: _Choices = (),
+    unit: str = "",
+    cluster_wide: bool = False,
+) -> ParamSpec:
+    """Declare a whole number."""
+    return ParamSpec(
+        type=ValueType.INT,
+        default=default,
+        summary=summary,
+        least=least,
+        most=most,
+        choices=choices,
+        unit=unit,
+        cluster_wide=cluster_wide,
+    )
 
 
-def _size(default: int) -> ParamSpec:
-    return ParamSpec(ValueType.SIZE, default)
+def size(
+    default: int, summary: str = "", *, least: int | None = None, most: int | None = None
+) -> ParamSpec:
+    """Declare a size in MiB."""
+    return ParamSpec(
+        type=ValueType.SIZE, default=default, summary=summary, unit="MiB", least=least, most=most
+    )
 
 
-def _float(default: float) -> ParamSpec:
-    return ParamSpec(ValueType.FLOAT, default)
+def number(
+    default: float,
+    summary: str = "",
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    unit: str = "",
+) -> ParamSpec:
+    """Declare a number that need not be whole."""
+    return ParamSpec(
+        type=ValueType.FLOAT, default=default, summary=summary, least=least, most=most, unit=unit
+    )
 
 
-HVPARAMS: Final[Mapping[str, ParamTable]] = {
-    "chroot": {
-        "init_script": _text("/ganeti-chroot"),
-    },
-    "fake": {
-        "migration_mode": _text("live", cluster_wide=True),
-    },
-    "kvm": {
-        "acpi": _flag(True),
-        "boot_order": _text("disk"),
-        "cdrom2_image_path": _text(""),
-        "cdrom_disk_type": _text(""),
-        "cdrom_image_path": _text(""),
-        "cpu_cores": _int(0),
-        "cpu_mask": _text("all"),
-        "cpu_sockets": _int(0),
-        "cpu_threads": _int(0),
-        "cpu_type": _text(""),
-        "disk_aio": _text("threads"),
-        "disk_cache": _text("default"),
-        "disk_discard": _text("default"),
-        "disk_type": _text("paravirtual"),
-        "floppy_image_path": _text(""),
-        "initrd_path": _text(""),
-        "kernel_args": _text("ro"),
-        "kernel_path": _text("/boot/vmlinuz-3-kvmU"),
-        "keymap": _text(""),
-        "kvm_extra": _text(""),
-        "kvm_flag": _text(""),
-        "kvm_path": _text("/usr/bin/kvm"),
-        "kvm_pci_reservations": _int(12),
-        "machine_version": _text(""),
-        "mem_path": _text(""),
-        "migration_bandwidth": _int(32, cluster_wide=True),
-        "migration_caps": _text(""),
-        "migration_downtime": _int(30),
-        "migration_mode": _text("live", cluster_wide=True),
-        "migration_port": _int(8102, cluster_wide=True),
-        "nic_type": _text("paravirtual"),
-        "reboot_behavior": _text("reboot"),
-        "root_path": _maybe("/dev/vda1"),
-        "scsi_controller_type": _text("lsi"),
-        "security_domain": _text(""),
-        "security_model": _text("none"),
-        "serial_console": _flag(True),
-        "serial_speed": _int(38400),
-        "soundhw": _text(""),
-        "spice_bind": _text(""),
-        "spice_image_compression": _text(""),
-        "spice_ip_version": _int(0),
-        "spice_jpeg_wan_compression": _text(""),
-        "spice_password_file": _text(""),
-        "spice_playback_compression": _flag(True),
-        "spice_streaming_video": _text(""),
-        "spice_tls_ciphers": _text("HIGH:-DES:-3DES:-EXPORT:-DH"),
-        "spice_use_tls": _flag(False),
-        "spice_use_vdagent": _flag(True),
-        "spice_zlib_glz_wan_compression": _text(""),
-        "usb_devices": _text(""),
-        "usb_mouse": _text(""),
-        "use_chroot": _flag(False),
-        "use_guest_agent": _flag(False),
-        "use_localtime": _flag(False),
-        "user_shutdown": _flag(False),
-        "vga": _text(""),
-        "vhost_net": _flag(False),
-        "virtio_net_queues": _int(1),
-        "vnc_bind_address": _text(""),
-        "vnc_password_file": _text(""),
-        "vnc_tls": _flag(False),
-        "vnc_x509_path": _text(""),
-        "vnc_x509_verify": _flag(False),
-        "vnet_hdr": _flag(True),
-    },
-    "lxc": {
-        "cpu_mask": _text(""),
-        "devices": _text(
-            "c 1:3 rw,c 1:5 rw,c 1:7 rw,c 1:8 rw,c 1:9 rw,c 1:10 rw,"
-            "c 5:0 rw,c 5:1 rw,c 5:2 rw,c 136:* rw"
-        ),
-        "drop_capabilities": _text("mac_override,sys_boot,sys_module,sys_time,sys_admin"),
-        "extra_cgroups": _text(""),
-        "extra_config": _text(""),
-        "num_ttys": _int(6),
-        "startup_timeout": _int(30),
-    },
-    "xen-hvm": {
-        "acpi": _flag(True),
-        "blockdev_prefix": _text("hd"),
-        "boot_order": _text("cd"),
-        "cdrom_image_path": _text(""),
-        "cpu_cap": _int(0),
-        "cpu_mask": _text("all"),
-        "cpu_weight": _int(256),
-        "cpuid": _text(""),
-        "device_model": _text("/usr/lib/xen/bin/qemu-dm"),
-        "disk_type": _text("paravirtual"),
-        "kernel_path": _text("/usr/lib/xen/boot/hvmloader"),
-        "migration_mode": _text("non-live", cluster_wide=True),
-        "migration_port": _int(8002, cluster_wide=True),
-        "nic_type": _text("rtl8139"),
-        "pae": _flag(True),
-        "pci_pass": _text(""),
-        "reboot_behavior": _text("reboot"),
-        "soundhw": _text(""),
-        "use_localtime": _flag(False),
-        "vif_script": _text(""),
-        "vif_type": _text("ioemu"),
-        "viridian": _flag(False),
-        "vnc_bind_address": _text("0.0.0.0"),  # noqa: S104 - a console address, as specified
-        "vnc_password_file": _text("/etc/ganeti/vnc-cluster-password"),
-        "xen_cmd": _text("xm", cluster_wide=True),
-    },
-    "xen-pvm": {
-        "blockdev_prefix": _text("sd"),
-        "bootloader_args": _text(""),
-        "bootloader_path": _text(""),
-        "cpu_cap": _int(0),
-        "cpu_mask": _text("all"),
-        "cpu_weight": _int(256),
-        "cpuid": _text(""),
-        "initrd_path": _text(""),
-        "kernel_args": _text("ro"),
-        "kernel_path": _text("/boot/vmlinuz-3-xenU"),
-        "migration_mode": _text("live", cluster_wide=True),
-        "migration_port": _int(8002, cluster_wide=True),
-        "reboot_behavior": _text("reboot"),
-        "root_path": _maybe("/dev/xvda1"),
-        "soundhw": _text(""),
-        "use_bootloader": _flag(False),
-        "vif_script": _text(""),
-        "xen_cmd": _text("xm", cluster_wide=True),
-    },
-}
+PORT_MAX: Final = 65535
+
 BEPARAMS: Final[ParamTable] = {
-    "always_failover": _flag(False),
-    "auto_balance": _flag(True),
-    "maxmem": _size(128),
-    "minmem": _size(128),
-    "spindle_use": _int(1),
-    "vcpus": _int(1),
+    "always_failover": flag(False, "Never migrate the instance, always fail it over."),
+    "auto_balance": flag(True, "Count the instance when the cluster is balanced."),
+    "maxmem": size(128, "The memory that the instance gets where there is enough.", least=1),
+    "minmem": size(128, "The memory that the instance can do with.", least=1),
+    "spindle_use": integer(1, "The load on spindles that the instance counts for.", least=0),
+    "vcpus": integer(1, "The number of virtual processors.", least=1),
 }
 NICPARAMS: Final[ParamTable] = {
-    "link": _text("xen-br0"),
-    "mode": _text("bridged"),
-    "vlan": _text(""),
+    "link": text(DEFAULT_BRIDGE, "The bridge, routing table or switch that the interface is on."),
+    "mode": text(
+        NicMode.BRIDGED.value,
+        "How the interface is attached.",
+        choices=("bridged", "routed", "openvswitch"),
+    ),
+    "vlan": text("", "The VLANs of the interface: 10, :20:30 (trunk) or .10:20:30."),
 }
 NDPARAMS: Final[ParamTable] = {
-    "cpu_speed": _float(1.0),
-    "exclusive_storage": _flag(False),
-    "oob_program": _text(""),
-    "ovs": _flag(False),
-    "ovs_link": _maybe(""),
-    "ovs_name": _maybe("switch1"),
-    "spindle_count": _int(1),
-    "ssh_port": _int(22),
+    "cpu_speed": number(
+        1.0, "The speed of the processors, as a multiple of the usual.", least=0.001, most=1000.0
+    ),
+    "exclusive_storage": flag(False, "Whole physical volumes are given to one instance each."),
+    "oob_program": text(
+        "", "The program for out-of-band management of the node.", form=ABSOLUTE_PATH
+    ),
+    "ovs": flag(False, "Set up Open vSwitch on the node."),
+    "ovs_link": maybe_text("", "The network device that connects the switch to the outside."),
+    "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch."),
+    "spindle_count": integer(1, "The number of spindles of the node.", least=0, most=10_000),
+    "ssh_port": integer(22, "The port of the node's SSH server.", least=1, most=PORT_MAX),
+}
+_ACCESS: Final = text(
+    "kernelspace",
+    "How instances reach their disks.",
+    choices=tuple(access.value for access in DiskAccess),
+)
+_OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
+    "drbd": {
+        "c-delay-target": integer(1, "The delay aimed at while resynchronising.", unit="0.1 s"),
+        "c-fill-target": integer(0, "The data on their way aimed at; 0: by the delay.", unit="s"),
+        "c-max-rate": integer(61440, "The highest speed of resynchronising.", unit="KiB/s"),
+        "c-min-rate": integer(4096, "The lowest speed of resynchronising.", unit="KiB/s"),
+        "c-plan-ahead": integer(20, "How far the controller of the speed plans.", unit="0.1 s"),
+        "data-stripes": integer(1, "The number of stripes of the data volume."),
+        "disk-barriers": text("n", "The barriers of the disk that are switched off."),
+        "disk-custom": text("", "More options of drbdsetup for the disk."),
+        "dynamic-resync": flag(False, "Let a controller choose the speed of resynchronising."),
+        "meta-barriers": flag(False, "Switch off barriers for the metadata."),
+        "meta-stripes": integer(1, "The number of stripes of the metadata volume."),
+        "metavg": text("xenvg", "The volume group of the metadata."),
+        "net-custom": text("", "More options of drbdsetup for the network."),
+        "protocol": text("C", "The replication protocol of DRBD."),
+        "resync-rate": integer(61440, "The fixed speed of resynchronising.", unit="KiB/s"),
+    },
+    "ext": {"access": _ACCESS},
+    "gluster": {
+        "access": _ACCESS,
+        "host": text("127.0.0.1", "The host of the Gluster volume."),
+        "port": integer(24007, "The port of the Gluster daemon."),
+        "volume": text("gv0", "The Gluster volume."),
+    },
+    "plain": {"stripes": integer(1, "The number of stripes of a logical volume.")},
+    "rbd": {"access": _ACCESS, "pool": text("rbd", "The RADOS pool of the disks.")},
 }
 DISKPARAMS: Final[Mapping[str, ParamTable]] = {
-    "blockdev": {},
-    "diskless": {},
-    "drbd": {
-        "c-delay-target": _int(1),
-        "c-fill-target": _int(0),
-        "c-max-rate": _int(61440),
-        "c-min-rate": _int(4096),
-        "c-plan-ahead": _int(20),
-        "data-stripes": _int(1),
-        "disk-barriers": _text("n"),
-        "disk-custom": _text(""),
-        "dynamic-resync": _flag(False),
-        "meta-barriers": _flag(False),
-        "meta-stripes": _int(1),
-        "metavg": _text("xenvg"),
-        "net-custom": _text(""),
-        "protocol": _text("C"),
-        "resync-rate": _int(61440),
-    },
-    "ext": {
-        "access": _text("kernelspace"),
-    },
-    "file": {},
-    "gluster": {
-        "access": _text("kernelspace"),
-        "host": _text("127.0.0.1"),
-        "port": _int(24007),
-        "volume": _text("gv0"),
-    },
-    "plain": {
-        "stripes": _int(1),
-    },
-    "rbd": {
-        "access": _text("kernelspace"),
-        "pool": _text("rbd"),
-    },
-    "sharedfile": {},
+    str(template): _OF_TEMPLATES.get(template, {}) for template in DiskTemplate
 }
 
 NDPARAMS_CLUSTER_AND_GROUP: Final = frozenset({"exclusive_storage"})
 """Node parameters that cannot be set for one node alone."""
 
 DISK_STATE_PARAMS: Final[ParamTable] = {
-    "disk_overhead": _int(0),
-    "disk_reserved": _int(0),
-    "disk_total": _int(0),
+    "disk_overhead": integer(0, least=0),
+    "disk_reserved": integer(0, least=0),
+    "disk_total": integer(0, least=0),
 }
 HV_STATE_PARAMS: Final[ParamTable] = {
-    "cpu_node": _int(1),
-    "cpu_total": _int(1),
-    "mem_hv": _int(0),
-    "mem_node": _int(0),
-    "mem_total": _int(0),
+    "cpu_node": integer(1, least=0),
+    "cpu_total": integer(1, least=0),
+    "mem_hv": integer(0, least=0),
+    "mem_node": integer(0, least=0),
+    "mem_total": integer(0, least=0),
 }
 
 ISPEC_PARAMS: Final = (
@@ -289,7 +253,8 @@ ISPEC_PARAMS: Final = (
     "spindle-use",
 )
 ISPEC_TABLE: Final[ParamTable] = {
-    name: _size(0) if name.endswith("-size") else _int(0) for name in ISPEC_PARAMS
+    name: size(0, least=0) if name.endswith("-size") else integer(0, least=0)
+    for name in ISPEC_PARAMS
 }
 IPOLICY_RATIOS: Final = ("spindle-ratio", "vcpu-ratio")
 IPOLICY_DEFAULTS: Final[Mapping[str, object]] = {
@@ -413,6 +378,46 @@ def enforce_types(
     return enforced
 
 
+def problems(
+    params: Mapping[str, object], table: ParamTable, *, what: str = "parameter"
+) -> Iterator[str]:
+    """Find the parameters that are unknown, of a wrong type or beyond their limits.
+
+    Each finding is one sentence that names the group (``what``) and the parameter.  The value
+    "default", which stands for no own value, is always right.
+    """
+    for name, value in params.items():
+        try:
+            converted = enforce_types({name: value}, table, what=what)[name]
+        except TypeEnforcementError as err:
+            yield err.message
+            continue
+        found = None if value == VALUE_DEFAULT else table[name].problem(converted)
+        if found:
+            yield f"{what} {name!r}: {found}"
+
+
+def checked(
+    params: Mapping[str, object], table: ParamTable, *, what: str = "parameter"
+) -> dict[str, object]:
+    """Return the parameters as `enforce_types`, all within their limits.
+
+    Raises:
+        TypeEnforcementError: the first of their `problems`.
+    """
+    for problem in problems(params, table, what=what):
+        raise TypeEnforcementError(problem)
+    return enforce_types(params, table, what=what)
+
+
+def memory_problem(beparams: Mapping[str, object]) -> str | None:
+    """Say that the limits of an instance's memory contradict each other, if they do."""
+    least, most = beparams.get("minmem"), beparams.get("maxmem")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        return f"minmem ({least} MiB) must not be larger than maxmem ({most} MiB)"
+    return None
+
+
 def apply_changes(
     old: Mapping[str, object], changes: Mapping[str, object], *, none_removes: bool = False
 ) -> dict[str, object]:
@@ -428,39 +433,3 @@ def apply_changes(
 def cluster_wide_only(params: Mapping[str, object], table: ParamTable) -> list[str]:
     """Return the names of given parameters that only the cluster may set, sorted."""
     return sorted(name for name in params if name in table and table[name].cluster_wide)
-
-
-def text_param(params: Mapping[str, object], name: str) -> str:
-    """Read a text parameter of a filled group.
-
-    Raises:
-        TypeEnforcementError: it is missing or not text (the configuration is wrong).
-    """
-    value = params.get(name)
-    if isinstance(value, str):
-        return value
-    raise TypeEnforcementError(f"parameter {name!r}: expected text, got {value!r}")
-
-
-def int_param(params: Mapping[str, object], name: str) -> int:
-    """Read an integer parameter of a filled group.
-
-    Raises:
-        TypeEnforcementError: it is missing or not an integer (the configuration is wrong).
-    """
-    value = params.get(name)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise TypeEnforcementError(f"parameter {name!r}: expected an integer, got {value!r}")
-
-
-def bool_param(params: Mapping[str, object], name: str) -> bool:
-    """Read a true-or-false parameter of a filled group.
-
-    Raises:
-        TypeEnforcementError: it is missing or neither (the configuration is wrong).
-    """
-    value = params.get(name)
-    if isinstance(value, bool):
-        return value
-    raise TypeEnforcementError(f"parameter {name!r}: expected true or false, got {value!r}")

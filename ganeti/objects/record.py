@@ -1,20 +1,20 @@
 """The common base of configuration objects: values of a fixed shape, from JSON and back.
 
 A record is frozen; `msgspec.structs.replace` makes a changed copy.  Records forget keys that they
-do not declare: who must keep them works on the raw JSON (`ganeti.objects.overlay`).
+do not declare: who must keep them works on the raw JSON (`ganeti.config.overlay`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.objects.private import PrivateParams
+from ganeti.base.secret import HIDDEN
 
 RecordType = TypeVar("RecordType", bound="Record")
 
@@ -118,3 +118,49 @@ def wrong_record(
     return ConfigurationError(
         f"{subject}: field {place!r}: {what}" if place else f"{subject}: {what}"
     )
+
+
+_EMPTY: Final[Mapping[str, object]] = {}
+
+
+class PrivateParams:
+    """Named values; ``repr`` shows the names only, `reveal` gives the values.
+
+    Deliberately not a Mapping: unpacking it by accident must not show what it holds.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, object] = _EMPTY) -> None:
+        self._values = dict(values)
+
+    def reveal(self) -> dict[str, object]:
+        """Return a new dictionary of the values, for the one place that needs them."""
+        return dict(self._values)
+
+    def names(self) -> list[str]:
+        """Return the names of the parameters."""
+        return list(self._values)
+
+    def merged(self, changes: PrivateParams | Mapping[str, object]) -> PrivateParams:
+        """Return these parameters with others laid over them."""
+        over = changes.reveal() if isinstance(changes, PrivateParams) else changes
+        return PrivateParams({**self._values, **over})
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrivateParams) and other._values == self._values
+
+    __hash__ = None  # type: ignore[assignment]  # mutable values inside, like a dict
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name!r}: {HIDDEN}" for name in self._values)
+        return f"{{{inner}}}"

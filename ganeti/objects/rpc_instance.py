@@ -12,8 +12,7 @@ from msgspec import field
 from msgspec.structs import asdict
 
 from ganeti.base.ids import NodeUuid
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import (
     BeParams,
@@ -24,12 +23,9 @@ from ganeti.objects.fill import (
     fill_nicparams,
     fill_osparams,
 )
-from ganeti.objects.instance import Instance
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.network import Network
+from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.nodegroup import NodeGroup
-from ganeti.objects.private import PrivateParams
+from ganeti.objects.record import PrivateParams
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
 
@@ -159,10 +155,7 @@ def build_rpc_disk(
 
 
 def _rpc_disk(
-    disk: Disk,
-    params: Mapping[str, object],
-    children: list[RpcDisk],
-    dynamic: Mapping[str, object],
+    disk: Disk, params: Mapping[str, object], children: list[RpcDisk], dynamic: Mapping[str, object]
 ) -> RpcDisk:
     fields = asdict(disk)
     fields.update(

@@ -10,10 +10,7 @@ from msgspec import Meta
 _OCTET: Final = r"(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 IPv4Address: TypeAlias = Annotated[
     str,
-    Meta(
-        pattern=rf"\A{_OCTET}(\.{_OCTET}){{3}}\Z",
-        description="IPv4 address such as 192.0.2.1",
-    ),
+    Meta(pattern=rf"\A{_OCTET}(\.{_OCTET}){{3}}\Z", description="IPv4 address such as 192.0.2.1"),
 ]
 IPv4Network: TypeAlias = Annotated[
     str,
@@ -25,8 +22,7 @@ IPv4Network: TypeAlias = Annotated[
 IPv6Address: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"\A[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z",
-        description="IPv6 address such as 2001:db8::1",
+        pattern=r"\A[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z", description="IPv6 address such as 2001:db8::1"
     ),
 ]
 IPv6Network: TypeAlias = Annotated[

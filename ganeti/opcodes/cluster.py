@@ -6,11 +6,11 @@ Source: opcodes.json.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from ganeti.objects.cluster import SshKeyType
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import Hypervisor
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.private import PrivateParams
+from ganeti.objects.model import SshKeyType
+from ganeti.objects.record import PrivateParams
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import (

@@ -5,9 +5,9 @@ Source: opcodes.json.
 
 from collections.abc import Mapping
 
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.nodegroup import AllocPolicy
+from ganeti.objects.model import AllocPolicy
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import JobIds, NonEmptyStr, Params
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypedDict
 
-from ganeti.objects.admin_state import AdminStateSource
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.hypervisors import Hypervisor, MigrationMode, RebootType
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.private import PrivateParams
+from ganeti.objects.model import AdminStateSource
+from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import (
     DiskChange,

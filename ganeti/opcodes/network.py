@@ -3,7 +3,7 @@
 Source: opcodes.json.
 """
 
-from ganeti.objects.nic_modes import NicMode
+from ganeti.objects.nic import NicMode
 from ganeti.opcodes.addresses import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import NonEmptyStr

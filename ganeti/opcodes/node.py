@@ -5,10 +5,10 @@ Source: opcodes.json.
 
 from enum import StrEnum
 
+from ganeti.base.json import JsonValue
 from ganeti.objects.allocation_modes import EvacMode
 from ganeti.objects.disk_templates import StorageType
 from ganeti.objects.hypervisors import MigrationMode
-from ganeti.objects.json_value import JsonValue
 from ganeti.objects.query_words import ResultStatus
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import JobIds, NonEmptyStr, Params
@@ -172,3 +172,17 @@ class OpRepairNodeStorage(OpCode, frozen=True, kw_only=True):
     storage_type: StorageType
     name: NonEmptyStr | None = None
     ignore_consistency: bool = False
+
+
+# Commands that nodes allow.
+
+
+class OpRestrictedCommand(OpCode, frozen=True, kw_only=True):
+    """Run one of the commands that nodes allow; the result is [success, output] for each."""
+
+    RESULT = list[tuple[bool, str]]
+
+    use_locking: bool = False
+    nodes: list[NonEmptyStr]
+    node_uuids: list[NonEmptyStr] | None = None
+    command: NonEmptyStr

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ganeti.objects.json_value import JsonValue
+from ganeti.base.json import JsonValue
 from ganeti.opcodes.values import NonNegativeInt
 
 

@@ -3,7 +3,7 @@
 Source: opcodes.json.
 """
 
-from ganeti.objects.json_value import JsonValue
+from ganeti.base.json import JsonValue
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import NonEmptyStr
 

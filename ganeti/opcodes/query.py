@@ -5,7 +5,7 @@ Source: opcodes.json.
 
 from typing import TypedDict
 
-from ganeti.objects.json_value import JsonValue
+from ganeti.base.json import JsonValue
 from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import NonEmptyStr

@@ -1,7 +1,7 @@
 """Find opcodes by name; turn them from JSON into typed values and back.
 
-A family's module is imported when the first of its opcodes is asked for, so that the process of a
-job loads what its opcode needs and no more.
+The modules of opcodes are imported when the first opcode is looked up by name: command lines that
+only submit an opcode of one module start without the others.
 
 Source: opcodes.json.
 """
@@ -10,121 +10,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import ErrorCode, OpCodeUnknown, OpPrereqError, OpResultError
+from ganeti.base.errors import OpCodeUnknown, OpPrereqError
 from ganeti.base.secret import REDACTED
-from ganeti.objects.private import PrivateParams
-from ganeti.objects.record import explain_validation
+from ganeti.objects.describe import describe_key, describe_place
+from ganeti.objects.record import PrivateParams, explain_validation
 from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
 from ganeti.opcodes.values import DeviceChange, SecretParams
 
 OP_ID_KEY: Final = "OP_ID"
 
-_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "cluster": (
-        "OP_CLUSTER_ACTIVATE_MASTER_IP",
-        "OP_CLUSTER_CONFIG_QUERY",
-        "OP_CLUSTER_DEACTIVATE_MASTER_IP",
-        "OP_CLUSTER_DESTROY",
-        "OP_CLUSTER_POST_INIT",
-        "OP_CLUSTER_QUERY",
-        "OP_CLUSTER_REDIST_CONF",
-        "OP_CLUSTER_RENAME",
-        "OP_CLUSTER_RENEW_CRYPTO",
-        "OP_CLUSTER_REPAIR_DISK_SIZES",
-        "OP_CLUSTER_SET_PARAMS",
-        "OP_CLUSTER_VERIFY",
-        "OP_CLUSTER_VERIFY_CONFIG",
-        "OP_CLUSTER_VERIFY_DISKS",
-        "OP_CLUSTER_VERIFY_GROUP",
-    ),
-    "node": (
-        "OP_NODE_ADD",
-        "OP_NODE_EVACUATE",
-        "OP_NODE_MIGRATE",
-        "OP_NODE_MODIFY_STORAGE",
-        "OP_NODE_POWERCYCLE",
-        "OP_NODE_QUERYVOLS",
-        "OP_NODE_QUERY_STORAGE",
-        "OP_NODE_REMOVE",
-        "OP_NODE_SET_PARAMS",
-        "OP_OOB_COMMAND",
-        "OP_REPAIR_NODE_STORAGE",
-    ),
-    "group": (
-        "OP_GROUP_ADD",
-        "OP_GROUP_ASSIGN_NODES",
-        "OP_GROUP_EVACUATE",
-        "OP_GROUP_REMOVE",
-        "OP_GROUP_RENAME",
-        "OP_GROUP_SET_PARAMS",
-        "OP_GROUP_VERIFY_DISKS",
-    ),
-    "instance": (
-        "OP_INSTANCE_ACTIVATE_DISKS",
-        "OP_INSTANCE_CHANGE_GROUP",
-        "OP_INSTANCE_CONSOLE",
-        "OP_INSTANCE_CREATE",
-        "OP_INSTANCE_DEACTIVATE_DISKS",
-        "OP_INSTANCE_FAILOVER",
-        "OP_INSTANCE_GROW_DISK",
-        "OP_INSTANCE_MIGRATE",
-        "OP_INSTANCE_MOVE",
-        "OP_INSTANCE_MULTI_ALLOC",
-        "OP_INSTANCE_QUERY_DATA",
-        "OP_INSTANCE_REBOOT",
-        "OP_INSTANCE_RECREATE_DISKS",
-        "OP_INSTANCE_REINSTALL",
-        "OP_INSTANCE_REMOVE",
-        "OP_INSTANCE_RENAME",
-        "OP_INSTANCE_REPLACE_DISKS",
-        "OP_INSTANCE_SET_PARAMS",
-        "OP_INSTANCE_SHUTDOWN",
-        "OP_INSTANCE_STARTUP",
-    ),
-    "backup": (
-        "OP_BACKUP_EXPORT",
-        "OP_BACKUP_PREPARE",
-        "OP_BACKUP_REMOVE",
-    ),
-    "network": (
-        "OP_NETWORK_ADD",
-        "OP_NETWORK_CONNECT",
-        "OP_NETWORK_DISCONNECT",
-        "OP_NETWORK_REMOVE",
-        "OP_NETWORK_SET_PARAMS",
-    ),
-    "os": (
-        "OP_EXT_STORAGE_DIAGNOSE",
-        "OP_OS_DIAGNOSE",
-    ),
-    "tags": (
-        "OP_TAGS_DEL",
-        "OP_TAGS_GET",
-        "OP_TAGS_SEARCH",
-        "OP_TAGS_SET",
-    ),
-    "query": (
-        "OP_QUERY",
-        "OP_QUERY_FIELDS",
-    ),
-    "restricted": ("OP_RESTRICTED_COMMAND",),
-    "test": (
-        "OP_TEST_ALLOCATOR",
-        "OP_TEST_DELAY",
-        "OP_TEST_DUMMY",
-        "OP_TEST_JQUEUE",
-        "OP_TEST_OS_PARAMS",
-    ),
-}
-"""Module of this package, and the opcodes declared in it."""
+_MODULES: Final = (
+    "backup",
+    "cluster",
+    "group",
+    "instance",
+    "network",
+    "node",
+    "os",
+    "query",
+    "tags",
+    "test",
+)
+"""Modules of this package that declare opcodes."""
 
-_FAMILY: Final = {op_id: family for family, op_ids in _FAMILIES.items() for op_id in op_ids}
-_CLASSES: Final[dict[str, type[OpCode]]] = {}
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SHOWN_VALUE_LENGTH_MAX: Final = 80  # of a wrong value in an error message
 _BLACKLISTED_IN_DUMPS: Final = frozenset(
@@ -132,9 +46,16 @@ _BLACKLISTED_IN_DUMPS: Final = frozenset(
 )
 
 
+@cache
+def _all_classes() -> Mapping[str, type[OpCode]]:
+    for name in _MODULES:
+        import_module(f"ganeti.opcodes.{name}")
+    return {op_id_of(cls): cls for cls in OpCode.__subclasses__()}
+
+
 def all_op_ids() -> list[str]:
     """Return the names of all opcodes, sorted."""
-    return sorted(_FAMILY)
+    return sorted(_all_classes())
 
 
 def opcode_class(op_id: str) -> type[OpCode]:
@@ -143,17 +64,9 @@ def opcode_class(op_id: str) -> type[OpCode]:
     Raises:
         OpCodeUnknown: there is no such opcode.
     """
-    found = _CLASSES.get(op_id)
+    found = _all_classes().get(op_id)
     if found is None:
-        family = _FAMILY.get(op_id)
-        if family is None:
-            raise OpCodeUnknown(f"unknown opcode {op_id!r}")
-        module = import_module(f"ganeti.opcodes.{family}")
-        name = "".join(word.capitalize() for word in op_id.split("_"))
-        found = getattr(module, name)
-        assert isinstance(found, type)
-        assert issubclass(found, OpCode)
-        _CLASSES[op_id] = found
+        raise OpCodeUnknown(f"unknown opcode {op_id!r}")
     return found
 
 
@@ -187,12 +100,10 @@ def decode_opcode(wire: Mapping[str, object]) -> OpCode:
     try:
         return msgspec.convert(params, cls, dec_hook=_decode_special)
     except msgspec.ValidationError as err:
-        raise OpPrereqError(_explain(cls, params, err), ErrorCode.INVAL) from err
+        raise OpPrereqError(_explain(cls, params, err)) from err
 
 
 def _explain(cls: type[OpCode], params: Mapping[str, object], err: msgspec.ValidationError) -> str:
-    from ganeti.objects.describe import describe_key, describe_place  # slow, for messages only
-
     op_id = op_id_of(cls)
     place, what = explain_validation(err)
     if not place:
@@ -320,18 +231,3 @@ def _without_secrets(value: object) -> object:
     if isinstance(value, SecretParams):
         return dict.fromkeys(value.names(), REDACTED)
     return _plain(value)
-
-
-def check_result(op: OpCode, result: object) -> None:
-    """Check a result against its declaration.
-
-    Raises:
-        OpResultError: it is of another type; names the opcode and the place.
-    """
-    kind = type(op).RESULT
-    try:
-        msgspec.convert(result, kind)
-    except msgspec.ValidationError as err:
-        place, what = explain_validation(err)
-        where = f" at {place!r}" if place else ""
-        raise OpResultError(f"{op_id_of(type(op))}: result{where}: {what}") from err

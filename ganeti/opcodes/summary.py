@@ -12,7 +12,6 @@ from ganeti.base.errors import OpCodeUnknown
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import OP_ID_KEY, op_id_of, opcode_class
 
-_TINY_PREFIXES: Final = {"CLUSTER_": "C_", "GROUP_": "G_", "NODE_": "N_", "INSTANCE_": "I_"}
 _TAG_KIND_NAMES: Final = {
     "cluster": "TagKindCluster",
     "instance": "TagKindInstance",
@@ -65,15 +64,6 @@ def _shown_float(value: float) -> str:
     digits = repr(value).lower().split("e", maxsplit=1)[0].replace(".", "").lstrip("-0").rstrip("0")
     sign = "-" if mantissa.startswith("-") else ""
     return f"{sign}{digits[0]}.{digits[1:] or '0'}e{int(exponent)}"
-
-
-def tiny_summary(op_id: str) -> str:
-    """Return the name without OP_ and with its kind shortened: ``I_CREATE``."""
-    name = op_id.removeprefix("OP_")
-    for prefix, short in _TINY_PREFIXES.items():
-        if name.startswith(prefix):
-            return short + name.removeprefix(prefix)
-    return name
 
 
 def reason_source(op_id: str, prefix: str = "gnt:opcode") -> str:

@@ -3,10 +3,10 @@
 Source: opcodes.json.
 """
 
+from ganeti.base.json import JsonValue
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorDirection, IAllocatorMode
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import Hypervisor
-from ganeti.objects.json_value import JsonValue
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import NicSettings, NonEmptyStr, NonNegativeInt, SecretParams
 

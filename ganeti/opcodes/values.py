@@ -9,10 +9,9 @@ from typing import Annotated, ClassVar, Final, Self, TypeAlias, TypedDict
 import msgspec
 from msgspec import Meta
 
+from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DISKS_MAX, DeviceAction
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.private import PrivateParams
-from ganeti.objects.record import explain_validation
+from ganeti.objects.record import PrivateParams, explain_validation
 
 NonEmptyStr: TypeAlias = Annotated[str, Meta(min_length=1)]
 NonNegativeInt: TypeAlias = Annotated[int, Meta(ge=0)]

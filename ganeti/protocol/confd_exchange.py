@@ -222,37 +222,3 @@ class Exchange:
 
 def _answer(asked: Asked, reply: Reply, peer: str) -> Answer:
     return Answer(asked.type, asked.query, reply.status, reply.answer, reply.serial, peer)
-
-
-def newest_only(callback: Callback) -> Callback:
-    """Filter: pass an answer on only if it is newer than all before it to the same question."""
-
-    def filtered(event: Event) -> None:
-        if event.kind is EventKind.ENDED or event.answer is event.asked.best:
-            callback(event)
-
-    return filtered
-
-
-def changes_only(callback: Callback) -> Callback:
-    """Filter for a question asked again and again: pass on only answers that say something new.
-
-    Questions are told apart by type and query.  An answer older than one that was passed on is
-    nothing new.
-    """
-    known: dict[tuple[int, str], Answer] = {}
-
-    def filtered(event: Event) -> None:
-        answer = event.answer
-        if event.kind is EventKind.ENDED or answer is None:
-            callback(event)
-            return
-        key = (int(event.asked.type), repr(event.asked.query))
-        before = known.get(key)
-        if before is not None and not answer.is_newer_than(before):
-            return
-        known[key] = answer
-        if before is None or (before.status, before.value) != (answer.status, answer.value):
-            callback(event)
-
-    return filtered

@@ -17,9 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from ganeti.base.json import dumps, loads_as
+from ganeti.base.json import JsonValue, dumps, loads_as
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
-from ganeti.objects.json_value import JsonValue
 
 VERSION: Final = 2
 
@@ -235,9 +234,7 @@ MultiAllocateResult: TypeAlias = tuple[list[tuple[str, NodeNames]], list[str]]
 """[[[instance, nodes], ...], [instance that fits nowhere, ...]]."""
 
 EvacuateResult: TypeAlias = tuple[
-    list[tuple[str, str, NodeNames]],
-    list[tuple[str, str | None]],
-    list[list[dict[str, JsonValue]]],
+    list[tuple[str, str, NodeNames]], list[tuple[str, str | None]], list[list[dict[str, JsonValue]]]
 ]
 """[[[instance, group name, nodes], ...], [[failed instance, reason], ...], [job, ...]].
 

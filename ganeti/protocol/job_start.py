@@ -10,7 +10,7 @@ of the process); a message is JSON and one ETX byte, as everywhere.
     LuxiD -> process   confirm     run; here are the secret parameters, one entry per opcode
 
     and then, as often as the process likes, while LuxiD is there:
-    process -> LuxiD   copy        carry this version of my job file to the candidates
+    process -> LuxiD   copy        bring this version of my job file to the candidates
     LuxiD -> process   copied      these have it
 
 Only after ``confirm`` may the process act.  If the stream ends before, the process goes away
@@ -72,8 +72,7 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
 class Copy(msgspec.Struct, frozen=True, tag="copy"):
     """A version of the job file, as text.
 
-    ``wait_s`` asks to send it as soon as there is reason to think that it reaches more candidates
-    than the last time, or when so many seconds went by.
+    ``wait_s`` is how long to wait until enough candidates have it; 0: while that is likely.
     """
 
     content: str

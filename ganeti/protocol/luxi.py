@@ -1,26 +1,24 @@
-"""The methods of LUXI, as one table: names, arguments in order, their types.
-
-The server checks requests against this table and dispatches by it; clients and documentation take
-the names and the order of arguments from it.
+"""LUXI's calls: one typed class, of which the client, the dispatch and its checks are made.
 
 Source: luxi.json, "methods" and "transport".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import msgspec
 
 from ganeti.base.ids import JobId
-from ganeti.protocol.envelope import RequestError
+from ganeti.protocol.service import Service, declare
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 WAIT_FOR_JOB_CHANGE_S_MAX: Final = 89
-CANCEL_JOB_S_MAX: Final = 44
 SOCKET_MODE: Final = 0o660
-NOT_CHANGED: Final = "nochange"
 QUEUE_DRAINED: Final = "Queue drained"  # the text of a GenericError, "queue_drained_on_submit"
 
 
@@ -38,169 +36,236 @@ class DrainedBy(StrEnum):
 # 10,000 jobs of a few opcodes each in one message; ten times what the limit of the queue lets in
 MESSAGE_BYTES_MAX: Final = 64 << 20
 
-QUERY_RESOURCES: Final = (
-    "export",
-    "filter",
-    "group",
-    "instance",
-    "job",
-    "lock",
-    "network",
-    "node",
-)
-QUERY_RESOURCES_BY_JOB: Final = ("cluster", "extstorage", "os")
 
-_JobIdValue = (
+Rows = list[list[Any]]
+WireOpCodes = Sequence[Mapping[str, Any]]
+JobIdValue = (
     Annotated[int, msgspec.Meta(ge=0, le=2**62)]
     | Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}$")]
 )
-_Names = list[str]
-_OpCodes = list[dict[str, Any]]
-_Kill = bool | Annotated[list[bool], msgspec.Meta(max_length=1)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Argument(msgspec.Struct, frozen=True):
-    """One argument of a method: what it is called and which JSON is accepted."""
+class QueryField(msgspec.Struct, frozen=True):
+    """Description of one field of a query."""
 
     name: str
-    type: Any
-    required: bool = True
+    title: str
+    kind: str
+    doc: str = ""
 
 
-class LuxiMethod(msgspec.Struct, frozen=True):
-    """One method of LUXI.
+class QueryFieldsResponse(msgspec.Struct, frozen=True):
+    """Answer to a question for fields."""
 
-    ``shape`` is the list of its arguments as one type; ``changes`` tells the methods that change
-    something, ``waits`` those that wait on behalf of the client and of nothing else.
+    fields: list[QueryField]
+
+
+class QueryResponse(msgspec.Struct, frozen=True):
+    """Answer to a query; each cell of a row is (status, value)."""
+
+    fields: list[QueryField]
+    data: list[list[tuple[int, Any]]]
+
+    def rows(self) -> list[list[object]]:
+        """Return plain values, None where the status is not 0 (normal)."""
+        return [[value if status == 0 else None for status, value in row] for row in self.data]
+
+
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a job's log; the time is (seconds, microseconds)."""
+
+    serial: int
+    time: tuple[int, int]
+    kind: str
+    payload: Any
+
+
+class JobChange(msgspec.Struct, frozen=True, array_like=True):
+    """A change of a job: its fields, and new log entries."""
+
+    fields: list[Any] | None
+    log_entries: list[LogEntry]
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The facts of a call that its signature does not tell.
+
+    Attributes:
+        changes: changes something, and so is never asked twice.
+        waits: waits on behalf of the client and of nothing else.
+        ours: how many arguments at the end 3.0 does not know; left out while they are None.
     """
 
-    name: str
-    args: tuple[Argument, ...]
-    shape: type[msgspec.Struct]
-    changes: bool
-    waits: bool
+    changes: bool = False
+    waits: bool = False
+    ours: int = 0
 
 
-def _method(name: str, *args: Argument, changes: bool = False, waits: bool = False) -> LuxiMethod:
-    fields = [
-        (each.name, each.type) if each.required else (each.name, each.type | None, None)
-        for each in args
-    ]
-    shape = msgspec.defstruct(
-        f"{name}Arguments", fields, array_like=True, forbid_unknown_fields=True
-    )
-    return LuxiMethod(name, args, shape, changes, waits)
+_Declared = Callable[Concatenate["LuxiCalls", P], R]
 
 
-_JOB: Final = Argument("job", _JobIdValue)
-_FIELDS: Final = Argument("fields", list[str])
-_LOCK: Final = Argument("lock", bool)
-_WHAT: Final = Argument("what", str)
-
-_ALL: Final = (
-    _method("SubmitJob", Argument("job", _OpCodes), changes=True),
-    _method("SubmitJobToDrainedQueue", Argument("job", _OpCodes), changes=True),
-    _method("SubmitManyJobs", Argument("ops", list[_OpCodes]), changes=True),
-    _method(
-        "WaitForJobChange",
-        _JOB,
-        _FIELDS,
-        Argument("prev_job", Any),
-        Argument("prev_log", int | None),
-        Argument("tmout", int | float),
-        waits=True,
-    ),
-    _method(
-        "QueryJobs",
-        Argument("ids", list[_JobIdValue] | None),
-        _FIELDS,
-        # Ours: the newest so many jobs of the queue, of those before one.
-        Argument("limit", Annotated[int, msgspec.Meta(ge=0)], required=False),
-        Argument("before", _JobIdValue, required=False),
-    ),
-    _method("Query", _WHAT, _FIELDS, Argument("qfilter", Any)),
-    _method("QueryFields", _WHAT, Argument("fields", list[str] | None)),
-    _method("QueryNodes", Argument("names", _Names), _FIELDS, _LOCK),
-    _method("QueryInstances", Argument("names", _Names), _FIELDS, _LOCK),
-    _method("QueryGroups", Argument("names", _Names), _FIELDS, _LOCK),
-    _method("QueryNetworks", Argument("names", _Names), _FIELDS, _LOCK),
-    _method("QueryFilters", Argument("uuids", list[str] | None), _FIELDS),
-    _method("QueryExports", Argument("nodes", _Names), _LOCK),
-    _method("QueryTags", Argument("kind", str), Argument("name", str | None)),
-    _method("QueryClusterInfo"),
-    _method("QueryConfigValues", _FIELDS),
-    _method("CancelJob", _JOB, Argument("kill", _Kill, required=False), changes=True),
-    _method("ChangeJobPriority", _JOB, Argument("priority", int), changes=True),
-    _method("ArchiveJob", _JOB, changes=True),
-    _method("AutoArchiveJobs", Argument("age", int), Argument("tmout", int), changes=True),
-    _method("PickupJob", _JOB),
-    _method(
-        "SetDrainFlag",
-        Argument("flag", bool),
-        Argument("by", DrainedBy, required=False),  # ours
-        changes=True,
-    ),
-    _method("SetWatcherPause", Argument("duration", float | None), changes=True),
-    _method(
-        "ReplaceFilter",
-        Argument("uuid", str | None),
-        Argument("priority", Annotated[int, msgspec.Meta(ge=0)]),
-        Argument("predicates", list[list[Any]]),
-        Argument("action", str | list[Any]),
-        Argument("reason", list[Any]),
-        changes=True,
-    ),
-    _method("DeleteFilter", Argument("uuid", str), changes=True),
-)
-
-LUXI_METHODS: Final[Mapping[str, LuxiMethod]] = {method.name: method for method in _ALL}
+def _ask(
+    name: str, *, waits: bool = False, ours: int = 0
+) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    return declare(name, Rules(waits=waits, ours=ours))
 
 
-def find_method(name: str) -> LuxiMethod:
-    """Return the row of a method.
-
-    Raises:
-        RequestError: there is none of that name.
-    """
-    method = LUXI_METHODS.get(name)
-    if method is None:
-        raise RequestError(f"unknown method {name!r}")
-    return method
+def _change(name: str, *, ours: int = 0) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    return declare(name, Rules(changes=True, ours=ours))
 
 
-def check_args(method: LuxiMethod, args: Sequence[object]) -> list[Any]:
-    """Return the arguments, each of the type that the table says.
+class LuxiCalls(Service):
+    """The job queue and the queries of a cluster."""
 
-    Job ids come out as numbers; an optional argument that was left out comes out as None.
+    @_change("SubmitJob")
+    def submit_job(self, opcodes: WireOpCodes) -> JobId:
+        """Submit one job and return its id; it is durable then.
 
-    Raises:
-        RequestError: too many, too few, or one of a wrong type; the text names it.
-    """
-    try:
-        return list(msgspec.structs.astuple(msgspec.convert(args, method.shape)))
-    except msgspec.ValidationError as err:
-        raise _wrong_argument(method, args, err) from err
+        Raises:
+            JobQueueDrainError, JobQueueFull, OpPrereqError: refused; nothing was submitted.
+            TransportError: whether it was submitted is unknown, if the text does not say so.
+        """
+
+    @_change("SubmitJobToDrainedQueue")
+    def submit_job_to_drained_queue(self, opcodes: WireOpCodes) -> JobId:
+        """As `submit_job`, even if the queue is drained."""
+
+    @_change("SubmitManyJobs")
+    def submit_many_jobs(self, jobs: Sequence[WireOpCodes]) -> list[tuple[bool, JobId | str]]:
+        """Submit several jobs; returns (True, id) or (False, reason) for each."""
+
+    @_ask("WaitForJobChange", waits=True)
+    def wait_for_job_change(
+        self,
+        job_id: JobIdValue,
+        fields: Sequence[str],
+        previous: Sequence[Any] | None,
+        previous_log: int | None,
+        timeout_s: float = WAIT_FOR_JOB_CHANGE_S_MAX,
+    ) -> JobChange | Literal["nochange"] | None:
+        """Wait until a job looks different from how it was last seen.
+
+        Args:
+            fields: which fields of the job to answer, and to compare.
+            previous: their values as last answered; None asks for an answer at once.
+            previous_log: the serial number of the last log entry seen; None asks for all.
+
+        Raises:
+            JobLost: no such job.
+        """
+
+    @_ask("QueryJobs", ours=2)
+    def query_jobs(
+        self,
+        job_ids: Sequence[JobIdValue] | None,
+        fields: Sequence[str],
+        limit: _Count | None = None,
+        before: JobIdValue | None = None,
+    ) -> Rows:
+        """Return one row per job, in the order asked; without ids all jobs of the queue.
+
+        Args:
+            limit: the newest so many jobs of the queue, of those before one.
+        """
+
+    @_ask("Query")
+    def query(self, what: str, fields: Sequence[str], qfilter: Any = None) -> QueryResponse:
+        """Ask for fields of the objects of one kind that match a filter in prefix form."""
+
+    @_ask("QueryFields")
+    def query_fields(self, what: str, fields: Sequence[str] | None = None) -> QueryFieldsResponse:
+        """Return the descriptions of these fields; None asks for all."""
+
+    @_ask("QueryNodes")
+    def query_nodes(self, names: Sequence[str], fields: Sequence[str], lock: bool = False) -> Rows:
+        """Return one row of plain values per node; no names asks for all."""
+
+    @_ask("QueryInstances")
+    def query_instances(
+        self, names: Sequence[str], fields: Sequence[str], lock: bool = False
+    ) -> Rows:
+        """Return one row of plain values per instance; no names asks for all."""
+
+    @_ask("QueryGroups")
+    def query_groups(self, names: Sequence[str], fields: Sequence[str], lock: bool = False) -> Rows:
+        """Return one row of plain values per node group; no names asks for all."""
+
+    @_ask("QueryNetworks")
+    def query_networks(
+        self, names: Sequence[str], fields: Sequence[str], lock: bool = False
+    ) -> Rows:
+        """Return one row of plain values per network; no names asks for all."""
+
+    @_ask("QueryFilters")
+    def query_filters(self, uuids: Sequence[str] | None, fields: Sequence[str]) -> Rows:
+        """Return one row of plain values per job filter rule; None asks for all."""
+
+    @_ask("QueryExports")
+    def query_exports(self, nodes: Sequence[str], lock: bool = False) -> Rows:
+        """Return [node name, export name or None] rows; no nodes asks for all."""
+
+    @_ask("QueryTags")
+    def query_tags(self, kind: str, name: str | None) -> list[str]:
+        """Return the tags of an object; the name is empty for the cluster."""
+
+    @_ask("QueryClusterInfo")
+    def query_cluster_info(self) -> dict[str, Any]:
+        """Return the facts about the cluster as a whole."""
+
+    @_ask("QueryConfigValues")
+    def query_config_values(self, names: Sequence[str]) -> list[Any]:
+        """Return these values in the order asked; None for an unknown name."""
+
+    @_change("CancelJob")
+    def cancel_job(
+        self,
+        job_id: JobIdValue,
+        kill: bool | Annotated[list[bool], msgspec.Meta(max_length=1)] | None = False,
+    ) -> tuple[bool, str]:
+        """Cancel a job; returns (whether it will end, a text for the user)."""
+
+    @_change("ChangeJobPriority")
+    def change_job_priority(self, job_id: JobIdValue, priority: int) -> tuple[bool, str]:
+        """Change the priority of the opcodes that a job has not begun; returns as `cancel_job`."""
+
+    @_change("ArchiveJob")
+    def archive_job(self, job_id: JobIdValue) -> bool:
+        """Archive a finished job; returns whether that was done."""
+
+    @_change("AutoArchiveJobs")
+    def auto_archive_jobs(self, age_s: int, timeout_s: int) -> tuple[int, int]:
+        """Archive all jobs that ended so long ago; returns (archived, not looked at)."""
+
+    @_ask("PickupJob")
+    def pickup_job(self, job_id: JobIdValue) -> Any:
+        """Ask LuxiD to look at a job again; refused, only 3.0's daemons sent it to each other."""
+
+    @_change("SetDrainFlag", ours=1)
+    def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
+        """Close the queue for new jobs, or open it; an operator's wish, unless another is named."""
+
+    @_change("SetWatcherPause")
+    def set_watcher_pause(self, until: float | None) -> float | None:
+        """Pause the watcher until then (seconds since the epoch); None lets it go on."""
+
+    @_change("ReplaceFilter")
+    def replace_filter(
+        self,
+        uuid: str | None,
+        priority: _Count,
+        predicates: Sequence[Sequence[Any]],
+        action: str | list[Any],
+        reason: Sequence[Any],
+    ) -> str:
+        """Add a job filter rule, or replace the one of that UUID; returns its UUID."""
+
+    @_change("DeleteFilter")
+    def delete_filter(self, uuid: str) -> None:
+        """Remove a job filter rule."""
 
 
-def _wrong_argument(
-    method: LuxiMethod, args: Sequence[object], error: msgspec.ValidationError
-) -> RequestError:
-    """Say which argument is wrong."""
-    required = sum(1 for argument in method.args if argument.required)
-    if not required <= len(args) <= len(method.args):
-        names = ", ".join(argument.name for argument in method.args) or "none"
-        return RequestError(
-            f"{method.name} takes {len(method.args)} arguments ({names}), {len(args)} were given"
-        )
-    for argument, value in zip(method.args, args, strict=False):
-        try:
-            msgspec.convert(value, argument.type)
-        except msgspec.ValidationError as err:
-            return RequestError(f"argument {argument.name} of {method.name}: {err}")
-    return RequestError(f"arguments of {method.name}: {error}")
-
-
-def job_id(value: int | str) -> JobId:
+def as_job_id(value: int | str) -> JobId:
     """Return a job id that came as a number or as decimal text."""
     return JobId(int(value))
 

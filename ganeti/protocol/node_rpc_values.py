@@ -1,7 +1,7 @@
 """Values of the node RPC that have a form of their own on the wire, and back.
 
 Compressed text (ED_COMPRESS), details of an uploaded file (ED_FILE_DETAILS) and small records.
-Instances and disks are encoded by ``objects``.
+Instances and disks are in ``objects``.
 
 Source: node_rpc.json (encoders, encodings, result_objects).
 """
@@ -9,12 +9,13 @@ Source: node_rpc.json (encoders, encodings, result_objects).
 import base64
 import binascii
 import zlib
-from enum import IntEnum
-from typing import NamedTuple
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, Self
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError
+from ganeti.base.json import dumps
 
 ENCODING_NONE = 0
 ENCODING_ZLIB_BASE64 = 1
@@ -52,26 +53,116 @@ class HookResult(IntEnum):
     SUCCESS = 2
 
 
+class CompressedText:
+    """Text as UTF-8 bytes, compressed on the wire when it is long: ED_COMPRESS.
+
+    It is packed once, however many nodes it is sent to.
+    """
+
+    __slots__ = ("_wire", "content")
+
+    def __init__(self, content: bytes | str) -> None:
+        self.content = content.encode() if isinstance(content, str) else content
+        self._wire: msgspec.Raw | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompressedText) and self.content == other.content
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
+    def __repr__(self) -> str:
+        return f"<text of {len(self.content)} bytes>"
+
+    @classmethod
+    def from_wire(cls, value: object) -> Self:
+        """Unpack ``[encoding, data]``; errors as of `decompress`."""
+        return cls(decompress(value))
+
+    def to_wire(self) -> object:
+        """Pack the text; raises ProtocolError when it is not UTF-8."""
+        if self._wire is None:
+            self._wire = msgspec.Raw(dumps(compress(self.content)))
+        return self._wire
+
+
 class FileDetails(NamedTuple):
     """One file to be written on a node: ED_FILE_DETAILS and the arguments of upload_file_single."""
 
     path: str
-    content: bytes
+    content: CompressedText
     mode: int
     owner: str
     group: str
     atime: float
     mtime: float
 
+    @classmethod
+    def from_wire(cls, value: object) -> Self:
+        """Read path, compressed content, mode, owner, group, atime, mtime.
 
-class MasterNetworkParameters(msgspec.Struct, frozen=True):
-    """The master address and where it belongs."""
+        Raises:
+            ProtocolError: not seven values, or one of a wrong type.
+        """
+        match value:
+            case [
+                str(path),
+                content,
+                int(mode),
+                str(owner),
+                str(group),
+                int(atime) | float(atime),
+                int(mtime) | float(mtime),
+            ]:
+                text = CompressedText.from_wire(content)
+                return cls(path, text, mode, owner, group, atime, mtime)
+            case _:
+                raise ProtocolError(
+                    "file details are not [path, content, mode, owner, group, atime, mtime]"
+                )
 
-    uuid: str
-    ip: str
-    netmask: int
-    netdev: str
-    ip_family: int
+    def to_wire(self) -> list[object]:
+        """Return the seven values."""
+        return [self.path, self.content.to_wire(), *self[2:]]
+
+
+class TokenAction(StrEnum):
+    """The actions of node_crypto_tokens."""
+
+    GET = "get"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+class TokenOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to make a token; ``cert_file`` may be another file of the data directory."""
+
+    serial_no: int | None = None
+    cert_file: str | None = None
+
+
+class TokenRequest(msgspec.Struct, frozen=True, array_like=True):
+    """One action on a token of the node."""
+
+    kind: str
+    action: TokenAction
+    options: TokenOptions | None = None
+
+
+class TransferOptions(msgspec.Struct, frozen=True):
+    """How both sides of a transfer talk.
+
+    Attributes:
+        key_name: of the certificate to show (`x509_cert_create`); None for the cluster's own.
+        ca_pem: the certificate that the peer must show; None for any that the cluster issued.
+    """
+
+    key_name: str | None = None
+    ca_pem: str | None = None
+    compress: str = "none"
+    magic: str | None = None
+    ipv6: bool = False
+    connect_timeout: int | None = None
 
 
 def compress(content: bytes | str) -> list[object]:
@@ -96,34 +187,6 @@ def decompress(value: object) -> bytes:
             return _unpack(text)
         case _:
             raise ProtocolError("compressed value is not of the form [encoding, text]")
-
-
-def encode_file_details(details: FileDetails) -> list[object]:
-    """Return ED_FILE_DETAILS: path, compressed content, mode, owner, group, atime, mtime."""
-    return [details.path, compress(details.content), *details[2:]]
-
-
-def decode_file_details(value: object) -> FileDetails:
-    """Read ED_FILE_DETAILS or the seven arguments of upload_file_single.
-
-    Raises:
-        ProtocolError: not seven values, or one of a wrong type.
-    """
-    match value:
-        case [
-            str(path),
-            content,
-            int(mode),
-            str(owner),
-            str(group),
-            int(atime) | float(atime),
-            int(mtime) | float(mtime),
-        ]:
-            return FileDetails(path, decompress(content), mode, owner, group, atime, mtime)
-        case _:
-            raise ProtocolError(
-                "file details are not [path, content, mode, owner, group, atime, mtime]"
-            )
 
 
 def _text(data: bytes) -> str:

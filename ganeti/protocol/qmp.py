@@ -164,10 +164,6 @@ class Schema:
         """Tell whether there is such a command."""
         return self._entities.get(name, {}).get("meta-type") == "command"
 
-    def has_event(self, name: str) -> bool:
-        """Tell whether there is such an event."""
-        return self._entities.get(name, {}).get("meta-type") == "event"
-
     def has_argument(self, command: str, *path: str) -> bool:
         """Tell whether a command takes an argument; ``path`` leads into nested objects."""
         if not self.has_command(command):
@@ -179,20 +175,6 @@ class Schema:
                 return False
             kind = found
         return True
-
-    def enum_values(self, command: str, *path: str) -> frozenset[str]:
-        """Return the words that an argument of a command can be; empty if it is no enumeration."""
-        if not self.has_argument(command, *path):
-            return frozenset()
-        kind = str(self._entities[command].get("arg-type"))
-        for name in path:
-            kind = self._member_types(kind)[name]
-        entity = self._entities.get(self._element(kind), {})
-        members = _records(entity.get("members"))
-        if members:
-            return frozenset(str(member["name"]) for member in members)
-        values = entity.get("values")
-        return frozenset(map(str, values)) if isinstance(values, list) else frozenset()
 
     def _element(self, kind: str) -> str:
         entity = self._entities.get(kind, {})

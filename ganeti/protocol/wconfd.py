@@ -1,28 +1,41 @@
-"""What WConfD understands: one table of methods, and the words used in it.
+"""WConfD's calls: one typed class, of which table, client, checks and manual page are made.
 
-The server checks arguments and fencing from this table, the client stub is generated from it
-(`ganeti.protocol.wconfd_stub`), and the manual page lists it.  Fifty-four methods are those of
-Ganeti 3.0; the others are our own, marked ``since=OWN``: they name the client first whenever they
-change something, and touch single objects only.
+Fifty-four calls are those of Ganeti 3.0, spelled and ordered as there.  The others are our own:
+they touch single objects only, and name their owner first whenever they change something.
+
+The *owner* of locks and reservations is no argument of the methods here: a client fills itself in,
+a server gets it as the first argument.  `Rules.owner` is its place among the arguments on the wire.
 
 Source: wconfd.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
+from ganeti.objects.model import Cluster, Disk, FilterRule, Instance, Network, Node, NodeGroup
+from ganeti.protocol.service import Call, Service, declare
 
-V3: Final = "3.0"
-OWN: Final = "own"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MESSAGE_BYTES_MAX: Final = 32 << 20  # a whole configuration of 20,000 instances is 12 MB
 SOCKET_MODE: Final = 0o600
+ITEMS_MAX: Final = 200_000  # of a list argument; all locks of 20,000 instances are 60,000
+ANSWER_TIMEOUT_S: Final = 60.0  # wconfd.json, "recv_send_timeout_seconds"
+FLUSH_TIMEOUT_S: Final = 900.0  # the node daemon's limit for writing a file
+
+GRANTED: Final = "granted"
+TIMEOUT: Final = "timeout"
+GONE: Final = "gone"  # an object was removed whose lock was asked for
+
+
+CLIENT_SHOWN: Final = "[identifier, lock file path, pid]"
 
 
 class LockMode(StrEnum):
@@ -33,8 +46,21 @@ class LockMode(StrEnum):
     RELEASE = "release"
 
 
-# Structs, not dataclasses: every job process pays for making these classes and their values.
-class ClientId(msgspec.Struct, frozen=True, eq=False):
+class ObjectKind(StrEnum):
+    """Kinds of objects in ``expandNames``, ``createObject``, ``addTags`` and the like."""
+
+    CLUSTER = "cluster"
+    NODE = "node"
+    NODEGROUP = "nodegroup"
+    INSTANCE = "instance"
+    DISK = "disk"
+    NETWORK = "network"
+    FILTER = "filter"
+
+
+class ClientId(
+    msgspec.Struct, frozen=True, eq=False, array_like=True, forbid_unknown_fields=True, gc=False
+):
     """Who owns locks and reservations: (identifier, lock file); the pid is only for signals.
 
     `identifier` is the job id, or any text of a client that is no job.
@@ -64,14 +90,10 @@ class ClientId(msgspec.Struct, frozen=True, eq=False):
         Raises:
             OpPrereqError: the value is not of that form.
         """
-        match value:
-            case [int() | str() as identifier, str(livelock), int(pid)] if not isinstance(
-                identifier, bool
-            ):
-                return cls(identifier, livelock, pid)
-        raise OpPrereqError(
-            f"client must be [identifier, lock file path, pid], not {value!r:.200}", ErrorCode.INVAL
-        )
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as err:
+            raise OpPrereqError(f"client must be {CLIENT_SHOWN}, not {value!r:.200}") from err
 
     def to_wire(self) -> list[object]:
         """Encode as ``[identifier, lock file path, pid]``."""
@@ -83,13 +105,50 @@ class ClientId(msgspec.Struct, frozen=True, eq=False):
         return f"client {self.identifier!r} (pid {self.pid})"
 
 
-class Effect(StrEnum):
-    """What a method may change, which decides what is written before it is answered."""
+class InstanceContext(msgspec.Struct, frozen=True):
+    """An instance and all that it refers to, as of one instant.
 
-    READ = "read"
-    LOCKS = "locks"  # locks.data
-    RESERVE = "reserve"  # tempres.data
-    CONFIG = "config"  # config.data, perhaps tempres.data as well
+    `nodes` begin with the primary node, then the secondary ones; `groups` are those of these
+    nodes and `networks` those of the instance's network cards, each once.
+    """
+
+    cluster: Cluster
+    instance: Instance
+    disks: list[Disk]
+    nodes: list[Node]
+    groups: list[NodeGroup]
+    networks: list[Network]
+
+
+def _shown_as(text: str) -> msgspec.Meta:
+    """Have manual page and messages describe a type in this way."""
+    return msgspec.Meta(extra_json_schema={"description": text})
+
+
+_Items = msgspec.Meta(max_length=ITEMS_MAX)
+Names = Annotated[Sequence[str], _Items, _shown_as("[text]")]
+Keys = Annotated[Sequence[str], _Items, _shown_as("[name or UUID]")]
+Wire = Annotated[Mapping[str, Any], _shown_as("object")]
+Changes = Annotated[Mapping[str, Any], _shown_as("{field: new value, null removes it}")]
+Change = tuple[ObjectKind, str, Changes]  # kind, name or UUID, new fields
+LockRequest = Annotated[
+    Sequence[tuple[str, str]], _Items, _shown_as("[[lock, shared|exclusive|release]]")
+]
+Serial = Annotated[tuple[int, float], _shown_as("[serial number, mtime]")]
+_Seconds = Annotated[float, _shown_as("seconds")]
+_Amount = Annotated[int, msgspec.Meta(ge=0)]
+UuidLists = Annotated[
+    list[tuple[list[str], list[str]] | None], _shown_as("[[[UUID], [UUID]] or null]")
+]
+
+
+class Effect(StrEnum):
+    """Which state a call may change, and so which file is written before it is answered."""
+
+    READ = "reads"
+    LOCKS = "changes locks"  # locks.data
+    RESERVE = "changes reservations"  # tempres.data
+    CONFIG = "changes the configuration"  # config.data, perhaps tempres.data as well
 
 
 class Need(StrEnum):
@@ -97,395 +156,494 @@ class Need(StrEnum):
 
     NONE = "nothing"
     BGL = "cluster/BGL shared"
-    NODE = "the exclusive lock of the node"
-    GROUP = "the exclusive lock of the node group"
-    INSTANCE = "the exclusive lock of the instance"
-    NETWORK = "the exclusive lock of the network"
-    DISK = "the exclusive lock of the instance that the disk belongs to"
-    KIND = "the exclusive lock of the object named by kind and uuid"
-    OBJECTS = "the exclusive locks of all objects named"
+    INSTANCE = "the exclusive lock of the instance"  # of the first argument
+    OBJECT = "the lock of the object, cluster/BGL shared if it has none"  # of kind and key, or new
+    OBJECTS = "the locks of all objects named, cluster/BGL shared for one that has none"
 
 
-class Argument(msgspec.Struct, frozen=True):
-    """One argument: its name on the Python side and its kind (see `KINDS`)."""
+class Repeat(StrEnum):
+    """Whether a client may ask again when the connection broke before the answer."""
 
-    name: str
-    kind: str
+    SAFE = "done twice it leaves the same state, as everything is owned by the client"
+    DELETION = "may be repeated, and then an object that is not found was deleted before"
+    NEVER = "only when it is known that it was not carried out"
 
 
-class Method(msgspec.Struct, frozen=True):
-    """One row of the table.
+class Rules(msgspec.Struct, frozen=True):
+    """The facts of a call that its signature does not tell.
 
-    `needs` says which lock a change needs; the object meant is named by the argument after the
-    client.  `repeatable` methods may be sent again when the connection broke before the answer:
-    done twice they leave the same state, as everything is owned by the client.
+    Attributes:
+        owner: place of the owner among the arguments on the wire; None for calls without one.
+        is_own: ours; those of Ganeti 3.0 have other rules about locks.
+        for_dead: gives back, and so is done for an owner that is dead as well.
+        waits: waits on behalf of a client, for the seconds of the last argument; the handler
+            gets the connection after the owner.
+        answer_s: how long the answer may take, a wait not counted.
     """
 
-    name: str
-    args: tuple[Argument, ...]
-    result: str
     effect: Effect
-    since: str
+    owner: int | None = None
+    is_own: bool = False
     needs: Need = Need.NONE
-    repeatable: bool = True
-
-    @property
-    def client_index(self) -> int | None:
-        """Index of the argument that names the client, or None."""
-        for index, argument in enumerate(self.args):
-            if argument.kind == "client":
-                return index
-        return None
+    repeat: Repeat = Repeat.SAFE
+    for_dead: bool = False
+    waits: bool = False
+    answer_s: float = ANSWER_TIMEOUT_S
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """How a kind of value is written in Python annotations of the generated stub."""
-
-    annotation: str
-    text: str
-
-
-# The kinds of values in the table.  Objects cross the wire as JSON objects.
-KINDS: Final[Mapping[str, Kind]] = {
-    "client": Kind("ClientId", "[identifier, lock file path, pid]"),
-    "str": Kind("str", "text"),
-    "str?": Kind("str | None", "text or null"),
-    "strs": Kind("Sequence[str]", "[text]"),
-    "keys?": Kind("Sequence[str] | None", "[name or uuid], null for all"),
-    "int": Kind("int", "int"),
-    "int?": Kind("int | None", "int or null"),
-    "ints": Kind("list[int]", "[int]"),
-    "float": Kind("float", "seconds"),
-    "bool": Kind("bool", "bool"),
-    "bool?": Kind("bool | None", "bool or null"),
-    "object": Kind("WireObject", "object"),
-    "objects": Kind("Sequence[WireObject]", "[object]"),
-    "object?": Kind("dict[str, Any] | None", "object or null"),
-    "changes": Kind("Mapping[str, object]", "{field: new value, null removes it}"),
-    "many_changes": Kind(
-        "Sequence[tuple[str, str, Mapping[str, object]]]", "[[kind, uuid, changes]]"
-    ),
-    "request": Kind("LockRequest", "[[lock, shared|exclusive|release]]"),
-    "held": Kind("list[tuple[str, str]]", "[[lock, shared|exclusive]]"),
-    "names": Kind("list[str]", "[text]"),
-    "clients": Kind("list[ClientId]", "[client]"),
-    "void": Kind("None", "[]"),
-    "serial": Kind("tuple[int, float]", "[serial number, mtime]"),
-    "serial?": Kind("tuple[int, float] | None", "[serial number, mtime], or null = retry"),
-    "any": Kind("Any", "any"),
-    "cluster": Kind("Cluster", "cluster object"),
-    "nodes": Kind("list[Node | None]", "[node object or null]"),
-    "nodegroups": Kind("list[NodeGroup | None]", "[nodegroup object or null]"),
-    "instances": Kind("list[Instance | None]", "[instance object or null]"),
-    "disks": Kind("list[Disk | None]", "[disk object or null]"),
-    "networks": Kind("list[Network | None]", "[network object or null]"),
-    "filters": Kind("list[FilterRule | None]", "[filter object or null]"),
-    "instance_context": Kind(
-        "InstanceContext", "{cluster, instance, disks, nodes, groups, networks}"
-    ),
-    "expanded": Kind("list[tuple[str, str] | None]", "[[uuid, full name] or null]"),
-    "wait_result": Kind("tuple[str, list[ClientId]]", '["granted"|"timeout", [blocking client]]'),
-    "uuid_lists": Kind("list[tuple[list[str], list[str]] | None]", "[[[uuid], [uuid]] or null]"),
-    "node_amounts": Kind("Sequence[tuple[str, int, int]]", "[[node uuid, memory MiB, disk MiB]]"),
-    "node_limits": Kind(
-        "Sequence[tuple[str, int | None, int | None]]",
-        "[[node uuid, free memory MiB or null, free disk MiB or null]]",
-    ),
-    "pool_result": Kind("dict[str, list[str]]", '{"promoted": [uuid], "demoted": [uuid]}'),
-}
-
-
-def _row(
-    name: str, args: str, result: str, effect: Effect, since: str, needs: Need, *, repeatable: bool
-) -> Method:
-    pairs = [text.split(":") for text in args.split()]
-    for _, kind in pairs:
-        assert kind in KINDS, (name, kind)
-    assert result in KINDS, (name, result)
-    arguments = tuple(Argument(argument, kind) for argument, kind in pairs)
-    return Method(name, arguments, result, effect, since, needs, repeatable)
+_Declared = Callable[Concatenate["WConfCalls", P], R]
+_READ, _LOCKS, _RESERVE, _CONFIG = Effect.READ, Effect.LOCKS, Effect.RESERVE, Effect.CONFIG
 
 
 def _v3(
-    name: str, args: str, result: str, effect: Effect, *, repeatable: bool = True
-) -> tuple[str, Method]:
-    return name, _row(name, args, result, effect, V3, Need.NONE, repeatable=repeatable)
+    name: str,
+    effect: Effect,
+    owner: int | None = None,
+    *,
+    repeat: Repeat = Repeat.SAFE,
+    for_dead: bool = False,
+    answer_s: float = ANSWER_TIMEOUT_S,
+) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    """Declare a call of Ganeti 3.0."""
+    rules = Rules(effect, owner, repeat=repeat, for_dead=for_dead, answer_s=answer_s)
+    return declare(name, rules)
 
 
 def _own(
     name: str,
-    args: str,
-    result: str,
     effect: Effect,
     needs: Need = Need.NONE,
     *,
-    repeatable: bool = True,
-) -> tuple[str, Method]:
-    return name, _row(name, args, result, effect, OWN, needs, repeatable=repeatable)
+    repeat: Repeat = Repeat.SAFE,
+    for_dead: bool = False,
+    waits: bool = False,
+) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    """Declare a call of our own: it names its owner first if it changes something."""
+    owner = None if effect is _READ else 0
+    return declare(name, Rules(effect, owner, True, needs, repeat, for_dead, waits))
 
 
-_READ, _LOCKS, _RESERVE, _CONFIG = Effect.READ, Effect.LOCKS, Effect.RESERVE, Effect.CONFIG
-
-WCONFD_METHODS: Final[Mapping[str, Method]] = dict(
-    [
-        # --- 3.0: whole configuration
-        _v3("echo", "text:str", "str", _READ),
-        _v3("readConfig", "", "any", _READ),
-        _v3("writeConfig", "client:client config:object", "void", _CONFIG),
-        _v3("verifyConfig", "", "void", _READ),
-        _v3("lockConfig", "client:client shared:bool", "object?", _LOCKS),
-        _v3("unlockConfig", "client:client", "void", _LOCKS),
-        _v3("writeConfigAndUnlock", "client:client config:object", "bool", _CONFIG),
-        _v3("flushConfig", "", "void", _READ),
-        _v3("flushConfigGroup", "group:str", "void", _READ),
-        # --- 3.0: reservations
-        _v3("dropAllReservations", "client:client", "void", _RESERVE),
-        _v3("computeDRBDMap", "", "any", _READ),
-        _v3("allocateDRBDMinor", "disk:str nodes:strs", "ints", _RESERVE),
-        _v3("releaseDRBDMinors", "disk:str", "void", _RESERVE),
-        _v3("reserveMAC", "client:client mac:str", "void", _RESERVE),
-        _v3("generateMAC", "client:client network:str?", "str", _RESERVE),
-        _v3("generateDRBDSecret", "client:client", "str", _RESERVE),
-        _v3("reserveLV", "client:client lv:str", "void", _RESERVE),
-        _v3(
-            "reserveIp",
-            "client:client network:str address:str check_external:bool",
-            "void",
-            _RESERVE,
-        ),
-        _v3("releaseIp", "client:client network:str address:str", "void", _RESERVE),
-        _v3("generateIp", "client:client network:str", "str", _RESERVE),
-        _v3("commitTemporaryIps", "client:client", "void", _CONFIG),
-        _v3("commitReleaseTemporaryIp", "network:str address:str", "void", _CONFIG),
-        _v3("listReservedIps", "client:client", "any", _READ),
-        # --- 3.0: locks
-        _v3("listLocks", "client:client", "held", _READ),
-        _v3("listAllLocks", "", "names", _READ),
-        _v3("listAllLocksOwners", "", "any", _READ),
-        _v3("listLocksWaitingStatus", "", "any", _READ),
-        _v3("tryUpdateLocks", "client:client request:request", "clients", _LOCKS),
-        _v3("updateLocksWaiting", "client:client priority:int request:request", "clients", _LOCKS),
-        _v3("freeLocks", "client:client", "void", _LOCKS),
-        _v3("freeLocksLevel", "client:client level:str", "void", _LOCKS),
-        _v3("downGradeLocksLevel", "client:client level:str", "void", _LOCKS),
-        _v3("intersectLocks", "client:client keep:strs", "void", _LOCKS),
-        _v3("opportunisticLockUnion", "client:client request:request", "names", _LOCKS),
-        _v3(
-            "guardedOpportunisticLockUnion",
-            "count:int client:client request:request",
-            "names",
-            _LOCKS,
-        ),
-        _v3("hasPendingRequest", "client:client", "bool", _READ),
-        _v3("cleanupLocks", "", "void", _LOCKS),
-        _v3("prepareClusterDestruction", "client:client", "void", _CONFIG),
-        # --- 3.0: single changes
-        _v3("allocatePort", "", "int?", _CONFIG, repeatable=False),
-        _v3("addTcpUdpPort", "port:int", "bool", _CONFIG),
-        _v3(
-            "setInstanceStatus",
-            "instance:str admin_state:str? disks_active:bool? admin_state_source:str?",
-            "object?",
-            _CONFIG,
-        ),
-        _v3("setInstancePrimaryNode", "instance:str node:str", "bool", _CONFIG),
-        _v3("addInstance", "instance:object client:client replace:bool", "bool", _CONFIG),
-        _v3("removeInstance", "instance:str", "bool", _CONFIG, repeatable=False),
-        _v3("attachInstanceDisk", "instance:str disk:str index:int?", "bool", _CONFIG),
-        _v3("detachInstanceDisk", "instance:str disk:str", "bool", _CONFIG, repeatable=False),
-        _v3("addInstanceDisk", "instance:str disk:object index:int? replace:bool", "bool", _CONFIG),
-        _v3("removeInstanceDisk", "instance:str disk:str", "bool", _CONFIG, repeatable=False),
-        _v3("updateCluster", "cluster:object", "serial?", _CONFIG, repeatable=False),
-        _v3("updateNode", "node:object", "serial?", _CONFIG, repeatable=False),
-        _v3("updateInstance", "instance:object", "serial?", _CONFIG, repeatable=False),
-        _v3("updateNodeGroup", "group:object", "serial?", _CONFIG, repeatable=False),
-        _v3("updateNetwork", "network:object", "serial?", _CONFIG, repeatable=False),
-        _v3("updateDisk", "disk:object", "serial?", _CONFIG, repeatable=False),
-        # --- our own: reads of single objects
-        _own("getSerial", "", "serial", _READ),
-        _own("getCluster", "", "cluster", _READ),
-        _own("getNodes", "keys:keys?", "nodes", _READ),
-        _own("getNodeGroups", "keys:keys?", "nodegroups", _READ),
-        _own("getInstances", "keys:keys?", "instances", _READ),
-        _own("getDisks", "keys:keys?", "disks", _READ),
-        _own("getNetworks", "keys:keys?", "networks", _READ),
-        _own("getFilters", "keys:keys?", "filters", _READ),
-        _own("expandNames", "kind:str names:strs", "expanded", _READ),
-        _own("getInstanceContext", "key:str", "instance_context", _READ),
-        # per node: [uuids of primary instances, uuids of secondary instances]
-        _own("getNodeInstances", "keys:keys?", "uuid_lists", _READ),
-        # per group: [uuids of nodes, uuids of instances with their primary node there]
-        _own("getGroupMembers", "keys:keys?", "uuid_lists", _READ),
-        _own("getSsconf", "", "any", _READ),
-        _own("snapshot", "", "any", _READ),
-        _own("getReplicationStatus", "", "any", _READ),
-        # every node gets everything again; flushConfig waits for it
-        _own("redistributeConfig", "", "void", _READ),
-        # --- our own: changes of single objects
-        _own("modifyCluster", "client:client changes:changes", "serial", _CONFIG, Need.BGL),
-        # the whole cluster, refused if somebody else has changed it since it was read
-        _own("replaceCluster", "client:client cluster:object", "serial", _CONFIG, Need.BGL),
-        _own("createNode", "client:client node:object", "serial", _CONFIG, Need.BGL),
-        _own("modifyNode", "client:client uuid:str changes:changes", "serial", _CONFIG, Need.NODE),
-        _own(
-            "deleteNode", "client:client uuid:str", "serial", _CONFIG, Need.NODE, repeatable=False
-        ),
-        _own("createNodeGroup", "client:client group:object", "serial", _CONFIG, Need.BGL),
-        _own(
-            "modifyNodeGroup",
-            "client:client uuid:str changes:changes",
-            "serial",
-            _CONFIG,
-            Need.GROUP,
-        ),
-        _own(
-            "deleteNodeGroup",
-            "client:client uuid:str",
-            "serial",
-            _CONFIG,
-            Need.GROUP,
-            repeatable=False,
-        ),
-        _own(
-            "createInstance",
-            "client:client instance:object disks:objects",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-        ),
-        _own(
-            "modifyInstance",
-            "client:client uuid:str changes:changes",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-        ),
-        _own(
-            "putInstance",
-            "client:client uuid:str instance:object disks:objects",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-        ),
-        _own(
-            "deleteInstance",
-            "client:client uuid:str",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-            repeatable=False,
-        ),
-        _own(
-            "addDisk",
-            "client:client instance:str disk:object index:int?",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-        ),
-        _own(
-            "removeDisk",
-            "client:client instance:str disk:str",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-            repeatable=False,
-        ),
-        _own(
-            "attachDisk",
-            "client:client instance:str disk:str index:int?",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-        ),
-        _own(
-            "detachDisk",
-            "client:client instance:str disk:str",
-            "serial",
-            _CONFIG,
-            Need.INSTANCE,
-            repeatable=False,
-        ),
-        _own("modifyDisk", "client:client uuid:str changes:changes", "serial", _CONFIG, Need.DISK),
-        _own("createNetwork", "client:client network:object", "serial", _CONFIG, Need.BGL),
-        _own(
-            "modifyNetwork",
-            "client:client uuid:str changes:changes",
-            "serial",
-            _CONFIG,
-            Need.NETWORK,
-        ),
-        _own(
-            "deleteNetwork",
-            "client:client uuid:str",
-            "serial",
-            _CONFIG,
-            Need.NETWORK,
-            repeatable=False,
-        ),
-        # several objects in one step: all or nothing; kinds as in `ObjectKind`
-        _own(
-            "modifyObjects", "client:client changes:many_changes", "serial", _CONFIG, Need.OBJECTS
-        ),
-        _own("addTags", "client:client kind:str uuid:str tags:strs", "serial", _CONFIG, Need.KIND),
-        _own(
-            "removeTags", "client:client kind:str uuid:str tags:strs", "serial", _CONFIG, Need.KIND
-        ),
-        _own(
-            "setCandidateCert",
-            "client:client node_uuid:str digest:str?",
-            "serial",
-            _CONFIG,
-            Need.BGL,
-        ),
-        _own("createFilter", "client:client rule:object", "serial", _CONFIG),
-        _own("modifyFilter", "client:client uuid:str changes:changes", "serial", _CONFIG),
-        _own("deleteFilter", "client:client uuid:str", "serial", _CONFIG, repeatable=False),
-        _own(
-            "maintainCandidatePool", "client:client exempt:strs", "pool_result", _CONFIG, Need.BGL
-        ),
-        # --- our own: reservations
-        _own("allocateInstancePort", "client:client", "int", _RESERVE),
-        _own("releaseInstancePort", "client:client port:int", "void", _RESERVE),
-        _own("reserveDrbdMinors", "client:client disk:str nodes:strs", "ints", _RESERVE),
-        _own("generateUniqueId", "client:client", "str", _RESERVE),
-        _own(
-            "reserveNodeResources",
-            "client:client wanted:node_amounts free:node_limits",
-            "void",
-            _RESERVE,
-        ),
-        _own("releaseNodeResources", "client:client", "void", _RESERVE),
-        _own("listNodeReservations", "", "any", _READ),
-        # --- our own: locks
-        _own(
-            "waitLocks",
-            "client:client priority:int request:request timeout_s:float",
-            "wait_result",
-            _LOCKS,
-        ),
-        _own("changeWaitPriority", "client:client priority:int", "bool", _LOCKS),
-        _own(
-            "waitOpportunisticUnion",
-            "client:client priority:int count:int request:request timeout_s:float",
-            "names",
-            _LOCKS,
-        ),
-    ]
-)
+def wire_names(call: Call[Rules]) -> list[str]:
+    """Return the names of the arguments of a call as they stand on the wire."""
+    names = list(call.names)
+    if call.rules.owner is not None:
+        names.insert(call.rules.owner, "client")
+    return names
 
 
-class ObjectKind(StrEnum):
-    """Kinds of objects in ``expandNames``, ``addTags`` and ``modifyObjects``."""
+class WConfCalls(Service):
+    """Configuration, locks and reservations of a cluster."""
 
-    CLUSTER = "cluster"
-    NODE = "node"
-    NODEGROUP = "nodegroup"
-    INSTANCE = "instance"
-    DISK = "disk"
-    NETWORK = "network"
-    FILTER = "filter"
+    owner: ClientId
 
+    # 3.0: whole configuration
 
-GRANTED: Final = "granted"
-TIMEOUT: Final = "timeout"
-GONE: Final = "gone"  # an object was removed whose lock was asked for
+    @_v3("echo", _READ)
+    def echo(self, text: str) -> str:
+        """Answer the same text."""
+
+    @_v3("readConfig", _READ)
+    def read_config(self) -> msgspec.Raw:
+        """Answer the whole configuration."""
+
+    @_v3("writeConfig", _CONFIG, 0)
+    def write_config(self, config: Wire) -> None:
+        """Replace the whole configuration; its owner must hold the lock on it exclusively."""
+
+    @_v3("verifyConfig", _READ)
+    def verify_config(self) -> None:
+        """Check the whole configuration; raises ConfigVerifyError with all that is wrong."""
+
+    @_v3("lockConfig", _LOCKS, 0)
+    def lock_config(self, shared: bool) -> Wire | None:
+        """Take the lock on the whole configuration and answer it, or null when that is not free."""
+
+    @_v3("unlockConfig", _LOCKS, 0, for_dead=True)
+    def unlock_config(self) -> None:
+        """Give the lock on the whole configuration back."""
+
+    @_v3("writeConfigAndUnlock", _CONFIG, 0)
+    def write_config_and_unlock(self, config: Wire) -> bool:
+        """Replace the whole configuration and give the lock on it back."""
+
+    @_v3("flushConfig", _READ, answer_s=FLUSH_TIMEOUT_S)
+    def flush_config(self) -> None:
+        """Answer once the configuration is on enough master candidates."""
+
+    @_v3("flushConfigGroup", _READ, answer_s=FLUSH_TIMEOUT_S)
+    def flush_config_group(self, group: str) -> None:
+        """Answer once the configuration is on the nodes of one node group."""
+
+    # 3.0: reservations
+
+    @_v3("dropAllReservations", _RESERVE, 0, for_dead=True)
+    def drop_all_reservations(self) -> None:
+        """Drop all reservations of the owner, save for DRBD minors without owner."""
+
+    @_v3("computeDRBDMap", _READ)
+    def compute_drbd_map(self) -> Any:
+        """Answer the DRBD minors of all nodes."""
+
+    @_v3("allocateDRBDMinor", _RESERVE)
+    def allocate_drbd_minor(self, disk: str, nodes: Names) -> list[int]:
+        """Reserve DRBD minors that nobody owns."""
+
+    @_v3("releaseDRBDMinors", _RESERVE)
+    def release_drbd_minors(self, disk: str) -> None:
+        """Free the reserved DRBD minors of a disk."""
+
+    @_v3("reserveMAC", _RESERVE, 0)
+    def reserve_mac(self, mac: str) -> None:
+        """Reserve a MAC address."""
+
+    @_v3("generateMAC", _RESERVE, 0)
+    def generate_mac(self, network: str | None) -> str:
+        """Reserve a random MAC address."""
+
+    @_v3("generateDRBDSecret", _RESERVE, 0)
+    def generate_drbd_secret(self) -> str:
+        """Reserve a random secret."""
+
+    @_v3("reserveLV", _RESERVE, 0)
+    def reserve_lv(self, lv: str) -> None:
+        """Reserve the name of a logical volume."""
+
+    @_v3("reserveIp", _RESERVE, 0)
+    def reserve_ip(self, network: str, address: str, check_external: bool) -> None:
+        """Reserve an address of a network."""
+
+    @_v3("releaseIp", _RESERVE, 0)
+    def release_ip(self, network: str, address: str) -> None:
+        """Have an address released at the next commit."""
+
+    @_v3("generateIp", _RESERVE, 0)
+    def generate_ip(self, network: str) -> str:
+        """Reserve a free address of a network."""
+
+    @_v3("commitTemporaryIps", _CONFIG, 0)
+    def commit_temporary_ips(self) -> None:
+        """Carry out in the configuration what the owner wants done with addresses."""
+
+    @_v3("commitReleaseTemporaryIp", _CONFIG)
+    def commit_release_temporary_ip(self, network: str, address: str) -> None:
+        """Free one address in the configuration."""
+
+    @_v3("listReservedIps", _READ, 0)
+    def list_reserved_ips(self) -> Any:
+        """Answer what the owner wants done with addresses."""
+
+    # 3.0: locks
+
+    @_v3("listLocks", _READ, 0)
+    def list_locks(self) -> list[tuple[str, str]]:
+        """Answer the locks that the owner holds."""
+
+    @_v3("listAllLocks", _READ)
+    def list_all_locks(self) -> list[str]:
+        """Answer all locks that are held."""
+
+    @_v3("listAllLocksOwners", _READ)
+    def list_all_locks_owners(self) -> Any:
+        """Answer all locks with their owners."""
+
+    @_v3("listLocksWaitingStatus", _READ)
+    def list_locks_waiting_status(self) -> Any:
+        """Answer all locks with their owners, and all pending requests."""
+
+    @_v3("tryUpdateLocks", _LOCKS, 0)
+    def try_update_locks(self, request: LockRequest) -> list[ClientId]:
+        """Update locks now or not at all; answers the owners in the way."""
+
+    @_v3("updateLocksWaiting", _LOCKS, 0)
+    def update_locks_waiting(self, priority: int, request: LockRequest) -> list[ClientId]:
+        """Update locks now, or queue the request and signal the client later."""
+
+    @_v3("freeLocks", _LOCKS, 0, for_dead=True)
+    def free_locks(self) -> None:
+        """Free all locks of the owner."""
+
+    @_v3("freeLocksLevel", _LOCKS, 0, for_dead=True)
+    def free_locks_level(self, level: str) -> None:
+        """Free the owner's locks of one level."""
+
+    @_v3("downGradeLocksLevel", _LOCKS, 0, for_dead=True)
+    def down_grade_locks_level(self, level: str) -> None:
+        """Make the owner's locks of one level shared."""
+
+    @_v3("intersectLocks", _LOCKS, 0, for_dead=True)
+    def intersect_locks(self, keep: Names) -> None:
+        """Free all locks of the owner but some."""
+
+    @_v3("opportunisticLockUnion", _LOCKS, 0)
+    def opportunistic_lock_union(self, request: LockRequest) -> list[str]:
+        """Take the locks of a request that can be had now."""
+
+    @_v3("guardedOpportunisticLockUnion", _LOCKS, 1)
+    def guarded_opportunistic_lock_union(self, count: int, request: LockRequest) -> list[str]:
+        """Take the locks that can be had now if they are so many."""
+
+    @_v3("hasPendingRequest", _READ, 0)
+    def has_pending_request(self) -> bool:
+        """Answer whether a request of the owner waits."""
+
+    @_v3("cleanupLocks", _LOCKS)
+    def cleanup_locks(self) -> None:
+        """Free everything of dead owners."""
+
+    @_v3("prepareClusterDestruction", _CONFIG, 0)
+    def prepare_cluster_destruction(self) -> None:
+        """Leave the cluster without master and keep everybody out."""
+
+    # 3.0: single changes; false or null means that the configuration is locked: try again
+
+    @_v3("allocatePort", _CONFIG, repeat=Repeat.NEVER)
+    def allocate_port(self) -> int | None:
+        """Take a port out of the pool for good."""
+
+    @_v3("addTcpUdpPort", _CONFIG)
+    def add_tcp_udp_port(self, port: int) -> bool:
+        """Return a port to the pool."""
+
+    @_v3("setInstanceStatus", _CONFIG)
+    def set_instance_status(
+        self,
+        instance: str,
+        admin_state: str | None,
+        disks_active: bool | None,
+        admin_state_source: str | None,
+    ) -> Wire | None:
+        """Set what state an instance is to be in; answers the instance."""
+
+    @_v3("setInstancePrimaryNode", _CONFIG)
+    def set_instance_primary_node(self, instance: str, node: str) -> bool:
+        """Give an instance another primary node."""
+
+    @_v3("addInstance", _CONFIG, 1)
+    def add_instance(self, instance: Wire, replace: bool) -> bool:
+        """Add an instance, with the addresses that the owner reserved."""
+
+    @_v3("removeInstance", _CONFIG, repeat=Repeat.NEVER)
+    def remove_instance(self, instance: str) -> bool:
+        """Remove an instance with its disks."""
+
+    @_v3("attachInstanceDisk", _CONFIG)
+    def attach_instance_disk(self, instance: str, disk: str, index: int | None) -> bool:
+        """Attach an existing disk to an instance."""
+
+    @_v3("detachInstanceDisk", _CONFIG, repeat=Repeat.NEVER)
+    def detach_instance_disk(self, instance: str, disk: str) -> bool:
+        """Detach a disk, which stays."""
+
+    @_v3("addInstanceDisk", _CONFIG)
+    def add_instance_disk(
+        self, instance: str, disk: Wire, index: int | None, replace: bool
+    ) -> bool:
+        """Add a disk to an instance."""
+
+    @_v3("removeInstanceDisk", _CONFIG, repeat=Repeat.NEVER)
+    def remove_instance_disk(self, instance: str, disk: str) -> bool:
+        """Detach a disk and remove it."""
+
+    @_v3("updateCluster", _CONFIG, repeat=Repeat.NEVER)
+    def update_cluster(self, cluster: Wire) -> Serial | None:
+        """Replace the cluster object."""
+
+    @_v3("updateNode", _CONFIG, repeat=Repeat.NEVER)
+    def update_node(self, node: Wire) -> Serial | None:
+        """Replace a node."""
+
+    @_v3("updateInstance", _CONFIG, repeat=Repeat.NEVER)
+    def update_instance(self, instance: Wire) -> Serial | None:
+        """Replace an instance."""
+
+    @_v3("updateNodeGroup", _CONFIG, repeat=Repeat.NEVER)
+    def update_node_group(self, group: Wire) -> Serial | None:
+        """Replace a node group."""
+
+    @_v3("updateNetwork", _CONFIG, repeat=Repeat.NEVER)
+    def update_network(self, network: Wire) -> Serial | None:
+        """Replace a network."""
+
+    @_v3("updateDisk", _CONFIG, repeat=Repeat.NEVER)
+    def update_disk(self, disk: Wire) -> Serial | None:
+        """Replace a disk."""
+
+    # Reads of single objects
+
+    @_own("getSerial", _READ)
+    def get_serial(self) -> Serial:
+        """Answer serial number and time of the configuration."""
+
+    @_own("getCluster", _READ)
+    def get_cluster(self) -> Cluster:
+        """Answer the cluster object."""
+
+    @_own("getNodes", _READ)
+    def get_nodes(self, keys: Keys | None = None) -> list[Node | None]:
+        """Answer nodes; without keys all."""
+
+    @_own("getNodeGroups", _READ)
+    def get_node_groups(self, keys: Keys | None = None) -> list[NodeGroup | None]:
+        """Answer node groups with their members; without keys all."""
+
+    @_own("getInstances", _READ)
+    def get_instances(self, keys: Keys | None = None) -> list[Instance | None]:
+        """Answer instances; without keys all."""
+
+    @_own("getDisks", _READ)
+    def get_disks(self, keys: Keys | None = None) -> list[Disk | None]:
+        """Answer disks; without keys all."""
+
+    @_own("getNetworks", _READ)
+    def get_networks(self, keys: Keys | None = None) -> list[Network | None]:
+        """Answer networks; without keys all."""
+
+    @_own("getFilters", _READ)
+    def get_filters(self, keys: Keys | None = None) -> list[FilterRule | None]:
+        """Answer job filter rules; without keys all."""
+
+    @_own("expandNames", _READ)
+    def expand_names(self, kind: ObjectKind, names: Names) -> list[tuple[str, str] | None]:
+        """Answer [UUID, full name] of objects by full or short names or UUIDs."""
+
+    @_own("getInstanceContext", _READ)
+    def get_instance_context(self, key: str) -> InstanceContext:
+        """Answer an instance with all that it refers to."""
+
+    @_own("getNodeInstances", _READ)
+    def get_node_instances(self, keys: Keys | None = None) -> UuidLists:
+        """Answer the primary and the secondary instances of nodes."""
+
+    @_own("getGroupMembers", _READ)
+    def get_group_members(self, keys: Keys | None = None) -> UuidLists:
+        """Answer the nodes of groups, and the instances with their primary node there."""
+
+    @_own("getSsconf", _READ)
+    def get_ssconf(self) -> Any:
+        """Answer the simple configuration."""
+
+    @_own("snapshot", _READ)
+    def snapshot(self) -> Any:
+        """Answer configuration, locks and reservations as of one instant."""
+
+    @_own("getReplicationStatus", _READ)
+    def get_replication_status(self) -> Any:
+        """Answer which node has which version of the configuration."""
+
+    @_own("redistributeConfig", _READ)
+    def redistribute_config(self) -> None:
+        """Send everything to all nodes again; flushConfig waits for that."""
+
+    # Changes of objects
+
+    @_own("createObject", _CONFIG, Need.OBJECT)
+    def create(self, kind: ObjectKind, new: Wire) -> Serial:
+        """Add a node, node group, network or job filter rule."""
+
+    @_own("modifyObjects", _CONFIG, Need.OBJECTS)
+    def modify_objects(self, changes: Sequence[Change]) -> Serial:
+        """Replace fields of objects in one step, given by [kind, key, changes]: all or nothing."""
+
+    @_own("deleteObject", _CONFIG, Need.OBJECT, repeat=Repeat.DELETION)
+    def delete(self, kind: ObjectKind, key: str) -> Serial:
+        """Remove a node, node group, instance with its disks, network or job filter rule."""
+
+    @_own("replaceCluster", _CONFIG, Need.BGL)
+    def replace_cluster(self, cluster: Wire) -> Serial:
+        """Replace the cluster object, unless somebody else has changed it since it was read."""
+
+    @_own("createInstance", _CONFIG, Need.INSTANCE)
+    def create_instance(self, instance: Wire, disks: Sequence[Wire]) -> Serial:
+        """Add an instance with its disks."""
+
+    @_own("putInstance", _CONFIG, Need.INSTANCE)
+    def put_instance(self, key: str, instance: Wire, disks: Sequence[Wire]) -> Serial:
+        """Replace an instance and its disks by a whole new one; its reservations become real."""
+
+    @_own("addDisk", _CONFIG, Need.INSTANCE)
+    def add_disk(self, instance: str, disk: Wire, index: int | None) -> Serial:
+        """Add a disk to an instance."""
+
+    @_own("removeDisk", _CONFIG, Need.INSTANCE, repeat=Repeat.NEVER)
+    def remove_disk(self, instance: str, disk: str) -> Serial:
+        """Detach a disk and remove it."""
+
+    @_own("attachDisk", _CONFIG, Need.INSTANCE)
+    def attach_disk(self, instance: str, disk: str, index: int | None) -> Serial:
+        """Attach an existing disk to an instance."""
+
+    @_own("detachDisk", _CONFIG, Need.INSTANCE, repeat=Repeat.NEVER)
+    def detach_disk(self, instance: str, disk: str) -> Serial:
+        """Detach a disk, which stays."""
+
+    @_own("addTags", _CONFIG, Need.OBJECT)
+    def add_tags(self, kind: ObjectKind, key: str, tags: Names) -> Serial:
+        """Add tags to an object."""
+
+    @_own("removeTags", _CONFIG, Need.OBJECT)
+    def remove_tags(self, kind: ObjectKind, key: str, tags: Names) -> Serial:
+        """Remove tags from an object."""
+
+    @_own("setCandidateCert", _CONFIG, Need.BGL)
+    def set_candidate_cert(self, node_uuid: str, digest: str | None) -> Serial:
+        """Note or remove the digest of a master candidate's certificate."""
+
+    @_own("maintainCandidatePool", _CONFIG, Need.BGL)
+    def maintain_candidate_pool(self, exempt: Names) -> dict[str, list[str]]:
+        """Promote or demote nodes; answers {"promoted": [UUID], "demoted": [UUID]}."""
+
+    # Reservations
+
+    @_own("allocateInstancePort", _RESERVE)
+    def allocate_instance_port(self) -> int:
+        """Reserve a port of the pool."""
+
+    @_own("releaseInstancePort", _RESERVE, for_dead=True)
+    def release_instance_port(self, port: int) -> None:
+        """Give a reserved port back."""
+
+    @_own("reserveDrbdMinors", _RESERVE)
+    def reserve_drbd_minors(self, disk: str, nodes: Names) -> list[int]:
+        """Reserve DRBD minors that are freed with their owner."""
+
+    @_own("generateUniqueId", _RESERVE)
+    def generate_unique_id(self) -> str:
+        """Reserve a random identifier."""
+
+    @_own("reserveNodeResources", _RESERVE)
+    def reserve_node_resources(
+        self,
+        wanted: Sequence[tuple[str, _Amount, _Amount]],
+        free: Sequence[tuple[str, int | None, int | None]],
+    ) -> None:
+        """Reserve [node UUID, memory, disk space] in MiB; null is no limit of what is free."""
+
+    @_own("releaseNodeResources", _RESERVE, for_dead=True)
+    def release_node_resources(self) -> None:
+        """Give reserved memory and disk space back."""
+
+    @_own("listNodeReservations", _READ)
+    def list_node_reservations(self) -> Any:
+        """Answer memory and disk space reserved: [[client, node, memory, disk space]]."""
+
+    # Locks
+
+    @_own("waitLocks", _LOCKS, waits=True)
+    def wait_locks(
+        self, priority: int, request: LockRequest, timeout_s: _Seconds
+    ) -> tuple[str, list[ClientId]]:
+        """Update locks, answering "granted", "timeout" or "gone", and the owners in the way."""
+
+    @_own("changeWaitPriority", _LOCKS)
+    def change_wait_priority(self, priority: int) -> bool:
+        """Change the priority of a pending request."""
+
+    @_own("waitOpportunisticUnion", _LOCKS, waits=True)
+    def wait_opportunistic_union(
+        self, priority: int, count: int, request: LockRequest, timeout_s: _Seconds
+    ) -> list[str]:
+        """Take the locks of a request that can be had, as soon as they are so many."""
+
+    def modify(self, kind: ObjectKind, key: str, changes: Changes) -> Serial:
+        """Replace fields of one object; the cluster needs no key."""
+        return self.modify_objects([(kind, key, changes)])

@@ -18,8 +18,8 @@ from ganeti.base.versions import (
     RELEASE_VERSION,
     VCS_VERSION,
 )
-from ganeti.objects.cluster import Cluster
 from ganeti.objects.fill import cluster_hvparams, fill_cluster_ipolicy
+from ganeti.objects.model import Cluster
 from ganeti.objects.record import plain
 
 _VERSIONS: Final = {

@@ -22,17 +22,17 @@ from collections.abc import (
     Sequence,
 )
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.base.json import dumps
-from ganeti.objects.instance import Instance
-from ganeti.objects.node import Node
+from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, first_component
+from ganeti.config.tables import name_matches
+from ganeti.objects.model import Instance, Node
 from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
 from ganeti.query.context import RunContext
 from ganeti.query.fields import (
@@ -42,27 +42,38 @@ from ganeti.query.fields import (
     AnyResource,
     Comparison,
     FieldSpec,
-    Resource,
     Source,
 )
 from ganeti.query.filter_prefix import EVERYTHING, Filter, compile_filter
 from ganeti.query.instance_status import runs
-from ganeti.query.names import NameIndex
-from ganeti.query.view import QueryView
+from ganeti.query.resources import by_job, export, group, instance, job, lock, network, node
+from ganeti.query.resources import filter as job_filter
+from ganeti.query.view import View
 
-_RESOURCES: Final[Mapping[QueryResource, tuple[str, str]]] = {
-    QueryResource.CLUSTER: ("fields_by_job", "CLUSTER"),
-    QueryResource.EXPORT: ("fields_export", "RESOURCE"),
-    QueryResource.EXTSTORAGE: ("fields_by_job", "EXTSTORAGE"),
-    QueryResource.FILTER: ("fields_filter", "RESOURCE"),
-    QueryResource.GROUP: ("fields_group", "RESOURCE"),
-    QueryResource.INSTANCE: ("fields_instance", "RESOURCE"),
-    QueryResource.JOB: ("fields_job", "RESOURCE"),
-    QueryResource.LOCK: ("fields_lock", "RESOURCE"),
-    QueryResource.NETWORK: ("fields_network", "RESOURCE"),
-    QueryResource.NODE: ("fields_node", "RESOURCE"),
-    QueryResource.OS: ("fields_by_job", "OS"),
+_RESOURCES: Final[Mapping[QueryResource, AnyResource]] = {
+    QueryResource.CLUSTER: by_job.CLUSTER,
+    QueryResource.EXPORT: export.RESOURCE,
+    QueryResource.EXTSTORAGE: by_job.EXTSTORAGE,
+    QueryResource.FILTER: job_filter.RESOURCE,
+    QueryResource.GROUP: group.RESOURCE,
+    QueryResource.INSTANCE: instance.RESOURCE,
+    QueryResource.JOB: job.RESOURCE,
+    QueryResource.LOCK: lock.RESOURCE,
+    QueryResource.NETWORK: network.RESOURCE,
+    QueryResource.NODE: node.RESOURCE,
+    QueryResource.OS: by_job.OS,
 }
+TABLE_OF: Final[Mapping[QueryResource, str]] = {
+    QueryResource.FILTER: FILTERS,
+    QueryResource.GROUP: GROUPS,
+    QueryResource.INSTANCE: INSTANCES,
+    QueryResource.NETWORK: NETWORKS,
+    QueryResource.NODE: NODES,
+}
+"""Tables of the configuration that can be queried."""
+
+KEYED_BY_NAME: Final = frozenset({QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK})
+ROWS_KEPT: Final = frozenset({QueryResource.INSTANCE})  # there are few of the others
 FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
 _CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
@@ -85,7 +96,6 @@ def finish(steps: Steps[T]) -> T:
             return result
 
 
-@lru_cache(maxsize=len(_RESOURCES))
 def resource_of(name: str) -> AnyResource:
     """Return the table of a resource.
 
@@ -93,21 +103,10 @@ def resource_of(name: str) -> AnyResource:
         OpPrereqError: there is no such resource (wrong_input).
     """
     try:
-        module_name, attribute = _RESOURCES[QueryResource(name)]
+        return _RESOURCES[QueryResource(name)]
     except ValueError as err:
         known = ", ".join(QueryResource)
-        raise OpPrereqError(
-            f"nothing called {name!r} can be queried; known are: {known}", ErrorCode.INVAL
-        ) from err
-    found = getattr(import_module(f"ganeti.query.{module_name}"), attribute)
-    assert isinstance(found, Resource)
-    return found
-
-
-def load_resources() -> None:
-    """Load all tables ahead of need; a process that asks of one thing needs only that one's."""
-    for name in _RESOURCES:
-        resource_of(name)
+        raise OpPrereqError(f"nothing called {name!r} can be queried; known are: {known}") from err
 
 
 def fields_of(resource: str, names: Iterable[str] | None = None) -> dict[str, object]:
@@ -125,11 +124,7 @@ def _field(fields: Mapping[str, AnyField], name: str) -> AnyField:
     found = fields.get(name)
     if found is None:
         return FieldSpec(
-            name,
-            "<unknown>",
-            FieldKind.UNKNOWN,
-            "Unknown field",
-            lambda _item, _context: _UNKNOWN,
+            name, "<unknown>", FieldKind.UNKNOWN, "Unknown field", lambda _item, _context: _UNKNOWN
         )
     return found
 
@@ -200,13 +195,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Names of the fields that do not exist."""
         return [field.name for field in self.columns.fields if field.kind is FieldKind.UNKNOWN]
 
-    def targets(self, view: QueryView) -> Targets:
+    def targets(self, view: View) -> Targets:
         """Tell who must be asked for the things that the configuration does not rule out."""
         return finish(self.targets_in_steps(view))
 
-    def targets_in_steps(self, view: QueryView) -> Steps[Targets]:
+    def targets_in_steps(self, view: View) -> Steps[Targets]:
         """As `targets`."""
-        online = {uuid for uuid, node in view.nodes.items() if not node.offline}
+        online = {uuid for uuid, node in view.config.nodes.items() if not node.offline}
         if Source.EXPORTS in self.needs:
             return Targets(exports=sorted(online))
         if not self.needs & LIVE_SOURCES:
@@ -228,11 +223,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
         )
 
-    def prepared(self, view: QueryView) -> Steps[None]:
+    def prepared(self, view: View) -> Steps[None]:
         """Make all rows that can be kept ahead of need."""
         return _Run(self, view).learned()
 
-    def run(self, view: QueryView) -> dict[str, object]:
+    def run(self, view: View) -> dict[str, object]:
         """Answer the query: ``{"fields": [...], "data": [[[status, value], ...], ...]}``.
 
         Raises:
@@ -243,20 +238,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "data": finish(_Run(self, view).rows()),
         }
 
-    def run_encoded(self, view: QueryView) -> dict[str, object]:
+    def run_encoded(self, view: View) -> dict[str, object]:
         """As `run`, made for being encoded: headings and rows are JSON already."""
         return finish(self.encoded_in_steps(view))
 
-    def encoded_in_steps(self, view: QueryView) -> Steps[dict[str, object]]:
+    def encoded_in_steps(self, view: View) -> Steps[dict[str, object]]:
         """As `run_encoded`."""
         rows = yield from _Run(self, view).encoded_rows()
         return {"fields": self.columns.heading, "data": rows}
 
-    def run_plain(self, view: QueryView) -> list[list[object]]:
+    def run_plain(self, view: View) -> list[list[object]]:
         """Answer in the old style: rows of values, null where there is none."""
         return finish(self.plain_in_steps(view))
 
-    def plain_in_steps(self, view: QueryView) -> Steps[list[list[object]]]:
+    def plain_in_steps(self, view: View) -> Steps[list[list[object]]]:
         """As `run_plain`."""
         rows = yield from _Run(self, view).rows()
         return [[value for _status, value in row] for row in rows]
@@ -265,9 +260,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class _Run:
     """One run of a plan on a view."""
 
-    def __init__(self, plan: Plan, view: QueryView) -> None:
+    def __init__(self, plan: Plan, view: View) -> None:
         self._plan = plan
-        self._index = view.index if plan.resource.source is Source.CONFIG else None
+        is_config = plan.resource.source is Source.CONFIG
+        self._table = view.config.by_name[TABLE_OF[plan.resource.name]] if is_config else None
         self.context = RunContext(view)
         self.items = plan.resource.items(self.context)
 
@@ -298,10 +294,10 @@ class _Run:
 
     def _known(self) -> MutableMapping[Any, Raw] | None:
         """Return the rows that are kept; None if they are not worth it."""
-        columns = self._plan.columns
-        if self._index is None or not columns.is_static:
+        columns, kept = self._plan.columns, self.context.view.kept_rows
+        if kept is None or not columns.is_static:
             return None
-        return self._index.rows(self._plan.resource.name, columns.names)
+        return kept.of(columns.names) if self._plan.resource.name in ROWS_KEPT else None
 
     def _learn(self, known: MutableMapping[Any, Raw], missing: Sequence[Any]) -> Steps[None]:
         row, items, context = self._plan.columns.row, self.items, self.context
@@ -337,7 +333,7 @@ class _Run:
 
     @property
     def _order(self) -> Sequence[str] | None:
-        return None if self._index is None else self._index.ordered(self._plan.resource.name)
+        return None if self._table is None or not self._table.has_names else self._table.order
 
     def _candidates(self) -> Sequence[Any]:
         if self._plan.names is None:
@@ -353,15 +349,20 @@ class _Run:
 
     def _finder(self) -> Callable[[Any], Iterable[Any]]:
         """Return a function from a name to the keys of the items that have it."""
-        resource, index = self._plan.resource, self._index
-        if resource.name in (QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK):
-            return lambda name: (name,)  # these are kept by what they are named by
-        if index is not None:
-            return lambda name: index.matching(resource.name, name)
+        if self._table is not None and self._table.has_names:
+            return self._table.named
+        resource = self._plan.resource
+        if resource.name in KEYED_BY_NAME:
+            return lambda name: (name,)
         field = resource.fields[resource.name_field]
-        short = field.comparison is Comparison.HOST_NAME
-        pairs = ((key, str(field.get(item, self.context))) for key, item in self.items.items())
-        return NameIndex(pairs, short=short).matching
+        first = first_component if field.comparison is Comparison.HOST_NAME else str
+        by_first: dict[str, list[tuple[Any, str]]] = {}
+        for key, item in self.items.items():
+            name = str(field.get(item, self.context))
+            by_first.setdefault(first(name), []).append((key, name))
+        return lambda wanted: [
+            key for key, name in by_first.get(first(wanted), ()) if name_matches(wanted, name)
+        ]
 
 
 def prepare(
@@ -382,7 +383,7 @@ def prepare(
     """
     table = resource_of(resource)
     if len(fields) > FIELDS_MAX:
-        raise OpPrereqError(f"at most {FIELDS_MAX} fields can be asked for", ErrorCode.INVAL)
+        raise OpPrereqError(f"at most {FIELDS_MAX} fields can be asked for")
     wanted = tuple(fields)
     known = table.fields.keys() >= set(wanted)
     columns = (_known_columns if known else _columns)(table.name, wanted)

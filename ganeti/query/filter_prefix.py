@@ -11,16 +11,16 @@ Source: query_fields.json, "filter_prefix_form".
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ganeti.base.errors import ParameterError
+from ganeti.config.tables import name_matches
 from ganeti.objects.query_words import FieldKind
 from ganeti.query.context import RunContext
 from ganeti.query.fields import Absent, AnyField, Comparison, Source
-from ganeti.query.names import name_matches, prefixes
 from ganeti.query.regex import Share, bounded_regex
 
 Verdict = bool | None
@@ -270,9 +270,18 @@ def _equal_to_any(field: AnyField, values: Sequence[Any]) -> Callable[[object], 
         _check_operand(field, value)
     if field.comparison is Comparison.HOST_NAME:
         names = frozenset(map(str, values))
-        return lambda actual: isinstance(actual, str) and not names.isdisjoint(prefixes(actual))
+        return lambda actual: isinstance(actual, str) and not names.isdisjoint(_forms(actual))
     wanted, first = frozenset(values), values[0]
     return lambda actual: actual is not None and _comparable(field, actual, first) in wanted
+
+
+def _forms(name: str) -> Iterator[str]:
+    """Yield every short form of a name, and the name itself last."""
+    end = name.find(".")
+    while end >= 0:
+        yield name[:end]
+        end = name.find(".", end + 1)
+    yield name
 
 
 def _order(field: AnyField, op: str, value: object) -> Callable[[object], bool]:

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ganeti.objects.admin_state import AdminState, AdminStateSource
-from ganeti.objects.cluster import Cluster
 from ganeti.objects.hypervisors import Hypervisor
-from ganeti.objects.instance import Instance
-from ganeti.objects.instance_status import InstanceStatus, LiveState
+from ganeti.objects.model import (
+    AdminState,
+    AdminStateSource,
+    Cluster,
+    Instance,
+    InstanceStatus,
+    LiveState,
+)
 from ganeti.query.context import RunContext
 from ganeti.query.fields import NODATA, OFFLINE, Absent
 from ganeti.query.view import InstanceLive
@@ -38,7 +42,7 @@ def find_live(instance: Instance, context: RunContext) -> Found | Absent | None:
     `OFFLINE` if its primary node is marked offline, `NODATA` if that node did not answer.
     """
     view = context.view
-    primary = view.nodes.get(instance.primary_node)
+    primary = context.nodes.get(instance.primary_node)
     if primary is not None and primary.offline:
         return OFFLINE
     on_primary = view.instance_live.get(instance.primary_node)
@@ -85,6 +89,6 @@ def instance_status(instance: Instance, context: RunContext) -> InstanceStatus:
         return InstanceStatus.USER_DOWN if by_user else InstanceStatus.ADMIN_DOWN
     # Meant to be up, but it is not: shut down from inside, or crashed.
     shut_down = found is not None and user_may_shut_down(
-        context.view.cluster, instance, context.hvparams(instance)
+        context.cluster, instance, context.hvparams(instance)
     )
     return InstanceStatus.USER_DOWN if shut_down else InstanceStatus.ERROR_DOWN

@@ -1,32 +1,25 @@
 """What a query looks at: the configuration, and what was found out live.
 
-The caller fills a `View`: the tables of the configuration as of one instant, and of the live part
-only what the plan of the query names (`Plan.needs`, `Plan.targets`).  Nothing here asks anybody.
+The caller fills a `View`: the configuration as of one instant, and of the live part only what the
+plan of the query names (`Plan.needs`, `Plan.targets`).  Nothing here asks anybody.
 
 Source: query_fields.json; node_rpc.json for the shapes of answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import msgspec
-from msgspec import Raw
 
 from ganeti.base.errors import ProtocolError
-from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, JobId, NetworkUuid, NodeUuid
+from ganeti.base.ids import InstanceUuid, JobId, NodeUuid
+from ganeti.base.json import JsonValue
+from ganeti.config.tables import NO_TABLES, Tables
 from ganeti.jobs.record import QueuedJob
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.console import InstanceConsole
-from ganeti.objects.disk import Disk
-from ganeti.objects.filter_rule import FilterRule
-from ganeti.objects.instance import Instance
-from ganeti.objects.json_value import JsonValue
-from ganeti.objects.network import Network
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
-from ganeti.objects.query_words import QueryResource
+from ganeti.objects.model import InstanceConsole
+from ganeti.query.kept_rows import KeptRows
 
 
 class StorageInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +44,7 @@ class HypervisorInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeLive(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one node to ``node_info``; a node that failed is None in `QueryView`."""
+    """The answer of one node to ``node_info``; a node that failed is None in a `View`."""
 
     boot_id: str
     storage: Sequence[StorageInfo] = ()
@@ -120,107 +113,23 @@ class JobItem(msgspec.Struct, frozen=True):
     archived: bool = False
 
 
-class Index(Protocol):
-    """What a caller can tell without going through everything, as of the same instant."""
-
-    @property
-    def made(self) -> MutableMapping[str, Any]:
-        """What queries made out of the configuration alone, by names of theirs."""
-
-    def matching(self, resource: QueryResource, name: str) -> Sequence[str]:
-        """Return the keys of all things of one kind that have a full or short name."""
-
-    def ordered(self, resource: QueryResource) -> Sequence[str] | None:
-        """Return the keys of all things of one kind in their order; None if it is not known."""
-
-    def rows(
-        self, resource: QueryResource, fields: tuple[str, ...]
-    ) -> MutableMapping[str, Raw] | None:
-        """Return where encoded rows of these fields are kept by key; None if they are not.
-
-        Only for fields of the configuration.  Rows that are there are right; others go in.
-        """
-
-
-class QueryView(Protocol):
-    """What a query reads; every part may be empty unless the plan needs it.
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of the configuration, and the parts that a plan needs beyond it.
 
     A key that is missing in a live table means the same as None: asked, but no answer.  Nodes that
     are marked offline need not be in them.
+
+    Attributes:
+        kept_rows: encoded rows of the same version of the configuration, for more to be added.
+        node_live: answers to ``node_info`` (need: node_live).
+        instance_live: answers to ``all_instances_info``, by node (need: instance_live).
+        consoles: answers to ``instance_console_info`` (need: console).
+        exports: answers to ``export_list`` (need: exports).
+        rows: ready values by field name, for cluster, os and extstorage (need: rows).
     """
 
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster."""
-
-    @property
-    def nodes(self) -> Mapping[NodeUuid, Node]:
-        """All nodes."""
-
-    @property
-    def groups(self) -> Mapping[GroupUuid, NodeGroup]:
-        """All node groups."""
-
-    @property
-    def instances(self) -> Mapping[InstanceUuid, Instance]:
-        """All instances."""
-
-    @property
-    def disks(self) -> Mapping[DiskUuid, Disk]:
-        """All disks."""
-
-    @property
-    def networks(self) -> Mapping[NetworkUuid, Network]:
-        """All networks."""
-
-    @property
-    def filters(self) -> Mapping[str, FilterRule]:
-        """All job filters."""
-
-    @property
-    def index(self) -> Index | None:
-        """What is known about the tables; without it everything is gone through."""
-
-    @property
-    def node_live(self) -> Mapping[NodeUuid, NodeLive | None]:
-        """Answers to ``node_info`` (need: node_live)."""
-
-    @property
-    def instance_live(self) -> Mapping[NodeUuid, Mapping[str, InstanceLive] | None]:
-        """Answers to ``all_instances_info``, by node (need: instance_live)."""
-
-    @property
-    def consoles(self) -> Mapping[InstanceUuid, InstanceConsole | None]:
-        """Answers to ``instance_console_info`` (need: console)."""
-
-    @property
-    def jobs(self) -> Mapping[JobId, JobItem]:
-        """Jobs (need: jobs)."""
-
-    @property
-    def locks(self) -> Sequence[LockState]:
-        """All locks (need: locks)."""
-
-    @property
-    def exports(self) -> Mapping[NodeUuid, Sequence[str] | None]:
-        """Answers to ``export_list`` (need: exports)."""
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """Ready values by field name, for cluster, os and extstorage (need: rows)."""
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A `QueryView` made of plain values."""
-
-    cluster: Cluster
-    nodes: Mapping[NodeUuid, Node] = {}
-    groups: Mapping[GroupUuid, NodeGroup] = {}
-    instances: Mapping[InstanceUuid, Instance] = {}
-    disks: Mapping[DiskUuid, Disk] = {}
-    networks: Mapping[NetworkUuid, Network] = {}
-    filters: Mapping[str, FilterRule] = {}
-    index: Index | None = None
+    config: Tables = NO_TABLES
+    kept_rows: KeptRows | None = None
     node_live: Mapping[NodeUuid, NodeLive | None] = {}
     instance_live: Mapping[NodeUuid, Mapping[str, InstanceLive] | None] = {}
     consoles: Mapping[InstanceUuid, InstanceConsole | None] = {}

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.protocol import rapi_users
-from ganeti.protocol.rapi_routes import Route
-from ganeti.protocol.rapi_users import RIGHTS, Grant, Roles, Scheme, Token, User
-from ganeti.protocol.rapi_values import READ, REALM, HttpProblem
+from ganeti.protocol.rapi import users as rapi_users
+from ganeti.protocol.rapi.routes import Route
+from ganeti.protocol.rapi.users import RIGHTS, Grant, Roles, Scheme, Token, User
+from ganeti.protocol.rapi.values import READ, REALM, HttpProblem
 from ganeti.rapid.turns import Turns, origin_of
 from ganeti.system import clock, files
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ganeti.base.json import dumps
-from ganeti.protocol import rapi_pages
-from ganeti.protocol.rapi_openapi import openapi_document
+from ganeti.protocol.rapi import pages as rapi_pages
+from ganeti.protocol.rapi.openapi import openapi_document
 from ganeti.system import files
 
 _UI_DIRECTORY: Final = os.path.join(os.path.dirname(__file__), "ui")

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw
 
 from ganeti.base.json import dumps
-from ganeti.protocol.rapi_answers import with_memory
-from ganeti.protocol.rapi_values import FIELDS
+from ganeti.protocol.rapi.answers import with_memory
+from ganeti.protocol.rapi.values import FIELDS
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import luxi_request
 

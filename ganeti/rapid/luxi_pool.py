@@ -16,14 +16,10 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import LUXI_VERSION
 from ganeti.clients.luxi import check_is_master
 from ganeti.protocol.envelope import decode_response_as
-from ganeti.protocol.luxi import LUXI_METHODS
-from ganeti.protocol.rapi_values import HttpProblem
+from ganeti.protocol.luxi import LuxiCalls, Rules
+from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.transport.async_unix_client import AsyncUnixClient
-from ganeti.transport.unix_client import (
-    AnswerTimeoutError,
-    ConnectionLostError,
-    NobodyListensError,
-)
+from ganeti.transport.unix_client import AnswerTimeoutError, ConnectionLostError, NobodyListensError
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -46,14 +42,14 @@ class LuxiPool:
             HttpProblem: no answer, for a reason that has a status of its own.
             GenericError: what LuxiD refused it with, or that it cannot be reached.
         """
-        row = LUXI_METHODS[method]
-        if row.waits:
+        rules: Rules = LuxiCalls.calls[method].rules
+        if rules.waits:
             return await self._wait(request)
         async with self._turns:
             try:
                 return await self._exchange(request)
             except ConnectionLostError as err:
-                if row.changes:
+                if rules.changes:
                     raise TransportError(
                         f"{err.message}; {method} may have been carried out, look before you"
                         " try again"

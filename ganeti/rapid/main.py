@@ -11,15 +11,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from typing import Final
+from typing import Annotated, Final
 
 from ganeti.base.errors import ConfigurationError, NotMasterError
-from ganeti.daemon.address import listen_address
-from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate, follow_files
-from ganeti.daemon.main import DaemonSpec, run_daemon
-from ganeti.daemon.options import TLS, Option
-from ganeti.protocol.rapi_values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import Port, TlsOptions, option
+from ganeti.protocol.rapi.values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
 from ganeti.rapid import expiry
 from ganeti.rapid.access import Access
 from ganeti.rapid.access_log import AccessLog
@@ -41,13 +40,19 @@ _LIMITS: Final = HttpLimits(
     idle_s_max=120.0,
     connections_max=1024,
 )
-_REQUIRE: Final = Option(
-    ("--require-authentication",), "answer nothing to those who do not say who they are"
-)
+
+
+class Options(TlsOptions, frozen=True, kw_only=True):
+    """The options of RapiD."""
+
+    port: Port = DEFAULT_PORT
+    require_authentication: Annotated[
+        bool, option("answer nothing to those who do not say who they are")
+    ] = False
 
 
 def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
-    options = context.options
+    options = context.options_as(Options)
     return options.ssl_cert or context.paths.rapi_pem, options.ssl_key
 
 
@@ -74,7 +79,7 @@ def _check_master(context: DaemonContext) -> None:
 
 async def serve(context: DaemonContext) -> None:
     """Answer requests until told to stop."""
-    paths, options = context.paths, context.options
+    paths, options = context.paths, context.options_as(Options)
     _check_master(context)
     files.ensure_directory(paths.rapi_dir, _DIRECTORY_MODE)
     access = Access(paths, always=options.require_authentication)
@@ -117,11 +122,5 @@ SPEC: Final = DaemonSpec(
     name="ganeti-rapi",
     description="Serves the remote API of the cluster, on the master node.",
     serve=serve,
-    options=(*TLS, _REQUIRE),
-    port=DEFAULT_PORT,
+    options=Options,
 )
-
-
-def main() -> int:
-    """Run the daemon; returns its exit status."""
-    return run_daemon(SPEC)

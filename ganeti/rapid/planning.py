@@ -17,11 +17,11 @@ from ganeti.base.json import loads
 from ganeti.base.versions import LUXI_VERSION
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import encode_request
-from ganeti.protocol.luxi import LUXI_METHODS, check_args
-from ganeti.protocol.rapi import TABLE
-from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire, converted
-from ganeti.protocol.rapi_routes import Question, Resource, Route
-from ganeti.protocol.rapi_values import HttpProblem, parse_arguments
+from ganeti.protocol.luxi import LuxiCalls
+from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire, converted
+from ganeti.protocol.rapi.routes import Question, Resource, Route
+from ganeti.protocol.rapi.table import TABLE
+from ganeti.protocol.rapi.values import HttpProblem, parse_arguments
 from ganeti.transport.http_message import HttpRequest
 
 QUERY_FIELDS_MAX: Final = 10_000  # a tag each; more would be a mistake
@@ -189,7 +189,7 @@ def luxi_request(method: str, args: list[Any]) -> bytes:
         HttpProblem: 400: an argument is of a wrong type, or cannot be sent.
     """
     try:
-        check_args(LUXI_METHODS[method], args)
+        LuxiCalls.calls[method].read(args)
         return encode_request(method, args, LUXI_VERSION)
     except (ProtocolError, RecursionError) as err:
         text = err.message if isinstance(err, ProtocolError) else "nested too deeply"

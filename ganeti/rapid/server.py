@@ -15,9 +15,9 @@ from msgspec import Raw
 
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
-from ganeti.protocol.rapi_jobs import Inputs, Submission, Wire
-from ganeti.protocol.rapi_routes import ByJob, Constant, Document, Identity, Question
-from ganeti.protocol.rapi_values import HttpProblem, as_problem, problem_body
+from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
+from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question
+from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.instance_lists import InstanceLists
 from ganeti.rapid.luxi_pool import LuxiPool

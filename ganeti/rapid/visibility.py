@@ -14,10 +14,10 @@ from msgspec import Raw
 
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
-from ganeti.protocol.rapi_jobs import Inputs, Wire
-from ganeti.protocol.rapi_routes import Question
-from ganeti.protocol.rapi_users import Grant
-from ganeti.protocol.rapi_values import HttpProblem, as_problem
+from ganeti.protocol.rapi.jobs import Inputs, Wire
+from ganeti.protocol.rapi.routes import Question
+from ganeti.protocol.rapi.users import Grant
+from ganeti.protocol.rapi.values import HttpProblem, as_problem
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import Target, instances_in, luxi_request
 

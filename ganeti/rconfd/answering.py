@@ -10,6 +10,7 @@ from typing import Final
 
 from ganeti.base.errors import ProtocolError
 from ganeti.base.json import dumps
+from ganeti.config.tables import Tables
 from ganeti.protocol.confd import (
     DATAGRAM_BYTES_MAX,
     Sealable,
@@ -22,7 +23,6 @@ from ganeti.protocol.confd import (
 )
 from ganeti.protocol.confd_queries import QueryType, decode_question
 from ganeti.rconfd.answers import HANDLERS, Refused
-from ganeti.rconfd.facts import Facts
 
 # Ten questions about each thing of a cluster of 5,000 instances need less than either.
 KEPT_MAX: Final = 50_000
@@ -34,11 +34,11 @@ class Answerer:
     """Answers from one version of the configuration.
 
     Attributes:
-        facts: that version.
+        config: that version.
     """
 
-    def __init__(self, facts: Facts, signer: Signer) -> None:
-        self.facts = facts
+    def __init__(self, config: Tables, signer: Signer) -> None:
+        self.config = config
         self._signer = signer
         self._kept: dict[tuple[int, bytes], Sealable] = {}
         self._kept_bytes = 0
@@ -82,7 +82,7 @@ class Answerer:
             raise ProtocolError(f"there is no query type {number}") from err
         question = decode_question(raw)
         try:
-            found = handler(self.facts, question)
+            found = handler(self.config, question)
         except Refused as err:
             return reply_message(Status.ERROR, b"%d" % err.kind, 0)
         return reply_message(Status.OK, found.value, found.serial)

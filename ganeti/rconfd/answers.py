@@ -12,11 +12,14 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.base.versions import CONFIG_VERSION
+from ganeti.config.index import By, drbd_devices
+from ganeti.config.tables import K, R, Table, Tables
+from ganeti.objects.model import Node
 from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, ErrorKind, Status
 from ganeti.protocol.confd_queries import Keys, MasterField, NodeRole, QueryType, Question
-from ganeti.rconfd.facts import Facts, NodeFacts
 
 _INDEX_DIGITS_MAX: Final = 9
 # What a part of a list may have: a datagram less the packet around it.
@@ -43,7 +46,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-Handler = Callable[[Facts, Question], Found]
+Handler = Callable[[Tables, Question], Found]
 
 
 def _text(question: Question) -> str:
@@ -58,175 +61,208 @@ def _keys(question: Question) -> Keys:
     return question
 
 
-def _found(facts: Facts, value: object) -> Found:
-    return Found(dumps(value), facts.cluster.serial_no)
+def _found(config: Tables, value: object) -> Found:
+    return Found(dumps(value), config.cluster.serial_no)
 
 
-def _node(facts: Facts, question: Question) -> tuple[str, NodeFacts]:
-    uuid = facts.nodes.find(_text(question))
-    if uuid is None:
+def _node(config: Tables, question: Question) -> tuple[str, Node]:
+    uuid = _find(config.nodes, _text(question))
+    return uuid, config.nodes[uuid]
+
+
+def _find(table: Table[K, R], key: str) -> K:
+    """Return the UUID of an object by UUID, name, or short name that fits nothing else."""
+    try:
+        found = table.find(key)
+    except OpPrereqError as err:
+        raise Refused(ErrorKind.UNKNOWN_ENTRY) from err
+    if found is None:
         raise Refused(ErrorKind.UNKNOWN_ENTRY)
-    return uuid, facts.nodes[uuid]
+    return found
 
 
 def _joined(texts: Iterable[Raw]) -> bytes:
     return b"[%b]" % b",".join(map(bytes, texts))
 
 
-def ping(_facts: Facts, _question: Question) -> Found:
+def ping(_config: Tables, _question: Question) -> Found:
     """Say that we are there."""
     return Found(dumps(CONFIG_VERSION), 0)
 
 
-def node_role(facts: Facts, question: Question) -> Found:
+def node_role(config: Tables, question: Question) -> Found:
     """Tell the role of a node."""
-    uuid, node = _node(facts, question)
+    uuid, node = _node(config, question)
     roles = (
-        (uuid == facts.cluster.master_node, NodeRole.MASTER),
+        (uuid == config.cluster.master_node, NodeRole.MASTER),
         (node.master_candidate, NodeRole.CANDIDATE),
         (node.drained, NodeRole.DRAINED),
         (node.offline, NodeRole.OFFLINE),
     )
-    return _found(facts, next((role for has, role in roles if has), NodeRole.REGULAR))
+    return _found(config, next((role for has, role in roles if has), NodeRole.REGULAR))
 
 
-def node_by_address(facts: Facts, question: Question) -> Found:
+def node_by_address(config: Tables, question: Question) -> Found:
     """Tell the primary address of the primary node of the instance that has an address."""
     keys = _keys(question)
-    link = facts.links.get(facts.default_link if keys.link is None else keys.link, {})
+    link = _default_link(config) if keys.link is None else keys.link
     match keys.ip, keys.iplist:
         case str(ip), None:
-            return _found(facts, _node_address(facts, link, ip))
+            return _found(config, _node_address(config, link, ip))
         case None, tuple(addresses):
-            return _found(facts, [_one_of_many(facts, link, ip) for ip in addresses])
+            return _found(config, [_one_of_many(config, link, ip) for ip in addresses])
     raise Refused(ErrorKind.ARGUMENT)
 
 
-def _node_address(facts: Facts, link: Mapping[str, str], ip: str) -> str:
-    uuid = link.get(ip)
-    node = None if uuid is None else facts.nodes.get(facts.instances[uuid].primary_node)
-    if node is None:
-        raise Refused(ErrorKind.UNKNOWN_ENTRY)
-    return node.primary_ip
+def _default_link(config: Tables) -> str:
+    """Return the link of network interfaces that name none."""
+    return str(config.cluster.nicparams["default"].get("link") or "")
 
 
-def _one_of_many(facts: Facts, link: Mapping[str, str], ip: str) -> tuple[Status, object, int]:
+def _node_address(config: Tables, link: str, ip: str) -> str:
+    links = (link, None) if link == _default_link(config) else (link,)
+    for each in links:
+        for uuid in config.instances.find_all(By.LINK_IP, (each, ip)):
+            node = config.nodes.get(config.instances[uuid].primary_node)
+            if node is not None:
+                return node.primary_ip
+    raise Refused(ErrorKind.UNKNOWN_ENTRY)
+
+
+def _one_of_many(config: Tables, link: str, ip: str) -> tuple[Status, object, int]:
     try:
-        return Status.OK, _node_address(facts, link, ip), facts.cluster.serial_no
+        return Status.OK, _node_address(config, link, ip), config.cluster.serial_no
     except Refused as err:
         return Status.ERROR, err.kind, 0
 
 
-def cluster_master(facts: Facts, question: Question) -> Found:
+def cluster_master(config: Tables, question: Question) -> Found:
     """Tell about the master."""
-    node = facts.nodes.get(facts.cluster.master_node)
+    node = config.nodes.get(config.cluster.master_node)
     if node is None:
         raise Refused(ErrorKind.INTERNAL)
     if question is None:
-        return _found(facts, node.name)
+        return _found(config, node.name)
     values = {
         MasterField.NAME: node.name,
-        MasterField.IP: facts.cluster.master_ip,
+        MasterField.IP: config.cluster.master_ip,
         MasterField.MNODE_PIP: node.primary_ip,
     }
-    return _found(facts, [values[field] for field in _keys(question).fields or ()])
+    return _found(config, [values[field] for field in _keys(question).fields or ()])
 
 
-def node_addresses(facts: Facts, _question: Question) -> Found:
+def node_addresses(config: Tables, _question: Question) -> Found:
     """List the primary addresses of all nodes."""
-    return _found(facts, [node.primary_ip for node in facts.nodes.values()])
+    return _found(config, [node.primary_ip for node in config.nodes.values()])
 
 
-def candidate_addresses(facts: Facts, _question: Question) -> Found:
+def candidate_addresses(config: Tables, _question: Question) -> Found:
     """List the primary addresses of the master candidates."""
-    nodes = facts.nodes.values()
-    return _found(facts, [node.primary_ip for node in nodes if node.master_candidate])
+    nodes = config.nodes.values()
+    return _found(config, [node.primary_ip for node in nodes if node.master_candidate])
 
 
-def instance_addresses(facts: Facts, question: Question) -> Found:
+def instance_addresses(config: Tables, question: Question) -> Found:
     """List the addresses of instances on a link."""
-    link = facts.default_link if question is None else _text(question)
-    return _found(facts, list(facts.links.get(link, ())))
+    default = _default_link(config)
+    link = default if question is None else _text(question)
+    links = (link, None) if link == default else (link,)
+    uuids = [uuid for each in links for uuid in config.instances.find_all(By.LINK, each)]
+    addresses = dict.fromkeys(
+        nic.ip
+        for uuid in dict.fromkeys(uuids)
+        for nic in config.instances.read(uuid).nics
+        if nic.ip and nic.nicparams.get("link") in links
+    )
+    return _found(config, list(addresses))
 
 
-def node_drbd(facts: Facts, question: Question) -> Found:
+def node_drbd(config: Tables, question: Question) -> Found:
     """List the DRBD devices of a node."""
-    uuid, node = _node(facts, question)
-    return Found(dumps(list(_drbd_rows(facts, uuid, node))), node.serial_no)
+    uuid, node = _node(config, question)
+    return Found(dumps(list(_drbd_rows(config, uuid, node))), node.serial_no)
 
 
-def node_drbd_part(facts: Facts, question: Question) -> Found:
+def node_drbd_part(config: Tables, question: Question) -> Found:
     """List some of the DRBD devices of a node, and say where the others begin."""
     name, slash, start = _text(question).partition("/")
-    uuid, node = _node(facts, name)
+    uuid, node = _node(config, name)
     try:
         first = _index(start) if slash else 0
     except LookupError as err:
         raise Refused(ErrorKind.ARGUMENT) from err
     rows: list[list[object]] = []
     left_bytes = _PART_BYTES_MAX
-    for row in islice(_drbd_rows(facts, uuid, node), first, None):
+    for row in islice(_drbd_rows(config, uuid, node), first, None):
         encoded = dumps(row)
         left_bytes -= len(encoded) + encoded.count(b'"')  # which are escaped in an answer
         if left_bytes < 0 and rows:
-            return Found(dumps([rows, first + len(rows)]), facts.serial_no)
+            return Found(dumps([rows, first + len(rows)]), config.serial_no)
         rows.append(row)
-    return Found(dumps([rows, None]), facts.serial_no)
+    return Found(dumps([rows, None]), config.serial_no)
 
 
-def _drbd_rows(facts: Facts, uuid: str, node: NodeFacts) -> Iterator[list[object]]:
-    for half in facts.drbd.get(uuid, ()):
-        instance = facts.instances[half.instance]
-        role = "primary" if instance.primary_node == uuid else "secondary"
-        peer = facts.nodes.get(half.peer)
-        peer_name = half.peer if peer is None else peer.name
-        yield [node.name, half.minor, instance.name, f"disk/{half.index}", role, peer_name]
+def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
+    for disk_uuid in config.disks.find_all(By.DISK_NODE, uuid):
+        devices = list(drbd_devices(config.disks[disk_uuid]))
+        for owner in config.instances.find_all(By.DISK_OWNER, disk_uuid) if devices else ():
+            instance = config.instances[owner]
+            name = f"disk/{instance.disks.index(disk_uuid)}"
+            role = "primary" if instance.primary_node == uuid else "secondary"
+            for node_a, node_b, _port, minor_a, minor_b, _secret in devices:
+                for own, minor, other in ((node_a, minor_a, node_b), (node_b, minor_b, node_a)):
+                    if own == uuid:
+                        peer = config.nodes.get(other)
+                        peer_name = other if peer is None else peer.name
+                        yield [node.name, minor, instance.name, name, role, peer_name]
 
 
-def node_instances(facts: Facts, question: Question) -> Found:
+def node_instances(config: Tables, question: Question) -> Found:
     """List the instances of a node, as the configuration has them."""
-    uuid, node = _node(facts, question)
-    raw = facts.instances.raw
+    uuid, node = _node(config, question)
+    raw = config.instances.raw
     primary, secondary = (
-        _joined(raw[one] for one in uuids) for uuids in facts.instances_by_node[uuid]
+        _joined(raw[one] for one in uuids) for uuids in _instances_of(config, uuid)
     )
     return Found(b"[%b,%b]" % (primary, secondary), node.serial_no)
 
 
-def node_instance_serials(facts: Facts, question: Question) -> Found:
+def _instances_of(config: Tables, node: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the instances with this primary node, and those with this secondary node."""
+    return config.primary_instances(node), config.secondary_instances(node)
+
+
+def node_instance_serials(config: Tables, question: Question) -> Found:
     """List the instances of a node by UUID and serial number."""
-    uuid, _node_facts = _node(facts, question)
+    uuid, _found_node = _node(config, question)
     rows = [
-        [(one, facts.instances[one].serial_no) for one in uuids]
-        for uuids in facts.instances_by_node[uuid]
+        [(one, config.instances.read(one).serial_no) for one in uuids]
+        for uuids in _instances_of(config, uuid)
     ]
-    return Found(dumps(rows), facts.serial_no)
+    return Found(dumps(rows), config.serial_no)
 
 
-def instance_disks(facts: Facts, question: Question) -> Found:
+def instance_disks(config: Tables, question: Question) -> Found:
     """List the disks of an instance, as the configuration has them."""
-    uuid = facts.instances.find(_text(question))
-    if uuid is None:
-        raise Refused(ErrorKind.UNKNOWN_ENTRY)
-    instance = facts.instances[uuid]
-    raw = facts.disks.raw
+    instance = config.instances[_find(config.instances, _text(question))]
+    raw = config.disks.raw
     disks = _joined(raw[disk] for disk in instance.disks if disk in raw)
     return Found(disks, instance.serial_no)
 
 
-def config_query(facts: Facts, question: Question) -> Found:
+def config_query(config: Tables, question: Question) -> Found:
     """Show the value at a JSON pointer (RFC 6901) into the configuration."""
     pointer = _text(question)
     if not pointer.startswith("/"):
         raise Refused(ErrorKind.ARGUMENT)
     first, *rest = (word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:])
-    split = facts.split
+    split = config.split
     if first in split.tables:
-        return Found(_in_table(split.tables[first], rest), facts.cluster.serial_no)
+        return Found(_in_table(split.tables[first], rest), config.cluster.serial_no)
     top = split.cluster if first == "cluster" else split.top.get(first)
     if top is None:
         raise Refused(ErrorKind.ARGUMENT)
-    return Found(_in_value(top, rest), facts.cluster.serial_no)
+    return Found(_in_value(top, rest), config.cluster.serial_no)
 
 
 def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> bytes:
@@ -262,12 +298,12 @@ def _index(word: str) -> int:
     return int(word)
 
 
-def data_collectors(facts: Facts, _question: Question) -> Found:
+def data_collectors(config: Tables, _question: Question) -> Found:
     """Tell how the data collectors are switched; those for Xen are off where there is no Xen."""
-    cluster = facts.cluster
+    cluster = config.cluster
     has_xen = any(name.startswith(_XEN_PREFIX) for name in cluster.enabled_hypervisors)
     return _found(
-        facts,
+        config,
         {
             name: {
                 "active": switch.active and (has_xen or name not in XEN_COLLECTORS),

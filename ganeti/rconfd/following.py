@@ -18,10 +18,10 @@ from typing import Final
 
 from ganeti.base.errors import ConfigurationError, InotifyError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.objects.split import split_config
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.protocol.confd import Signer
 from ganeti.rconfd.answering import Answerer
-from ganeti.rconfd.facts import Facts
 from ganeti.store import config_file, ssconf
 from ganeti.system import clock, files
 from ganeti.system.inotify import Kind, Watcher
@@ -162,11 +162,12 @@ class Follower:
             return
         started_s = clock.monotonic()
         split = split_config(config_file.read_config(self._paths))
-        facts = Facts(split, None if before is None else before.facts)
-        self._desk.answerer = Answerer(facts, Signer(source.key))
+        config = Tables(split, None if before is None else before.config)
+        config.check()
+        self._desk.answerer = Answerer(config, Signer(source.key))
         self._source = source
         took_ms = (clock.monotonic() - started_s) * 1000
-        serial = facts.cluster.serial_no
+        serial = config.cluster.serial_no
         if before is None or self._silence:
             logger.info("Answering; the cluster has serial number %d", serial)
         logger.debug("Read the configuration (serial number %d) in %.1f ms", serial, took_ms)
@@ -178,7 +179,7 @@ class Follower:
         if answerer is None:
             self._be_silent(reason)
         elif reason != self._silence:
-            serial = answerer.facts.cluster.serial_no
+            serial = answerer.config.cluster.serial_no
             logger.warning("%s; answering from the old one (serial number %d)", reason, serial)
             self._silence = reason
 

@@ -12,7 +12,8 @@ import logging
 from typing import Final
 
 from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import NetworkOptions, Port
 from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, DEFAULT_PORT
 from ganeti.rconfd.following import Desk, Follower
 from ganeti.system import environment
@@ -21,12 +22,18 @@ from ganeti.transport.udp_server import serve_udp
 logger = logging.getLogger(__name__)
 
 
+class Options(NetworkOptions, frozen=True, kw_only=True):
+    """The options of RConfD."""
+
+    port: Port = DEFAULT_PORT
+
+
 async def serve(context: DaemonContext) -> None:
     """Answer until told to stop."""
     desk = Desk()
-    address = context.options.bind or _default_address(context)
+    address = context.options_as(Options).bind or _default_address(context)
     with serve_udp(
-        address, context.options.port, desk.handle, size_bytes_max=DATAGRAM_BYTES_MAX
+        address, context.options_as(Options).port, desk.handle, size_bytes_max=DATAGRAM_BYTES_MAX
     ) as server:
         logger.info("Listening on %s port %d", address or "all addresses", server.port)
         follower = Follower(context.paths, context.hostname, desk)
@@ -50,10 +57,5 @@ SPEC: Final = DaemonSpec(
     name="ganeti-confd",
     description="Answers questions about the configuration, on every master candidate.",
     serve=serve,
-    port=DEFAULT_PORT,
+    options=Options,
 )
-
-
-def main() -> int:
-    """Run the daemon from the command line."""
-    return run_daemon(SPEC)

@@ -20,27 +20,22 @@ from ganeti.storage.interface import (
     BlockDevStatus,
     Dimensions,
     DiskLike,
-    DriverInfo,
+    Storage,
     StorageEnv,
+    Volume,
 )
 
 
-class AdoptedDisk:
+class AdoptedVolume(Volume):
     """A block device of this node that was there before the instance."""
 
-    info = DriverInfo(
-        template="blockdev", storage_type="blockdev", externally_mirrored=True, can_adopt=True
-    )
-
-    def __init__(self, disk: DiskLike, env: StorageEnv) -> None:
+    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
+        super().__init__(disk, env, children)
         match list(disk.logical_id):
             case [driver, str(path)] if driver == BLOCKDEV_DRIVER:
                 self._path = path
             case _:
-                raise BlockDeviceError(
-                    f"disk {disk.uuid}: the logical id {list(disk.logical_id)!r} is not"
-                    f" [{BLOCKDEV_DRIVER!r}, path]"
-                )
+                raise self._malformed()
         if not os.path.normpath(self._path).startswith(ADOPTABLE_BLOCKDEV_ROOT):
             raise BlockDeviceError(
                 f"device {self._path} cannot be adopted: it does not lie below"
@@ -59,8 +54,8 @@ class AdoptedDisk:
             raise BlockDeviceError(f"{self._path} is not a block device")
         return os.major(found.st_rdev), os.minor(found.st_rdev)
 
-    def _refuse(self, what: str) -> Never:
-        raise NotSupportedError(f"device {self._path} was adopted: Ganeti does not {what} it")
+    def _refuse(self, action: str) -> Never:
+        raise NotSupportedError(f"device {self._path} was adopted, so it cannot be {action}")
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
         """Check that the device is there: it is not Ganeti that makes it."""
@@ -82,34 +77,6 @@ class AdoptedDisk:
             raise BlockDeviceError(f"device {self._path} does not exist")
         return Assembled(self._path)
 
-    def shutdown(self) -> None:
-        """Do nothing: the device stays as it is."""
-
-    def open(self, *, exclusive: bool = True) -> None:
-        """Do nothing: the device is always writable."""
-
-    def close(self) -> None:
-        """Do nothing: the device has no roles."""
-
-    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
-        """Refuse."""
-        self._refuse("resize")
-
-    def snapshot(self, name: str, size_mib: int) -> list[object]:
-        """Refuse."""
-        self._refuse("take snapshots of")
-
-    def rename(self, new_logical_id: Sequence[object]) -> None:
-        """Refuse."""
-        self._refuse("rename")
-
-    def set_info(self, text: str) -> None:
-        """Do nothing: the device has no room for notes."""
-
-    def wipe(self, offset_mib: int, size_mib: int) -> None:
-        """Refuse: what was adopted is there for its data."""
-        self._refuse("wipe")
-
     def dimensions(self) -> Dimensions | None:
         """Return the size of the device; None when there is none."""
         if self._numbers() is None:
@@ -119,3 +86,9 @@ class AdoptedDisk:
                 return Dimensions(device.seek(0, os.SEEK_END))
         except OSError as err:
             raise BlockDeviceError(f"cannot look at {self._path}: {err.strerror}") from err
+
+
+class AdoptedStorage(Storage):
+    """Devices of this node; nobody knows how much space is left for more of them."""
+
+    volume = AdoptedVolume

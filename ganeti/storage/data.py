@@ -51,41 +51,6 @@ def wipe_open(descriptor: int, offset: int, count: int) -> None:
             write_at(descriptor, _ZEROES[: min(CHUNK_BYTES, stop - position)], position)
 
 
-def copy_into(source: str, target: str, count: int | None = None) -> int:
-    """Copy a file or device over the beginning of an existing one; returns bytes copied.
-
-    What is a hole in the source is made to read as zeroes.
-
-    Args:
-        count: how much to copy at most; None for all of the source.
-    """
-    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.lseek(reader, 0, os.SEEK_END)
-        end = size if count is None else min(count, size)
-        wipe(target, 0, end)
-        writer = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            for begin, stop in data_areas(reader, 0, end):
-                _copy_area(reader, writer, begin, stop)
-            os.fsync(writer)
-        finally:
-            os.close(writer)
-    finally:
-        os.close(reader)
-    return end
-
-
-def _copy_area(reader: int, writer: int, begin: int, stop: int) -> None:
-    position = begin
-    while position < stop:
-        data = os.pread(reader, min(CHUNK_BYTES, stop - position), position)
-        if not data:
-            raise OSError(errno.EIO, "the source ended early")
-        write_at(writer, data, position)
-        position += len(data)
-
-
 def write_at(descriptor: int, data: bytes, position: int) -> None:
     """Write all bytes at a position."""
     view = memoryview(data)

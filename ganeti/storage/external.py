@@ -12,17 +12,18 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from ganeti.base.errors import BlockDeviceError, NotSupportedError
+from ganeti.base.errors import BlockDeviceError
 from ganeti.objects.disk_templates import DiskAccess
 from ganeti.storage.data import wipe
-from ganeti.storage.external_provider import Volume, find_provider, run_script
+from ganeti.storage.external_provider import ScriptVolume, find_provider, run_script
 from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
     Dimensions,
     DiskLike,
-    DriverInfo,
+    Storage,
     StorageEnv,
+    Volume,
 )
 
 MIB: Final = 1 << 20
@@ -36,32 +37,20 @@ def parse_attached(output: str) -> tuple[str, list[str]]:
     return first.strip(), [line.strip() for line in rest if line.strip()]
 
 
-class ExternalDisk:
+class ExternalVolume(Volume):
     """A volume of an external storage provider."""
 
-    info = DriverInfo(
-        template="ext",
-        storage_type="ext",
-        externally_mirrored=True,
-        can_grow=True,
-        can_snapshot=True,
-    )
-
-    def __init__(self, disk: DiskLike, env: StorageEnv) -> None:
+    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
+        super().__init__(disk, env, children)
         match list(disk.logical_id):
             case [str(provider), str(name)]:
                 self._name = name
             case _:
-                raise BlockDeviceError(
-                    f"disk {disk.uuid}: the logical id {list(disk.logical_id)!r} is not [provider,"
-                    " name]"
-                )
-        self._disk = disk
-        self._env = env
+                raise self._malformed()
         self._provider = find_provider(provider, env.paths)
         self._params = dict(disk.params or {})
         own = {key: value for key, value in self._params.items() if key != _ACCESS}
-        self._volume = Volume(name, str(disk.uuid), disk.name, own)
+        self._volume = ScriptVolume(name, str(disk.uuid), disk.name, own)
 
     def _run(self, action: str, **values: object) -> str:
         return run_script(self._provider, action, self._volume, self._env.paths, **values)
@@ -136,10 +125,6 @@ class ExternalDisk:
         self._run("snapshot", VOL_SNAPSHOT_NAME=name, VOL_SNAPSHOT_SIZE=size_mib)
         return [self._provider.name, name]
 
-    def rename(self, new_logical_id: Sequence[object]) -> None:
-        """Refuse: there is no script for that."""
-        raise NotSupportedError("disks of template ext cannot be renamed")
-
     def set_info(self, text: str) -> None:
         """Note on the volume what it is for."""
         self._run("setinfo", VOL_METADATA=text)
@@ -174,3 +159,9 @@ class ExternalDisk:
                 return Dimensions(device.seek(0, os.SEEK_END))
         except OSError as err:
             raise BlockDeviceError(f"cannot look at {path}: {err.strerror}") from err
+
+
+class ExternalStorage(Storage):
+    """Volumes of external storage providers; these do not tell how much space is left."""
+
+    volume = ExternalVolume

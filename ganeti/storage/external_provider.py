@@ -20,7 +20,6 @@ from ganeti.system.files import ensure_directory, read_bytes_or_none, write_atom
 from ganeti.system.programs import is_plugin_name, is_runnable
 
 REQUIRED_SCRIPTS: Final = ("create", "remove", "grow", "attach", "detach", "setinfo", "verify")
-OPTIONAL_SCRIPTS: Final = ("snapshot", "open", "close")
 PARAMETERS_FILE: Final = "parameters.list"
 SCRIPT_TIMEOUT_S: Final = 600.0  # less than the call has that waits for it (NORMAL, 900 s)
 _PARAMETERS_BYTES_MAX: Final = 1 << 20
@@ -108,7 +107,7 @@ def find_provider(name: str, paths: Paths) -> Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class ScriptVolume:
     """One volume of a provider, as its scripts get to know it."""
 
     name: str
@@ -125,7 +124,7 @@ class Volume:
 
 
 def run_script(
-    provider: Provider, action: str, volume: Volume, paths: Paths, **values: object
+    provider: Provider, action: str, volume: ScriptVolume, paths: Paths, **values: object
 ) -> str:
     """Run a script of a provider and return what it printed to its standard output.
 
@@ -158,7 +157,9 @@ def run_script(
     return result.stdout.decode("utf-8", "replace")
 
 
-def _write_log(provider: Provider, action: str, volume: Volume, paths: Paths, output: bytes) -> str:
+def _write_log(
+    provider: Provider, action: str, volume: ScriptVolume, paths: Paths, output: bytes
+) -> str:
     """Keep what a script printed; returns words that say where."""
     if action in _WITHOUT_LOG:
         return ""

@@ -1,9 +1,10 @@
-"""Disks that are files: template ``file`` (on one node) and ``sharedfile`` (seen by all nodes).
+"""Disks that are files, on one node or seen by all nodes, and the directories that hold them.
 
 The files are raw images, sparse until written.  A file appears under its name only when it has its
 full size, so whoever finds it finds a whole disk.
 
-Source: config.json, "disk_logical_id"; constants.json, "disk_templates".
+Source: config.json, "disk_logical_id"; constants.json, "disk_templates"; node_rpc.json, calls
+file_storage_dir_* and "storage_calls".
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import Final, Never
+from dataclasses import replace
+from typing import Final
 
-from ganeti.base.errors import BlockDeviceError, NotSupportedError
+from ganeti.base.errors import BlockDeviceError, StorageError
 from ganeti.objects.disk_templates import FileDriver
 from ganeti.storage.allowed_paths import local_path
 from ganeti.storage.data import wipe
@@ -24,8 +26,10 @@ from ganeti.storage.interface import (
     BlockDevStatus,
     Dimensions,
     DiskLike,
-    DriverInfo,
+    Storage,
     StorageEnv,
+    StorageUnit,
+    Volume,
 )
 from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
 
@@ -70,25 +74,18 @@ def _appear(temporary: str, path: str) -> None:
         os.rename(temporary, path)
 
 
-class FileDisk:
-    """A disk in a file of this node."""
+class FileVolume(Volume):
+    """A disk in a file."""
 
-    info = DriverInfo(
-        template="file", storage_type="file", file_based=True, can_grow=True, can_rename=True
-    )
-
-    def __init__(self, disk: DiskLike, env: StorageEnv) -> None:
-        self._env = env
-        self._disk = disk
+    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
+        super().__init__(disk, env, children)
         self._path = self._local(disk.logical_id)
 
     def _local(self, logical_id: Sequence[object]) -> str:
         match list(logical_id):
             case [str(driver), str(path)] if driver in tuple(FileDriver):
                 return local_path(path, self._env.paths)
-        raise BlockDeviceError(
-            f"disk {self._disk.uuid}: the logical id {list(logical_id)!r} is not [driver, path]"
-        )
+        raise self._malformed()
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
         """Make the file with its full size, if there is room; its directory is made as well."""
@@ -146,15 +143,6 @@ class FileDisk:
         self._existing_size_bytes()
         return Assembled(self._path)
 
-    def shutdown(self) -> None:
-        """Do nothing: a file needs no device."""
-
-    def open(self, *, exclusive: bool = True) -> None:
-        """Do nothing: a file is always writable."""
-
-    def close(self) -> None:
-        """Do nothing: a file has no roles."""
-
     def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
         """Add to the size of the file; the new part takes no space until it is written."""
         new_size = self._existing_size_bytes() + amount_mib * MIB
@@ -166,13 +154,6 @@ class FileDisk:
                 return
             os.truncate(self._path, new_size)
 
-    def snapshot(self, name: str, size_mib: int) -> list[object]:
-        """Refuse: a plain file has no snapshots."""
-        self._refuse("have snapshots")
-
-    def _refuse(self, what: str) -> Never:
-        raise NotSupportedError(f"disks of template {self.info.template} do not {what}")
-
     def rename(self, new_logical_id: Sequence[object]) -> None:
         """Give the file another path; no other file is overwritten."""
         new_path = self._local(new_logical_id)
@@ -183,9 +164,6 @@ class FileDisk:
             _appear(self._path, new_path)
             remove_if_exists(self._path)
         self._path = new_path
-
-    def set_info(self, text: str) -> None:
-        """Do nothing: a file has no room for notes."""
 
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         """Write zeroes over a part of the file; holes are zeroes already."""
@@ -204,14 +182,69 @@ class FileDisk:
         return None if size is None else Dimensions(size)
 
 
-class SharedFileDisk(FileDisk):
-    """A disk in a file that all nodes see."""
+class FileStorage(Storage):
+    """Files below a directory, whose space is that of its file system."""
 
-    info = DriverInfo(
-        template="sharedfile",
-        storage_type="sharedfile",
-        externally_mirrored=True,
-        file_based=True,
-        can_grow=True,
-        can_rename=True,
-    )
+    volume = FileVolume
+
+    def space(self, name: str) -> StorageUnit:
+        """Return the space of the file system that a directory is on."""
+        try:
+            found = os.statvfs(self.env.paths.localize(name))
+        except OSError as err:
+            raise StorageError(f"cannot look at storage directory {name}: {err.strerror}") from err
+        free_mib = found.f_bavail * found.f_frsize // MIB
+        return StorageUnit(self.kind, name, free_mib, found.f_blocks * found.f_frsize // MIB)
+
+    def units(self, names: Sequence[str]) -> list[StorageUnit]:
+        """Return directories, with what the files below them take on disk."""
+        local = self.env.paths.localize
+        return [replace(self.space(name), used_mib=_used_mib(local(name))) for name in names]
+
+
+def _used_mib(directory: str) -> int:
+    """Return what the files below a directory take on disk."""
+    used = 0
+    for place, _directories, files in os.walk(directory):
+        for file in files:
+            try:
+                used += os.lstat(os.path.join(place, file)).st_blocks * 512
+            except FileNotFoundError:  # removed meanwhile
+                continue
+    return used // MIB
+
+
+def create_directory(path: str, env: StorageEnv) -> None:
+    """Make a directory, unless it is there."""
+    local = local_path(path, env.paths)
+    try:
+        ensure_directory(local)
+    except OSError as err:
+        raise StorageError(f"cannot create directory {local}: {err.strerror}") from err
+    if not os.path.isdir(local):
+        raise StorageError(f"{local} is not a directory")
+
+
+def remove_directory(path: str, env: StorageEnv) -> None:
+    """Remove an empty directory; does nothing when it is gone already."""
+    local = local_path(path, env.paths)
+    try:
+        os.rmdir(local)
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise StorageError(f"cannot remove directory {local}: {err.strerror}") from err
+
+
+def rename_directory(old_path: str, new_path: str, env: StorageEnv) -> None:
+    """Rename a directory with all that is in it; repeating it does nothing more."""
+    old, new = local_path(old_path, env.paths), local_path(new_path, env.paths)
+    if os.path.lexists(new):
+        if os.path.lexists(old):
+            raise StorageError(f"cannot rename {old} to {new}: both exist")
+        return
+    try:
+        ensure_directory(os.path.dirname(new))
+        os.rename(old, new)
+    except OSError as err:
+        raise StorageError(f"cannot rename {old} to {new}: {err.strerror}") from err

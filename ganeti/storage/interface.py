@@ -1,21 +1,26 @@
-"""What every storage driver offers to the node daemon, and the values that pass between them.
+"""The family of storage drivers on a node, and the values that pass between it and the node daemon.
 
-A driver object stands for one disk on one node, whether it exists or not.  Paths in a disk's
-logical id are without the node's root; a driver localizes them.  All calls are synchronous.
-Failures raise `BlockDeviceError`, a path that is not allowed `FileStoragePathError`, and what a
-kind of disk cannot do `NotSupportedError`.
+Each disk template has a `Storage`, which answers for many disks at once and for the storage units
+that they take space from.  One disk, whether it exists or not, is a `Volume`.  Both base classes do
+nothing or refuse, by the traits of the template; a driver overrides what differs.
+
+Paths in a disk's logical id are without the node's root; a driver localizes them.  All calls are
+synchronous.  Failures raise `BlockDeviceError`, a path that is not allowed `FileStoragePathError`,
+and an operation that a kind of disk does not have `NotSupportedError`.
 
 Source: node_rpc.json, "result_objects" and calls blockdev_*; constants.json, "disk_templates".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Final, Never, Protocol
 
+from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.paths import Paths
-from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.objects.disk_templates import LocalDiskStatus, StorageType, Traits, traits_of
 
 
 class StorageEnv(Protocol):
@@ -48,6 +53,10 @@ class DiskLike(Protocol):
     @property
     def name(self) -> str | None:
         """Return the name that the operator gave it."""
+
+    @property
+    def children(self) -> Sequence[DiskLike]:
+        """Return the disks that it is put together from."""
 
     @property
     def params(self) -> Mapping[str, object] | None:
@@ -94,35 +103,69 @@ class Dimensions:
     size_bytes: int
     spindles: int | None = None
 
-    def to_wire(self) -> list[object]:
-        """Return one element of the answer of blockdev_getdimensions."""
-        return [self.size_bytes, self.spindles]
+
+UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # of storage_list
 
 
 @dataclass(frozen=True, slots=True)
-class DriverInfo:
-    """What a kind of disk can do; callers ask this, never the type of the driver."""
+class StorageUnit:
+    """A storage unit with its space in MiB; None where its kind cannot tell."""
 
-    template: str
-    storage_type: str  # kind of storage unit that it takes its space from
-    internally_mirrored: bool = False  # keeps a copy on a second node by itself
-    externally_mirrored: bool = False  # the same storage is seen by all nodes
-    file_based: bool = False
-    has_children: bool = False
-    can_grow: bool = False
-    can_snapshot: bool = False
-    can_adopt: bool = False
-    can_rename: bool = False
-    params: Mapping[str, object] | None = None
+    kind: str
+    name: str
+    free_mib: int | None = None
+    size_mib: int | None = None
+    used_mib: int | None = None
+    is_allocatable: bool = True
+
+    def to_wire(self) -> dict[str, object]:
+        """Return one storage info of the answer of node_info."""
+        return {
+            "type": self.kind,
+            "name": self.name,
+            "storage_free": self.free_mib,
+            "storage_size": self.size_mib,
+        }
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields that storage_list can be asked for."""
+        values = (self.is_allocatable, self.free_mib, self.name, self.size_mib, self.used_mib)
+        return dict(zip(UNIT_FIELDS, values, strict=True))
 
 
-class BlockDevice(Protocol):
-    """One disk on one node."""
+class Mirror(Protocol):
+    """The connection of a disk with its copy on another node."""
+
+    def connect(self, *, dual_primary: bool) -> None:
+        """Connect with the copy; ``dual_primary`` allows both nodes to write, for a migration."""
+
+    def disconnect(self) -> None:
+        """Go on without the copy."""
+
+    def pause_sync(self, *, pause: bool) -> None:
+        """Interrupt the resynchronization, or let it go on."""
+
+
+class Volume(ABC):
+    """One disk on this node.
+
+    Attributes:
+        children: the volumes that it is put together from.
+    """
+
+    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
+        """Check that the logical id has the form of the template."""
+        self._disk = disk
+        self._env = env
+        self.children = tuple(children)
+        self.traits: Traits = traits_of(disk.dev_type)
 
     @property
-    def info(self) -> DriverInfo:
-        """Say what this kind of disk can do."""
+    def mirror(self) -> Mirror | None:
+        """The connection with a copy on another node; None for a disk that has none by itself."""
+        return None
 
+    @abstractmethod
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
         """Make the disk, of exactly that size and full of zeroes; it must not exist.
 
@@ -130,14 +173,21 @@ class BlockDevice(Protocol):
             The final logical id where creation decides it, else None.
         """
 
+    @abstractmethod
     def remove(self) -> None:
         """Remove the disk and all its data; does nothing when it is gone already."""
 
+    @abstractmethod
     def find(self) -> BlockDevStatus | None:
         """Look at the disk; None when it does not exist."""
 
+    @abstractmethod
     def assemble(self) -> Assembled:
-        """Make the disk usable on this node; may be repeated."""
+        """Make the disk usable on this node, its children are already; may be repeated."""
+
+    @abstractmethod
+    def dimensions(self) -> Dimensions | None:
+        """Return the real size; None when the disk does not exist."""
 
     def shutdown(self) -> None:
         """Undo ``assemble``; may be repeated."""
@@ -148,20 +198,90 @@ class BlockDevice(Protocol):
     def close(self) -> None:
         """Undo ``open``."""
 
-    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
-        """Add to the size; ``dryrun`` only checks that it could be done."""
-
-    def snapshot(self, name: str, size_mib: int) -> list[object]:
-        """Take a snapshot and return its logical id."""
-
-    def rename(self, new_logical_id: Sequence[object]) -> None:
-        """Move the disk to another logical id, which must not exist."""
-
     def set_info(self, text: str) -> None:
         """Note on the disk what it is for, where its kind has room for it."""
 
+    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
+        """Add to the size; ``dryrun`` only checks that it could be done."""
+        self._refuse("resized")
+
+    def snapshot(self, name: str, size_mib: int) -> list[object]:
+        """Take a snapshot and return its logical id."""
+        self._refuse("kept as a snapshot")
+
+    def rename(self, new_logical_id: Sequence[object]) -> None:
+        """Move the disk to another logical id, which must not exist."""
+        self._refuse("renamed")
+
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         """Write zeroes over a part of the disk."""
+        self._refuse("wiped")
 
-    def dimensions(self) -> Dimensions | None:
-        """Return the real size; None when the disk does not exist."""
+    def _refuse(self, action: str) -> Never:
+        raise NotSupportedError(f"disks of template {self._disk.dev_type} cannot be {action}")
+
+    def _malformed(self) -> BlockDeviceError:
+        parts = ", ".join(self.traits.logical_id)
+        return BlockDeviceError(
+            f"disk {self._disk.uuid}: the logical id {list(self._disk.logical_id)!r} is not"
+            f" [{parts}]"
+        )
+
+
+def bottom_up(volume: Volume) -> Iterator[Volume]:
+    """Yield the children of a volume, then itself: the order in which they are made usable."""
+    for child in volume.children:
+        yield from bottom_up(child)
+    yield volume
+
+
+def top_down(volume: Volume) -> Iterator[Volume]:
+    """Yield a volume, then its children: the order in which they are taken apart."""
+    yield volume
+    for child in volume.children:
+        yield from top_down(child)
+
+
+Look = BlockDevStatus | GenericError | None  # the state of a disk; None if it does not exist
+
+
+class Storage:
+    """The disks of one kind on this node, and the storage units that they take space from."""
+
+    volume: ClassVar[type[Volume]]
+
+    def __init__(self, kind: StorageType, env: StorageEnv) -> None:
+        self.kind = kind
+        self.env = env
+
+    def look(self, volumes: Sequence[Volume]) -> list[Look]:
+        """Look at many disks by as few questions as possible; a failure stands for its disk."""
+        return [_look_at(volume) for volume in volumes]
+
+    def dimensions(self, volumes: Sequence[Volume]) -> list[Dimensions | None]:
+        """Return the real sizes of many disks; None for one that does not exist."""
+        return [volume.dimensions() for volume in volumes]
+
+    def space(self, name: str) -> StorageUnit:
+        """Return the space of a storage unit."""
+        return StorageUnit(self.kind, name)
+
+    def units(self, names: Sequence[str]) -> list[StorageUnit]:
+        """Return the storage units of those names, with all that is known of them."""
+        raise NotSupportedError(f"storage units of type {self.kind!s} are not supported")
+
+    def modify_unit(self, name: str, changes: Mapping[str, object]) -> None:
+        """Change a storage unit."""
+        wanted = ", ".join(changes) or "nothing"
+        raise NotSupportedError(f"{wanted} of {self.kind} storage unit {name!r} cannot be changed")
+
+    def repair_unit(self, name: str) -> None:
+        """Make a storage unit consistent again."""
+        raise NotSupportedError(f"{self.kind} storage unit {name!r} cannot be repaired")
+
+
+def _look_at(volume: Volume) -> Look:
+    try:
+        return volume.find()
+    except GenericError as err:
+        return err

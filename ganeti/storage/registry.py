@@ -1,58 +1,109 @@
-"""The table of disk templates; each driver is imported on first use."""
+"""From a disk to its driver, and looks at disks of any templates together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
-from typing import Final, cast
+from typing import TypeVar
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
-from ganeti.storage.interface import BlockDevice, DiskLike, StorageEnv
+from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.objects.disk_templates import DiskTemplate, StorageType, supported_templates
+from ganeti.storage.interface import Dimensions, DiskLike, Look, Storage, StorageEnv, Volume
 
-# template -> "module:class", taking a disk and the node; None where there is no driver yet
-_DRIVERS: Final[Mapping[str, str | None]] = {
-    "blockdev": "ganeti.storage.block_device:AdoptedDisk",
-    "diskless": None,  # has no disks, so there is nothing to drive
-    "drbd": None,
-    "ext": "ganeti.storage.external:ExternalDisk",
-    "file": "ganeti.storage.file:FileDisk",
-    "gluster": None,
-    "plain": None,
-    "rbd": None,
-    "sharedfile": "ganeti.storage.file:SharedFileDisk",
-}
+T = TypeVar("T")
+
+
+@cache
+def _driver(template: DiskTemplate) -> type[Storage]:
+    """Return the driver that the row of a template names."""
+    assert template.traits.driver is not None
+    module, _, attribute = template.traits.driver.partition(":")
+    driver: type[Storage] = getattr(import_module(module), attribute)
+    return driver
 
 
 def driver_modules() -> list[str]:
     """Return the modules of all drivers, for a process that wants them imported beforehand."""
-    return sorted({target.partition(":")[0] for target in _DRIVERS.values() if target})
+    named = filter(None, (template.traits.driver for template in DiskTemplate))
+    return sorted({driver.partition(":")[0] for driver in named})
 
 
-def supported_templates() -> list[str]:
-    """Return the disk templates that an instance can have here."""
-    return [name for name, target in _DRIVERS.items() if target or name == "diskless"]
-
-
-def get_driver(disk: DiskLike, env: StorageEnv) -> BlockDevice:
-    """Return the driver for one disk on a node.
+def storage_of(disk: DiskLike, env: StorageEnv) -> Storage:
+    """Return the driver of a disk's template on a node.
 
     Raises:
         OpPrereqError: the disk's template is unknown, or has no disks at all.
         NotSupportedError: the template has no driver.
     """
-    template = str(disk.dev_type)
-    if template == "diskless":
-        raise OpPrereqError(f"disk {disk.uuid}: a diskless instance has no disks", ErrorCode.INVAL)
-    if template not in _DRIVERS:
-        raise OpPrereqError(f"disk {disk.uuid}: unknown template {template!r}", ErrorCode.INVAL)
-    target = _DRIVERS[template]
-    if target is None:
-        raise NotSupportedError(
-            f"disk template {template!r} is not supported; "
-            f"use one of {', '.join(supported_templates())}"
-        )
-    module, _, attribute = target.partition(":")
-    factory = cast(
-        "Callable[[DiskLike, StorageEnv], BlockDevice]", getattr(import_module(module), attribute)
-    )
-    return factory(disk, env)
+    name = str(disk.dev_type)
+    if name == DiskTemplate.DISKLESS:
+        raise OpPrereqError(f"disk {disk.uuid}: a diskless instance has no disks")
+    if name not in frozenset(DiskTemplate):
+        raise OpPrereqError(f"disk {disk.uuid}: unknown template {name!r}")
+    template = DiskTemplate(name)
+    if not template.traits.is_supported:
+        known = ", ".join(supported_templates())
+        raise NotSupportedError(f"disk template {name!r} is not supported; use one of {known}")
+    return _driver(template)(template.traits.storage, env)
+
+
+def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
+    """Return the driver that looks after storage units of a kind; one that refuses, without any.
+
+    Raises:
+        NotSupportedError: the kind is unknown.
+    """
+    for template in DiskTemplate:
+        if template.traits.storage == kind and template.traits.driver is not None:
+            return _driver(template)(template.traits.storage, env)
+    if kind in frozenset(StorageType):
+        return Storage(StorageType(kind), env)
+    raise NotSupportedError(f"storage units of type {kind!r} are not supported")
+
+
+def volume_of(disk: DiskLike, env: StorageEnv) -> Volume:
+    """Return a disk on a node, with its children; errors as `storage_of`."""
+    children = [volume_of(child, env) for child in disk.children]
+    return storage_of(disk, env).volume(disk, env, children)
+
+
+def look(disks: Sequence[DiskLike], env: StorageEnv) -> list[Look]:
+    """Return the state of each disk: one question for each template, however many disks."""
+    return _ask_all(disks, env, lambda storage, volumes: storage.look(volumes))
+
+
+def dimensions(disks: Sequence[DiskLike], env: StorageEnv) -> list[Dimensions | None]:
+    """Return the real size of each disk, in the same way; None for one that does not exist.
+
+    Raises:
+        GenericError: one cannot be looked at.
+    """
+    found: list[Dimensions | None] = []
+    for size in _ask_all(disks, env, lambda storage, volumes: storage.dimensions(volumes)):
+        if isinstance(size, GenericError):
+            raise size
+        found.append(size)
+    return found
+
+
+def _ask_all(
+    disks: Sequence[DiskLike],
+    env: StorageEnv,
+    ask: Callable[[Storage, Sequence[Volume]], Sequence[T]],
+) -> list[T | GenericError | None]:
+    """Ask the driver of each template for all of its disks; an error stands for its disk."""
+    found: list[T | GenericError | None] = [None] * len(disks)
+    by_template: dict[str, list[tuple[int, Volume]]] = {}
+    for index, disk in enumerate(disks):
+        try:
+            volume = volume_of(disk, env)
+        except GenericError as err:
+            found[index] = err
+        else:
+            by_template.setdefault(str(disk.dev_type), []).append((index, volume))
+    for placed in by_template.values():
+        answers = ask(storage_of(disks[placed[0][0]], env), [volume for _, volume in placed])
+        for (index, _), answer in zip(placed, answers, strict=True):
+            found[index] = answer
+    return found

@@ -31,10 +31,7 @@ BACKUPS_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody 
 
 
 def load_and_upgrade(
-    paths: Paths,
-    *,
-    new_uuid: Callable[[], str],
-    tell: Callable[[str], None] = logger.debug,
+    paths: Paths, *, new_uuid: Callable[[], str], tell: Callable[[str], None] = logger.debug
 ) -> bytes:
     """Return the content of the configuration file, upgraded on disk first if it is old.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ganeti.base.paths import Paths
 from ganeti.jobs.merging import digest
-from ganeti.protocol.mastership import QueueListing
+from ganeti.protocol.node_facts import QueueListing
 from ganeti.store.job_files import JobFiles
 
 

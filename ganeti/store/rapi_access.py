@@ -12,8 +12,8 @@ from typing import Final
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.paths import Paths
-from ganeti.protocol import rapi_users
-from ganeti.protocol.rapi_users import Grant, Roles, Token, User
+from ganeti.protocol.rapi import users as rapi_users
+from ganeti.protocol.rapi.users import Grant, Roles, Token, User
 from ganeti.system import files
 
 _DIRECTORY_MODE: Final = 0o750

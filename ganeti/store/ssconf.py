@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ganeti.base.errors import ConfigurationError, ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
@@ -225,4 +225,4 @@ def _lines(value: str) -> list[str]:
 
 def _check_key(key: str) -> None:
     if key not in KEYS:
-        raise OpPrereqError(f"unknown ssconf key {key!r}", ErrorCode.INVAL)
+        raise OpPrereqError(f"unknown ssconf key {key!r}")

@@ -183,9 +183,7 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
 
 def _to_pem(key: PrivateKey, certificate: x509.Certificate) -> bytes:
     key_pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return key_pem + certificate.public_bytes(serialization.Encoding.PEM)
 

@@ -86,6 +86,22 @@ def write_durable(
         OSError: the old content stays (disk full, no such directory, ...).
         NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
+    replace_synced(path, data, mode, owner=owner, times=times)
+    _sync_replaced(path)
+
+
+def replace_synced(
+    path: str,
+    data: bytes,
+    mode: int = 0o640,
+    *,
+    owner: tuple[int, int] | None = None,
+    times: tuple[float, float] | None = None,
+) -> None:
+    """As `write_durable`, but a power cut may bring the old content back.
+
+    For many files in one directory, which is synced once, by `fsync_directory`.
+    """
     with _temporary(path, mode) as (descriptor, name):
         _write_all(descriptor, data)
         if owner is not None:
@@ -94,7 +110,6 @@ def write_durable(
             os.utime(descriptor, times)
         os.fsync(descriptor)
         os.rename(name, path)
-    _sync_replaced(path)
 
 
 def write_durable_pieces(path: str, pieces: Sequence[bytes], mode: int = 0o640) -> None:
@@ -118,14 +133,6 @@ def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:
     written = os.writev(descriptor, pieces)
     if written < sum(map(len, pieces)):  # as little as is likely to happen: join, write the rest
         _write_all(descriptor, b"".join(pieces)[written:])
-
-
-def rename_durable(old_path: str, new_path: str) -> None:
-    """Rename a file and return once that survives a power cut."""
-    os.rename(old_path, new_path)
-    fsync_directory(os.path.dirname(new_path))
-    if os.path.dirname(old_path) != os.path.dirname(new_path):
-        fsync_directory(os.path.dirname(old_path))
 
 
 def fsync_directory(path: str) -> None:

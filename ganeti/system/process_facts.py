@@ -1,15 +1,22 @@
-"""What the system knows of a running process.
+"""Running processes: their facts, the name that ``ps`` shows, and how one hears of their end.
 
-Source: proc(5).
+Source: proc(5), pidfd_open(2).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+if TYPE_CHECKING:
+    import asyncio  # not loaded by job processes: half their memory
+
+_COMM_PATH: Final = "/proc/self/comm"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ZOMBIES: Final = (b"Z", b"X")
@@ -61,3 +68,67 @@ def open_files(pid: int) -> int | None:
 def _boot_s() -> float:
     """Return when the machine booted; it moves with the clock, as it should."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def show_name(name: str) -> None:
+    """Let ``ps`` and ``top`` show what this process is; the kernel keeps 15 characters."""
+    with contextlib.suppress(OSError), open(_COMM_PATH, "w", encoding="utf-8") as file:
+        file.write(name)
+
+
+class ExitWatcher:
+    """Calls back once for each watched process that ends, child or not, without polling.
+
+    A process descriptor (``pidfd``) becomes readable when its process ends.  It is a prompt to
+    look, no more: a number may have been used again before the descriptor was opened, so a lock
+    file decides whether the process that was meant has died.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._descriptors: dict[int, int] = {}
+
+    def watch(self, pid: int, callback: Callable[[], None]) -> bool:
+        """Begin to watch a process; returns False, and never calls, if there is none.
+
+        A process watched already gets the new callback.
+        """
+        self.forget(pid)
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return False
+        self._descriptors[pid] = descriptor
+        self._loop.add_reader(descriptor, self._on_exit, pid, callback)
+        return True
+
+    def signal(self, pid: int, number: signal.Signals) -> bool:
+        """Send a signal to a watched process, never to another that got its number.
+
+        Returns:
+            Whether it was there to get it.
+        """
+        descriptor = self._descriptors.get(pid)
+        if descriptor is None:
+            return False
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def forget(self, pid: int) -> None:
+        """Stop watching a process."""
+        descriptor = self._descriptors.pop(pid, None)
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Stop watching all processes."""
+        for pid in list(self._descriptors):
+            self.forget(pid)
+
+    def _on_exit(self, pid: int, callback: Callable[[], None]) -> None:
+        self.forget(pid)
+        callback()

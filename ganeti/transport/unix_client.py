@@ -88,12 +88,7 @@ class UnixClient:
         return self.call_as(object, method, args, timeout_s=timeout_s)
 
     def call_as(
-        self,
-        kind: type[T],
-        method: str,
-        args: Sequence[object],
-        *,
-        timeout_s: float | None = None,
+        self, kind: type[T], method: str, args: Sequence[object], *, timeout_s: float | None = None
     ) -> T:
         """As `call`, with the result decoded straight into a type."""
         request = encode_request(method, args, self._version)

@@ -94,10 +94,7 @@ class UnixServer:
 
 @contextlib.asynccontextmanager
 async def serve_unix(
-    path: str,
-    mode: int,
-    handler: Handler,
-    limits: UnixLimits = UnixLimits(),
+    path: str, mode: int, handler: Handler, limits: UnixLimits = UnixLimits()
 ) -> AsyncIterator[UnixServer]:
     """Serve requests on a Unix socket while the context is entered.
 

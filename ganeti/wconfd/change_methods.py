@@ -1,4 +1,4 @@
-"""The methods that change the configuration; names are those of the method table.
+"""The handlers of calls that change the configuration, declared in `ganeti.protocol.wconfd`.
 
 Each hands a function of `ganeti.config` to the keeper, which carries it out on top of everything
 accepted before and answers once it is durable.
@@ -16,22 +16,13 @@ from msgspec import Raw
 
 from ganeti.base.errors import LockError
 from ganeti.config import changes, instances
-from ganeti.config.index import (
-    CLUSTER,
-    DISKS,
-    FILTERS,
-    GROUPS,
-    INSTANCES,
-    NETWORKS,
-    NODES,
-    ObjectId,
-)
+from ganeti.config.changes import TABLE_OF, modify_many, replace_config
+from ganeti.config.index import CLUSTER, DISKS, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
 from ganeti.config.lookup import lock_key
-from ganeti.config.replacing import replace_config
 from ganeti.config.transaction import SerialAndTime, Transaction
 from ganeti.config.usage import apply_ip_actions, free_ports
 from ganeti.locking.names import CONFIG_LOCK
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.wconfd.keeper import Keeper
 from ganeti.wconfd.lock_methods import LockMethods
 
@@ -47,23 +38,13 @@ _LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class OwnChanges:
-    """Handlers of our own methods; each names its owner, who has been checked."""
+    """Handlers of our own calls; each names its owner, who has been checked."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
-    async def _change(self, client: ClientId, change: Callable[[Transaction], T]) -> T:
-        return await self._keeper.change(change, client)
-
-    async def _modify(self, client: ClientId, table: str, key: str, fields: Wire) -> SerialAndTime:
-        return await self._change_named(
-            client, [(table, key)], lambda change: changes.modify(change, table, key, fields)
-        )
-
-    async def _delete(
-        self, client: ClientId, table: str, key: str, change: Callable[[Transaction], SerialAndTime]
-    ) -> SerialAndTime:
-        return await self._change_named(client, [(table, key)], change)
+    async def _change(self, client: ClientId, change: Callable[..., T], *args: object) -> T:
+        return await self._keeper.change(lambda transaction: change(transaction, *args), client)
 
     async def _change_named(
         self,
@@ -73,7 +54,7 @@ class OwnChanges:
     ) -> SerialAndTime:
         """Change objects; those who wait for a lock called after one that is gone are failed."""
         before = self._lock_names(objects)
-        serial = await self._change(client, change)
+        serial = await self._keeper.change(change, client)
         gone = before - self._lock_names(objects)
         if gone:
             self._keeper.locks.fail_waiters(gone)
@@ -85,172 +66,76 @@ class OwnChanges:
         named = [(table, lock_key(head, table, key)) for table, key in objects if table in _LEVELS]
         return {f"{level}/{name}" for table, name in named if name for level in _LEVELS[table]}
 
-    async def modify_cluster(self, client: ClientId, fields: Wire) -> SerialAndTime:
-        """Replace fields of the cluster."""
-        return await self._modify(client, CLUSTER, "", fields)
+    async def create(self, client: ClientId, kind: ObjectKind, new: Wire) -> SerialAndTime:
+        return await self._change(client, changes.create, TABLE_OF[kind], new)
+
+    async def modify_objects(
+        self, client: ClientId, changes: Sequence[tuple[ObjectKind, str, Wire]]
+    ) -> SerialAndTime:
+        objects = [(TABLE_OF[kind], key) for kind, key, _ in changes]
+        return await self._change_named(
+            client, objects, lambda transaction: modify_many(transaction, changes)
+        )
+
+    async def delete(self, client: ClientId, kind: ObjectKind, key: str) -> SerialAndTime:
+        table = TABLE_OF[kind]
+        return await self._change_named(
+            client, [(table, key)], lambda change: changes.delete(change, table, key)
+        )
 
     async def replace_cluster(self, client: ClientId, cluster: Wire) -> SerialAndTime:
-        """Put a whole cluster in the place of the one that it was made from."""
-        return await self._change(
-            client, lambda change: changes.update_whole(change, CLUSTER, cluster)
-        )
-
-    async def create_node(self, client: ClientId, node: Wire) -> SerialAndTime:
-        """Add a node."""
-        return await self._change(client, lambda change: changes.create(change, NODES, node))
-
-    async def modify_node(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of a node."""
-        return await self._modify(client, NODES, uuid, fields)
-
-    async def delete_node(self, client: ClientId, uuid: str) -> SerialAndTime:
-        """Remove a node, and its certificate if it was a candidate."""
-        return await self._delete(
-            client, NODES, uuid, lambda change: changes.delete(change, NODES, uuid)
-        )
-
-    async def create_node_group(self, client: ClientId, group: Wire) -> SerialAndTime:
-        """Add a node group."""
-        return await self._change(client, lambda change: changes.create(change, GROUPS, group))
-
-    async def modify_node_group(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of a node group."""
-        return await self._modify(client, GROUPS, uuid, fields)
-
-    async def delete_node_group(self, client: ClientId, uuid: str) -> SerialAndTime:
-        """Remove a node group without nodes."""
-        return await self._delete(
-            client, GROUPS, uuid, lambda change: changes.delete(change, GROUPS, uuid)
-        )
+        return await self._change(client, changes.update_whole, CLUSTER, cluster)
 
     async def create_instance(
         self, client: ClientId, instance: Wire, disks: Sequence[Wire]
     ) -> SerialAndTime:
-        """Add an instance with its disks."""
-        return await self._change(
-            client, lambda change: instances.create_instance(change, instance, disks)
-        )
-
-    async def modify_instance(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of an instance."""
-        return await self._modify(client, INSTANCES, uuid, fields)
+        return await self._change(client, instances.create_instance, instance, disks)
 
     async def put_instance(
-        self, client: ClientId, uuid: str, instance: Wire, disks: Sequence[Wire]
+        self, client: ClientId, key: str, instance: Wire, disks: Sequence[Wire]
     ) -> SerialAndTime:
-        """Make an instance and its disks another, whole one; what was reserved becomes real."""
-        return await self._change(
-            client, lambda change: instances.put_instance(change, uuid, instance, disks)
-        )
-
-    async def delete_instance(self, client: ClientId, uuid: str) -> SerialAndTime:
-        """Remove an instance with its disks."""
-        return await self._delete(
-            client, INSTANCES, uuid, lambda change: instances.delete_instance(change, uuid)
-        )
+        return await self._change(client, instances.put_instance, key, instance, disks)
 
     async def add_disk(
         self, client: ClientId, instance: str, disk: Wire, index: int | None
     ) -> SerialAndTime:
-        """Add a disk to an instance."""
-        return await self._change(
-            client, lambda change: instances.add_disk(change, instance, disk, index)
-        )
+        return await self._change(client, instances.add_disk, instance, disk, index)
 
     async def remove_disk(self, client: ClientId, instance: str, disk: str) -> SerialAndTime:
-        """Remove a disk from an instance and at all."""
-        return await self._change(
-            client, lambda change: instances.remove_disk(change, instance, disk)
-        )
+        return await self._change(client, instances.remove_disk, instance, disk)
 
     async def attach_disk(
         self, client: ClientId, instance: str, disk: str, index: int | None
     ) -> SerialAndTime:
-        """Attach a disk that is there."""
-        return await self._change(
-            client, lambda change: instances.attach_disk(change, instance, disk, index)
-        )
+        return await self._change(client, instances.attach_disk, instance, disk, index)
 
     async def detach_disk(self, client: ClientId, instance: str, disk: str) -> SerialAndTime:
-        """Detach a disk, which stays."""
-        return await self._change(
-            client, lambda change: instances.detach_disk(change, instance, disk)
-        )
-
-    async def modify_disk(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of a disk."""
-        return await self._modify(client, DISKS, uuid, fields)
-
-    async def create_network(self, client: ClientId, network: Wire) -> SerialAndTime:
-        """Add a network."""
-        return await self._change(client, lambda change: changes.create(change, NETWORKS, network))
-
-    async def modify_network(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of a network."""
-        return await self._modify(client, NETWORKS, uuid, fields)
-
-    async def delete_network(self, client: ClientId, uuid: str) -> SerialAndTime:
-        """Remove a network."""
-        return await self._delete(
-            client, NETWORKS, uuid, lambda change: changes.delete(change, NETWORKS, uuid)
-        )
-
-    async def modify_objects(
-        self, client: ClientId, many: Sequence[tuple[str, str, Wire]]
-    ) -> SerialAndTime:
-        """Replace fields of several objects in one step."""
-        objects = [(changes.table_of(kind), key) for kind, key, _ in many]
-        return await self._change_named(
-            client, objects, lambda change: changes.modify_many(change, many)
-        )
+        return await self._change(client, instances.detach_disk, instance, disk)
 
     async def add_tags(
-        self, client: ClientId, kind: str, uuid: str, tags: Sequence[str]
+        self, client: ClientId, kind: ObjectKind, key: str, tags: Sequence[str]
     ) -> SerialAndTime:
-        """Add tags."""
-        return await self._change(client, lambda change: changes.add_tags(change, kind, uuid, tags))
+        return await self._change(client, changes.add_tags, kind, key, tags)
 
     async def remove_tags(
-        self, client: ClientId, kind: str, uuid: str, tags: Sequence[str]
+        self, client: ClientId, kind: ObjectKind, key: str, tags: Sequence[str]
     ) -> SerialAndTime:
-        """Remove tags."""
-        return await self._change(
-            client, lambda change: changes.remove_tags(change, kind, uuid, tags)
-        )
+        return await self._change(client, changes.remove_tags, kind, key, tags)
 
     async def set_candidate_cert(
         self, client: ClientId, node_uuid: str, digest: str | None
     ) -> SerialAndTime:
-        """Note or remove the digest of a candidate's certificate."""
-        return await self._change(
-            client, lambda change: changes.set_candidate_cert(change, node_uuid, digest)
-        )
-
-    async def create_filter(self, client: ClientId, rule: Wire) -> SerialAndTime:
-        """Add a filter rule."""
-        return await self._change(client, lambda change: changes.create(change, FILTERS, rule))
-
-    async def modify_filter(self, client: ClientId, uuid: str, fields: Wire) -> SerialAndTime:
-        """Replace fields of a filter rule."""
-        return await self._modify(client, FILTERS, uuid, fields)
-
-    async def delete_filter(self, client: ClientId, uuid: str) -> SerialAndTime:
-        """Remove a filter rule."""
-        return await self._delete(
-            client, FILTERS, uuid, lambda change: changes.delete(change, FILTERS, uuid)
-        )
+        return await self._change(client, changes.set_candidate_cert, node_uuid, digest)
 
     async def maintain_candidate_pool(
         self, client: ClientId, exempt: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Promote or demote nodes."""
-
         def change(transaction: Transaction) -> dict[str, list[str]]:
             spared = {transaction.existing(NODES, key)[1] for key in exempt}
             nodes = list(self._keeper.durable.tables[NODES])
             return changes.maintain_candidate_pool(transaction, nodes, spared)
 
-        return await self._change(client, change)
+        return await self._keeper.change(change, client)
 
 
 class V3Changes:
@@ -276,11 +161,6 @@ class V3Changes:
     # The whole configuration.
 
     async def write_config(self, client: ClientId, config: Wire) -> None:
-        """Replace the whole configuration.
-
-        Raises:
-            LockError: the client does not hold the lock on it exclusively.
-        """
         self._keeper.check_holder(client, CONFIG_LOCK)
         await self._keeper.committer.settled()
         state = self._keeper.state
@@ -289,7 +169,6 @@ class V3Changes:
         )
 
     async def write_config_and_unlock(self, client: ClientId, config: Wire) -> bool:
-        """Replace the whole configuration and give the lock on it back."""
         try:
             await self.write_config(client, config)
         except LockError:
@@ -301,25 +180,21 @@ class V3Changes:
     # Addresses.
 
     async def commit_temporary_ips(self, client: ClientId) -> None:
-        """Do with addresses what the client wants."""
         actions = self._keeper.reservations.ip_actions(client)
         await self._keeper.change(lambda change: apply_ip_actions(change, actions), client)
 
     async def commit_release_temporary_ip(self, network: str, address: str) -> None:
-        """Free one address."""
         await self._keeper.change(
             lambda change: changes.commit_ip_release(change, network, address)
         )
 
     async def prepare_cluster_destruction(self, client: ClientId) -> None:
-        """Leave the cluster without master and keep everybody out."""
         await self._lock_methods.take_over_bgl(client)
         await self._keeper.change(changes.prepare_destruction)
 
     # Ports.
 
     async def allocate_port(self) -> int | None:
-        """Take a port out of the pool for good."""
 
         def change(transaction: Transaction) -> int:
             return changes.allocate_port(transaction, self._keeper.reservations.ports)
@@ -327,7 +202,6 @@ class V3Changes:
         return await self._try(change)
 
     async def add_tcp_udp_port(self, port: int) -> bool:
-        """Return a port to the pool."""
         return await self._try_bool(lambda change: free_ports(change, [port]))
 
     # Instances and disks.
@@ -339,7 +213,6 @@ class V3Changes:
         disks_active: bool | None,
         admin_state_source: str | None,
     ) -> object:
-        """Set what an instance should be doing; answers it."""
 
         def change(transaction: Transaction) -> ObjectId:
             uuid = instances.set_status(
@@ -354,13 +227,11 @@ class V3Changes:
         return None if stored is None else Raw(stored.raw)
 
     async def set_instance_primary_node(self, instance: str, node: str) -> bool:
-        """Give an instance another primary node."""
         return await self._try_bool(
             lambda change: instances.set_primary_node(change, instance, node)
         )
 
-    async def add_instance(self, instance: Wire, client: ClientId, replace: bool) -> bool:
-        """Add an instance, with the addresses that the client reserved."""
+    async def add_instance(self, client: ClientId, instance: Wire, replace: bool) -> bool:
         if self._keeper.is_config_busy(client):
             return False
         actions = self._keeper.reservations.ip_actions(client)
@@ -373,29 +244,24 @@ class V3Changes:
         return True
 
     async def remove_instance(self, instance: str) -> bool:
-        """Remove an instance with its disks."""
         return await self._try_bool(lambda change: instances.delete_instance(change, instance))
 
     async def attach_instance_disk(self, instance: str, disk: str, index: int | None) -> bool:
-        """Attach a disk that is there."""
         return await self._try_bool(
             lambda change: instances.attach_disk(change, instance, disk, index)
         )
 
     async def detach_instance_disk(self, instance: str, disk: str) -> bool:
-        """Detach a disk, which stays."""
         return await self._try_bool(lambda change: instances.detach_disk(change, instance, disk))
 
     async def add_instance_disk(
         self, instance: str, disk: Wire, index: int | None, replace: bool
     ) -> bool:
-        """Add a disk to an instance."""
         return await self._try_bool(
             lambda change: instances.add_disk(change, instance, disk, index, may_exist=replace)
         )
 
     async def remove_instance_disk(self, instance: str, disk: str) -> bool:
-        """Remove a disk from an instance and at all."""
         return await self._try_bool(lambda change: instances.remove_disk(change, instance, disk))
 
     # Whole objects.
@@ -404,27 +270,21 @@ class V3Changes:
         return await self._try(partial(_update_whole, table=table, wire=wire))
 
     async def update_cluster(self, cluster: Wire) -> SerialAndTime | None:
-        """Replace the cluster object."""
         return await self._update(CLUSTER, cluster)
 
     async def update_node(self, node: Wire) -> SerialAndTime | None:
-        """Replace a node."""
         return await self._update(NODES, node)
 
     async def update_instance(self, instance: Wire) -> SerialAndTime | None:
-        """Replace an instance."""
         return await self._update(INSTANCES, instance)
 
     async def update_node_group(self, group: Wire) -> SerialAndTime | None:
-        """Replace a node group."""
         return await self._update(GROUPS, group)
 
     async def update_network(self, network: Wire) -> SerialAndTime | None:
-        """Replace a network."""
         return await self._update(NETWORKS, network)
 
     async def update_disk(self, disk: Wire) -> SerialAndTime | None:
-        """Replace a disk."""
         return await self._update(DISKS, disk)
 
 

@@ -1,9 +1,9 @@
 """Brings the configuration to the other nodes: whole to the candidates, in parts to all.
 
-Each node has its own courier, so a slow or dead node delays nobody else.  A courier takes the
-newest version there is, never an older one after a newer one; what changes while it is under way
-is taken along with the next trip.  A trip that fails is repeated after a while that grows; the log
-says once that a node has become unreachable, and once that it is back.
+A node gets the newest version there is; what changes while it is being called goes with the next
+call (`clients.couriers`).  The log says once that a node has become unreachable, and once that it
+is back.  A node that was away may follow another master by now, so it is asked first: one that is
+behind missed the change of the master, one that is ahead follows another one.
 
 Source: ARCHITECTURE, invariants 8 and 9; config.json, "ssconf"; node_rpc.json.
 """
@@ -11,23 +11,26 @@ Source: ARCHITECTURE, invariants 8 and 9; config.json, "ssconf"; node_rpc.json.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final
-
-from msgspec import Raw
+from collections.abc import Callable, Mapping
+from typing import Concatenate, Final, ParamSpec
 
 from ganeti.base.errors import GenericError, OpExecError
-from ganeti.base.json import dumps
+from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
+from ganeti.clients.couriers import Courier, Couriers, Delivery, NodeSilentError, Spawn
 from ganeti.clients.node_rpc import Target
 from ganeti.config.index import NODES
 from ganeti.config.ssconf_values import SsconfComposer
 from ganeti.config.state import Flush
-from ganeti.objects.node import Node
-from ganeti.protocol.node_rpc_values import compress
+from ganeti.copies.node import NodeCopies, Versions
+from ganeti.copies.quorum import Tally
+from ganeti.daemon.master_watch import MasterWatch
+from ganeti.jobs.votes import Answer
+from ganeti.objects.model import Node
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import ssconf
 from ganeti.store.config_file import FILE_MODE
 from ganeti.system import clock, files
@@ -35,54 +38,47 @@ from ganeti.wconfd.keeper import Keeper
 
 logger = logging.getLogger(__name__)
 
-RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-FLUSH_STRAGGLERS_S: Final = 5.0  # what a flush waits for nodes beyond those that it needs
-FLUSH_S_MAX: Final = 60.0  # what it waits for those: as long as an urgent node call may take
+P = ParamSpec("P")
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+CONFIG: Final = "config"  # the whole; its versions are its serial numbers
+SSCONF: Final = "ssconf"
 
-
-class Courier:
-    """What one node has, and what it should have."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.config_serial = 0  # what it has; 0 while unknown
-        self.ssconf_version = 0
-        self.trips_begun = 0
-        self.trips_done = 0
-        self.error: str | None = None
-        self.failures = 0
-        self.is_running = False
-        self.hurry = asyncio.Event()
-
-    @property
-    def target(self) -> Target:
-        """How the node is reached."""
-        return Target(self.node.name, self.node.primary_ip)
+FLUSH_S_MAX: Final = 10.0  # the time for enough candidates
+TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
+_CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
+_OTHERS_DELAY_S_MAX: Final = 60.0
 
 
 class Distributor:
-    """All couriers; `changed` tells it of every write of the configuration."""
+    """Keeps the other nodes up to date with every write of the configuration.
+
+    Args:
+        watch: asks who is master, for nodes that follow another one; None without a vote.
+    """
 
     def __init__(
-        self, keeper: Keeper, rpc: AsyncNodeRpcClient, own_name: str, spawn: Spawn
+        self,
+        keeper: Keeper,
+        rpc: AsyncNodeRpcClient,
+        own_name: str,
+        spawn: Spawn,
+        watch: MasterWatch | None,
     ) -> None:
         self._keeper = keeper
         self._rpc = rpc
         self._own_name = own_name
-        self._spawn = spawn
-        self.on_return: Callable[[Target], Awaitable[str | None]] | None = None
-        self._couriers: dict[str, Courier] = {}
+        self._watch = watch
+        self._nodes: dict[str, Node] = {}  # by name
+        self._couriers = Couriers(self, spawn, files_max=2, trip_s_max=TRIP_S_MAX)
         self._ssconf = SsconfComposer(keeper.durable)
         self._ssconf_version = 1
-        self._packed: tuple[int, Raw] | None = None  # serial number, ED_COMPRESS value
+        self._packed: tuple[int, CompressedText] | None = None  # serial number, content
         self._packing = asyncio.Lock()
-        self._progress = asyncio.Event()
         self._write_own_ssconf({})
-        self._renew_couriers()
+        self._renew_nodes()
+        keeper.on_flush(self.changed)
 
-    # What there is to bring.
+    # The files, and the nodes that should have them.
 
     def changed(self, flush: Flush) -> None:
         """Note that the configuration was written."""
@@ -91,22 +87,23 @@ class Distributor:
             self._ssconf_version += 1
             self._write_own_ssconf(before)
         if any(table == NODES for table, _ in flush.changed):
-            self._renew_couriers()
+            self._renew_nodes()
         self.start()
 
     def start(self) -> None:
-        """Send out every courier that has something to bring."""
-        for courier in self._couriers.values():
-            if not courier.is_running and self._has_work(courier):
-                courier.is_running = True
-                self._spawn(self._run(courier), f"courier to {courier.node.name}")
+        """Bring every node what it lacks."""
+        for courier in self._couriers:
+            if self._nodes[courier.name].master_candidate:
+                courier.copies.want(CONFIG, self._keeper.state.serial_no)
+            courier.copies.want(SSCONF, self._ssconf_version)
+        self._couriers.start_soon()
 
     def begin_again(self) -> None:
         """Bring everything to every node, whatever it has."""
         self._write_own_ssconf({})
-        for courier in self._couriers.values():
-            courier.config_serial = courier.ssconf_version = 0
-            courier.hurry.set()
+        for courier in self._couriers:
+            courier.copies.forget([CONFIG, SSCONF])
+        self._couriers.hurry()
         self.start()
 
     def _write_own_ssconf(self, before: Mapping[str, str]) -> None:
@@ -117,36 +114,34 @@ class Distributor:
         except (OSError, GenericError) as err:
             logger.warning("Cannot write the simple configuration here: %s; going on", err)
 
-    def _renew_couriers(self) -> None:
+    def _renew_nodes(self) -> None:
         view = self._keeper.durable
-        for uuid in view.tables[NODES]:
-            node = view.node(uuid)
-            if node is None or node.name == self._own_name:
-                continue
-            courier = self._couriers.get(uuid)
+        found = {node.name: node for node in map(view.node, view.tables[NODES]) if node is not None}
+        found.pop(self._own_name, None)
+        for name, node in found.items():
+            before = self._nodes.get(name)
+            if before is not None and before.uuid != node.uuid:
+                self._couriers.remove(name)
+                before = None
+            target = Target(name, node.primary_ip, offline=node.offline)
+            courier = self._couriers.get(name)
             if courier is None:
-                courier = self._couriers[uuid] = Courier(node)
-            elif courier.node.offline and not node.offline:
-                courier.ssconf_version = 0  # it may have been reinstalled meanwhile
+                courier = self._couriers.add(target, NodeCopies(trips_max=1))
+            courier.takes_many = True  # there are two files, and each has its own call
+            courier.is_known = True
+            courier.target = target
+            if before is not None and before.offline and not node.offline:
+                courier.copies.forget([SSCONF])  # it may have been reinstalled meanwhile
             if not node.master_candidate or node.offline:
-                courier.config_serial = 0
-            courier.node = node
-        for uuid in [uuid for uuid in self._couriers if uuid not in view.tables[NODES]]:
-            self._couriers.pop(uuid).hurry.set()
+                courier.copies.forget([CONFIG])
+            courier.copies.silent_delay_s_max = (
+                _CANDIDATE_DELAY_S_MAX if node.master_candidate else _OTHERS_DELAY_S_MAX
+            )
+        for name in self._nodes.keys() - found.keys():
+            self._couriers.remove(name)
+        self._nodes = found
 
-    def _needs_config(self, courier: Courier) -> bool:
-        behind = courier.config_serial < self._keeper.state.serial_no
-        return courier.node.master_candidate and behind
-
-    def _needs_ssconf(self, courier: Courier) -> bool:
-        return courier.ssconf_version < self._ssconf_version
-
-    def _has_work(self, courier: Courier) -> bool:
-        if courier.node.offline or self._couriers.get(courier.node.uuid) is not courier:
-            return False
-        return self._needs_config(courier) or self._needs_ssconf(courier)
-
-    async def _config(self) -> tuple[int, Raw]:
+    async def _config(self) -> tuple[int, CompressedText]:
         """Return serial number and content of the newest configuration, packed once for all."""
         async with self._packing:
             serial_no, pieces = self._keeper.state.serial_no, self._keeper.state.pieces
@@ -154,163 +149,173 @@ class Distributor:
                 self._packed = (serial_no, await asyncio.to_thread(_pack, pieces))
             return self._packed
 
-    # The couriers.
+    # What the couriers ask for.
 
-    async def _run(self, courier: Courier) -> None:
+    def may_send(self, _file: str) -> bool:
+        """As declared."""
+        return True
+
+    async def greet(self, courier: Courier) -> str | None:
+        """As declared; a node that follows another master gets nothing."""
+        if self._watch is None:
+            return None
+        answer = await master_poll.ask_one(self._rpc, courier.target)
+        if isinstance(answer, str):
+            return answer
+        if answer.master_name in ("", self._own_name):
+            return None
+        if await self._may_overrule(answer, self._watch):
+            return None
+        return f"it follows {answer.master_name} as the master"
+
+    async def _may_overrule(self, answer: Answer, watch: MasterWatch) -> bool:
+        facts = answer.facts
+        if facts is not None:
+            if max(facts.config_serial, facts.claim_serial) <= self._keeper.state.serial_no:
+                return True
+            watch.prompt()
+            return False
         try:
-            while self._has_work(courier):
-                courier.hurry.clear()  # what is set from now on asks for another trip
-                courier.trips_begun += 1
-                error = await self._trip(courier)
-                courier.trips_done = courier.trips_begun
-                self._note(courier, error)
-                if error is not None:
-                    await _rest(courier)
-        finally:
-            courier.is_running = False
+            return await watch.check()
+        except GenericError as err:
+            logger.warning("Cannot ask who is master: %s; trying again", err.message)
+            return False
 
-    async def _trip(self, courier: Courier) -> str | None:
-        """Bring what is needed; returns what went wrong.
-
-        A node that was away may follow another master by now, so it is asked first.
-        """
-        if courier.failures and self.on_return is not None:
-            refusal = await self.on_return(courier.target)
-            if refusal is not None:
-                return refusal
-        if self._needs_config(courier):
+    async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
+        """As declared; the whole configuration first, and without it nothing."""
+        taken: dict[str, int] = {}
+        if CONFIG in versions:
             serial_no, content = await self._config()
             error = await self._upload(courier.target, content)
             if error is not None:
-                return error
-            courier.config_serial = serial_no
-        if self._needs_ssconf(courier):
+                return Delivery({}, {CONFIG: error})
+            taken[CONFIG] = serial_no
+        if SSCONF in versions:
             version, values = self._ssconf_version, self._ssconf.values
-            error = await self._call("write_ssconf_files", courier.target, values)
+            error = await self._call(NodeCalls.write_ssconf_files, courier.target, values)
             if error is not None:
-                return error
-            courier.ssconf_version = version
-        return None
+                return Delivery(taken, {SSCONF: error})
+            taken[SSCONF] = version
+        return Delivery(taken)
 
-    async def _upload(self, target: Target, content: Raw) -> str | None:
+    async def _upload(self, target: Target, content: CompressedText) -> str | None:
         paths = self._keeper.paths
         path = paths.globalize(paths.config_data)
         owner = files.owner_names(os.stat(paths.config_data))
         now = clock.now()
+        uid, gid = owner
         return await self._call(
-            "upload_file_single", target, path, content, FILE_MODE, *owner, now, now
+            NodeCalls.upload_file_single, target, path, content, FILE_MODE, uid, gid, now, now
         )
 
-    async def _call(self, name: str, target: Target, *args: object) -> str | None:
-        try:
-            result = await self._rpc.single(name, target, *args)
-        except GenericError as err:
-            return err.message
+    async def _call(
+        self,
+        method: Callable[Concatenate[NodeCalls, P], object],
+        target: Target,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> str | None:
+        """Make a call; returns why the node refused."""
+        result = await self._rpc.call_one(method, target, *args, **named)
+        if result.address or result.offline:
+            raise NodeSilentError(result.error)
         return result.error
 
-    def _note(self, courier: Courier, error: str | None) -> None:
-        name = courier.node.name
-        if error is not None:
-            if courier.error is None:
-                logger.warning(
-                    "Cannot bring the configuration to node %s: %s; trying again", name, error
-                )
-            courier.failures += 1
-        else:
-            if courier.error is not None:
-                logger.info("Node %s has the configuration again", name)
-            courier.failures = 0
-        courier.error = error
-        progress, self._progress = self._progress, asyncio.Event()
-        progress.set()
+    def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:
+        """As declared."""
+        error = courier.copies.error
+        if error is not None and error_before is None:
+            logger.warning(
+                "Cannot bring the configuration to node %s: %s; trying again", courier.name, error
+            )
+        elif error is None and error_before is not None:
+            logger.info("Node %s has the configuration again", courier.name)
 
-    # Who has what.
+    # Which nodes have it.
 
     def status(self) -> list[dict[str, object]]:
         """Return what each other node has and what went wrong."""
         return [
             {
-                "node": courier.node.name,
-                "candidate": courier.node.master_candidate,
-                "offline": courier.node.offline,
-                "serial_no": courier.config_serial,
+                "node": courier.name,
+                "candidate": self._nodes[courier.name].master_candidate,
+                "offline": courier.target.offline,
+                "serial_no": courier.copies.has.get(CONFIG, 0),
                 "wanted_serial_no": self._keeper.state.serial_no,
-                "ssconf_is_current": not self._needs_ssconf(courier),
-                "error": courier.error,
+                "ssconf_is_current": courier.copies.has_version(SSCONF, self._ssconf_version),
+                "error": courier.copies.error,
             }
-            for courier in self._couriers.values()
+            for courier in self._couriers
         ]
 
     async def flush(self, group: str | None) -> None:
-        """Return once enough candidates have the configuration and all nodes were tried.
+        """Return once enough candidates have the configuration, and a little later.
 
         Enough is half of them, rounded up, the master counted (invariant 9).  Nodes that are slow
-        to answer are not waited for longer than necessary.
+        to answer are set aside.
 
         Args:
-            group: concern oneself with the nodes of this group only.
+            group: wait for the nodes of this group only, however few have it.
 
         Raises:
             OpExecError: not enough candidates could be reached; names the others.
         """
-        serial_no = self._keeper.state.serial_no
-        begun = clock.monotonic()
+        serial_no, ssconf_version = self._keeper.state.serial_no, self._ssconf_version
         self.start()
-        waiting = {c: c.trips_begun for c in self._couriers.values() if self._has_work(c)}
-        again = not self._is_enough(serial_no)  # then even those that failed are tried now
-        if again:
-            for courier in waiting:
-                courier.hurry.set()
-        while True:
-            late = [
-                courier
-                for courier, trips in waiting.items()
-                if group is None or courier.node.group == group
-                if self._is_late(courier, trips, again=again)
-            ]
-            enough = group is not None or self._is_enough(serial_no)
-            if not late:
-                break
-            left_s = begun + (FLUSH_STRAGGLERS_S if enough else FLUSH_S_MAX) - clock.monotonic()
-            if left_s <= 0:
-                break
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._progress.wait()
-        if not enough:
-            raise self._not_enough(serial_no)
 
-    def _is_late(self, courier: Courier, trips_before: int, *, again: bool) -> bool:
-        """Tell whether a flush waits for a node: no trip since has brought all, or failed."""
-        if not courier.is_running or not self._has_work(courier):
+        def lacking() -> list[Courier]:
+            return [
+                courier
+                for courier in self._couriers
+                if group is None or self._nodes[courier.name].group == group
+                if not courier.target.offline
+                if not self._is_up_to_date(courier, serial_no, ssconf_version)
+            ]
+
+        def is_decided() -> bool:
+            if self._tally(serial_no).is_enough:
+                return True
+            now = clock.monotonic()
+            return all(each.copies.rests(now) for each in self._behind(serial_no))
+
+        if group is None and not self._tally(serial_no).is_enough:
+            self._couriers.hurry()  # then even those that failed are tried now
+            await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX)
+        if group is None and not self._tally(serial_no).is_enough:
+            raise self._not_enough(serial_no)
+        await self._couriers.wait_for_all(CONFIG, lacking)
+
+    def _is_up_to_date(self, courier: Courier, serial_no: int, ssconf_version: int) -> bool:
+        if not courier.copies.has_version(SSCONF, ssconf_version):
             return False
-        return courier.trips_done <= trips_before and (again or courier.error is None)
+        is_candidate = self._nodes[courier.name].master_candidate
+        return not is_candidate or courier.copies.has_version(CONFIG, serial_no)
 
     def _candidates(self) -> list[Courier]:
-        return [c for c in self._couriers.values() if c.node.master_candidate]
+        return [each for each in self._couriers if self._nodes[each.name].master_candidate]
 
-    def _is_enough(self, serial_no: int) -> bool:
+    def _behind(self, serial_no: int) -> list[Courier]:
         candidates = self._candidates()
-        have = 1 + sum(1 for courier in candidates if courier.config_serial >= serial_no)
-        return have >= (len(candidates) + 2) // 2  # ceil(C / 2), and C counts the master as well
+        return [each for each in candidates if not each.copies.has_version(CONFIG, serial_no)]
+
+    def _tally(self, serial_no: int) -> Tally:
+        candidates = self._candidates()
+        reached = [each.name for each in candidates if each.copies.has_version(CONFIG, serial_no)]
+        return Tally([each.name for each in candidates], reached)
 
     def _not_enough(self, serial_no: int) -> OpExecError:
-        behind = [c for c in self._candidates() if c.config_serial < serial_no]
-        missing = "; ".join(f"{c.node.name}: {c.error or 'no answer yet'}" for c in behind)
+        missing = "; ".join(
+            f"{each.name}: {each.copies.error or 'no answer yet'}"
+            for each in self._behind(serial_no)
+        )
         return OpExecError(
             f"the configuration is not on enough master candidates; missing are {missing}."
             " Mark those that are gone with 'gnt-node modify --offline yes NODE'"
         )
 
 
-async def _rest(courier: Courier) -> None:
-    """Wait before the next try; only a flush that needs the node shortens it."""
-    delay_s = RETRY_DELAYS_S[min(courier.failures, len(RETRY_DELAYS_S)) - 1]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(delay_s):
-            await courier.hurry.wait()
-
-
-def _pack(pieces: list[bytes]) -> Raw:
+def _pack(pieces: list[bytes]) -> CompressedText:
     """Return the content of the file as the node call takes it."""
-    return Raw(dumps(compress(b"".join(pieces))))
+    content = CompressedText(b"".join(pieces))
+    content.to_wire()
+    return content

@@ -49,7 +49,7 @@ class StateFiles:
 
 
 class Keeper:
-    """Configuration, locks and reservations; `on_flush` hears of every write."""
+    """Configuration, locks and reservations."""
 
     def __init__(self, paths: Paths, contents: StateFiles) -> None:
         self.paths = paths
@@ -62,7 +62,7 @@ class Keeper:
             paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
         )
         self.committer = Committer(self.state, self._write, self._written, clock.now)
-        self.on_flush: Callable[[Flush], None] | None = None
+        self._listeners: list[Callable[[Flush], None]] = []
         self._own_file = VolatileFile(
             paths.tempres_own_data,
             contents.own_reservations,
@@ -92,8 +92,12 @@ class Keeper:
         write_config_pieces(self.paths, pieces)
 
     def _written(self, flush: Flush) -> None:
-        if self.on_flush is not None:
-            self.on_flush(flush)
+        for listener in self._listeners:
+            listener(flush)
+
+    def on_flush(self, listener: Callable[[Flush], None]) -> None:
+        """Call a function after every write of the configuration."""
+        self._listeners.append(listener)
 
     async def change(self, change: Callable[[Transaction], T], owner: ClientId | None = None) -> T:
         """Change the configuration; waits while somebody else holds the lock on all of it.

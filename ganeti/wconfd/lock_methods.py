@@ -1,18 +1,18 @@
-"""The methods about locks; names are those of the method table in Python spelling.
+"""The handlers of calls about locks, declared in `ganeti.protocol.wconfd`.
 
 Source: wconfd.json, "methods".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ganeti.base.errors import LockError
 from ganeti.config.lookup import whole
 from ganeti.locking.allocation import config_lock_request
-from ganeti.locking.names import BGL, CONFIG_LOCK, Request
+from ganeti.locking.names import BGL, CONFIG_LOCK, parse_request
 from ganeti.locking.serialisation import waiter_to_wire
-from ganeti.protocol.wconfd import ClientId, LockMode
+from ganeti.protocol.wconfd import ClientId, LockMode, LockRequest
 from ganeti.transport.unix_connection import Connection
 from ganeti.wconfd.deaths import DeathWatch
 from ganeti.wconfd.keeper import Keeper
@@ -37,124 +37,106 @@ class LockMethods:
     # Reads.
 
     def list_locks(self, client: ClientId) -> object:
-        """Answer what the client holds."""
         return self._locks.allocation.list_locks(client)
 
     def list_all_locks(self) -> object:
-        """Answer all locks that are held."""
         return self._locks.allocation.list_all()
 
     def list_all_locks_owners(self) -> object:
-        """Answer all locks with their owners."""
         return [
             [lock, [[owner.to_wire(), mode] for owner, mode in owners]]
             for lock, owners in self._locks.allocation.list_all_owners()
         ]
 
     def list_locks_waiting_status(self) -> object:
-        """Answer all locks with their owners, and all pending requests."""
         waiters = [waiter_to_wire(waiter) for waiter in self._locks.allocation.waiters()]
         return [self.list_all_locks_owners(), waiters]
 
     def has_pending_request(self, client: ClientId) -> bool:
-        """Answer whether a request of the client waits."""
         return self._locks.allocation.is_pending(client)
 
     # Updates.
 
-    async def try_update_locks(self, client: ClientId, request: Request) -> object:
-        """Update now or not at all."""
-        return clients_to_wire(await self._locks.try_update(client, request))
+    async def try_update_locks(self, client: ClientId, request: LockRequest) -> object:
+        return clients_to_wire(await self._locks.try_update(client, parse_request(request)))
 
     async def update_locks_waiting(
-        self, client: ClientId, priority: int, request: Request
+        self, client: ClientId, priority: int, request: LockRequest
     ) -> object:
-        """Update now, or queue the request and signal the client later."""
-        return clients_to_wire(await self._locks.update_waiting(client, priority, request))
+        return clients_to_wire(
+            await self._locks.update_waiting(client, priority, parse_request(request))
+        )
 
     async def wait_locks(
         self,
         client: ClientId,
-        priority: int,
-        request: Request,
-        timeout_s: float,
-        *,
         connection: Connection,
+        priority: int,
+        request: LockRequest,
+        timeout_s: float,
     ) -> object:
-        """Update, answering when that is done."""
         outcome, blockers = await self._locks.wait(
             client,
             priority,
-            request,
+            parse_request(request),
             timeout_s=min(max(timeout_s, 0.0), WAIT_S_MAX),
             gone=connection.wait_closed,
         )
         return [outcome, clients_to_wire(blockers)]
 
     async def change_wait_priority(self, client: ClientId, priority: int) -> bool:
-        """Change the priority of a pending request."""
         found = self._locks.change_priority(client, priority)
         if found:
             await self._locks.save()
         return found
 
-    async def opportunistic_lock_union(self, client: ClientId, request: Request) -> list[str]:
-        """Take what can be had."""
-        return await self._locks.union(client, request, 0)
+    async def opportunistic_lock_union(self, client: ClientId, request: LockRequest) -> list[str]:
+        return await self._locks.union(client, parse_request(request), 0)
 
     async def guarded_opportunistic_lock_union(
-        self, count: int, client: ClientId, request: Request
+        self, client: ClientId, count: int, request: LockRequest
     ) -> list[str]:
-        """Take what can be had if it is enough."""
-        return await self._locks.union(client, request, count)
+        return await self._locks.union(client, parse_request(request), count)
 
     async def wait_opportunistic_union(
         self,
         client: ClientId,
+        connection: Connection,
         priority: int,
         count: int,
-        request: Request,
+        request: LockRequest,
         timeout_s: float,
-        *,
-        connection: Connection,
     ) -> list[str]:
-        """Take what can be had once it is enough."""
         return await self._locks.wait_union(
             client,
             priority,
-            request,
+            parse_request(request),
             count=count,
             timeout_s=min(max(timeout_s, 0.0), WAIT_S_MAX),
             gone=connection.wait_closed,
         )
 
     async def free_locks(self, client: ClientId) -> None:
-        """Free everything of the client."""
         await self._locks.remove_owner(client)
 
     async def free_locks_level(self, client: ClientId, level: str) -> None:
-        """Free one level."""
         self._locks.allocation.release_level(client, level)
         await self._locks.save()
 
     async def down_grade_locks_level(self, client: ClientId, level: str) -> None:
-        """Make one level shared."""
         self._locks.allocation.downgrade_level(client, level)
         await self._locks.save()
 
-    async def intersect_locks(self, client: ClientId, keep: list[str]) -> None:
-        """Free all but some."""
+    async def intersect_locks(self, client: ClientId, keep: Sequence[str]) -> None:
         self._locks.allocation.intersect(client, keep)
         await self._locks.save()
 
     async def cleanup_locks(self) -> None:
-        """Free everything of the dead."""
         await self._deaths.sweep()
 
     # The lock on the whole configuration.
 
     async def lock_config(self, client: ClientId, shared: bool) -> object:
-        """Take the lock on the whole configuration; answers it, or null when that is not free."""
         wanted = LockMode.SHARED if shared else LockMode.EXCLUSIVE
         if not self._locks.allocation.covers(client, CONFIG_LOCK, wanted):
             blockers = await self._locks.try_update(client, config_lock_request(shared=shared))
@@ -164,7 +146,6 @@ class LockMethods:
         return whole(self._keeper.state.pieces)
 
     async def unlock_config(self, client: ClientId) -> None:
-        """Give the lock on the whole configuration back."""
         self._locks.allocation.release(client, [CONFIG_LOCK])
         await self._locks.save()
 

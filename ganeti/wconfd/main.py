@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Final
+from typing import Annotated, Final
 
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
+from ganeti.config.index import CLUSTER_ID
 from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.main import DaemonSpec, run_daemon
-from ganeti.daemon.mastership import MasterWatch, check_self, confirm
-from ganeti.daemon.options import VOTING, Option
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.master_watch import MasterWatch, check_self, confirm, poll_everybody
+from ganeti.daemon.options import MasterOptions, option
+from ganeti.jobs.votes import SERIAL_LEAP
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
@@ -30,7 +33,6 @@ from ganeti.wconfd.dispatch import Dispatcher
 from ganeti.wconfd.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper
 from ganeti.wconfd.lock_methods import LockMethods
-from ganeti.wconfd.mastership import Returning, overrule
 from ganeti.wconfd.read_methods import ReadMethods
 from ganeti.wconfd.reservation_methods import ReservationMethods
 from ganeti.wconfd.startup import read_files
@@ -39,13 +41,18 @@ logger = logging.getLogger(__name__)
 
 DRAIN_S: Final = 1.0  # a change takes milliseconds; who waits for a lock asks the next WConfD
 _LIVELOCK_MODE: Final = 0o750
-_FORCE_NODE: Final = Option(("--force-node",), "run even if this node is not the master")
+
+
+class Options(MasterOptions, frozen=True, kw_only=True):
+    """The options of WConfD."""
+
+    force_node: Annotated[bool, option("run even if this node is not the master")] = False
 
 
 async def serve(context: DaemonContext) -> None:
     """Run WConfD until it is told to stop."""
     paths = context.paths
-    if context.options.force_node:
+    if context.options_as(Options).force_node:
         logger.warning("Not asking whether this node is the master, as was wished")
         contents = read_files(paths)
     else:
@@ -57,12 +64,15 @@ async def serve(context: DaemonContext) -> None:
     with _own_livelock(paths) as livelock:
         async with AsyncNodeRpcClient(paths) as rpc:
             own = ClientId(os.path.basename(livelock.path), livelock.path, os.getpid())
-            distributor = Distributor(keeper, rpc, context.hostname, context.spawn)
-            deaths = DeathWatch(keeper, livelock.path)
-            keeper.on_flush = distributor.changed
             watch = MasterWatch(context, rpc)
-            if not context.options.no_voting:
-                distributor.on_return = Returning(keeper, rpc, watch, context.hostname)
+            distributor = Distributor(
+                keeper,
+                rpc,
+                context.hostname,
+                context.spawn,
+                None if context.options_as(Options).no_voting else watch,
+            )
+            deaths = DeathWatch(keeper, livelock.path)
             locks = LockMethods(keeper, deaths, own)
             dispatcher = Dispatcher(
                 keeper,
@@ -81,7 +91,7 @@ async def serve(context: DaemonContext) -> None:
                 limits = UnixLimits(message_bytes_max=MESSAGE_BYTES_MAX, drain_s=DRAIN_S)
                 async with serve_unix(paths.wconfd_socket, SOCKET_MODE, dispatcher, limits):
                     distributor.start()
-                    _care_for_mastership(context, keeper, rpc, watch)
+                    _watch_masters(context, keeper, rpc, watch)
                     context.ready()
                     await context.stopping.wait()
             finally:
@@ -89,13 +99,37 @@ async def serve(context: DaemonContext) -> None:
                 keeper.close()
 
 
-def _care_for_mastership(
+def _watch_masters(
     context: DaemonContext, keeper: Keeper, rpc: AsyncNodeRpcClient, watch: MasterWatch
 ) -> None:
-    if context.options.no_voting:
-        context.spawn(overrule(context, keeper, rpc), "overruling other masters")
-    elif not context.options.force_node:
+    if context.options_as(Options).no_voting:
+        context.spawn(_overrule(context, keeper, rpc), "overruling other masters")
+    elif not context.options_as(Options).force_node:
         context.spawn(watch.run(), "watch over the master role")
+
+
+async def _overrule(context: DaemonContext, keeper: Keeper, rpc: AsyncNodeRpcClient) -> None:
+    """Make the configuration newer than any other, after a start without a vote.
+
+    Nodes refuse an older one, and the operator wants this one to count.
+    """
+    try:
+        poll = await poll_everybody(rpc, context.paths, context.hostname)
+        highest = max(
+            max(facts.config_serial, facts.claim_serial) for facts in poll.known().values()
+        )
+        if highest <= keeper.state.serial_no:
+            return
+        logger.warning(
+            "Others have a configuration with serial number %s, this one has %s and is raised"
+            " above it",
+            highest,
+            keeper.state.serial_no,
+        )
+        keeper.state.serial_no = highest + SERIAL_LEAP
+        await keeper.change(lambda change: change.touch(CLUSTER_ID))
+    except GenericError as err:
+        logger.warning("Cannot overrule other configurations: %s; ignoring", err.message)
 
 
 def _own_livelock(paths: Paths) -> LiveLock:
@@ -111,10 +145,5 @@ SPEC: Final = DaemonSpec(
     name="ganeti-wconfd",
     description="Keeps the configuration and the locks of the cluster.",
     serve=serve,
-    options=(*VOTING, _FORCE_NODE),
+    options=Options,
 )
-
-
-def main() -> int:
-    """Run the daemon from the command line."""
-    return run_daemon(SPEC)

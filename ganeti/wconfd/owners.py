@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 
-from ganeti.base.errors import ErrorCode, LockError, OpPrereqError
+from ganeti.base.errors import LockError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.protocol.wconfd import ClientId
 from ganeti.system import files
@@ -42,9 +42,7 @@ class Owners:
             named = name not in ("", ".", "..") and "\0" not in name
             if named and os.path.normpath(directory) == self._directory:
                 return os.path.join(self._directory, name)
-        raise OpPrereqError(
-            f"lock file {livelock!r:.300} does not lie in {self._directory}", ErrorCode.INVAL
-        )
+        raise OpPrereqError(f"lock file {livelock!r:.300} does not lie in {self._directory}")
 
     def is_alive(self, client: ClientId) -> bool:
         """Tell whether a client holds its lock file; one elsewhere proves nothing."""

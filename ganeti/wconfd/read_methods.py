@@ -1,4 +1,4 @@
-"""The methods that read the configuration; names are those of the method table.
+"""The handlers of calls that read the configuration, declared in `ganeti.protocol.wconfd`.
 
 Readers see what is durable, all of one answer as of one instant.
 
@@ -31,19 +31,12 @@ class ReadMethods:
         self._distributor = distributor
 
     def echo(self, text: str) -> str:
-        """Answer the same text."""
         return text
 
     def read_config(self) -> object:
-        """Answer the whole configuration."""
         return lookup.whole(self._keeper.state.pieces)
 
     async def verify_config(self) -> None:
-        """Check the whole configuration.
-
-        Raises:
-            ConfigVerifyError: with all that is wrong.
-        """
         view = self._keeper.durable
         found = cluster_problems(view, view.tables)
         for number, identity in enumerate(list(view.identities())):
@@ -54,81 +47,61 @@ class ReadMethods:
             raise ConfigVerifyError("Configuration is not valid", found)
 
     def get_serial(self) -> object:
-        """Answer serial number and time of the configuration."""
         return [self._keeper.state.serial_no, self._keeper.state.mtime]
 
     def get_cluster(self) -> object:
-        """Answer the cluster object."""
         return lookup.get_cluster(self._keeper.durable)
 
     def get_nodes(self, keys: Keys) -> object:
-        """Answer nodes."""
         return lookup.get_objects(self._keeper.durable, NODES, keys)
 
     def get_node_groups(self, keys: Keys) -> object:
-        """Answer node groups, with their members."""
         return lookup.get_objects(self._keeper.durable, GROUPS, keys)
 
     def get_instances(self, keys: Keys) -> object:
-        """Answer instances."""
         return lookup.get_objects(self._keeper.durable, INSTANCES, keys)
 
     def get_disks(self, keys: Keys) -> object:
-        """Answer disks."""
         return lookup.get_objects(self._keeper.durable, DISKS, keys)
 
     def get_networks(self, keys: Keys) -> object:
-        """Answer networks."""
         return lookup.get_objects(self._keeper.durable, NETWORKS, keys)
 
     def get_filters(self, keys: Keys) -> object:
-        """Answer filter rules."""
         return lookup.get_objects(self._keeper.durable, FILTERS, keys)
 
     def expand_names(self, kind: str, names: list[str]) -> object:
-        """Answer UUIDs and full names."""
         return lookup.expand_names(self._keeper.durable, kind, names)
 
     def get_instance_context(self, key: str) -> object:
-        """Answer an instance with all that it refers to."""
         return lookup.instance_context(self._keeper.durable, key)
 
     def get_node_instances(self, keys: Keys) -> object:
-        """Answer the primary and secondary instances of nodes."""
         return lookup.node_instances(self._keeper.durable, keys)
 
     def get_group_members(self, keys: Keys) -> object:
-        """Answer the nodes and instances of groups."""
         return lookup.group_members(self._keeper.durable, keys)
 
     def get_ssconf(self) -> object:
-        """Answer the simple configuration."""
         return ssconf_values(self._keeper.durable)
 
     def snapshot(self) -> object:
-        """Answer configuration, locks and reservations as of one instant."""
         return lookup.snapshot_of(
-            self._keeper.state.pieces,
-            self._keeper.locks.content,
-            self._keeper.reservations_content,
+            self._keeper.state.pieces, self._keeper.locks.content, self._keeper.reservations_content
         )
 
     def get_replication_status(self) -> object:
-        """Answer which node has what."""
         return self._distributor.status()
 
     async def redistribute_config(self) -> None:
-        """Send everything to all nodes again."""
         await self._keeper.committer.settled()
         self._distributor.begin_again()
 
     async def flush_config(self) -> None:
-        """Answer once the configuration is on enough candidates."""
         await self._keeper.committer.settled()
         await self._distributor.flush(None)
 
     async def flush_config_group(self, group: str) -> None:
-        """As `flush_config`, with the nodes of one group."""
         _, uuid = self._keeper.durable.existing(GROUPS, group)
         await self._keeper.committer.settled()
         await self._distributor.flush(uuid)

@@ -1,11 +1,11 @@
-"""The methods about reservations; names are those of the method table.
+"""The handlers of calls about reservations, declared in `ganeti.protocol.wconfd`.
 
 Source: wconfd.json, "methods".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from ganeti.base.errors import OpPrereqError, ReservationError
 from ganeti.config.index import NETWORKS, NODES
@@ -25,20 +25,16 @@ class ReservationMethods:
         return self._keeper.state.head.existing(NETWORKS, key)[1]
 
     async def drop_all_reservations(self, client: ClientId) -> None:
-        """Drop everything of the client, save for DRBD minors without owner."""
         self._keeper.reservations.remove_owner(client)
         await self._keeper.save_reservations()
 
     def compute_drbd_map(self) -> object:
-        """Answer the minors of all nodes."""
         return drbd_map(self._keeper.durable, self._keeper.reservations)
 
     async def allocate_drbd_minor(self, disk: str, nodes: list[str]) -> list[int]:
-        """Reserve minors that nobody owns."""
         return await self._minors(disk, nodes, None)
 
     async def reserve_drbd_minors(self, client: ClientId, disk: str, nodes: list[str]) -> list[int]:
-        """Reserve minors that are freed with their owner."""
         return await self._minors(disk, nodes, client)
 
     async def _minors(self, disk: str, nodes: list[str], owner: ClientId | None) -> list[int]:
@@ -49,17 +45,14 @@ class ReservationMethods:
         return found
 
     async def release_drbd_minors(self, disk: str) -> None:
-        """Free the minors of a disk."""
         self._keeper.reservations.release_minors(disk)
         await self._keeper.save_reservations()
 
     async def reserve_mac(self, client: ClientId, mac: str) -> None:
-        """Reserve a MAC address."""
         self._keeper.reservations.reserve_mac(self._keeper.state.head, client, mac)
         await self._keeper.save_reservations()
 
     async def generate_mac(self, client: ClientId, network: str | None) -> str:
-        """Reserve a random MAC address."""
         uuid = None if network is None else self._network(network)
         mac = self._keeper.reservations.generate_mac(
             self._keeper.state.head, client, uuid, clock.random_bytes
@@ -68,7 +61,6 @@ class ReservationMethods:
         return mac
 
     async def generate_drbd_secret(self, client: ClientId) -> str:
-        """Reserve a random secret."""
         secret = self._keeper.reservations.generate_secret(
             self._keeper.state.head, client, clock.random_bytes
         )
@@ -76,7 +68,6 @@ class ReservationMethods:
         return secret
 
     async def generate_unique_id(self, client: ClientId) -> str:
-        """Reserve a random identifier."""
         uuid = clock.new_uuid()  # 122 random bits: the same twice is not going to happen
         if not self._keeper.reservations.reserve_id(self._keeper.state.head, client, uuid):
             raise ReservationError(f"the random identifier {uuid} is in use")
@@ -84,14 +75,12 @@ class ReservationMethods:
         return uuid
 
     async def reserve_lv(self, client: ClientId, lv: str) -> None:
-        """Reserve the name of a logical volume."""
         self._keeper.reservations.reserve_lv(self._keeper.state.head, client, lv)
         await self._keeper.save_reservations()
 
     async def reserve_ip(
         self, client: ClientId, network: str, address: str, check_external: bool
     ) -> None:
-        """Reserve an address."""
         self._keeper.reservations.reserve_ip(
             self._keeper.state.head,
             client,
@@ -102,14 +91,12 @@ class ReservationMethods:
         await self._keeper.save_reservations()
 
     async def release_ip(self, client: ClientId, network: str, address: str) -> None:
-        """Have an address released at the next commit."""
         self._keeper.reservations.release_ip(
             self._keeper.state.head, client, self._network(network), address
         )
         await self._keeper.save_reservations()
 
     async def generate_ip(self, client: ClientId, network: str) -> str:
-        """Reserve a free address."""
         address = self._keeper.reservations.generate_ip(
             self._keeper.state.head, client, self._network(network)
         )
@@ -117,40 +104,38 @@ class ReservationMethods:
         return address
 
     def list_reserved_ips(self, client: ClientId) -> object:
-        """Answer what the client wants done with addresses."""
         return self._keeper.reservations.ip_actions(client)
 
     async def allocate_instance_port(self, client: ClientId) -> int:
-        """Reserve a port."""
         port = self._keeper.reservations.allocate_port(self._keeper.state.head, client)
         await self._keeper.save_reservations()
         return port
 
     async def release_instance_port(self, client: ClientId, port: int) -> None:
-        """Give a reserved port back."""
         self._keeper.reservations.release_port(client, port)
         await self._keeper.save_reservations()
 
     async def reserve_node_resources(
         self,
         client: ClientId,
-        wanted: Mapping[str, tuple[int, int]],
-        free: Mapping[str, tuple[int | None, int | None]],
+        wanted: Sequence[tuple[str, int, int]],
+        free: Sequence[tuple[str, int | None, int | None]],
     ) -> None:
-        """Reserve memory and disk space on nodes."""
-        for node in wanted:
+        for node, _, _ in wanted:
             if self._keeper.durable.node(node) is None:
                 raise OpPrereqError(f"node {node!r} not found; give its UUID", "unknown_entity")
-        self._keeper.reservations.reserve_amounts(client, wanted, free)
+        self._keeper.reservations.reserve_amounts(
+            client,
+            {node: (memory, disk) for node, memory, disk in wanted},
+            {node: (memory, disk) for node, memory, disk in free},
+        )
         await self._keeper.save_reservations()
 
     async def release_node_resources(self, client: ClientId) -> None:
-        """Give memory and disk space back."""
         self._keeper.reservations.reserve_amounts(client, {}, {})
         await self._keeper.save_reservations()
 
     def list_node_reservations(self) -> object:
-        """Answer memory and disk space reserved: [[client, node, memory, disk space], ...]."""
         return [
             [client.to_wire(), node, memory, disk]
             for client, node, memory, disk in self._keeper.reservations.listed_amounts()

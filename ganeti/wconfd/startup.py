@@ -13,11 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from ganeti.base.errors import (
-    ConfigurationError,
-    ConfigVersionMismatch,
-    GenericError,
-)
+from ganeti.base.errors import ConfigurationError, ConfigVersionMismatch, GenericError
 from ganeti.base.paths import Paths
 from ganeti.config import reservation_file
 from ganeti.config.reservation_file import decode_reservations

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from fakes.shell_scripts import write_script
-from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 DEBIAN_HAIL = "/usr/lib/ganeti/iallocators/hail"
 NEW = "--no-name-check --no-ip-check -o test -B memory=16 --disk 0:size=8m -t sharedfile"

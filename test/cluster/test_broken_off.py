@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 NAME = "stuck.example.com"
 ADD = "instance add --no-name-check --no-ip-check -t file --disk 0:size=8 -H fake -o stuck -n node2"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.store.job_files import JobFiles
 

@@ -6,8 +6,8 @@ import os
 import stat
 import time
 
-from fakes.patience import PROMPT_S
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import PROMPT_S, wait_until
 
 from ganeti.store import ssconf
 from ganeti.system import certificates

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.virtual_cluster import Outcome, TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import Outcome, TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import ssconf

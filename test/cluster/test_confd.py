@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from fakes.virtual_cluster import Outcome, TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import Outcome, TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES, MASTER_DAEMONS, NODED
 from ganeti.base.errors import TransportError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.base import json
 from ganeti.store import ssconf
@@ -201,9 +201,9 @@ def test_settings_are_changed_and_shown(
         ("-H fake:migration_mode=x", "migration_mode"),
         ("-H fake:colour=red", "unknown fake hypervisor parameter 'colour'"),
         ("-B minmem=4096", "larger than maxmem"),
-        ("-N mode=pool", "unknown NIC mode"),
+        ("-N mode=pool", "is not one of bridged"),
         ("-N link=", "mode bridged needs a link"),
-        ("-D ext:access=x", "kernelspace or userspace"),
+        ("-D ext:access=x", "one of kernelspace, userspace"),
         ("--node-parameters=ssh_port=0", "ssh_port"),
         ("--ipolicy-std-specs=cpu-count=99", "lies outside all limits"),
         ("--ipolicy-std-specs=wheels=4", "unknown specification of std 'wheels'"),

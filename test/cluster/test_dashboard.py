@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fakes.browser import Browser, open_browser
 from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, write_users
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
-from ganeti.protocol.rapi_pages import FILES, PAGES, POLICY, TOP
+from ganeti.protocol.rapi.pages import FILES, PAGES, POLICY, TOP
 from ganeti.rapid import documents
 
 WEB, DB = "web1.example.com", "db1.example.com"

@@ -8,7 +8,8 @@ import re
 import shutil
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
 
@@ -265,9 +266,7 @@ def test_guests_are_not_harmed_by_restarts_of_the_node_daemon(cluster: TestClust
     ]
 
 
-def test_operating_system_that_is_missing_on_one_node_is_not_offered(
-    cluster: TestCluster,
-) -> None:
+def test_operating_system_that_is_missing_on_one_node_is_not_offered(cluster: TestCluster) -> None:
     place = f"{cluster.paths_of('node3.example.com').os_search_path[0]}/test"
     os.rename(place, place + ".away")
     try:
@@ -300,10 +299,7 @@ def test_an_unbuilt_command_says_so(cluster: TestCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "opcode",
-    [
-        {"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": [], "fail": False},
-    ],
+    "opcode", [{"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": [], "fail": False}]
 )
 def test_unbuilt_operations_say_so_and_name_themselves(
     cluster: TestCluster, opcode: dict[str, object], tmp_path_factory: pytest.TempPathFactory

@@ -13,7 +13,8 @@ import termios
 from collections.abc import Iterator
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
 

@@ -8,7 +8,8 @@ import signal
 
 import pytest
 from fakes.held_jobs import HELD, let_go, wait_held
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import JobLost
 from ganeti.base.ids import JobId

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from fakes.patience import PROMPT_S
-from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.waiting import PROMPT_S, wait_until
 
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
@@ -168,10 +168,7 @@ def test_stale_job_files_pile_up_on_candidates(painful: TestCluster, client: Lux
         jobs = submit_all(client, [[delay()] for _ in range(50)])
         for job_id in jobs:
             end_of(client, job_id)
-        wait_until(
-            lambda: len(queue_of(painful, away)) >= 50,
-            "the candidate to have the jobs",
-        )
+        wait_until(lambda: len(queue_of(painful, away)) >= 50, "the candidate to have the jobs")
         if is_away:
             daemon_control.stop_daemon(painful.paths_of(away), "ganeti-noded")
         archived, left = client.auto_archive_jobs(-1, 60)

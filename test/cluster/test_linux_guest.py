@@ -8,7 +8,8 @@ import shutil
 import warnings
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 from guests import images
 
 from ganeti.bootstrap.virtual import lifecycle

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 from guests import counters
 
 from ganeti.bootstrap.virtual import lifecycle

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.base import json
 from ganeti.base.errors import GenericError, OpPrereqError
@@ -19,8 +19,9 @@ from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.jobs.record import decode_job
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.mastership import DrainResult, decode_drain_result
-from ganeti.store import mastership
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_facts import DrainResult
+from ganeti.store import master_facts
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
@@ -389,7 +390,7 @@ def test_a_takeover_that_was_cut_off_is_resumed(
     assert three.running(first) == []
     assert three.statuses()[job_id] == "success"
     three.wait_all_follow([first, second])
-    assert mastership.read_claim(three.paths_of(first)).name == second
+    assert master_facts.read_claim(three.paths_of(first)).name == second
 
 
 # The old master lives, but is out of sight.
@@ -426,8 +427,8 @@ def test_a_drain_tells_what_is_left_and_takes_itself_back(shared: FailingCluster
     shared.wait_status(job_id, "running")
     with shared.rpc(shared.others[0]) as rpc:
         target = shared.target(shared.master)
-        answer = rpc.single("master_drain", target, 0.2).check("drain")
-    assert decode_drain_result(answer) == DrainResult(left=(job_id,), was_drained=False)
+        answer = rpc.call_one(NodeCalls.master_drain, target, 0.2).check("drain")
+    assert answer == DrainResult(left=(job_id,), was_drained=False)
     assert "unset" in shared.gnt("cluster queue info").out
     shared.gnt(f"job cancel --kill --yes-do-it {job_id}")
     shared.wait_status(job_id, "error")

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.waiting import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.system import daemon_control, process

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from fakes.rapi import DAEMON, write_users
-from fakes.virtual_cluster import TIMEOUT_S, TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import TIMEOUT_S, TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES
 from ganeti.system import process

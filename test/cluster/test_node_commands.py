@@ -72,11 +72,7 @@ def test_power_by_a_helper(cluster: TestCluster) -> None:
     cluster.gnt(f"node modify --node-parameters oob_program={helper} node3")
     try:
         lines = cluster.gnt("node power --no-headers --separator=: status").lines
-        assert lines == [
-            "node1.example.com:-",
-            "node2.example.com:-",
-            "node3.example.com:powered",
-        ]
+        assert lines == ["node1.example.com:-", "node2.example.com:-", "node3.example.com:powered"]
         health = cluster.gnt("node health --no-headers --separator=: node3").lines
         assert health == ["node3.example.com:fan:OK", "node3.example.com:disk0:CRITICAL"]
         cluster.gnt("node power -f off node3")

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from fakes.sample_config import CONFIG, load_sample
-from fakes.virtual_cluster import TestCluster, own_cluster, wait_until
+from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.clients.luxi import LuxiClient, QueryResponse
+from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.wconfd import WConfClient
 from ganeti.luxid.live_calls import DEADLINE_S, GRACE_S
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.luxi import QueryResponse
+from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.system import daemon_control
 from ganeti.system.filelock import LiveLock
 
@@ -75,7 +77,7 @@ def add_network(cluster: TestCluster) -> None:
         with WConfClient(cluster.paths, owner) as client:
             outcome, _ = client.wait_locks(0, [("cluster/BGL", "shared")], 60.0)
             assert outcome == "granted"
-            client.create_network(network)
+            client.create(ObjectKind.NETWORK, network)
             client.free_locks()
 
 

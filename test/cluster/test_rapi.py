@@ -9,20 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.rapi import (
-    DAEMON,
-    USERS,
-    RapiClient,
-    create_instance,
-    rapi_of,
-    wait_job,
-    write_users,
-)
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.rapi import DAEMON, USERS, RapiClient, create_instance, rapi_of, wait_job, write_users
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.paths import Paths
-from ganeti.protocol import rapi_users
-from ganeti.protocol.rapi_users import Grant
+from ganeti.protocol.rapi import users as rapi_users
+from ganeti.protocol.rapi.users import Grant
 from ganeti.system import certificates, clock, daemon_control, files
 
 TIMEOUT_S = 60.0

@@ -16,7 +16,7 @@ from fakes.virtual_cluster import TestCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ganeti.protocol.rapi_openapi import openapi_document
+from ganeti.protocol.rapi.openapi import openapi_document
 
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]

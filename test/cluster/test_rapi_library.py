@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fakes.rapi import RapiClient as Asker
 from fakes.rapi import create_instance, rapi_of
-from fakes.virtual_cluster import TIMEOUT_S, TestCluster, wait_until
+from fakes.virtual_cluster import TIMEOUT_S, TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import TransportError
 from ganeti.clients.rapi import (
@@ -19,6 +20,10 @@ from ganeti.clients.rapi import (
     RapiRefusedError,
     Token,
 )
+from ganeti.objects.tags import TagKind
+from ganeti.opcodes.instance import OpInstanceStartup
+from ganeti.opcodes.tags import OpTagsSet
+from ganeti.opcodes.test import OpTestJqueue
 from ganeti.transport.curl_pool import TlsTrust
 
 WEB = "web1.example.com"
@@ -55,10 +60,13 @@ def test_reading(cluster: TestCluster, client: RapiClient) -> None:
 
 def test_changing_with_a_job(cluster: TestCluster, asker: Asker, client: RapiClient) -> None:
     create_instance(asker, cluster, WEB)
-    tagged = client.put_instance_tags(WEB, tag=["a:1", "b"], reason="to find it")
+    tags = OpTagsSet(kind=TagKind.INSTANCE, name=WEB, tags=["a:1", "b"])
+    tagged = client.submit(tags, reason="to find it")
     client.wait_for_job(tagged, timeout_s=TIMEOUT_S)
     assert sorted(client.get_instance_tags(WEB)) == ["a:1", "b"]
-    started = client.wait_for_job(client.put_instance_startup(WEB), timeout_s=TIMEOUT_S)
+    started = client.wait_for_job(
+        client.submit(OpInstanceStartup(instance_name=WEB)), timeout_s=TIMEOUT_S
+    )
     assert started.status == "success"
     assert client.get_instance(WEB)["oper_state"] is True
     client.wait_for_job(client.put_instance_shutdown(WEB, timeout=1, comment="enough"))
@@ -66,7 +74,7 @@ def test_changing_with_a_job(cluster: TestCluster, asker: Asker, client: RapiCli
 
 def test_logs_and_failures(client: RapiClient) -> None:
     log: list[LogEntry] = []
-    job_id = client.post_opcode_test_jqueue(log_messages=["one", "two"], fail=True)
+    job_id = client.submit(OpTestJqueue(log_messages=["one", "two"], fail=True))
     with pytest.raises(JobFailedError, match=f"Job {job_id} ") as caught:
         client.wait_for_job(job_id, timeout_s=TIMEOUT_S, on_log=log.append)
     assert caught.value.job.status == "error"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.store import renewal, ssconf
 from ganeti.store.job_files import JobFiles
@@ -19,7 +19,7 @@ POWER_CUT = 9
 CUT = """
 import os, sys
 from ganeti.bootstrap import node_setup, renewal
-from ganeti.cli import gnt_cluster
+from ganeti.cli import programs
 from ganeti.system import daemon_control
 modules = {"renewal": renewal, "node_setup": node_setup, "daemon_control": daemon_control}
 name, function, count = sys.argv[1:4]
@@ -36,7 +36,7 @@ def cut(*args, **options):
 
 setattr(module, function, cut)
 sys.argv[:4] = ["gnt-cluster"]
-sys.exit(gnt_cluster.main())
+sys.exit(programs.main())
 """
 CUTS = [
     ("renewal", "_write_identity", 1),  # the master is new, the nodes know nothing of it

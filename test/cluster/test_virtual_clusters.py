@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from fakes.virtual_cluster import TestCluster, wait_until
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES, Place
 from ganeti.base.errors import GenericError, OpPrereqError
@@ -189,7 +190,7 @@ def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
     [
         ("--enabled-hypervisors=xen-pvm cluster", "not supported yet"),
         ("--enabled-hypervisors=fake --vg-name=x cluster", "not supported yet"),
-        ("--mac-prefix=zz cluster", "MAC address"),
+        ("--mac-prefix=zz cluster", "not a MAC prefix"),
         ("nosuchname", "must resolve"),
         ("node1", "a name of its own"),
         ("-s 192.0.2.77 cluster", "not an address of this machine"),

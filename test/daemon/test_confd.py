@@ -12,16 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.confd_config import confd_config
-from fakes.confd_node import (
-    CANDIDATES,
-    CHECKOUT,
-    DEADLINE_S,
-    KEY,
-    OWN_NAME,
-    ConfdNode,
-    RawClient,
-    wait_for,
-)
+from fakes.confd_node import CANDIDATES, CHECKOUT, DEADLINE_S, KEY, OWN_NAME, ConfdNode, RawClient
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import TransportError
 from ganeti.clients.confd import AsyncConfdClient, ConfdClient
@@ -190,7 +182,7 @@ def test_changes_are_followed(own: ConfdNode) -> None:
     for serial in (43, 44, 50):
         own.config["cluster"]["serial_no"] = serial
         own.write_config()
-        wait_for(lambda: serial_of(own) == serial, "the new configuration")  # noqa: B023
+        wait_until(lambda: serial_of(own) == serial, "the new configuration")  # noqa: B023
 
 
 @pytest.mark.parametrize("bad", [b"", b"{", b"[]", b'{"cluster": {}}', b"\xff"])
@@ -202,7 +194,7 @@ def test_a_bad_configuration_leaves_the_old_one(own: ConfdNode, bad: bytes) -> N
     assert serial_of(own) == 42
     own.config["cluster"]["serial_no"] = 43
     own.write_config()
-    wait_for(lambda: serial_of(own) == 43, "the good configuration")
+    wait_until(lambda: serial_of(own) == 43, "the good configuration")
     assert own.log().count("answering from the old one") == 1
 
 
@@ -309,11 +301,7 @@ def test_nobody_there_is_said(three: list[ConfdNode]) -> None:
 def test_programs_with_an_event_loop(three: list[ConfdNode]) -> None:
     async def talk() -> None:
         client = AsyncConfdClient(
-            KEY,
-            ADDRESSES[:2],
-            port=three[0].port,
-            timeout_s=DEADLINE_S,
-            settle_s=DEADLINE_S,
+            KEY, ADDRESSES[:2], port=three[0].port, timeout_s=DEADLINE_S, settle_s=DEADLINE_S
         )
         try:
             answers = await asyncio.gather(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.waiting import wait_until
 
 from ganeti.base.paths import Paths
 from ganeti.system import filelock, process
@@ -26,6 +27,7 @@ import asyncio, logging, os, sys, threading, time
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
 from ganeti.daemon.log import job_context
 from ganeti.daemon.main import DaemonSpec, run_daemon
+from ganeti.daemon.options import NetworkOptions, Port
 from ganeti.transport.unix_server import serve_unix
 
 mode = os.environ.get("MODE", "")
@@ -84,8 +86,11 @@ async def serve(context):
             context.stop(11)
         await context.stopping.wait()
 
+class Options(NetworkOptions, frozen=True, kw_only=True):
+    port: Port = 1811
+
 sys.exit(run_daemon(DaemonSpec(
-    name="ganeti-test", description="tests", serve=serve, pre_loop=pre_loop, port=1811,
+    name="ganeti-test", description="tests", serve=serve, pre_loop=pre_loop, options=Options,
     stop_timeout_s=0.3 if mode in ("hangs", "blocks") else 100, kill_after_s=0.5 if mode == "blocks" else 100,
 )))
 """
@@ -157,14 +162,6 @@ def node() -> Iterator[Node]:
             process.terminate(pid, 0.0)
 
 
-def wait_for(condition: object) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_caller_returns_when_the_daemon_answers(node: Node) -> None:
     assert node.run() == (0, "")
     pid = node.pid
@@ -217,7 +214,7 @@ def test_why_it_did_not_start_is_said_where_it_was_started(
     node: Node, mode: str, status: int, text: str
 ) -> None:
     assert node.run(mode=mode) == (status, f"ganeti-test: {text}\n")
-    wait_for(lambda: node.pid is None)
+    wait_until(lambda: node.pid is None, "the daemon to end")
     if mode != "crash":
         assert text in node.log
 
@@ -233,8 +230,8 @@ def test_a_helper_forked_before_the_loop_delays_nobody(node: Node) -> None:
 
 def test_an_error_in_the_background_ends_it(node: Node) -> None:
     node.run(mode="background fails")
-    wait_for(lambda: "ERROR Cannot go on: the background failed" in node.log)
-    wait_for(lambda: node.pid is None)
+    wait_until(lambda: "ERROR Cannot go on: the background failed" in node.log, "its error")
+    wait_until(lambda: node.pid is None, "the daemon to end")
 
 
 def test_a_daemon_may_stop_itself_with_a_status(node: Node) -> None:
@@ -263,7 +260,7 @@ def test_requests_under_way_end_before_it_stops(node: Node) -> None:
         assert client._socket is not None
         client._socket.setblocking(True)
         client._socket.sendall(b'{"method":"slow","args":[]}\x03')
-        wait_for(lambda: "slow work begins" in node.log)
+        wait_until(lambda: "slow work begins" in node.log, "the work")
         node.signal(signal.SIGTERM)
         assert b'"success":true' in client._socket.recv(1000)
 
@@ -273,7 +270,7 @@ def test_the_log_follows_rotation(node: Node) -> None:
     path = node.paths.log_file("ganeti-test")
     os.rename(path, path + ".1")
     node.signal(signal.SIGHUP)
-    wait_for(lambda: os.path.exists(path) and "Reopened the log" in node.log)
+    wait_until(lambda: os.path.exists(path) and "Reopened the log" in node.log, "a new log")
     assert "Starting" not in node.log
     assert node.call("job")
     assert "job=7 INFO working" in node.log
@@ -345,8 +342,5 @@ def test_it_is_small(node: Node) -> None:
 def test_help_and_mistakes(node: Node) -> None:
     status, text = node.run("--help")
     assert (status, "usage: ganeti-test" in text) == (0, True)
-    assert node.run("--bogus") == (
-        2,
-        "ganeti-test: unrecognized arguments: --bogus; try --help\n",
-    )
+    assert node.run("--bogus") == (2, "ganeti-test: unrecognized arguments: --bogus; try --help\n")
     assert not os.path.exists(node.paths.run_dir)

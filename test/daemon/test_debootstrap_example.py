@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.node_ops import os_definitions
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.instances import os_definitions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "doc" / "examples" / "os" / "debootstrap"
 DISK = {"DISK_COUNT": "1", "DISK_0_PATH": "/nowhere/disk", "DISK_0_SIZE": "2048"}
@@ -50,10 +50,10 @@ def test_it_is_a_valid_definition(tmp_path: Path) -> None:
     ):
         arguments = (True, "debootstrap+trixie", ["parameters"], params, False)
         if is_valid:
-            assert os_definitions.os_validate(context, *arguments)
+            assert os_definitions.OsDefinitions(context).os_validate(*arguments)
         else:
             with pytest.raises(Exception, match=next(iter(params))):
-                os_definitions.os_validate(context, *arguments)
+                os_definitions.OsDefinitions(context).os_validate(*arguments)
 
 
 def test_what_create_would_do_is_in_order_and_undone() -> None:

@@ -8,7 +8,8 @@ import random
 
 import pytest
 from fakes.http_conversation import ADDRESS, CALM, Client, connect, echo, post
-from fakes.loop import run, until
+from fakes.loop import run
+from fakes.waiting import until
 
 from ganeti.base.errors import TransportError
 from ganeti.transport.http_message import HttpRequest, HttpResponse

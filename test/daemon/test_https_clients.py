@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -21,20 +22,34 @@ import msgspec
 import pytest
 from fakes.in_thread import served
 from fakes.loop import run
-from fakes.patience import PROMPT_S
-from fakes.tls_node import TlsNode, old_style_pair
+from fakes.tls_node import TlsNode
+from fakes.waiting import PROMPT_S
 
 from ganeti.base.errors import OpExecError, ProtocolError, X509CertError
+from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import URGENT_S, Place, changes
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.service import Service
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
 from ganeti.transport.tls import CandidatePolicy, node_server_context
 
+OLD_CERTIFICATES = Path(__file__).parents[1] / "data/certificates_v1"
 ADDRESS = "127.0.0.1"
 LIMITS = HttpLimits(drain_s=0.1, linger_s=0.1)
-Caller = Callable[..., dict[str, RpcResult]]
+Caller = Callable[..., dict[str, RpcResult[object]]]
+
+
+class Echo(Service):
+    @changes(URGENT_S, Place.DAEMON)
+    def echo(self, value: object) -> object:
+        """Return the arguments."""
+
+
+ROWS = {**NodeCalls.calls, **Echo.calls}
 
 
 class FakeNoded:
@@ -76,7 +91,8 @@ class FakeNoded:
             await asyncio.sleep(args[0])
         answer = self.answers.get(request.path)
         if answer is None:
-            answer = HttpResponse(200, json.dumps([True, args]).encode() + b"\n")
+            payload = PROTOCOL_VERSION if request.path == "/version" else args
+            answer = HttpResponse(200, json.dumps([True, payload]).encode() + b"\n")
         return dataclasses.replace(answer, close=self.closes)
 
     def target(self, name: str = "node1") -> Target:
@@ -97,17 +113,12 @@ def noded(node: TlsNode) -> Iterator[FakeNoded]:
         yield found
 
 
-def call_blocking(client: object, name: str, targets: dict[Target, list[object]]) -> object:
-    assert isinstance(client, NodeRpcClient)
-    return client.call(name, targets)
-
-
 @pytest.fixture(params=["blocking", "in a loop"])
 def call(request: pytest.FixtureRequest, node: TlsNode) -> Iterator[Caller]:
     """Makes node calls: with the blocking client, and with the one for event loops."""
     if request.param == "blocking":
         with NodeRpcClient(node.paths) as client:
-            yield client.call
+            yield lambda name, targets: client.perform(ROWS[name], targets)
         return
     with asyncio.Runner() as runner:
 
@@ -115,7 +126,7 @@ def call(request: pytest.FixtureRequest, node: TlsNode) -> Iterator[Caller]:
             return AsyncNodeRpcClient(node.paths)
 
         async_client = runner.run(make())
-        yield lambda name, targets: runner.run(async_client.call(name, targets))
+        yield lambda name, targets: runner.run(async_client.perform(ROWS[name], targets))
         runner.run(_close(async_client))
 
 
@@ -125,8 +136,8 @@ async def _close(client: AsyncNodeRpcClient) -> None:
 
 @pytest.fixture
 def quick_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = msgspec.structs.replace(NODE_RPC["version"], timeout_s=2.0)
-    monkeypatch.setitem(NODE_RPC, "version", row)  # type: ignore[arg-type] # it is a dict
+    call = NodeCalls.calls["version"]
+    monkeypatch.setattr(call, "rules", msgspec.structs.replace(call.rules, limit_s=2.0))
 
 
 @contextlib.contextmanager
@@ -157,7 +168,7 @@ def raw_server(script: Callable[[socket.socket], None], count: int = 1) -> Itera
 
 def greet(call: Caller, target: Target) -> None:
     """Make a connection that is kept: the short deadline is not for making one then."""
-    assert call("jobqueue_set_drain_flag", {target: [True]})[target.name].error is None
+    assert call("echo", {target: [True]})[target.name].error is None
 
 
 def answer_greeting(tls: ssl.SSLSocket) -> None:
@@ -174,9 +185,9 @@ def unused_port() -> int:
 
 
 def test_a_call_sends_its_arguments_and_returns_the_payload(noded: FakeNoded, call: Caller) -> None:
-    found = call("jobqueue_set_drain_flag", {noded.target(): [True]})
-    assert found == {"node1": RpcResult("node1", payload=[True])}
-    assert noded.requests == [("/jobqueue_set_drain_flag", [True])]
+    found = call("echo", {noded.target(): [True]})
+    assert found == {"node1": RpcResult("node1", payload=[True], call="echo")}
+    assert noded.requests == [("/echo", [True])]
     assert noded.headers["content-type"] == "application/json"
     assert "expect" not in noded.headers
     assert "x-ganeti-job" not in noded.headers
@@ -191,7 +202,7 @@ def test_connections_are_kept(noded: FakeNoded, call: Caller) -> None:
 def test_a_server_that_closes_after_each_request_is_fine(noded: FakeNoded, call: Caller) -> None:
     noded.closes = True
     for number in range(5):
-        found = call("jobqueue_set_drain_flag", {noded.target(): [number]})
+        found = call("echo", {noded.target(): [number]})
         assert found["node1"].payload == [number]
     assert len(noded.requests) == 5
 
@@ -251,10 +262,12 @@ def test_a_dead_node_does_not_stop_the_others(noded: FakeNoded, call: Caller) ->
         Target("node2", ADDRESS, port): [True],
         Target("node3", ADDRESS, port, offline=True): [True],
     }
-    found = call("jobqueue_set_drain_flag", targets)
+    found = call("echo", targets)
     assert found["node1"].payload == [True]
     assert found["node2"].failure_text == (f"node 'node2' (127.0.0.1:{port}): connection refused")
-    assert found["node3"] == RpcResult("node3", error="node is marked offline", offline=True)
+    assert found["node3"] == RpcResult(
+        "node3", error="node is marked offline", offline=True, call="echo"
+    )
 
 
 @pytest.mark.usefixtures("quick_calls")
@@ -355,7 +368,7 @@ def test_a_caller_of_another_cluster_is_not_served(tmp_path: Path, noded: FakeNo
     stranger = TlsNode(tmp_path, "stranger")
     Path(stranger.paths.server_pem).write_bytes(noded.node.server_pem)
     with NodeRpcClient(stranger.paths) as client:
-        found = client.single("version", noded.target())
+        found = client.call_one(NodeCalls.version, noded.target())
     assert found.error
     assert noded.requests == []
 
@@ -390,21 +403,19 @@ def test_a_missing_certificate_is_named(node: TlsNode, call: Caller) -> None:
         call("version", {Target("node1", ADDRESS): []})
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_certificates_of_old_clusters_work(tmp_path: Path) -> None:
-    server_pem, client_pem = old_style_pair("node1")
     node = TlsNode(tmp_path)
-    Path(node.paths.server_pem).write_bytes(server_pem)
-    Path(node.paths.client_pem).write_bytes(client_pem)
+    shutil.copy(OLD_CERTIFICATES / "server.pem", node.paths.server_pem)
+    shutil.copy(OLD_CERTIFICATES / "client.pem", node.paths.client_pem)
     node.trust(node)
     with served(FakeNoded(node).serve) as noded, NodeRpcClient(node.paths) as client:
-        assert client.single("version", noded.target()).error is None
+        assert client.call_one(NodeCalls.version, noded.target()).error is None
         os.unlink(node.paths.client_pem)
         assert "not that of a master candidate" in str(
-            client.single("version", noded.target()).error
+            client.call_one(NodeCalls.version, noded.target()).error
         )
         node.trust_cluster_certificate()
-        assert client.single("version", noded.target()).error is None
+        assert client.call_one(NodeCalls.version, noded.target()).error is None
 
 
 def test_without_targets_or_only_offline_ones_nothing_is_needed(
@@ -423,15 +434,13 @@ def test_some_calls_go_to_offline_nodes_too(noded: FakeNoded, call: Caller) -> N
 
 
 def test_wrong_calls_are_our_own_mistakes(call: Caller) -> None:
-    with pytest.raises(ProtocolError, match="no node call 'nonsense'"):
-        call("nonsense", {Target("node1", ADDRESS): []})
     with pytest.raises(ProtocolError, match="takes 0 arguments"):
         call("version", {Target("node1", ADDRESS): [1]})
 
 
 def test_large_contents_pass(noded: FakeNoded, call: Caller) -> None:
     content = os.urandom(1_500_000).hex()
-    found = call("jobqueue_update", {noded.target(): ["/x", content.encode()]})["node1"]
+    found = call("jobqueue_update", {noded.target(): ["/x", CompressedText(content)]})["node1"]
     assert found.error is None
     path, args = noded.requests[0]
     assert path == "/jobqueue_update"
@@ -443,7 +452,7 @@ def test_each_node_gets_its_own_arguments(noded: FakeNoded, call: Caller) -> Non
     targets: dict[Target, list[object]] = {
         noded.target(f"node{number}"): [number] for number in range(30)
     }
-    found = call("jobqueue_set_drain_flag", targets)
+    found = call("echo", targets)
     assert {name: result.payload for name, result in found.items()} == {
         f"node{number}": [number] for number in range(30)
     }
@@ -451,7 +460,7 @@ def test_each_node_gets_its_own_arguments(noded: FakeNoded, call: Caller) -> Non
 
 def test_the_job_is_named_to_the_node(noded: FakeNoded) -> None:
     with NodeRpcClient(noded.node.paths, job_id=17) as client:
-        assert client.single("jobqueue_set_drain_flag", noded.target(), True).payload == [True]
+        assert client.perform(ROWS["echo"], {noded.target(): [5]})["node1"].payload == [5]
     assert noded.headers["x-ganeti-job"] == "17"
 
 
@@ -468,11 +477,11 @@ def test_a_signal_handler_that_raises_leaves_a_client_that_works(noded: FakeNode
 
             def call() -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
-                client.single("test_delay", noded.target(), 100)
+                client.call_one(NodeCalls.test_delay, noded.target(), 100)
 
             with pytest.raises(Canceled):
                 call()
-            assert client.single("version", noded.target()).error is None
+            assert client.call_one(NodeCalls.version, noded.target()).error is None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
@@ -496,7 +505,7 @@ def test_from_a_loop_calls_run_side_by_side(noded: FakeNoded) -> None:
 
     async def test() -> None:
         async with AsyncNodeRpcClient(noded.node.paths) as client:
-            calls = [client.single("test_delay", noded.target(), 0.0) for _ in range(30)]
+            calls = [client.call_one(NodeCalls.test_delay, noded.target(), 0.0) for _ in range(30)]
             found = await asyncio.gather(*calls)
             assert all(result.error is None for result in found)
 
@@ -506,15 +515,19 @@ def test_from_a_loop_calls_run_side_by_side(noded: FakeNoded) -> None:
 def test_from_a_loop_a_canceled_call_leaves_the_others(noded: FakeNoded) -> None:
     async def test() -> None:
         async with AsyncNodeRpcClient(noded.node.paths) as client:
-            given_up = asyncio.ensure_future(client.single("test_delay", noded.target(), 10))
-            goes_on = asyncio.ensure_future(client.single("test_delay", noded.target(), 0.2))
+            given_up = asyncio.ensure_future(
+                client.call_one(NodeCalls.test_delay, noded.target(), 10)
+            )
+            goes_on = asyncio.ensure_future(
+                client.call_one(NodeCalls.test_delay, noded.target(), 0.2)
+            )
             await asyncio.sleep(0.05)
             given_up.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await given_up
             assert (await goes_on).error is None
             for _ in range(3):
-                assert (await client.single("version", noded.target())).error is None
+                assert (await client.call_one(NodeCalls.version, noded.target())).error is None
 
     run(test())
 
@@ -522,7 +535,9 @@ def test_from_a_loop_a_canceled_call_leaves_the_others(noded: FakeNoded) -> None
 def test_from_a_loop_closing_lets_calls_under_way_end(noded: FakeNoded) -> None:
     async def test() -> None:
         client = AsyncNodeRpcClient(noded.node.paths)
-        under_way = asyncio.ensure_future(client.single("test_delay", noded.target(), 0.2))
+        under_way = asyncio.ensure_future(
+            client.call_one(NodeCalls.test_delay, noded.target(), 0.2)
+        )
         await asyncio.sleep(0.05)
         client.close()
         assert (await under_way).error is None

@@ -17,12 +17,7 @@ from fakes.tls_node import TlsNode
 
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
-from ganeti.transport.tls import (
-    CandidatePolicy,
-    digest_of,
-    node_server_context,
-    server_context,
-)
+from ganeti.transport.tls import CandidatePolicy, digest_of, node_server_context, server_context
 
 
 def client_context(node: TlsNode, certificate: str | None = None) -> ssl.SSLContext:

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.daemons import DAEMONS
-from ganeti.protocol.rapi_pages import FILES
+from ganeti.protocol.rapi.pages import FILES
 
 CHECKOUT = Path(__file__).parents[2]
 TIMEOUT_S = 300
-NEED_A_CHECKOUT = {"demo", "make-docs"}
+NEED_A_CHECKOUT = {"demo", "make-docs", "launcher"}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,7 @@ def test_every_program_is_installed_and_documented(built: Path) -> None:
     assert {f"lib/ganeti/iallocators/{name}" for name in allocators} <= data
     pages = {f"share/man/man8/{name}.8" for name in {*programs, *tools}}
     pages |= {f"share/man/man1/{name}.1" for name in allocators}
+    pages.add("share/man/man7/ganeti.7")
     assert pages == {name for name in data if name.startswith("share/man/")}
     for name, where in programs.items():
         module, _, function = where.partition(":")

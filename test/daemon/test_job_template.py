@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from fakes.luxid_node import LuxidNode, delay, kill_and_wait, messages, wait_status
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
-from ganeti.luxid.template import launch_argv
+from ganeti.luxid.queue.processes import launch_argv
 
 # None of these is of use in a job process; some start threads, which a template must not have.
 NEVER = {
@@ -32,7 +32,6 @@ NEVER = {
     "pyparsing",
     "ssl",
     "subprocess",
-    "tempfile",
     "urllib",
 }
 FOREIGN = {"bitarray", "msgspec", "pycurl", "typing_extensions"}

@@ -11,22 +11,19 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from fakes.waiting import wait_until
 from guests.instances import make_instance
-from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes, wait_until
+from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
-from ganeti.hypervisor.interface import InstanceState
-from ganeti.hypervisor.kvm import accelerator
-from ganeti.hypervisor.kvm.accelerator import probe
-from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.interface import InstanceState, get_hypervisor
+from ganeti.hypervisor.kvm import qemu
 from ganeti.hypervisor.kvm.monitor import Monitor
-from ganeti.hypervisor.kvm.process import launch
+from ganeti.hypervisor.kvm.qemu import probe
+from ganeti.hypervisor.kvm.state import start_process
 from ganeti.objects.hypervisors import RebootType
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64"),
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")]
 INSTANCE = make_instance(kernel_path="", kvm_flag="disabled")
 NAME = INSTANCE.name
 
@@ -52,7 +49,7 @@ def test_life_of_an_instance(nodes: KvmNodes, node: KvmNode) -> None:
     node.driver.start(INSTANCE, [disk])
     node.wait_serial(NAME, "start 1")
     assert node.driver.list_instances() == [NAME]
-    again = KvmHypervisor(node.env)  # nothing is remembered in the driver
+    again = get_hypervisor("kvm", node.env, {})  # nothing is remembered in the driver
     info = again.instance_info(NAME)
     assert info is not None
     assert (info.memory_mib, info.vcpus, info.state) == (16, 1, InstanceState.RUNNING)
@@ -141,7 +138,7 @@ def test_a_scsi_disk_finds_a_place_beside_a_scsi_cd(
         cdrom_disk_type="scsi-cd",
     )
     node.driver.start(instance, [nodes.boot_disk()])
-    assert node.driver.plug_disk(instance, nodes.boot_disk(1)) == "scsi.0/1"
+    assert node.driver.hotplug.add_disk(instance, nodes.boot_disk(1)) == "scsi.0/1"
 
 
 def test_hard_reboot_makes_a_new_process(nodes: KvmNodes, node: KvmNode) -> None:
@@ -211,9 +208,9 @@ def test_hanging_qemu_is_seen_and_ended(
     nodes: KvmNodes, node: KvmNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ganeti.hypervisor.kvm.state.INFO_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("ganeti.hypervisor.kvm.shutdown._CONNECT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("ganeti.hypervisor.kvm.shutdown._EXIT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("ganeti.hypervisor.kvm.process._TERM_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("ganeti.hypervisor.kvm.launch._CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("ganeti.hypervisor.kvm.launch._EXIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("ganeti.hypervisor.kvm.state._TERM_TIMEOUT_S", 0.2)
     node.driver.start(INSTANCE, [nodes.boot_disk()])
     process = node.process(NAME)
     assert process is not None
@@ -325,19 +322,19 @@ def test_network_without_rights(nodes: KvmNodes, node: KvmNode, nic_type: str) -
 def test_what_the_node_lacks_is_named(node: KvmNode, parameter: str, value: str) -> None:
     hvparams = {"kernel_path": "", "vnc_bind_address": "127.0.0.1", parameter: value}
     with pytest.raises(OpPrereqError, match=parameter):
-        node.driver.validate_params(make_instance(**hvparams).hvparams)
+        node.driver.check_on_node(make_instance(**hvparams).hvparams)
 
 
 @pytest.mark.skipif(os.path.exists("/dev/vhost-net"), reason="this machine has vhost-net")
 def test_vhost_needs_its_device(node: KvmNode) -> None:
     with pytest.raises(OpPrereqError, match=r"vhost_net: there is no /dev/vhost-net on node node1"):
-        node.driver.validate_params(make_instance(kernel_path="", vhost_net=True).hvparams)
+        node.driver.check_on_node(make_instance(kernel_path="", vhost_net=True).hvparams)
 
 
 def test_parameters_that_fit_this_node(node: KvmNode) -> None:
     hvparams = {"kernel_path": "", "machine_version": "pc", "cpu_type": "qemu64"}
     hvparams |= {"keymap": "de", "migration_caps": "xbzrle", "cpu_mask": "0"}
-    node.driver.validate_params(make_instance(**hvparams).hvparams)
+    node.driver.check_on_node(make_instance(**hvparams).hvparams)
     assert node.driver.verify() is None
     assert int(str(node.driver.node_info()["memory_total"])) > 0
 
@@ -345,14 +342,14 @@ def test_parameters_that_fit_this_node(node: KvmNode) -> None:
 def test_launch_of_nothing_is_an_error(node: KvmNode) -> None:
     node.files(NAME).make_directories()
     with pytest.raises(HypervisorError, match="/nowhere"):
-        launch(["/nowhere"], node.files(NAME), [])
+        start_process(["/nowhere"], node.files(NAME), [])
 
 
 def test_whether_kvm_works_is_found_by_running_a_guest(nodes: KvmNodes, node: KvmNode) -> None:
     assert QEMU is not None
     found = probe(QEMU, node.env.paths)
     assert found.usable or found.reason
-    with mock.patch.object(accelerator, "_probe", side_effect=AssertionError("it ran again")):
+    with mock.patch.object(qemu, "_probe", side_effect=AssertionError("it ran again")):
         assert probe(QEMU, node.env.paths) == found
     assert set(os.listdir(node.env.paths.kvm_dir)) == {"accelerator", ".accelerator.lock"}
     node.driver.start(make_instance(kernel_path=""), [nodes.boot_disk()])

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.waiting import wait_until
 from guests import images
 from guests.instances import make_instance
-from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes, wait_until
+from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.json import dumps, loads
@@ -22,10 +23,7 @@ from ganeti.hypervisor.kvm.migration import migration_port, split_target
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.objects.rpc_instance import RpcInstance
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64"),
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")]
 INSTANCE = make_instance(
     kernel_path="", kvm_flag="disabled", nics=1, vnc_bind_address="127.0.0.1", network_port=11003
 )
@@ -66,20 +64,20 @@ class Move:
         self.pause_ms = 0
 
     def describe(self) -> None:
-        self.source.driver.migratable(self.instance)
-        self.info = self.source.driver.migration_info(self.instance)
+        self.source.driver.migration.check(self.instance)
+        self.info = self.source.driver.migration.describe(self.instance)
 
     def accept(self) -> None:
-        self.address = self.target.driver.accept_instance(
+        self.address = self.target.driver.migration.accept(
             self.instance, self.info, self.target.env.address, self.disks
         )
 
     def send(self) -> None:
-        self.source.driver.migrate(self.instance, self.address, live=self.live)
+        self.source.driver.migration.send(self.instance, self.address, live=self.live)
 
     def wait(self) -> None:
         while True:
-            status = self.source.driver.migration_status(self.instance)
+            status = self.source.driver.migration.status(self.instance)
             if status.status is not MigrationState.ACTIVE:
                 break
         assert status.status is MigrationState.COMPLETED, status
@@ -87,10 +85,10 @@ class Move:
         self.pause_ms = status.downtime_ms
 
     def let_run(self) -> None:
-        self.target.driver.finalize_migration_dst(self.instance, self.info, success=True)
+        self.target.driver.migration.finish_target(self.instance, self.info, success=True)
 
     def forget(self) -> None:
-        self.source.driver.finalize_migration_src(self.instance, success=True, live=self.live)
+        self.source.driver.migration.finish_source(self.instance, success=True, live=self.live)
 
     def steps(self) -> list[Callable[[], None]]:
         return [self.describe, self.accept, self.send, self.wait, self.let_run, self.forget]
@@ -121,10 +119,10 @@ def really_runs(node: KvmNode) -> bool:
 def clean_up(source: KvmNode, target: KvmNode) -> None:
     """Do what the interface tells to do after a cut."""
     if runs(target):
-        source.driver.finalize_migration_src(INSTANCE, success=True, live=True)
+        source.driver.migration.finish_source(INSTANCE, success=True, live=True)
         return
-    target.driver.finalize_migration_dst(INSTANCE, "", success=False)
-    source.driver.finalize_migration_src(INSTANCE, success=False, live=True)
+    target.driver.migration.finish_target(INSTANCE, "", success=False)
+    source.driver.migration.finish_source(INSTANCE, success=False, live=True)
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "non-live"])
@@ -195,9 +193,9 @@ def test_death_of_a_qemu_after_every_step(
         assert target.process(NAME) is None
         source.wait_serial(NAME, f"beat {last_beat(source) + 2}")
     elif cut < 4:
-        target.driver.finalize_migration_dst(INSTANCE, "", success=False)
+        target.driver.migration.finish_target(INSTANCE, "", success=False)
         with pytest.raises(HypervisorError, match="does not run"):
-            source.driver.finalize_migration_src(INSTANCE, success=False, live=True)
+            source.driver.migration.finish_source(INSTANCE, success=False, live=True)
         assert [runs(source), runs(target)] == [False, False]
     else:  # everything was received, so nothing is lost
         move.let_run()
@@ -217,7 +215,7 @@ def test_source_cannot_run_while_the_target_has_the_disks(
     for step in move.steps()[:5]:
         step()
     with pytest.raises(HypervisorError, match="lock"):
-        source.driver.finalize_migration_src(INSTANCE, success=False, live=True)
+        source.driver.migration.finish_source(INSTANCE, success=False, live=True)
     assert [really_runs(source), really_runs(target)] == [False, True]
 
 
@@ -242,7 +240,7 @@ def test_target_that_waits_is_no_instance(
     move.let_run()  # repeated by a master that got no answer
     with pytest.raises(HypervisorError, match="already on"):
         move.accept()
-    target.driver.finalize_migration_dst(INSTANCE, "", success=False)  # too late to take it back
+    target.driver.migration.finish_target(INSTANCE, "", success=False)  # too late to take it back
     assert really_runs(target)
     move.forget()
     move.forget()
@@ -253,19 +251,19 @@ def test_running_source_is_never_forgotten(
 ) -> None:
     source.driver.start(INSTANCE, [nodes.boot_disk()])
     with pytest.raises(HypervisorError, match="still runs"):
-        source.driver.finalize_migration_src(INSTANCE, success=True, live=True)
+        source.driver.migration.finish_source(INSTANCE, success=True, live=True)
     assert really_runs(source)
     with pytest.raises(HypervisorError, match="does not run on"):
-        target.driver.finalize_migration_dst(INSTANCE, "", success=True)
+        target.driver.migration.finish_target(INSTANCE, "", success=True)
 
 
 def test_failed_transfer_says_why_and_the_guest_runs_on(nodes: KvmNodes, source: KvmNode) -> None:
     source.driver.start(INSTANCE, [nodes.boot_disk()])
-    source.driver.migrate(INSTANCE, "127.0.0.1:1", live=True)
+    source.driver.migration.send(INSTANCE, "127.0.0.1:1", live=True)
     wait_until(
-        lambda: source.driver.migration_status(INSTANCE).status is MigrationState.FAILED, "failure"
+        lambda: source.driver.migration.status(INSTANCE).status is MigrationState.FAILED, "failure"
     )
-    status = source.driver.migration_status(INSTANCE)
+    status = source.driver.migration.status(INSTANCE)
     assert "refused" in str(status.error)
     assert really_runs(source)
 
@@ -274,9 +272,9 @@ def test_failed_non_live_transfer_lets_the_guest_run_on(
     nodes: KvmNodes, source: KvmNode, target: KvmNode
 ) -> None:
     source.driver.start(INSTANCE, [nodes.boot_disk()])
-    source.driver.migrate(INSTANCE, "127.0.0.1:1", live=False)
+    source.driver.migration.send(INSTANCE, "127.0.0.1:1", live=False)
     wait_until(
-        lambda: source.driver.migration_status(INSTANCE).status is MigrationState.FAILED, "failure"
+        lambda: source.driver.migration.status(INSTANCE).status is MigrationState.FAILED, "failure"
     )
     clean_up(source, target)
     assert really_runs(source)
@@ -294,7 +292,7 @@ def test_slow_transfer_is_aborted(nodes: KvmNodes, source: KvmNode, target: KvmN
         monitor.execute("object-add", {"qom-type": "memory-backend-ram", "id": "x", "size": 4096})
         move.send()
         monitor.execute("migrate-set-parameters", {"max-bandwidth": 1000})
-        status = source.driver.migration_status(instance, wait_s=0.1)
+        status = source.driver.migration.status(instance, wait_s=0.1)
         assert status.status is MigrationState.ACTIVE
         assert status.total_ram
     started = time.monotonic()
@@ -343,21 +341,21 @@ def test_unfit_descriptions_are_refused(nodes: KvmNodes, source: KvmNode, target
         (move.info.replace(NAME, "other"), [disk], "is of other"),
     ):
         with pytest.raises(HypervisorError, match=text):
-            target.driver.accept_instance(INSTANCE, info, target.env.address, disks)
+            target.driver.migration.accept(INSTANCE, info, target.env.address, disks)
         assert target.process(NAME) is None
     changed = make_instance(kernel_path="", kvm_flag="disabled", nics=2)
     with pytest.raises(HypervisorError, match=r"network interfaces .*restart it before"):
-        target.driver.accept_instance(changed, move.info, target.env.address, [disk])
+        target.driver.migration.accept(changed, move.info, target.env.address, [disk])
     missing = make_instance(kernel_path="", kvm_flag="disabled", nics=1, migration_caps="teleport")
     with pytest.raises(HypervisorError, match=r"migration_caps.*teleport"):
-        target.driver.accept_instance(missing, move.info, target.env.address, [disk])
+        target.driver.migration.accept(missing, move.info, target.env.address, [disk])
     assert target.process(NAME) is None
     assert not Path(target.files(NAME).incoming).exists()
 
 
 def test_exact_machine_type_travels(nodes: KvmNodes, source: KvmNode) -> None:
     source.driver.start(INSTANCE, [nodes.boot_disk()])
-    described = loads(source.driver.migration_info(INSTANCE))
+    described = loads(source.driver.migration.describe(INSTANCE))
     assert re.search(rb'"machine_type":"pc-i440fx-[0-9.]+"', dumps(described))
 
 

@@ -12,12 +12,7 @@ import pytest
 
 from ganeti.base.errors import ProtocolError, encode_error
 from ganeti.base.json import loads
-from ganeti.hypervisor.kvm.monitor import (
-    Monitor,
-    MonitorError,
-    MonitorGone,
-    MonitorTimeout,
-)
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError, MonitorGone, MonitorTimeout
 
 GREETING = (
     b'{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 9}, "package": ""},'

@@ -30,7 +30,8 @@ TIMEOUT_S = 500
 SCRIPT = """
 import subprocess, sys
 from guests.instances import make_instance
-from guests.nodes import kvm_nodes, wait_until
+from guests.nodes import kvm_nodes
+from fakes.waiting import wait_until
 from ganeti.netdev.taps import can_make_taps
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
@@ -87,20 +88,20 @@ with kvm_nodes() as nodes:
 
     def wait_ok(one, target, since):
         what = f"{one.name} reaches {target}"
-        wait_until(lambda: said(one, target, "ok", since), what, 100)
+        wait_until(lambda: said(one, target, "ok", since), what, timeout_s=100)
 
     # The first is in the node's VLAN, the second in another: it can reach nobody.
     wait_ok(first, NODE, 0)
-    wait_until(lambda: said(second, NODE, "no") >= 2, "pings of the second", 100)
+    wait_until(lambda: said(second, NODE, "no") >= 2, "pings of the second", timeout_s=100)
     assert not said(second, NODE, "ok") and not said(second, FIRST, "ok")
     assert not said(first, SECOND, "ok")
 
     # It gets another interface in the same VLAN while it runs, and reaches both.
     since, since_first = mark(second), mark(first)
-    node.driver.unplug_nic(second, UUIDS[SECOND])
+    node.driver.hotplug.remove_nic(second, UUIDS[SECOND])
     assert "gnt3cf1863fbc12" not in run("ip", "link")
     changed = RpcNIC.from_wire(nic(SECOND, *HERE))
-    assert node.driver.plug_nic(second, changed, 0)
+    assert node.driver.hotplug.add_nic(second, changed, 0)
     wait_ok(second, NODE, since)
     wait_ok(second, FIRST, since)
     wait_ok(first, SECOND, since_first)
@@ -108,9 +109,9 @@ with kvm_nodes() as nodes:
     # Now the first is routed: the node stands between them.
     setting("br0/proxy_arp", "1")
     setting("br0/forwarding", "1")
-    node.driver.unplug_nic(first, UUIDS[FIRST])
+    node.driver.hotplug.remove_nic(first, UUIDS[FIRST])
     since_first = mark(first)
-    assert node.driver.plug_nic(first, RpcNIC.from_wire(nic(FIRST, "routed", "br0")), 0)
+    assert node.driver.hotplug.add_nic(first, RpcNIC.from_wire(nic(FIRST, "routed", "br0")), 0)
     since = mark(second)
     assert "dev gnt3cf1863fbc11" in run("ip", "route", "get", FIRST)
     wait_ok(first, NODE, since_first)

@@ -9,16 +9,12 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HotplugError
-from ganeti.hypervisor.interface import MigrationState
-from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.interface import MigrationState, get_hypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
-from ganeti.hypervisor.kvm.runtime import load_runtime
+from ganeti.hypervisor.kvm.state import load_runtime
 from ganeti.objects.rpc_instance import RpcInstance
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64"),
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")]
 AFTER = make_instance(kernel_path="", kvm_flag="disabled", nics=2)
 BEFORE = RpcInstance.from_wire(AFTER.to_wire() | {"nics": [AFTER.nics[0].to_wire()]})
 NEW = AFTER.nics[1]
@@ -55,19 +51,19 @@ def test_a_nic_comes_and_moves_with_the_machine(nodes: KvmNodes) -> None:
     source, target = nodes.nodes
     disk = nodes.boot_disk()
     source.driver.start(BEFORE, [disk])
-    again = KvmHypervisor(source.env)  # nothing is remembered in the driver
-    assert again.plug_nic(BEFORE, NEW, 1).startswith("pci.0/")
+    again = get_hypervisor("kvm", source.env, {})  # nothing is remembered in the driver
+    assert again.hotplug.add_nic(BEFORE, NEW, 1).startswith("pci.0/")
     assert macs(nodes) == ["aa:00:00:00:00:00", "aa:00:00:00:00:01"]
     with pytest.raises(HotplugError, match="already"):
-        source.driver.plug_nic(BEFORE, NEW, 1)
+        source.driver.hotplug.add_nic(BEFORE, NEW, 1)
 
-    info = source.driver.migration_info(AFTER)
-    where = target.driver.accept_instance(AFTER, info, target.env.address, [disk])
-    source.driver.migrate(AFTER, where, live=True)
-    status = source.driver.migration_status(AFTER, wait_s=60)
+    info = source.driver.migration.describe(AFTER)
+    where = target.driver.migration.accept(AFTER, info, target.env.address, [disk])
+    source.driver.migration.send(AFTER, where, live=True)
+    status = source.driver.migration.status(AFTER, wait_s=60)
     assert status.status is MigrationState.COMPLETED, status
-    target.driver.finalize_migration_dst(AFTER, info, success=True)
-    source.driver.finalize_migration_src(AFTER, success=True, live=True)
+    target.driver.migration.finish_target(AFTER, info, success=True)
+    source.driver.migration.finish_source(AFTER, success=True, live=True)
     assert macs(nodes, 1) == ["aa:00:00:00:00:00", "aa:00:00:00:00:01"]
 
 
@@ -77,9 +73,9 @@ def test_a_nic_that_does_not_fit_leaves_nothing(nodes: KvmNodes) -> None:
     node.driver.start(full, [])
     before = load_runtime(node.files(full.name))
     with pytest.raises(HotplugError, match="kvm_pci_reservations"):
-        node.driver.plug_nic(full, NEW, 1)
+        node.driver.hotplug.add_nic(full, NEW, 1)
     assert load_runtime(node.files(full.name)) == before
-    node.driver.unplug_nic(full, NEW.uuid)  # it has no such interface: nothing to do
+    node.driver.hotplug.remove_nic(full, NEW.uuid)  # it has no such interface: nothing to do
     assert macs(nodes) == ["aa:00:00:00:00:00"]
 
 
@@ -91,6 +87,6 @@ def test_what_qemu_refuses_leaves_nothing(nodes: KvmNodes) -> None:
     before = load_runtime(files)
     broken = type(NEW).from_wire(NEW.to_wire() | {"mac": "no mac"})
     with pytest.raises(HotplugError, match="mac"):
-        node.driver.plug_nic(instance, broken, 1)
+        node.driver.hotplug.add_nic(instance, broken, 1)
     assert load_runtime(files) == before
-    assert node.driver.plug_nic(instance, NEW, 1)  # its names are free again
+    assert node.driver.hotplug.add_nic(instance, NEW, 1)  # its names are free again

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.waiting import wait_until
 from guests import counters
 from guests.instances import make_instance
-from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes, wait_until
+from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HypervisorError, StorageError
 from ganeti.hypervisor.interface import AssembledDisk
@@ -20,10 +21,7 @@ from ganeti.hypervisor.kvm import snapshot
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.storage.nbd import NbdImage
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64"),
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")]
 INSTANCE = make_instance(kernel_path="", kvm_flag="disabled")
 NAME = INSTANCE.name
 SIZE_MIB = 4
@@ -60,10 +58,10 @@ class Running:
         wait_until(lambda: self.counter() >= wanted, f"counter {wanted}")
 
     def take(self) -> None:
-        self.driver.snapshot_disks(INSTANCE, self.directory)
+        self.driver.snapshots.take(INSTANCE, self.directory)
 
     def image(self, index: int) -> NbdImage:
-        found = self.driver.snapshot_address(NAME, self.disks[index].uuid)
+        found = self.driver.snapshots.address(NAME, self.disks[index].uuid)
         return NbdImage(found.socket_path, found.export)
 
     def read(self, index: int) -> bytes:
@@ -116,7 +114,7 @@ def test_all_disks_are_of_one_instant_while_the_guest_goes_on(running: Running) 
     taken = counters.check_one_instant(images)
     assert before <= taken < running.counter() - counters.LOG_SECTORS
     assert images == [running.read(0), running.read(1)], "it stays as it was"
-    running.driver.drop_snapshots(NAME)
+    running.driver.snapshots.drop(NAME)
     assert running.is_clean()
     running.goes_on()
 
@@ -135,7 +133,7 @@ def test_what_was_left_is_replaced_by_the_next(running: Running) -> None:
 def test_a_reader_that_is_in_the_midst_is_no_obstacle(running: Running) -> None:
     running.take()
     image = running.image(0)
-    running.driver.drop_snapshots(NAME)
+    running.driver.snapshots.drop(NAME)
     with pytest.raises(StorageError, match="is gone"):
         image.read(0, 1024)
     image.close()
@@ -147,7 +145,7 @@ def test_snapshots_go_with_their_machine(running: Running) -> None:
     running.driver.stop(NAME, force=True)
     left = [path for path in Path(running.directory).parent.rglob("*") if path.is_socket()]
     assert not left
-    running.driver.drop_snapshots(NAME)
+    running.driver.snapshots.drop(NAME)
     with pytest.raises(StorageError, match="cannot be reached"):
         running.image(0)
     with pytest.raises(HypervisorError, match=r"runtime is missing|does not run"):
@@ -209,7 +207,7 @@ def test_who_is_killed_at_any_step_leaves_what_the_next_call_removes(
     step = 1
     while cut_at(monkeypatch, running, step, Cut):
         assert not os.listdir(running.directory)
-        running.driver.drop_snapshots(NAME)
+        running.driver.snapshots.drop(NAME)
         assert running.is_clean(), f"order {step}"
         step += 1
     assert step > 10

@@ -77,7 +77,7 @@ def made(mode, link, vlan="", **options):
 
 def life(node, instance, second):
     node.driver.start(instance, [])
-    node.driver.plug_nic(instance, second, 1)
+    node.driver.hotplug.add_nic(instance, second, 1)
     while_up = ip("link") + ip("route", "show", "table", "all") + ip("rule")
     node.driver.stop(instance.name, force=True)
     left = ip("link") + ip("route", "show", "table", "all") + ip("rule")

@@ -55,18 +55,18 @@ def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
         )
         for n in (1, 2)
     )
-    node.driver.validate_params(first.hvparams)
+    node.driver.check_on_node(first.hvparams)
     node.driver.start(first, [nodes.boot_disk()])
     node.wait_serial(first.name, "guest up")
     assert uids(node, first.name) == {free}
     late = nodes.boot_disk(1)  # which only root may open
     os.chmod(late.dev_path, 0o600)
-    assert node.driver.plug_disk(first, late).startswith("pci.0/")
-    node.driver.snapshot_disks(first, str(nodes.base / "exports"))
-    found = node.driver.snapshot_address(first.name, late.uuid)
+    assert node.driver.hotplug.add_disk(first, late).startswith("pci.0/")
+    node.driver.snapshots.take(first, str(nodes.base / "exports"))
+    found = node.driver.snapshots.address(first.name, late.uuid)
     with closing(NbdImage(found.socket_path, found.export)) as image:
         assert image.read(0, 512) == boot_sector()
-    node.driver.drop_snapshots(first.name)
+    node.driver.snapshots.drop(first.name)
     with pytest.raises(OpPrereqError, match="all 1 user ids of the pool are in use"):
         node.driver.start(second, [])
     assert os.listdir(paths.uid_pool_dir) == [str(free)]
@@ -81,6 +81,6 @@ def test_a_guest_runs_as_a_user(nodes: KvmNodes) -> None:
     instance = make_instance(
         kernel_path="", kvm_flag="disabled", security_model="user", security_domain=user.pw_name
     )
-    node.driver.validate_params(instance.hvparams)
+    node.driver.check_on_node(instance.hvparams)
     node.driver.start(instance, [])
     assert uids(node, instance.name) == {user.pw_uid}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from fakes.luxid_node import LuxidNode, delay, is_final, wait_status
 
-from ganeti.protocol.luxi import LUXI_METHODS
+from ganeti.protocol.luxi import LuxiCalls
 
 ETX = b"\x03"
 NOT_SPOKEN = {"ReplaceFilter"}  # WConfD's answer is passed on: test_luxid_filters
@@ -169,15 +169,15 @@ def test_a_conversation(node: LuxidNode) -> None:
 
 def test_the_conversation_has_every_method() -> None:
     spoken = {json.loads(call.split(",", 1)[0]) for call, _ in CONVERSATION}
-    assert spoken == LUXI_METHODS.keys() - NOT_SPOKEN
+    assert spoken == LuxiCalls.calls.keys() - NOT_SPOKEN
 
 
 @pytest.mark.parametrize(
     ("first", "text"),
     [
         (b'{"method":"Nonsense","args":[]}', "unknown method 'Nonsense'"),
-        (b'{"method":"ArchiveJob","args":[]}', "ArchiveJob takes 1 arguments*"),
-        (b'{"method":"ArchiveJob","args":[-1]}', "*argument job*"),
+        (b'{"method":"ArchiveJob","args":[]}', "ArchiveJob: takes 1 arguments*"),
+        (b'{"method":"ArchiveJob","args":[-1]}', "*argument job_id*"),
         (b'{"args":[]}', "cannot understand the request: *"),
         (b"\xff", "cannot understand the request: *"),
     ],

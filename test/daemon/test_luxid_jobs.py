@@ -9,15 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.luxid_node import LuxidNode, delay, is_final, messages, wait_field, wait_status
-from fakes.patience import PROMPT_S
+from fakes.waiting import PROMPT_S, wait_until
 
-from ganeti.base.errors import (
-    GenericError,
-    JobLost,
-    LuxiError,
-    OpCodeUnknown,
-    OpPrereqError,
-)
+from ganeti.base.errors import GenericError, JobLost, LuxiError, OpCodeUnknown, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import Status
@@ -90,10 +84,7 @@ def test_opcodes_run_in_sequence_until_one_fails(client: LuxiClient) -> None:
 def test_an_ended_job_leaves_no_lock_and_no_lock_file(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([delay(**NODE_LOCKED, dry_run=True)])
     assert wait_status(client, job_id, is_final) == "success"
-    deadline = time.monotonic() + 60
-    while node.livelocks() or node.wconfd.holders():
-        assert time.monotonic() < deadline, (node.livelocks(), node.wconfd.holders())
-        time.sleep(0.01)
+    wait_until(lambda: not node.livelocks() and not node.wconfd.holders(), "all to be given back")
 
 
 def test_many_jobs_are_refused_or_accepted_one_by_one(client: LuxiClient) -> None:
@@ -237,10 +228,7 @@ def test_a_change_of_priority_reaches_the_lock_queue(
 ) -> None:
     job_id = client.submit_job([delay(**NODE_LOCKED, priority=10)])
     wait_status(client, job_id, "waiting")
-    deadline = time.monotonic() + 60
-    while job_id not in node.wconfd.priorities:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: job_id in node.wconfd.priorities, "the job to wait for its lock")
     assert node.wconfd.priorities[job_id] == 10
     done, _ = client.change_job_priority(job_id, -20)
     assert done
@@ -366,13 +354,13 @@ def test_watcher_pause(client: LuxiClient) -> None:
         ("Nonsense", [], "unknown method 'Nonsense'"),
         ("SubmitJob", [], "takes 1 arguments"),
         ("SubmitJob", [[]], "at least one opcode"),
-        ("SubmitJob", ["x"], "argument job"),
+        ("SubmitJob", ["x"], "wrong argument opcodes"),
         ("QueryJobs", [None, [1]], "argument fields"),
-        ("ArchiveJob", [-1], "argument job"),
-        ("ArchiveJob", ["x"], "argument job"),
-        ("CancelJob", [10**30], "argument job"),
+        ("ArchiveJob", [-1], "wrong argument job_id"),
+        ("ArchiveJob", ["x"], "wrong argument job_id"),
+        ("CancelJob", [10**30], "wrong argument job_id"),
         ("CancelJob", [1, [True, False]], "argument kill"),
-        ("WaitForJobChange", [1, ["status"], None, None, None], "argument tmout"),
+        ("WaitForJobChange", [1, ["status"], None, None, None], "argument timeout_s"),
     ],
 )
 def test_a_request_that_breaks_the_rules_gets_a_plain_text(

@@ -8,8 +8,7 @@ import hmac
 import json
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from fakes.confd_config import confd_config
 from fakes.large_config import instance
 from fakes.mond_node import DEADLINE_S, KEY, MondNode
 from fakes.shell_scripts import write_script
+from fakes.waiting import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.system import process, process_facts
@@ -25,13 +25,6 @@ MEMORY_BYTES_MAX = 60 << 20
 SLOW_CLIENTS = 200
 MANY = 300
 ON = {"active": True, "interval": 5_000_000}
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    ends_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < ends_s, f"waited too long for {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +38,7 @@ def test_what_the_configuration_says_is_obeyed(node: MondNode) -> None:
     def names() -> list[str]:
         return [row[0] for row in node.json("/1/list/collectors")]
 
-    wait_for(lambda: "lv" not in names(), "the first answer of RConfD")
+    wait_until(lambda: "lv" not in names(), "the first answer of RConfD")
     assert names() == [
         "cpu-avg-load",
         "kvm-cpu-avg-load",
@@ -72,7 +65,7 @@ def test_instances_are_those_that_confd_knows(node: MondNode) -> None:
         found = node.json("/1/report/instance/inst-status-kvm")["data"]["instances"]
         return found
 
-    wait_for(report, "the instances")
+    wait_until(report, "the instances")
     [instance] = report()
     assert instance["name"] == "db.example.com"
     assert instance["actualState"] == "absent"
@@ -92,19 +85,19 @@ def test_a_node_with_more_instances_than_fit_into_a_datagram() -> None:
             return {one["name"]: one["adminState"] for one in data["instances"]}
 
         names = {one["name"] for one in instances.values()}
-        wait_for(lambda: set(reported()) == names, "the instances")
+        wait_until(lambda: set(reported()) == names, "the instances")
         one = next(iter(instances.values()))
         one.update(admin_state="up", serial_no=2)
         node.config["instances"][one["uuid"]] = one
         node.config["serial_no"] += 1
         node.write_config()
-        wait_for(lambda: reported()[one["name"]] == "up", "the change")
+        wait_until(lambda: reported()[one["name"]] == "up", "the change")
         counted = b'ganeti_node_instances{role="primary"} 300'
-        wait_for(lambda: counted in node.get("/metrics")[1], "their number")
+        wait_until(lambda: counted in node.get("/metrics")[1], "their number")
 
 
 def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNode) -> None:
-    wait_for(lambda: "msg" in node.json("/1/report/node/diagnose")["data"], "the diagnosis")
+    wait_until(lambda: "msg" in node.json("/1/report/node/diagnose")["data"], "the diagnosis")
     data = node.json("/1/report/node/diagnose")["data"]
     assert json.loads(data["msg"]) == {"status": "Ok"}
     signed = (data["salt"] + data["msg"]).encode()
@@ -112,7 +105,7 @@ def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNod
 
 
 def test_metrics(node: MondNode) -> None:
-    wait_for(lambda: b"ganeti_config_serial" in node.get("/metrics")[1], "what RConfD says")
+    wait_until(lambda: b"ganeti_config_serial" in node.get("/metrics")[1], "what RConfD says")
     text = node.get("/metrics")[1].decode()
     values = {
         (sample.name, *sample.labels.values()): sample.value
@@ -195,7 +188,9 @@ def test_a_diagnose_command_that_hangs_ends_with_the_daemon() -> None:
     text = f"sleep 1000 & echo $! > {marker}.new; mv {marker}.new {marker}; wait"
     write_script(Path(node.paths.diagnose_commands_dir) / "check", text)
     with node:
-        wait_for(lambda: node.get("/1/report/all")[0] == 200 and os.path.exists(marker), "the run")
+        wait_until(
+            lambda: node.get("/1/report/all")[0] == 200 and os.path.exists(marker), "the run"
+        )
         report = node.json("/1/report/node/diagnose")
         assert report["data"]["status"]["code"] in (1, 2)
         names = [each["name"] for each in node.json("/1/report/all")]
@@ -212,4 +207,4 @@ def test_without_confd_a_node_tells_what_it_can() -> None:
         assert reports["cpu-avg-load"]["data"]["cpu_number"] > 0
         assert reports["inst-status-kvm"]["data"]["status"]["code"] in (1, 2)
         assert "msg" not in reports["diagnose"]["data"]
-        wait_for(lambda: b"ganeti_confd_success 0.0" in node.get("/metrics")[1], "the failure")
+        wait_until(lambda: b"ganeti_confd_success 0.0" in node.get("/metrics")[1], "the failure")

@@ -10,16 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fakes.noded_node import (
-    NodedNode,
-    children_at_work,
-    refused_by_handshake,
-    short_directory,
-)
-from fakes.virtual_cluster import wait_until
+from fakes.noded_node import NodedNode, children_at_work, refused_by_handshake, short_directory
+from fakes.waiting import wait_until
 
 from ganeti.base.versions import PROTOCOL_VERSION
-from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.node_ops import dispatch
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import compress
 from ganeti.store import ssconf
 from ganeti.system import certificates, clock, files, process
@@ -132,11 +128,10 @@ def test_an_oversized_body_is_refused_by_its_announced_size(node: NodedNode) -> 
     assert node.payload("version") == PROTOCOL_VERSION
 
 
-@pytest.mark.parametrize("call", [call for call in NODE_RPC.values() if not call.supported])
-def test_what_is_not_built_says_so(node: NodedNode, call: object) -> None:
-    name = call.name  # type: ignore[attr-defined]
-    count = len(call.arguments)  # type: ignore[attr-defined]
-    assert node.failure(name, *[None] * count) == f"not supported yet: {name}"
+@pytest.mark.parametrize("call", [name for name in NodeCalls.calls if not dispatch.is_served(name)])
+def test_what_is_not_built_says_so(node: NodedNode, call: str) -> None:
+    count = len(NodeCalls.calls[call].names)
+    assert node.failure(call, *[None] * count) == f"not supported yet: {call}"
 
 
 def helper_at_rest(node: NodedNode) -> psutil.Process:

@@ -16,12 +16,12 @@ from ganeti.base.paths import Paths
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.helper import SPARE_NAME
-from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.system.process import wait_gone
 
 DEADLINE_S = 60.0
 SHORT_S = 2.0  # long enough to see the child
-DELAY = NODE_RPC["test_delay"]
+DELAY = NodeCalls.calls["test_delay"]
 HEAD = RequestHead("test_delay", "127.0.0.9", 7)
 
 

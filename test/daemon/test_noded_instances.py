@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes.noded_node import NodedNode, short_directory
 from fakes.rpc_instances import rpc_instance
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.system.filelock import FileLock
 

@@ -25,7 +25,7 @@ SCRIPT = """
 import os, select, struct, subprocess, sys, time
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.netdev.backends import BackendKind, NicBackend
-from ganeti.netdev.switches import ensure_switch
+from ganeti.netdev.taps import ensure_switch
 from ganeti.netdev.taps import can_make_taps, create_tap, open_tap, remove_tap
 
 base, schema = sys.argv[1:]

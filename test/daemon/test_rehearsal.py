@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes.noded_node import NodedNode, short_directory
 
-from ganeti.jobexec import rehearsal
+from ganeti.jobexec import template
 from ganeti.store import ssconf
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse
 
@@ -33,18 +33,15 @@ def descriptors() -> set[str]:
 def rehearsed(node: NodedNode, monkeypatch: pytest.MonkeyPatch) -> list[CurlResponse]:
     """Rehearse on a node; returns what was answered."""
     monkeypatch.setattr(Recorded, "responses", [], raising=False)
-    monkeypatch.setattr(rehearsal, "CurlPool", Recorded)
-    monkeypatch.setattr(rehearsal, "_CALL_S_MAX", 60.0)
-    list(rehearsal.rehearse(node.paths))
+    monkeypatch.setattr(template, "CurlPool", Recorded)
+    monkeypatch.setattr(template, "_CALL_S_MAX", 60.0)
+    list(template.rehearse(node.paths))
     return Recorded.responses
 
 
 def test_the_own_node_is_called_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     with short_directory() as base, NodedNode(base) as node:
-        values = {
-            "master_node": node.name,
-            "node_primary_ips": f"{node.name} {node.address}",
-        }
+        values = {"master_node": node.name, "node_primary_ips": f"{node.name} {node.address}"}
         ssconf.write_values(node.paths, values)
         rehearsed(node, monkeypatch)  # what is imported on first use
         before = descriptors(), threading.active_count()

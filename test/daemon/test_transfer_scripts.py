@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from fakes.tls_node import TlsNode
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import CommandError
+from ganeti.base.json import dumps
 from ganeti.node_ops.transfers import ends
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
-from ganeti.node_ops.transfers.status import Options, Request, Status, TransferFiles
+from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
+from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.system import process
 
 WAIT_S = 60.0
@@ -55,13 +57,13 @@ def test_a_transfer_that_is_stopped_stops_its_script(tmp_path: Path, end: End) -
     with socket.create_server(("127.0.0.1", 0)) as silent:
         request = Request(
             end=end,
-            options=Options(),
+            options=TransferOptions(),
             certificate=node.paths.client_pem,
             authority=node.paths.server_pem,
             host="127.0.0.1",
             port=silent.getsockname()[1],
         )
-        files.save_request(request)
+        files.save_request(dumps(request))
         argv = [sys.executable, "-m", transfer_process.__name__, str(directory)]
         child = process.spawn(argv, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         pid = pid_of(end)

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from fakes.tls_node import TlsNode
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 from guests.instances import make_instance
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.crypto import x509_cert_create
+from ganeti.node_ops.machine.crypto import Crypto
 from ganeti.node_ops.transfers import calls
-from ganeti.node_ops.transfers.status import Options, files_of
+from ganeti.node_ops.transfers.status import files_of
+from ganeti.protocol.node_rpc_values import TransferOptions
 
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 WAIT_S = 60.0
@@ -46,19 +47,21 @@ class Node:
     def receive(self, **options: Any) -> int:
         """Begin to receive; returns the port."""
         place = ("raw", [WIRE_DISK])
-        name = calls.import_start(self.context, Options(**options), INSTANCE, "disk0", place)
+        name = calls.Transfers(self.context).import_start(
+            TransferOptions(**options), INSTANCE, "disk0", place
+        )
         self.transfers.append(name)
         return int(self.state()["listen_port"])
 
     def send(self, port: int, **options: Any) -> None:
         place = ("raw", [WIRE_DISK])
-        name = calls.export_start(
-            self.context, Options(**options), "127.0.0.1", port, INSTANCE, "disk0", place
+        name = calls.Transfers(self.context).export_start(
+            TransferOptions(**options), "127.0.0.1", port, INSTANCE, "disk0", place
         )
         self.transfers.append(name)
 
     def state(self) -> Mapping[str, Any]:
-        [found] = calls.impexp_status(self.context, self.transfers[-1:])
+        [found] = calls.Transfers(self.context).impexp_status(self.transfers[-1:])
         assert isinstance(found, dict)
         return found
 
@@ -71,7 +74,7 @@ class Node:
 
     def forget(self) -> None:
         for name in self.transfers:
-            calls.impexp_cleanup(self.context, name)
+            calls.Transfers(self.context).impexp_cleanup(name)
         assert not os.path.exists(self.tls.paths.import_export_dir) or not os.listdir(
             self.tls.paths.import_export_dir
         )
@@ -163,11 +166,11 @@ def test_a_transfer_can_be_stopped_and_forgotten(nodes: tuple[Node, Node]) -> No
     target.receive()
     assert target.state()["exit_status"] is None
     name = target.transfers[-1]
-    calls.impexp_abort(target.context, name)
+    calls.Transfers(target.context).impexp_abort(name)
     assert "ended early" in target.end()["error_message"]
-    calls.impexp_cleanup(target.context, name)
-    calls.impexp_cleanup(target.context, name)
-    assert calls.impexp_status(target.context, [name]) == [None]
+    calls.Transfers(target.context).impexp_cleanup(name)
+    calls.Transfers(target.context).impexp_cleanup(name)
+    assert calls.Transfers(target.context).impexp_status([name]) == [None]
 
 
 def test_a_transfer_whose_job_died_makes_way_for_the_next(nodes: tuple[Node, Node]) -> None:
@@ -178,7 +181,7 @@ def test_a_transfer_whose_job_died_makes_way_for_the_next(nodes: tuple[Node, Nod
     [left] = target.transfers
     source.send(target.receive())
     assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
-    assert calls.impexp_status(target.context, [left]) == [None]
+    assert calls.Transfers(target.context).impexp_status([left]) == [None]
     assert target.disk.read_bytes() == source.disk.read_bytes()
 
 
@@ -191,7 +194,7 @@ def test_what_cannot_be_begun_is_refused(nodes: tuple[Node, Node]) -> None:
         source.receive(compress="lzop")
     for name in ("", "../x", ".x"):
         with pytest.raises(GenericError, match="is not the name of a transfer"):
-            calls.impexp_abort(source.context, name)
+            calls.Transfers(source.context).impexp_abort(name)
 
 
 def test_nodes_of_two_clusters_know_each_other_by_certificates_made_for_this(
@@ -201,8 +204,8 @@ def test_nodes_of_two_clusters_know_each_other_by_certificates_made_for_this(
     other = Node(tmp_path, "node3")  # of another cluster
     other.make_disk(4 * MIB, b"new")
     target.make_disk(4 * MIB, b"old")
-    own, there = (x509_cert_create(node.context, 3600) for node in (target, other))
-    stranger = x509_cert_create(other.context, 3600)
+    own, there = (Crypto(node.context).x509_cert_create(3600) for node in (target, other))
+    stranger = Crypto(other.context).x509_cert_create(3600)
     try:
         port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
         with socket.create_connection(("127.0.0.1", port), WAIT_S) as knocking:
@@ -235,4 +238,4 @@ def test_a_transfer_that_nobody_asks_for_forgets_itself(nodes: tuple[Node, Node]
     assert asked is not None
     os.utime(files.request, (0, 0))  # the job that began it died long ago
     wait_until(lambda: not os.path.exists(files.directory), "its files are gone", timeout_s=WAIT_S)
-    assert calls.impexp_status(target.context, [name]) == [None]
+    assert calls.Transfers(target.context).impexp_status([name]) == [None]

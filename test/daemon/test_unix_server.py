@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.loop import run, until
+from fakes.loop import run
+from fakes.waiting import until
 
 from ganeti.base.errors import GenericError, JobLost, TransportError
 from ganeti.protocol.envelope import Request, RequestError
@@ -99,11 +100,7 @@ def test_a_waiting_request_delays_no_other_connection(path: str) -> None:
                 await released.wait()
             return request.method
 
-        async with (
-            serve_unix(path, 0o660, handler),
-            connect(path) as slow,
-            connect(path) as quick,
-        ):
+        async with serve_unix(path, 0o660, handler), connect(path) as slow, connect(path) as quick:
             slow.ask("wait")
             quick.ask("quick")
             assert await quick.result() == "quick"

@@ -7,12 +7,13 @@ import os
 import re
 import resource
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pytest
 from fakes.large_config import disk, instance, mac_of, node, uuid_of
-from fakes.wconfd_node import WconfdNode, wait_for
+from fakes.waiting import wait_until
+from fakes.wconfd_node import WconfdNode
 
 from ganeti.base.errors import (
     ConfigurationError,
@@ -25,8 +26,11 @@ from ganeti.base.errors import (
     TagError,
 )
 from ganeti.clients.wconfd import WConfClient
+from ganeti.protocol.wconfd import ObjectKind
 from ganeti.store import ssconf
 from ganeti.system import files
+
+T = TypeVar("T")
 
 NODE1, NODE2 = uuid_of("node", 1), uuid_of("node", 2)
 GROUP = uuid_of("group", 0)
@@ -36,6 +40,12 @@ GROUP = uuid_of("group", 0)
 def node_() -> Iterator[WconfdNode]:
     with WconfdNode() as found:
         yield found.start()
+
+
+def only(found: Sequence[T | None]) -> T:
+    (value,) = found
+    assert value is not None
+    return value
 
 
 def new_instance(number: int, **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -62,7 +72,7 @@ def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
 def test_a_change_of_nothing_writes_nothing(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     before = files.read_bytes(node_.paths.config_data)
-    client.modify_instance("inst0", {"admin_state": "up"})
+    client.modify(ObjectKind.INSTANCE, "inst0", {"admin_state": "up"})
     client.add_tags("cluster", "", [])
     assert files.read_bytes(node_.paths.config_data) == before
 
@@ -75,7 +85,9 @@ def test_unknown_keys_survive_a_change() -> None:
         config["instances"][uuid_of("instance", 0)]["nics"][0]["later"] = [2]
         files.write_durable(found.paths.config_data, json.dumps(config).encode())
         found.start()
-        found.owner().hold_everything().client.modify_instance("inst0", {"admin_state": "down"})
+        found.owner().hold_everything().client.modify(
+            ObjectKind.INSTANCE, "inst0", {"admin_state": "down"}
+        )
         after = found.config()
         assert after["from_the_future"] == {"x": [1.50, None]}
         changed = after["instances"][uuid_of("instance", 0)]
@@ -94,7 +106,7 @@ def test_objects_are_found_by_name_short_name_and_uuid(node_: WconfdNode) -> Non
     ]
     assert [found and found.uuid for found in client.get_instances(["INST1", "x"])] == [uuid, None]
     assert len(client.get_nodes()) == 3
-    with pytest.raises(OpPrereqError, match="unknown kind"):
+    with pytest.raises(OpPrereqError, match="wrong argument kind"):
         client.expand_names("thing", ["x"])
 
 
@@ -116,19 +128,19 @@ def test_instance_life(node_: WconfdNode) -> None:
     wire, disks = new_instance(10)
     assert client.create_instance(wire, disks)[0] == 1
     assert client.create_instance(wire, disks)[0] == 1, "a repetition changes nothing"
-    assert client.get_instance("inst10").nics[0].mac == mac_of(10)
-    assert client.modify_instance("inst10", {"name": "other.example.com"})[0] == 2
+    assert only(client.get_instances(["inst10"])).nics[0].mac == mac_of(10)
+    assert client.modify(ObjectKind.INSTANCE, "inst10", {"name": "other.example.com"})[0] == 2
     assert client.expand_names("instance", ["inst10", "other"])[0] is None
     more = {**disk(11, NODE1), "iv_name": ""}
     client.add_disk("other", more, None)
-    assert client.get_disk(more["uuid"]).iv_name == "disk/1"
+    assert only(client.get_disks([more["uuid"]])).iv_name == "disk/1"
     client.detach_disk("other", more["uuid"])
     client.attach_disk("other", more["uuid"], 0)
-    assert client.get_instance("other").disks == [more["uuid"], disks[0]["uuid"]]
-    client.delete_instance("other")
+    assert only(client.get_instances(["other"])).disks == [more["uuid"], disks[0]["uuid"]]
+    client.delete(ObjectKind.INSTANCE, "other")
     assert client.get_disks([more["uuid"], disks[0]["uuid"]]) == [None, None]
     with pytest.raises(OpPrereqError, match="not found") as caught:
-        client.delete_instance("other")
+        client.delete(ObjectKind.INSTANCE, "other")
     assert caught.value.ecode == ErrorCode.NOENT
     client.verify_config()
 
@@ -145,7 +157,7 @@ def test_instance_life(node_: WconfdNode) -> None:
         ({"beparams": {"maxmem": "much"}}, "maxmem"),
         ({"beparams": {"colour": 1}}, "colour"),
         ({"hypervisor": "bochs"}, "unknown hypervisor"),
-        ({"nics": [{"mac": "xx", "nicparams": {}, "uuid": "n"}]}, "malformed MAC"),
+        ({"nics": [{"mac": "xx", "nicparams": {}, "uuid": "n"}]}, "is not a MAC address"),
         ({"name": None}, "name"),
     ],
 )
@@ -155,7 +167,7 @@ def test_a_change_that_brings_in_a_problem_is_refused(
     client = node_.owner().hold_everything().client
     before = files.read_bytes(node_.paths.config_data)
     with pytest.raises(ConfigurationError, match=text):
-        client.modify_instance("inst1", changes)
+        client.modify(ObjectKind.INSTANCE, "inst1", changes)
     assert files.read_bytes(node_.paths.config_data) == before
     client.verify_config()
 
@@ -163,16 +175,16 @@ def test_a_change_that_brings_in_a_problem_is_refused(
 def test_nodes_and_groups_keep_their_rules(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     with pytest.raises(ConfigurationError, match="master"):
-        client.modify_node("node1", {"offline": True, "master_candidate": False})
+        client.modify(ObjectKind.NODE, "node1", {"offline": True, "master_candidate": False})
     with pytest.raises(ConfigurationError, match="at once"):
-        client.modify_node("node2", {"offline": True, "drained": True})
+        client.modify(ObjectKind.NODE, "node2", {"offline": True, "drained": True})
     with pytest.raises(ConfigurationError, match="does not exist"):
-        client.delete_node("node2")
+        client.delete(ObjectKind.NODE, "node2")
     with pytest.raises(ConfigurationError, match="does not exist"):
-        client.delete_node_group(GROUP)
-    client.create_node(node(9, GROUP))
-    assert client.get_node("node9").name == "node9.example.com"
-    client.delete_node("node9")
+        client.delete(ObjectKind.NODEGROUP, GROUP)
+    client.create(ObjectKind.NODE, node(9, GROUP))
+    assert only(client.get_nodes(["node9"])).name == "node9.example.com"
+    client.delete(ObjectKind.NODE, "node9")
     client.verify_config()
 
 
@@ -183,7 +195,7 @@ def test_problems_that_were_there_do_not_stop_other_changes() -> None:
             one["nics"][0]["mac"] = mac_of(0)
         files.write_durable(found.paths.config_data, json.dumps(config).encode())
         client = found.start().owner().hold_everything().client
-        client.modify_instance("inst0", {"admin_state": "down"})
+        client.modify(ObjectKind.INSTANCE, "inst0", {"admin_state": "down"})
         with pytest.raises(ConfigVerifyError) as caught:
             client.verify_config()
         problems = caught.value.args[1]
@@ -195,9 +207,9 @@ def test_tags(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     client.add_tags("instance", "inst0", ["b", "a"])
     client.add_tags("instance", "inst0", ["a", "c"])
-    assert client.get_instance("inst0").tags == ["b", "a", "c"]
+    assert only(client.get_instances(["inst0"])).tags == ["b", "a", "c"]
     client.remove_tags("instance", "inst0", ["a", "z"])
-    assert client.get_instance("inst0").tags == ["b", "c"]
+    assert only(client.get_instances(["inst0"])).tags == ["b", "c"]
     with pytest.raises(TagError):
         client.add_tags("instance", "inst0", ["not allowed!"])
 
@@ -229,7 +241,7 @@ def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
     one.create_instance(wire, disks)
     assert one.get_cluster().highest_used_port == port
     two.drop_all_reservations()
-    one.delete_instance("inst10")
+    one.delete(ObjectKind.INSTANCE, "inst10")
     assert one.get_cluster().tcpudp_port_pool == [port]
     assert two.allocate_instance_port() == port
     assert one.allocate_port() == port + 1
@@ -271,7 +283,7 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
         "ext_reservations": "11000001",
         "uuid": "net-uuid",
     }
-    one.create_network(network)
+    one.create(ObjectKind.NETWORK, network)
     assert one.generate_ip("net") == "10.0.0.2"
     assert two.generate_ip("net") == "10.0.0.3"
     with pytest.raises(ReservationError):
@@ -281,30 +293,30 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
     nic = {"mac": mac_of(10), "ip": "10.0.0.2", "network": "net-uuid", "nicparams": {}, "uuid": "n"}
     wire, disks = new_instance(10, nics=[nic])
     one.create_instance(wire, disks)
-    assert one.get_network("net").reservations == "00100000"
+    assert only(one.get_networks(["net"])).reservations == "00100000"
     assert one.list_reserved_ips() == []
     assert two.list_reserved_ips() == [["reserve", "10.0.0.3", "net-uuid"]]
     with pytest.raises(ConfigurationError, match="does not exist"):
-        one.delete_network("net")
-    one.modify_instance("inst10", {"nics": []})
-    assert one.get_network("net").reservations == "00000000"
+        one.delete(ObjectKind.NETWORK, "net")
+    one.modify(ObjectKind.INSTANCE, "inst10", {"nics": []})
+    assert only(one.get_networks(["net"])).reservations == "00000000"
     two.commit_temporary_ips()
-    assert one.get_network("net").reservations == "00010000"
+    assert only(one.get_networks(["net"])).reservations == "00010000"
     two.commit_release_temporary_ip("net", "10.0.0.3")
-    assert one.get_network("net").reservations == "00000000"
+    assert only(one.get_networks(["net"])).reservations == "00000000"
     one.verify_config()
 
 
 def test_candidate_pool(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
-    client.modify_cluster({"candidate_pool_size": 2})
+    client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 2})
     with pytest.raises(ConfigVerifyError) as caught:
         client.verify_config()
     assert "too few master candidates" in str(caught.value.args[1])
     assert client.maintain_candidate_pool([]) == {"promoted": [NODE2], "demoted": []}
     client.set_candidate_cert(NODE2, "AA:BB")
     client.verify_config()
-    client.modify_cluster({"candidate_pool_size": 1})
+    client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 1})
     assert client.maintain_candidate_pool(["node2"]) == {"promoted": [], "demoted": []}
     assert client.maintain_candidate_pool([]) == {"promoted": [], "demoted": [NODE2]}
     assert client.get_cluster().candidate_certs == {}
@@ -313,7 +325,7 @@ def test_candidate_pool(node_: WconfdNode) -> None:
 def test_ssconf_follows(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     assert ssconf.master_node(node_.paths) == "node1.example.com"
-    client.modify_instance("inst0", {"name": "a.example.com"})
+    client.modify(ObjectKind.INSTANCE, "inst0", {"name": "a.example.com"})
     client.add_tags("cluster", "", ["x"])
     known = client.get_ssconf()
     assert known["cluster_tags"] == "x"
@@ -323,13 +335,13 @@ def test_ssconf_follows(node_: WconfdNode) -> None:
         found = ssconf.read_all(node_.paths)
         return {key: value.removesuffix("\n") for key, value in found.items()}
 
-    wait_for(lambda: in_files() == known, "ssconf to follow")
+    wait_until(lambda: in_files() == known, "ssconf to follow")
 
 
 def test_a_whole_cluster_replaces_only_the_one_it_was_made_from(node_: WconfdNode) -> None:
     one, two = node_.owner(1).hold(), node_.owner(2).hold()
     wire = one.client.get_cluster().to_wire()
-    serial, _ = two.client.modify_cluster({"max_running_jobs": 7})
+    serial, _ = two.client.modify(ObjectKind.CLUSTER, "", {"max_running_jobs": 7})
     with pytest.raises(ConfigurationError, match="updated since"):
         one.client.replace_cluster(wire | {"mac_prefix": "aa:bb:cc"})
     fresh = one.client.get_cluster().to_wire()
@@ -345,7 +357,7 @@ def test_a_whole_cluster_replaces_only_the_one_it_was_made_from(node_: WconfdNod
 
 def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) -> None:
     client = node_.owner().client
-    wire = client.get_instance("inst0").to_wire()
+    wire = only(client.get_instances(["inst0"])).to_wire()
     serial = client.update_instance({**wire, "admin_state": "down"})
     assert serial is not None
     assert serial[0] == 2
@@ -353,9 +365,9 @@ def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) ->
         client.update_instance({**wire, "admin_state": "up"})
     for update, found in (
         (client.update_cluster, client.get_cluster()),
-        (client.update_node, client.get_node("node1")),
-        (client.update_node_group, client.get_node_group("default")),
-        (client.update_disk, client.get_disk(uuid_of("disk", 0))),
+        (client.update_node, only(client.get_nodes(["node1"]))),
+        (client.update_node_group, only(client.get_node_groups(["default"]))),
+        (client.update_disk, only(client.get_disks([uuid_of("disk", 0)]))),
     ):
         answer = update(found)
         assert answer is not None
@@ -398,10 +410,10 @@ def test_old_instance_methods(node_: WconfdNode) -> None:
     with pytest.raises(ConfigurationError, match="already in use"):
         client.add_instance(wire, False)
     assert client.add_instance_disk(wire["uuid"], disks[0], None, False) is True
-    assert client.get_instance("inst10").disks == [disks[0]["uuid"]]
+    assert only(client.get_instances(["inst10"])).disks == [disks[0]["uuid"]]
     assert client.detach_instance_disk(wire["uuid"], disks[0]["uuid"]) is True
     assert client.attach_instance_disk(wire["uuid"], disks[0]["uuid"], 0) is True
-    before = client.get_instance("inst10").serial_no
+    before = only(client.get_instances(["inst10"])).serial_no
     same = client.set_instance_status(wire["uuid"], "up", True, "admin")
     assert same is not None
     assert same["serial_no"] == before
@@ -461,15 +473,24 @@ INST1 = "instance/inst1.example.com"
 @pytest.mark.parametrize(
     ("call", "lock"),
     [
-        (lambda c: c.modify_cluster({"volume_group_name": "x"}), "cluster/BGL (shared)"),
+        (
+            lambda c: c.modify(ObjectKind.CLUSTER, "", {"volume_group_name": "x"}),
+            "cluster/BGL (shared)",
+        ),
         (lambda c: c.add_tags("cluster", "", ["x"]), "cluster/BGL (shared)"),
         (lambda c: c.maintain_candidate_pool([]), "cluster/BGL (shared)"),
-        (lambda c: c.modify_instance("inst0", {"admin_state": "down"}), "instance/inst0"),
+        (
+            lambda c: c.modify(ObjectKind.INSTANCE, "inst0", {"admin_state": "down"}),
+            "instance/inst0",
+        ),
         (lambda c: c.create_instance(*new_instance(10)), "instance/inst10"),
         (lambda c: c.put_instance("inst0", *new_instance(1)), "instance/inst0"),
-        (lambda c: c.modify_disk(uuid_of("disk", 0), {"size": 2048}), "instance/inst0"),
+        (lambda c: c.modify(ObjectKind.DISK, uuid_of("disk", 0), {"size": 2048}), "instance/inst0"),
         (lambda c: c.add_tags("node", "node1", ["x"]), f"node/{NODE1}"),
-        (lambda c: c.modify_node_group("default", {"alloc_policy": "last_resort"}), GROUP),
+        (
+            lambda c: c.modify(ObjectKind.NODEGROUP, "default", {"alloc_policy": "last_resort"}),
+            GROUP,
+        ),
         (
             lambda c: c.modify_objects(
                 [("instance", "inst1", {"os": "x"}), ("disk", uuid_of("disk", 0), {"size": 2048})]
@@ -492,16 +513,16 @@ def test_a_change_without_the_lock_that_it_needs_is_refused(
 
 def test_a_change_with_the_lock_that_it_needs_is_carried_out(node_: WconfdNode) -> None:
     client = node_.owner().hold(INST1, f"node/{NODE2}").client
-    client.modify_instance("inst1", {"admin_state": "down"})
-    client.modify_disk(uuid_of("disk", 1), {"size": 2048})
+    client.modify(ObjectKind.INSTANCE, "inst1", {"admin_state": "down"})
+    client.modify(ObjectKind.DISK, uuid_of("disk", 1), {"size": 2048})
     client.modify_objects([("instance", "inst1", {"os": "x"}), ("node", "node2", {"ndparams": {}})])
     client.add_tags("cluster", "", ["x"])
     with pytest.raises(
         OpPrereqError, match="not found"
     ):  # nothing can be held of what is not there
-        client.modify_instance("inst7", {"admin_state": "down"})
+        client.modify(ObjectKind.INSTANCE, "inst7", {"admin_state": "down"})
     with pytest.raises(LockError, match="exclusive"):
-        node_.owner(2).client.modify_instance("inst1", {"admin_state": "up"})
+        node_.owner(2).client.modify(ObjectKind.INSTANCE, "inst1", {"admin_state": "up"})
 
 
 def test_a_snapshot_shows_everything_at_once(node_: WconfdNode) -> None:

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from fakes.large_config import uuid_of
 from fakes.noded_node import NodedNode, short_directory
-from fakes.wconfd_node import WconfdNode, wait_for
+from fakes.waiting import wait_until
+from fakes.wconfd_node import WconfdNode
 
 from ganeti.base.errors import OpExecError
+from ganeti.protocol.wconfd import ObjectKind
 from ganeti.store import ssconf
 from ganeti.system import certificates, files
 
@@ -71,16 +73,18 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
     client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["one"])
     client.flush_config()
-    wait_for(lambda: [e["error"] for e in client.get_replication_status()] == [None, None], "both")
+    wait_until(
+        lambda: [e["error"] for e in client.get_replication_status()] == [None, None], "both"
+    )
     on_master = files.read_bytes(cluster.master.paths.config_data)
-    wait_for(
+    wait_until(
         lambda: files.read_bytes_or_none(cluster.candidate.paths.config_data) == on_master,
         "the copy",
     )
     assert os.stat(cluster.candidate.paths.config_data).st_mode & 0o777 == 0o640
     assert not os.path.exists(cluster.other.paths.config_data)
     for node in (cluster.candidate, cluster.other):
-        wait_for(
+        wait_until(
             lambda node=node: ssconf.read_all(node.paths) == ssconf.read_all(cluster.master.paths),
             f"the values on {node.name}",
         )
@@ -89,10 +93,10 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
 
 def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
-    client.modify_cluster({"candidate_pool_size": 3})
+    client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 3})
     assert client.maintain_candidate_pool([])["promoted"] == [uuid_of("node", 3)]
     client.flush_config()
-    wait_for(lambda: config_of(cluster.other) == cluster.master.config(), "the copy")
+    wait_until(lambda: config_of(cluster.other) == cluster.master.config(), "the copy")
 
 
 def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
@@ -102,15 +106,17 @@ def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster)
     for number in range(5):
         client.add_tags("cluster", "", [f"t{number}"])
     client.flush_config()  # two candidates need one copy: the master goes on alone
-    wait_for(
+    wait_until(
         lambda: "Cannot bring the configuration to node node2" in cluster.master.log(),
         "the failure to be logged",
     )
     cluster.candidate.start()
-    wait_for(
+    wait_until(
         lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
     )
-    wait_for(lambda: "node2.example.com has the configuration again" in cluster.master.log(), "log")
+    wait_until(
+        lambda: "node2.example.com has the configuration again" in cluster.master.log(), "log"
+    )
     assert cluster.master.log().count("Cannot bring the configuration to node node2") == 1
 
 
@@ -127,8 +133,8 @@ def test_too_few_candidates_are_named(cluster: Cluster) -> None:
     client.add_tags("cluster", "", ["y"])
     with pytest.raises(OpExecError, match=r"node2.*node3.*gnt-node modify --offline"):
         client.flush_config()
-    client.modify_node("node2", {"master_candidate": False, "offline": True})
-    client.modify_node("node3", {"master_candidate": False, "offline": True})
+    client.modify(ObjectKind.NODE, "node2", {"master_candidate": False, "offline": True})
+    client.modify(ObjectKind.NODE, "node3", {"master_candidate": False, "offline": True})
     client.flush_config()
 
 
@@ -143,7 +149,7 @@ def test_what_changes_while_a_node_hangs_is_brought_at_once_later(cluster: Clust
     finally:
         os.kill(cluster.candidate.pid, signal.SIGCONT)
     client.flush_config()
-    wait_for(
+    wait_until(
         lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
     )
     assert len(config_of(cluster.candidate)["cluster"]["tags"]) == 20
@@ -154,7 +160,7 @@ def test_a_restarted_master_brings_what_is_missing(cluster: Cluster) -> None:
     client.add_tags("cluster", "", ["x"])
     cluster.master.kill()
     cluster.master.start()
-    wait_for(
+    wait_until(
         lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
     )
 
@@ -164,7 +170,7 @@ def test_a_newer_configuration_on_a_candidate_is_not_replaced(cluster: Cluster) 
     newer["serial_no"] += 1000
     files.write_durable(cluster.candidate.paths.config_data, json.dumps(newer).encode())
     client = cluster.master.start().owner().hold_everything().client
-    wait_for(lambda: client.get_replication_status()[0]["error"], "the refusal")
+    wait_until(lambda: client.get_replication_status()[0]["error"], "the refusal")
     assert "older than" in client.get_replication_status()[0]["error"]
     assert config_of(cluster.candidate)["serial_no"] == newer["serial_no"]
 
@@ -180,10 +186,10 @@ def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
     assert config_of(cluster.candidate) is None
     client.redistribute_config()
     client.flush_config()
-    wait_for(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
     assert config_of(cluster.other) is None
     for node in (cluster.candidate, cluster.other):
         path = node.paths.ssconf_file("master_node")
-        wait_for(lambda path=path: os.path.exists(path), f"the values on {node.name}")
+        wait_until(lambda path=path: os.path.exists(path), f"the values on {node.name}")
         assert ssconf.master_node(node.paths) == cluster.master.name
     assert ssconf.read_key(cluster.master.paths, "node_list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from fakes.wconfd_node import WconfdNode
 
 from ganeti.base.errors import GenericError
 from ganeti.protocol.envelope import decode_response, encode_request
-from ganeti.protocol.wconfd import WCONFD_METHODS, Effect, Method
+from ganeti.protocol.service import Call
+from ganeti.protocol.wconfd import Effect, ObjectKind, Rules, WConfCalls, wire_names
 from ganeti.transport.unix_client import UnixClient
 
 CALLS_PER_METHOD = 25
@@ -91,33 +92,38 @@ class Fuzz:
             for _ in range(self.chance.randint(0, 3))
         ]
 
-    def value(self, kind: str) -> Any:
+    def value(self, name: str, shown: str) -> Any:
+        """Make up an argument of the name and type in words."""
         chance = self.chance
         if chance.random() < 0.1:
             return self.json()
-        makers = {
+        makers: dict[str, Callable[[], Any]] = {
             "client": lambda: self.owner,
-            "str": lambda: chance.choice(
-                [*WORDS, "cluster", "node", "instance", "disk", "network"]
-            ),
-            "strs": lambda: [chance.choice(WORDS) for _ in range(chance.randint(0, 3))],
-            "keys": lambda: [chance.choice(WORDS) for _ in range(chance.randint(0, 3))],
-            "int": lambda: chance.choice([0, 1, 2, -1, 11000, 1 << 40]),
-            "float": lambda: chance.choice([0.0, 0.01, -1.0]),
+            "kind": lambda: chance.choice([*ObjectKind, "thing"]),
+            "new": self.object,
+            "disks": lambda: [self.object() for _ in range(chance.randint(0, 2))],
+            "changes": lambda: [
+                [chance.choice([*ObjectKind]), chance.choice(WORDS), self.changes()]
+            ],
+            "request": self.request,
+            "text": lambda: chance.choice(WORDS),
+            "[text]": lambda: [chance.choice(WORDS) for _ in range(chance.randint(0, 3))],
+            "integer": lambda: chance.choice([0, 1, 2, -1, 11000, 1 << 40]),
+            "seconds": lambda: chance.choice([0.0, 0.01, -1.0]),
             "bool": lambda: chance.random() < 0.5,
             "object": self.object,
-            "objects": lambda: [self.object() for _ in range(chance.randint(0, 2))],
-            "changes": lambda: {
-                chance.choice(FIELDS): self.json() for _ in range(chance.randint(0, 2))
-            },
-            "many_changes": lambda: [[chance.choice(WORDS), chance.choice(WORDS), {"tags": []}]],
-            "request": self.request,
         }
-        return makers.get(kind.removesuffix("?"), self.json)()
+        shown = shown.removeprefix("null or ")
+        shown = "[text]" if shown == "[name or UUID]" else shown
+        return makers.get(name, makers.get(shown, self.json))()
 
-    def args(self, method: Method) -> list[Any]:
-        found = [self.value(argument.kind) for argument in method.args]
-        if method.name.startswith("wait"):
+    def changes(self) -> dict[str, Any]:
+        return {self.chance.choice(FIELDS): self.json() for _ in range(self.chance.randint(0, 2))}
+
+    def args(self, call: Call[Rules]) -> list[Any]:
+        shown = {each.name: each.describe() for each in call.arguments}
+        found = [self.value(name, shown.get(name, "")) for name in wire_names(call)]
+        if call.rules.waits:
             found[-1] = self.chance.choice([0.0, 0.01, -1.0, None, "x"])
         return found
 
@@ -141,16 +147,16 @@ def test_random_arguments_are_answered(node_: WconfdNode, seed: int) -> None:
     owner = node_.owner(1)
     fuzz = Fuzz(seed, owner.id.to_wire())
     client = UnixClient(node_.paths.wconfd_socket)
-    methods = [method for name, method in WCONFD_METHODS.items() if name not in SKIPPED]
+    calls = [call for name, call in WConfCalls.calls.items() if name not in SKIPPED]
     for _ in range(CALLS_PER_METHOD):
-        fuzz.chance.shuffle(methods)
-        for method in methods:
-            if method.effect is Effect.CONFIG:
+        fuzz.chance.shuffle(calls)
+        for call in calls:
+            if call.rules.effect is Effect.CONFIG:
                 owner.client.free_locks()  # changes wait while the configuration is locked
                 owner.hold_everything()
-            args = fuzz.args(method)
-            _, error = answer(client, method.name, args)
-            assert "internal error" not in error, (method.name, args, error)
+            args = fuzz.args(call)
+            _, error = answer(client, call.name, args)
+            assert "internal error" not in error, (call.name, args, error)
             if fuzz.chance.random() < 0.1:
                 owner.client.free_locks()
     owner.client.free_locks()

@@ -13,7 +13,7 @@ import pytest
 from fakes.wconfd_node import WconfdNode
 
 from ganeti.base.errors import GenericError
-from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX
+from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, ObjectKind
 
 ETX = b"\x03"
 DESCRIPTORS = 1500
@@ -62,8 +62,7 @@ def still_answers(node: WconfdNode) -> bool:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"method":1}', b'{"args":[]}'],
+    "data", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"method":1}', b'{"args":[]}']
 )
 def test_what_is_no_request_gets_a_text_and_is_closed(node: WconfdNode, data: bytes) -> None:
     with connect(node) as sock:
@@ -81,19 +80,19 @@ def test_what_is_no_request_gets_a_text_and_is_closed(node: WconfdNode, data: by
         ("nothing", [], "unknown method"),
         ("echo", [], "takes 1 arguments"),
         ("echo", ["a", "b"], "takes 1 arguments"),
-        ("echo", [1], "text"),
-        ("tryUpdateLocks", [ME, "x"], "lock request"),
-        ("tryUpdateLocks", [ME, [["cluster/BGL"]]], "lock request"),
+        ("echo", [1], "echo: wrong argument text"),
+        ("tryUpdateLocks", [ME, "x"], "tryUpdateLocks: wrong argument request"),
+        ("tryUpdateLocks", [ME, [["cluster/BGL"]]], "tryUpdateLocks: wrong argument request"),
         ("tryUpdateLocks", [ME, [["cluster/BGL", "strongly"]]], "lock request"),
         ("tryUpdateLocks", [ME, [["cluster/BGL", "shared"]] * 2], "twice"),
         ("tryUpdateLocks", [["x"], []], "client must be"),
         ("tryUpdateLocks", [[True, "x", 1], []], "client must be"),
         ("freeLocksLevel", [ME, "attic"], "no lock level"),
-        ("getInstances", [[1]], "getInstances: keys"),
-        ("getInstances", ["x"], "getInstances: keys"),
+        ("getInstances", [[1]], "getInstances: wrong argument keys"),
+        ("getInstances", ["x"], "getInstances: wrong argument keys"),
         ("readConfig", [None], "takes 0 arguments"),
         ("updateNode", [{}], "Unknown node"),
-        ("waitLocks", [ME, 0, [], None], "seconds"),
+        ("waitLocks", [ME, 0, [], None], "wrong argument timeout_s"),
         ("generateIp", [ME, "nowhere"], "nowhere"),
     ],
 )
@@ -112,13 +111,13 @@ def test_objects_that_are_nonsense_are_refused(node: WconfdNode) -> None:
     client = node.owner().hold_everything().client
     for wire in ({}, {"uuid": 5}, {"uuid": "x"}, {"uuid": "x", "name": ["deep"]}):
         with pytest.raises(GenericError):
-            client.create_node(wire)
+            client.create(ObjectKind.NODE, wire)
         with pytest.raises(GenericError):
             client.create_instance(wire, [wire])
         with pytest.raises(GenericError):
-            client.create_network(wire)
+            client.create(ObjectKind.NETWORK, wire)
     with pytest.raises(GenericError, match="cannot be changed by a client"):
-        client.modify_cluster({"uuid": "x"})
+        client.modify(ObjectKind.CLUSTER, "", {"uuid": "x"})
     with pytest.raises(GenericError):
         client.modify_objects([("node", "node1", {}), ("thing", "x", {})])
     client.verify_config()

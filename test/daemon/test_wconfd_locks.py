@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from fakes.large_config import uuid_of
-from fakes.wconfd_node import Owner, WconfdNode, wait_for
+from fakes.waiting import wait_until
+from fakes.wconfd_node import Owner, WconfdNode
 
 from ganeti.base.errors import GenericError, LockError, OpPrereqError
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.envelope import encode_request
 from ganeti.protocol.framing import frame
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import ClientId, ObjectKind
 
 NODE1, NODE2 = f"node/{uuid_of('node', 1)}", f"node/{uuid_of('node', 2)}"
 INST0, INST1 = "instance/inst0.example.com", "instance/inst1.example.com"
@@ -63,7 +64,7 @@ def begin_wait(
 ) -> Call:
     call = Call(lambda: owner.client.wait_locks(priority, [(lock, mode)], wait_s))
     reader = WConfClient(owner.paths, owner.id)
-    wait_for(lambda: call.done_at or reader.has_pending_request(), "the request to be pending")
+    wait_until(lambda: call.done_at or reader.has_pending_request(), "the request to be pending")
     reader.close()
     return call
 
@@ -118,7 +119,7 @@ def test_locks_of_a_killed_owner_are_freed_without_anybody_asking(node: WconfdNo
     call = begin_wait(waiting, NODE1)
     dying.die()
     assert call.value() == ("granted", [])
-    wait_for(lambda: not os.path.exists(dying.id.livelock), "the lock file to be removed")
+    wait_until(lambda: not os.path.exists(dying.id.livelock), "the lock file to be removed")
     assert waiting.client.snapshot()["reservations"]["tempres"]["mACs"] == []
 
 
@@ -147,8 +148,8 @@ def test_a_wait_is_withdrawn_when_its_client_goes_away(node: WconfdNode) -> None
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(node.paths.wconfd_socket)
         sock.sendall(wire)
-        wait_for(leaving.client.has_pending_request, "the request to be pending")
-    wait_for(lambda: not leaving.client.has_pending_request(), "the request to be withdrawn")
+        wait_until(leaving.client.has_pending_request, "the request to be pending")
+    wait_until(lambda: not leaving.client.has_pending_request(), "the request to be withdrawn")
 
 
 def test_state_survives_kill_and_restart(node: WconfdNode) -> None:
@@ -180,7 +181,7 @@ def test_the_lock_of_a_removed_object_fails_its_waiters(node: WconfdNode) -> Non
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([("cluster/BGL", "shared"), (INST0, "exclusive")])
     call = begin_wait(two, INST0)
-    one.client.delete_instance("inst0.example.com")
+    one.client.delete(ObjectKind.INSTANCE, "inst0.example.com")
     assert call.value() == ("gone", [])
     assert two.client.has_pending_request() is False
     one.client.free_locks()
@@ -202,7 +203,7 @@ def test_old_waiters_get_a_signal(node: WconfdNode, hangups: threading.Event) ->
     assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
     assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == [one.id]
     one.client.free_locks()
-    wait_for(hangups.is_set, "SIGHUP")
+    wait_until(hangups.is_set, "SIGHUP")
     assert two.client.update_locks_waiting(0, [(NODE1, "shared")]) == []
 
 
@@ -223,7 +224,7 @@ def test_old_waiters_get_a_signal_after_a_restart(
     node.kill()
     node.start()
     one.client.free_locks()
-    wait_for(hangups.is_set, "SIGHUP")
+    wait_until(hangups.is_set, "SIGHUP")
     assert two.client.list_locks() == [(NODE1, "shared")]
 
 
@@ -248,7 +249,7 @@ def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode
     locks = sorted([NODE1, NODE2])
     call = Call(lambda: big.client.wait_locks(0, [(lock, "exclusive") for lock in locks], WAIT_S))
     reader = WConfClient(node.paths, big.id)
-    wait_for(reader.has_pending_request, "the request to be pending")
+    wait_until(reader.has_pending_request, "the request to be pending")
     assert small.client.try_update_locks([(NODE1, "exclusive")]) == []
     holder.client.free_locks()
     overtakers = [small, other]
@@ -290,10 +291,10 @@ def test_the_dead_do_not_get_enough_locks(node: WconfdNode) -> None:
         lambda: dead.client.wait_opportunistic_union(-5, 1, [(NODE1, "exclusive")], WAIT_S)
     )
     reader = WConfClient(node.paths, dead.id)
-    wait_for(lambda: reader.change_wait_priority(-6), "the request to be known")
+    wait_until(lambda: reader.change_wait_priority(-6), "the request to be known")
     call = Call(lambda: living.client.wait_opportunistic_union(0, 1, [(NODE1, "shared")], WAIT_S))
     other = WConfClient(node.paths, living.id)
-    wait_for(lambda: other.change_wait_priority(1), "the request to be known")
+    wait_until(lambda: other.change_wait_priority(1), "the request to be known")
     os.close(dead.livelock._descriptor)
     dead.livelock._descriptor = -1
     holder.client.free_locks()
@@ -309,12 +310,7 @@ def test_level_operations(node: WconfdNode) -> None:
     assert (NODE1, "shared") in one.client.list_locks()
     one.client.intersect_locks([INST0, NODE1])
     assert one.client.list_locks() == [(INST0, "exclusive"), (NODE1, "shared")]
-    assert one.client.list_all_locks() == [
-        "instance/[lockset]",
-        INST0,
-        "node/[lockset]",
-        NODE1,
-    ]
+    assert one.client.list_all_locks() == ["instance/[lockset]", INST0, "node/[lockset]", NODE1]
     one.client.free_locks_level("instance")
     assert one.client.list_locks() == [(NODE1, "shared")]
     assert one.client.list_all_locks_owners() == [[NODE1, [[one.id.to_wire(), "shared"]]]]

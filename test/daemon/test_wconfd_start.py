@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.wconfd_node import DEADLINE_S, WconfdNode, wait_for
+from fakes.waiting import wait_until
+from fakes.wconfd_node import DEADLINE_S, WconfdNode
 
 from ganeti.store import ssconf
 from ganeti.system import files
@@ -164,8 +165,8 @@ def test_stale_lock_files_go(node: WconfdNode) -> None:
     os.utime(lost, (0, 0))
     living = LiveLock.create(f"{node.paths.livelock_dir}/job_000009_1")
     client = node.start().owner().client
-    wait_for(lambda: not os.path.exists(stale), "the stale file to go")
-    wait_for(lambda: not os.path.exists(lost), "the lost one to go")
+    wait_until(lambda: not os.path.exists(stale), "the stale file to go")
+    wait_until(lambda: not os.path.exists(lost), "the lost one to go")
     assert os.path.exists(living.path)
     assert client.echo("x") == "x"
     living.release()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from fakes.failing_cluster import FailingCluster
-from fakes.virtual_cluster import wait_until
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId

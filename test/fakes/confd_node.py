@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fakes.confd_config import confd_config, encoded
+from fakes.waiting import wait_until
 
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import ConfdClient
@@ -69,11 +70,7 @@ class ConfdNode:
     def start(self, *options: str) -> ConfdNode:
         """Run the daemon; returns once it is ready."""
         argv = [sys.executable, f"{CHECKOUT}/daemons/ganeti-confd", "-f", "-p", "0"]
-        env = {
-            **os.environ,
-            "GANETI_ROOTDIR": self.paths.root,
-            "GANETI_HOSTNAME": OWN_NAME,
-        }
+        env = {**os.environ, "GANETI_ROOTDIR": self.paths.root, "GANETI_HOSTNAME": OWN_NAME}
         with open(f"{self.paths.log_dir}/stderr", "ab") as log:
             self.process = subprocess.Popen(
                 [*argv, "-b", self.address, *options], env=env, stderr=log
@@ -109,7 +106,7 @@ class ConfdNode:
             assert self.process.poll() is None, f"RConfD ended: {self.log()}"
             return self.log().count(text) >= times
 
-        wait_for(has_it, f"{text!r} in the log")
+        wait_until(has_it, f"{text!r} in the log")
 
     def client(self, *, timeout_s: float = DEADLINE_S, key: bytes = KEY) -> ConfdClient:
         return ConfdClient(key, [self.address], port=self.port, timeout_s=timeout_s)
@@ -173,12 +170,3 @@ class RawClient:
 
     def receive(self) -> tuple[str, Reply]:
         return open_reply(self._signer, self.socket.recv(65536))
-
-
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Return what the condition returns once that is true."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited too long for {what}"
-        time.sleep(0.005)
-    return value

@@ -41,8 +41,8 @@ def stop(*, hang: bool) -> NoReturn:
     os._exit(9)
 
 
-class CutHand(jobexec.Hand):
-    """The dialog, with a knife."""
+class CutLink(jobexec.LuxidLink):
+    """the dialog, cut at a step."""
 
     step, flag = sys.argv[1:3]
 
@@ -63,5 +63,5 @@ class CutHand(jobexec.Hand):
 
 
 if __name__ == "__main__":
-    jobexec.Hand = CutHand  # type: ignore[misc, assignment]
+    jobexec.LuxidLink = CutLink  # type: ignore[misc, assignment]
     template.main()

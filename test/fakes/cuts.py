@@ -35,20 +35,20 @@ def killed_at(cluster: FakeCluster, cut: int) -> Iterator[None]:
         if place >= cut:  # nor does it undo anything
             raise Killed
 
-    invoke = type(cluster.config)._invoke
+    invoke = type(cluster.config).invoke
 
-    def invoke_or_die(method: str, args: Any) -> Any:
+    def invoke_or_die(call: Any, args: Any) -> Any:
         step()
-        answer = invoke(cluster.config, method, args)
+        answer = invoke(cluster.config, call, args)
         step()
         return answer
 
     cluster.rpc.failure = cluster.rpc.lost_answer = step  # type: ignore[assignment]  # both None
-    cluster.config._invoke = invoke_or_die  # type: ignore[method-assign]
+    cluster.config.invoke = invoke_or_die  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del cluster.config._invoke
+        del cluster.config.invoke
         cluster.rpc.failure = cluster.rpc.lost_answer = lambda *_args: None
         bury(cluster)
 
@@ -84,8 +84,7 @@ class NotCut(Exception):
 
 def bury(cluster: FakeCluster) -> None:
     """Do what WConfD does for a job that died: give back its locks and reservations."""
-    cluster.config.held.clear()
-    cluster.config.do_drop_all_reservations()
+    cluster.config.free_everything()
 
 
 def every_kill(

@@ -8,13 +8,14 @@ import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from fakes.virtual_cluster import Outcome, TestCluster, wait_until
+from fakes.virtual_cluster import Outcome, TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES, MASTER_DAEMONS
 from ganeti.base.errors import GenericError
 from ganeti.bootstrap.virtual import lifecycle, processes
 from ganeti.clients.luxi import LuxiClient
-from ganeti.clients.mastership import other_nodes
+from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, process

@@ -33,7 +33,7 @@ class FakeCluster:
     """Configuration, nodes and a job to work with."""
 
     def __init__(self, root: str, nodes: int = 3, **cluster: object) -> None:
-        self.config = FakeConfig(nodes, **cluster)
+        self.config = FakeConfig(root, nodes, **cluster)
         self.rpc = FakeRpc()
         self.messages: list[str] = []
         self.waits: list[float] = []

@@ -13,8 +13,14 @@ from typing import Any
 
 from ganeti.base.errors import GenericError
 from ganeti.base.versions import PROTOCOL_VERSION
-from ganeti.clients.node_rpc import RpcResult, Target, encode_values
-from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.clients.node_rpc import NodeClient, RpcResult, Target, read_answer
+from ganeti.protocol.node_rpc import (
+    NodeCall,
+    decode_arguments,
+    encode_arguments,
+    encode_failure,
+    encode_result,
+)
 
 NODE_MEMORY_MIB = 4096
 
@@ -39,7 +45,7 @@ class FakeNode:
 Failure = Callable[[str, str, Sequence[Any]], str | None]
 
 
-class FakeRpc:
+class FakeRpc(NodeClient):
     """All node daemons of a cluster."""
 
     def __init__(self) -> None:
@@ -74,33 +80,29 @@ class FakeRpc:
             text if name == call and node in (None, where, where.partition(".")[0]) else None
         )
 
-    # The client's two methods.
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        return {target.name: self._one(call, target, args) for target, args in targets.items()}
 
-    def call(self, name: str, targets: Mapping[Target, Sequence[object]]) -> dict[str, RpcResult]:
-        """Make one call on many nodes."""
-        return {
-            target.name: self._one(name, target, list(args)) for target, args in targets.items()
-        }
-
-    def single(self, name: str, target: Target, *args: object) -> RpcResult:
-        """Make one call on one node."""
-        return self._one(name, target, list(args))
-
-    def _one(self, call: str, target: Target, args: list[Any]) -> RpcResult:
-        if target.offline and call not in ("version", "node_powercycle"):
-            return RpcResult(target.name, error="node is marked offline", offline=True)
-        args = json.loads(json.dumps(encode_values(NODE_RPC[call], args)))
-        assert len(args) == len(NODE_RPC[call].arguments), call
-        self.calls.append((target.name, call, args))
-        refused = self.failure(target.name, call, args)
+    def _one(self, call: NodeCall, target: Target, sent: Sequence[object]) -> RpcResult[Any]:
+        if target.offline and not call.rules.to_offline:
+            return RpcResult(target.name, error="is marked offline", offline=True, call=call.name)
+        args = decode_arguments(call, encode_arguments(call, sent))
+        name = call.name
+        call.read(args)  # the node would refuse a wrong one
+        self.calls.append((target.name, name, args))
+        refused = self.failure(target.name, name, args)
         if refused is not None:
-            return RpcResult(target.name, error=refused)
+            return read_answer(call, target.name, encode_failure(refused))
         try:
-            payload = self._play(call, self.node(target.name), copy.deepcopy(args))
+            payload = self._play(name, self.node(target.name), copy.deepcopy(args))
         except GenericError as err:
-            return RpcResult(target.name, error=err.message)
-        lost = self.lost_answer(target.name, call, args)
-        return RpcResult(target.name, None if lost else payload, lost)
+            return read_answer(call, target.name, encode_failure(err.message))
+        lost = self.lost_answer(target.name, name, args)
+        if lost:
+            return read_answer(call, target.name, encode_failure(lost))
+        return read_answer(call, target.name, encode_result(payload))
 
     def _play(self, call: str, node: FakeNode, args: list[Any]) -> Any:
         played = getattr(self, "do_" + call, None)
@@ -218,6 +220,9 @@ class FakeRpc:
 
     def do_blockdev_grow(self, node: FakeNode, disk: Any, *_args: Any) -> None:
         self._must_have(node, disk)
+
+    def do_export_list(self, _node: FakeNode) -> list[str]:
+        return self.answers.get("export_list", [])
 
     def do_extstorage_diagnose(self, _node: FakeNode) -> list[Any]:
         return self.providers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ganeti.objects.parameters import BEPARAMS, IPOLICY_DEFAULTS, defaults_of
+
 GROUP = "5a6e89c9-26b7-4042-9bf3-000000000000"
 
 
@@ -14,6 +16,7 @@ def uuid_of(name: str) -> str:
 
 def make_cluster(**changes: object) -> dict[str, Any]:
     """Return a cluster object; any field can be changed."""
+    templates = changes.get("enabled_disk_templates", ["sharedfile", "file", "diskless", "ext"])
     minmax = {
         "min": dict.fromkeys(_ISPECS, 0) | {"memory-size": 16, "cpu-count": 1},
         "max": dict.fromkeys(_ISPECS, 16) | {"memory-size": 32768, "disk-size": 1048576},
@@ -36,7 +39,7 @@ def make_cluster(**changes: object) -> dict[str, Any]:
         "enabled_hypervisors": ["fake", "kvm"],
         "hvparams": {"fake": {"migration_mode": "live"}, "kvm": {}},
         "os_hvp": {},
-        "beparams": {"default": {"minmem": 128, "maxmem": 128, "vcpus": 1}},
+        "beparams": {"default": defaults_of(BEPARAMS)},
         "osparams": {},
         "osparams_private_cluster": {},
         "nicparams": {"default": {"mode": "bridged", "link": "br0", "vlan": ""}},
@@ -53,8 +56,8 @@ def make_cluster(**changes: object) -> dict[str, Any]:
         "blacklisted_os": [],
         "primary_ip_family": 2,
         "prealloc_wipe_disks": False,
-        "ipolicy": {"minmax": [minmax]},
-        "enabled_disk_templates": ["sharedfile", "file", "diskless", "ext"],
+        "ipolicy": {**IPOLICY_DEFAULTS, "minmax": [minmax], "disk-templates": templates},
+        "enabled_disk_templates": templates,
         "candidate_certs": {uuid_of("node1"): "AA:BB"},
         "max_running_jobs": 20,
         "max_tracked_jobs": 25,
@@ -73,14 +76,7 @@ def make_cluster(**changes: object) -> dict[str, Any]:
     }
 
 
-_ISPECS = (
-    "memory-size",
-    "disk-size",
-    "disk-count",
-    "cpu-count",
-    "nic-count",
-    "spindle-use",
-)
+_ISPECS = ("memory-size", "disk-size", "disk-count", "cpu-count", "nic-count", "spindle-use")
 
 
 def make_node(number: int, **changes: object) -> dict[str, Any]:

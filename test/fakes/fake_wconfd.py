@@ -13,17 +13,14 @@ from typing import Any
 
 from ganeti.base.errors import GenericError
 from ganeti.protocol.envelope import Request
-from ganeti.protocol.wconfd import WCONFD_METHODS
+from ganeti.protocol.wconfd import WConfCalls
 from ganeti.transport.unix_connection import Connection
 from ganeti.transport.unix_server import serve_unix
 
 Request_ = list[list[str]]
 
 LOCKS_WAITING = [
-    [
-        ["cluster/BGL", [[[7, "/l", 1], "shared"]]],
-        ["instance/i1", [[[7, "/l", 1], "exclusive"]]],
-    ],
+    [["cluster/BGL", [[[7, "/l", 1], "shared"]]], ["instance/i1", [[[7, "/l", 1], "exclusive"]]]],
     [
         [10, [8, "/m", 2], [["instance/i1", "exclusive"], ["node/n1", "shared"]]],
         [-5, [9, "/n", 3], [["instance/i1", "exclusive"]]],
@@ -89,7 +86,7 @@ class FakeWConfd:
     async def _answer(self, request: Request, connection: Connection) -> Any:
         args: list[Any] = request.args
         self.calls.append((request.method, args))
-        index = WCONFD_METHODS[request.method].client_index
+        index = WConfCalls.calls[request.method].rules.owner
         owner = None if index is None else args[index][0]
         match request.method:
             case "waitLocks":

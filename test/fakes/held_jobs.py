@@ -7,7 +7,7 @@ import time
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.logical_units.testing import LOG_DELAY
-from ganeti.system.meeting import visit
+from ganeti.transport.rendezvous import visit
 
 DEADLINE_S = 60.0
 HELD_S = 3600.0  # no test takes so long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 from unittest import mock
 
@@ -55,9 +55,3 @@ def run_in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         runner.run(test)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that other tasks of this loop do; the test's deadline ends it."""
-    while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-        await asyncio.sleep(0.002)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ganeti.base.errors import JobLost
 from ganeti.base.ids import JobId
-from ganeti.clients.luxi import JobChange, LogEntry
+from ganeti.protocol.luxi import JobChange, LogEntry
 
 
 class FakeLuxiClient:
@@ -69,11 +69,7 @@ class FakeLuxiClient:
         rows = []
         for job_id in job_ids or []:
             status, results, _ = self._script(job_id)
-            values = {
-                "status": status,
-                "opstatus": [status] * len(results),
-                "opresult": results,
-            }
+            values = {"status": status, "opstatus": [status] * len(results), "opresult": results}
             rows.append([values.get(name) for name in fields])
         return rows
 

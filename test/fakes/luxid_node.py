@@ -113,11 +113,7 @@ class LuxidNode:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of processes on this node."""
-        return {
-            **os.environ,
-            "GANETI_ROOTDIR": self.paths.root,
-            "GANETI_HOSTNAME": self.name,
-        }
+        return {**os.environ, "GANETI_ROOTDIR": self.paths.root, "GANETI_HOSTNAME": self.name}
 
     def luxid_argv(self) -> list[str]:
         """Return what the interpreter is to run."""

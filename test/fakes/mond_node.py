@@ -33,11 +33,7 @@ class MondNode:
     """
 
     def __init__(
-        self,
-        *,
-        with_confd: bool = True,
-        instances: Mapping[str, Any] | None = None,
-        **cluster: Any,
+        self, *, with_confd: bool = True, instances: Mapping[str, Any] | None = None, **cluster: Any
     ) -> None:
         self._base = tempfile.mkdtemp(prefix="gnt")
         self._with_confd = with_confd

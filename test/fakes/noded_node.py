@@ -22,7 +22,7 @@ from ganeti.system.environment import node_environment
 
 START_TIMEOUT_S = 60.0
 PORT = 1811
-_RUN = "import sys; from ganeti.noded.main import main; sys.exit(main())"
+_RUN = "import sys; from ganeti.daemon.main import run_daemon; from ganeti.noded.main import SPEC; sys.exit(run_daemon(SPEC))"
 _numbers = itertools.count(1)
 
 

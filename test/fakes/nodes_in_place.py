@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ganeti.base.paths import Paths
-from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target, encode_values
+from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target, read_answer
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.protocol.node_rpc import NODE_RPC, decode_answer, encode_arguments
+from ganeti.protocol.node_rpc import NodeCall, encode_arguments
 
 
 class NodesInPlace(NodeRpcClient):
@@ -23,17 +23,15 @@ class NodesInPlace(NodeRpcClient):
     def close(self) -> None:
         pass
 
-    def call(self, name: str, targets: Mapping[Target, Sequence[object]]) -> dict[str, RpcResult]:
-        return {target.name: self._one(name, target, args) for target, args in targets.items()}
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        return {target.name: self._one(call, target, args) for target, args in targets.items()}
 
-    def _one(self, name: str, target: Target, args: Sequence[object]) -> RpcResult:
-        self.calls.append((target.name, name))
+    def _one(self, call: NodeCall, target: Target, args: Sequence[object]) -> RpcResult[Any]:
+        self.calls.append((target.name, call.name))
         if target.name in self.down:
             return RpcResult(target.name, error="connection refused", address="a:1811")
-        call = NODE_RPC[name]
-        context = NodeContext(self.nodes[target.name], target.name, name)
-        body = encode_arguments(call, encode_values(call, args))
-        success, value = decode_answer(dispatch.answer(context, call, body))
-        if success:
-            return RpcResult(target.name, payload=json.loads(json.dumps(value)))
-        return RpcResult(target.name, error=str(value))
+        context = NodeContext(self.nodes[target.name], target.name, call.name)
+        answer = dispatch.answer(context, call, encode_arguments(call, args))
+        return read_answer(call, target.name, answer)

@@ -14,8 +14,8 @@ from typing import Any
 from fakes.virtual_cluster import TIMEOUT_S, TestCluster
 
 from ganeti.base.paths import Paths
-from ganeti.protocol import rapi_users
-from ganeti.protocol.rapi_values import DEFAULT_PORT
+from ganeti.protocol.rapi import users as rapi_users
+from ganeti.protocol.rapi.values import DEFAULT_PORT
 from ganeti.system import daemon_control, environment, files
 
 DAEMON = "ganeti-rapi"

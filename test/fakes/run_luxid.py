@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from ganeti.daemon.main import run_daemon
-from ganeti.luxid import pool
 from ganeti.luxid.main import SPEC
+from ganeti.luxid.queue import processes
 
 if __name__ == "__main__":
     separator = sys.argv.index("--")
     command = [sys.executable, *sys.argv[separator + 1 :]]
-    pool.launch_argv = lambda: command
+    processes.launch_argv = lambda: command
     sys.exit(run_daemon(SPEC, sys.argv[1:separator]))

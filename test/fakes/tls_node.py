@@ -6,8 +6,6 @@ import itertools
 import os
 from pathlib import Path
 
-from OpenSSL import crypto
-
 from ganeti.base.paths import Paths
 from ganeti.system import certificates, clock
 from ganeti.transport import tls
@@ -51,37 +49,3 @@ class TlsNode:
     def trust_cluster_certificate(self) -> None:
         """Accept requests with the cluster's certificate, as before the first candidate."""
         Path(self.paths.ssconf_file("master_candidates_certs")).unlink(missing_ok=True)
-
-
-def old_style_pair(common_name: str) -> tuple[bytes, bytes]:
-    """Make (cluster, node) key and certificate files as old as X.509 version 1, with RSA keys.
-
-    Such certificates have no extensions, so they do not say that they may issue others.
-    """
-    cluster_key = crypto.PKey()
-    cluster_key.generate_key(crypto.TYPE_RSA, 2048)
-    cluster = _old_style("ganeti.example.com", 1, cluster_key)
-    cluster.set_issuer(cluster.get_subject())
-    cluster.sign(cluster_key, "sha256")
-    key = crypto.PKey()
-    key.generate_key(crypto.TYPE_RSA, 2048)
-    certificate = _old_style(common_name, 5, key)
-    certificate.set_issuer(cluster.get_subject())
-    certificate.sign(cluster_key, "sha256")
-    return _both(cluster_key, cluster), _both(key, certificate)
-
-
-def _old_style(common_name: str, serial: int, key: crypto.PKey) -> crypto.X509:
-    certificate = crypto.X509()
-    certificate.set_version(0)
-    certificate.set_serial_number(serial)
-    certificate.get_subject().CN = common_name
-    certificate.gmtime_adj_notBefore(-60)
-    certificate.gmtime_adj_notAfter(int(DAY_S))
-    certificate.set_pubkey(key)
-    return certificate
-
-
-def _both(key: crypto.PKey, certificate: crypto.X509) -> bytes:
-    form = crypto.FILETYPE_PEM
-    return crypto.dump_privatekey(form, key) + crypto.dump_certificate(form, certificate)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -147,15 +146,3 @@ def own_cluster(nodes: int = 3, without: tuple[str, ...] = FACES) -> Iterator[Te
     finally:
         lifecycle.destroy(layout)
         os.rmdir(os.path.dirname(base))
-
-
-def wait_until(
-    condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0, step_s: float = 0.02
-) -> float:
-    """Wait for something that no event tells; returns how long it took."""
-    started = time.monotonic()
-    while not condition():
-        waited = time.monotonic() - started
-        assert waited < timeout_s, f"not within {timeout_s} s: {what}"
-        time.sleep(step_s)
-    return time.monotonic() - started

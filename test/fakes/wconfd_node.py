@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 from fakes.large_config import MASTER, large_config_bytes
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import TransportError
 from ganeti.base.paths import Paths
@@ -90,11 +89,7 @@ class WconfdNode:
         shutil.rmtree(self._base)
 
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "GANETI_ROOTDIR": self.paths.root,
-            "GANETI_HOSTNAME": self.name,
-        }
+        return {**os.environ, "GANETI_ROOTDIR": self.paths.root, "GANETI_HOSTNAME": self.name}
 
     def start(self, *options: str) -> WconfdNode:
         """Run WConfD, by default without a vote; returns once it answers."""
@@ -108,7 +103,7 @@ class WconfdNode:
             except TransportError:
                 return False
 
-        wait_for(answers, "WConfD to answer")
+        wait_until(answers, "WConfD to answer")
         client.close()
         return self
 
@@ -149,12 +144,3 @@ class WconfdNode:
 
     def config(self) -> Any:
         return json.loads(files.read_bytes(self.paths.config_data))
-
-
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Return what the condition returns once that is true."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited too long for {what}"
-        time.sleep(0.005)
-    return value

@@ -24,7 +24,7 @@ from fakes.large_config import disk, instance, uuid_of
 from ganeti.base.errors import LockError
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.system.filelock import LiveLock
 
 BGL = "cluster/BGL"
@@ -166,7 +166,7 @@ class Traffic:
             state = chance.choice(["up", "down", "offline"])
             if not self._hold_instance(uuid):
                 return
-            self.client.modify_instance(uuid, {"admin_state": state})
+            self.client.modify(ObjectKind.INSTANCE, uuid, {"admin_state": state})
             self.instances[uuid] = state
 
     def delete_instance(self, chance: random.Random) -> None:
@@ -174,7 +174,7 @@ class Traffic:
             uuid = chance.choice(sorted(self.instances))
             if not self._hold_instance(uuid):
                 return
-            self.client.delete_instance(uuid)
+            self.client.delete(ObjectKind.INSTANCE, uuid)
             del self.instances[uuid]
 
     def reserve(self, chance: random.Random) -> None:

@@ -11,21 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.held_jobs import HELD, let_go, wait_held
-from fakes.luxid_node import (
-    DEADLINE_S,
-    LuxidNode,
-    delay,
-    is_final,
-    kill_and_wait,
-    wait_status,
-)
-from fakes.patience import PROMPT_S
+from fakes.luxid_node import DEADLINE_S, LuxidNode, delay, is_final, kill_and_wait, wait_status
+from fakes.waiting import PROMPT_S, wait_until
 
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
-from ganeti.luxid.template import launch_argv
+from ganeti.luxid.queue.processes import launch_argv
 from ganeti.protocol.framing import ETX
 from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
 from ganeti.system import nursery
@@ -165,10 +158,7 @@ def cut_node() -> Iterator[CutNode]:
 
 
 def wait_gone(path: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while os.path.exists(path):
-        assert time.monotonic() < deadline, f"{path} is still there"
-        time.sleep(0.01)
+    wait_until(lambda: not os.path.exists(path), f"{path} to be removed")
 
 
 @pytest.mark.parametrize("step", ["begin", "ready", "assign"])
@@ -180,10 +170,8 @@ def test_a_process_that_ends_before_it_is_named_is_replaced(cut_node: CutNode, s
     assert wait_status(client, job_id, is_final) == "success"
     assert not os.path.exists(cut_node.flag())
     assert cut_node.stop() == 0
-    deadline = time.monotonic() + DEADLINE_S
-    while os.listdir(cut_node.paths.livelock_dir):  # the warm ones end by themselves
-        assert time.monotonic() < deadline, os.listdir(cut_node.paths.livelock_dir)
-        time.sleep(0.01)
+    livelocks = cut_node.paths.livelock_dir
+    wait_until(lambda: not os.listdir(livelocks), "the waiting processes to end by themselves")
 
 
 def test_a_process_that_ends_after_it_was_named_is_found_dead(cut_node: CutNode) -> None:
@@ -250,10 +238,7 @@ def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode)
     queued = client.submit_job([delay(depends=[[job_id, []]])])
     node.stop(signal.SIGKILL)
     let_go(place)
-    deadline = time.monotonic() + DEADLINE_S
-    while not node.job(job_id).is_final or node.livelocks():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: node.job(job_id).is_final and not node.livelocks(), "the job to end")
     client = node.start()
     assert wait_status(client, queued, is_final) == "success"
     assert node.job(job_id).status is Status.SUCCESS

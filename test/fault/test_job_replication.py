@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_cluster import LuxidCluster, read_text
-from fakes.luxid_node import DEADLINE_S, delay, is_final, messages, wait_status
-from fakes.patience import PROMPT_S
+from fakes.luxid_node import delay, is_final, messages, wait_status
+from fakes.waiting import PROMPT_S, wait_until
 
 from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
@@ -26,13 +26,6 @@ def cluster() -> Iterator[LuxidCluster]:
         yield made
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     job_id = client.submit_job([messages("hello")])
@@ -40,10 +33,7 @@ def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster)
     own = cluster.master.job(job_id)
     assert own in [cluster.copy_of(node, job_id) for node in cluster.others], "two of three"
     for node in cluster.others:
-        wait_until(
-            lambda node=node: cluster.copy_of(node, job_id) == own,
-            "the job did not come",
-        )
+        wait_until(lambda node=node: cluster.copy_of(node, job_id) == own, "the job did not come")
         wait_until(
             lambda node=node: read_text(node.paths.queue_serial) == f"{job_id}\n",
             "the serial did not come",
@@ -100,6 +90,31 @@ def test_a_paused_candidate_delays_a_start_only_by_the_patience(cluster: LuxidCl
     wait_until(
         lambda: cluster.copy_of(alive, job_id) == cluster.master.job(job_id),
         "the end of the job is not on the candidate that lives",
+    )
+
+
+def test_a_hung_candidate_costs_one_job_a_moment_and_then_nobody_anything(
+    cluster: LuxidCluster,
+) -> None:
+    hung, alive = cluster.others
+    client = cluster.master.start()
+    wait_status(client, client.submit_job([delay()]), "success")
+    os.kill(hung.pid, signal.SIGSTOP)
+    try:
+        first = client.submit_job([delay()])
+        assert wait_status(client, first, is_final) == "success"
+        ids = [client.submit_job([delay()]) for _ in range(5)]
+        for job_id in ids:
+            assert wait_status(client, job_id, is_final) == "success"
+        own = [cluster.master.job(job_id) for job_id in ids]
+        times = [(job.received_timestamp or (0, 0), job.end_timestamp or (0, 0)) for job in own]
+        assert all(end[0] - begun[0] < PROMPT_S for begun, end in times)
+        assert [cluster.copy_of(alive, job_id) for job_id in ids] == own
+    finally:
+        os.kill(hung.pid, signal.SIGCONT)
+    wait_until(
+        lambda: [cluster.copy_of(hung, job_id) for job_id in ids] == own,
+        "the candidate does not get what it missed",
     )
 
 
@@ -244,8 +259,7 @@ def test_a_new_candidate_gets_the_queue(cluster: LuxidCluster) -> None:
         {cluster.master.name: "127.0.0.1", old.name: old.address, new.name: new.address}
     )
     wait_until(
-        lambda: cluster.copy_of(new, job_id) == cluster.master.job(job_id),
-        "the queue did not come",
+        lambda: cluster.copy_of(new, job_id) == cluster.master.job(job_id), "the queue did not come"
     )
     wait_until(lambda: read_text(new.paths.queue_serial) == f"{job_id}\n", "nor the serial")
 

@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 from fakes.chance import seed
 from fakes.luxid_node import DEADLINE_S, LuxidNode, delay
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import GenericError
 from ganeti.jobs.status import FINAL, Status
@@ -68,19 +69,14 @@ def kill_a_job(node: LuxidNode, chance: random.Random) -> int | None:
 
 def wait_for_promises(loads: list[Load], count: int) -> None:
     """Wait until so many jobs were accepted: a slow machine takes its time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while sum(len(load.ids) for load in loads) < count:
-        assert time.monotonic() < deadline, "no jobs are accepted"
-        time.sleep(0.01)
+    wait_until(lambda: sum(len(load.ids) for load in loads) >= count, "jobs to be accepted")
 
 
 def wait_all_final(node: LuxidNode) -> None:
-    deadline = time.monotonic() + END_S
-    while not all(job.is_final for job in node.jobs_on_disk()) or node.livelocks():
-        assert time.monotonic() < deadline, [
-            (job.id, job.status) for job in node.jobs_on_disk() if not job.is_final
-        ]
-        time.sleep(0.05)
+    def all_final() -> bool:
+        return all(job.is_final for job in node.jobs_on_disk()) and not node.livelocks()
+
+    wait_until(all_final, "all jobs to end", timeout_s=END_S)
 
 
 def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:

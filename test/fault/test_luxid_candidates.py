@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_cluster import LuxidCluster
 from fakes.luxid_node import DEADLINE_S, delay, is_final, wait_status
 from fakes.noded_node import NodedNode
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import GenericError, JobQueueError
 from ganeti.base.ids import JobId
@@ -30,13 +31,6 @@ EXIT_NOTMASTER = 11
 def cluster() -> Iterator[LuxidCluster]:
     with LuxidCluster() as made:
         yield made
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def archived(node: NodedNode) -> list[int]:

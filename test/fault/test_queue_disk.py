@@ -14,6 +14,7 @@ import psutil
 import pytest
 from fakes.held_jobs import HELD, let_go, wait_held
 from fakes.luxid_node import LuxidNode, delay, is_final, messages, wait_status
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import JobQueueError
 from ganeti.clients.luxi import LuxiClient
@@ -52,10 +53,8 @@ class OwnDisk(Disk):
         self.node.files.prepare()
 
     def remove(self) -> None:
-        deadline = time.monotonic() + 60
-        while subprocess.run(["umount", self.node.paths.queue_dir], check=False).returncode:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        unmount = ["umount", self.node.paths.queue_dir]
+        wait_until(lambda: not subprocess.run(unmount, check=False).returncode, "it to be idle")
 
 
 class FullDisk(OwnDisk):

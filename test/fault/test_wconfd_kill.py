@@ -17,10 +17,11 @@ from typing import Any
 
 from fakes import wconfd_traffic
 from fakes.chance import seed
-from fakes.wconfd_node import WconfdNode, wait_for
+from fakes.waiting import wait_until
+from fakes.wconfd_node import WconfdNode
 
 from ganeti.clients.wconfd import WConfClient
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import ClientId, ObjectKind
 
 ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
 SEED = seed()
@@ -99,15 +100,15 @@ def replace_worker(node: WconfdNode, workers: list[Worker], index: int, state: A
         snapshot = reader.snapshot()
         return text not in json.dumps([snapshot["locks"], snapshot["reservations"]])
 
-    wait_for(is_free, "the dead client's locks to be freed")
-    wait_for(lambda: not os.path.exists(state["client"][1]), "its lock file to go")
+    wait_until(is_free, "the dead client's locks to be freed")
+    wait_until(lambda: not os.path.exists(state["client"][1]), "its lock file to go")
     others = [worker for worker in workers if worker is not workers[index]]
     for worker in others:
         worker.send("free")
     assert [worker.state()["locks"] for worker in others] == [[]] * len(others)
     heir = node.owner(f"heir-{workers[index].number}").hold_everything()
     for uuid in state["instances"]:
-        heir.client.delete_instance(uuid)
+        heir.client.delete(ObjectKind.INSTANCE, uuid)
     if state["tags"]:
         heir.client.remove_tags("cluster", "", state["tags"])
     heir.client.free_locks()

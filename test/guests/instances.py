@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ganeti.objects.parameters import BEPARAMS, HVPARAMS
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.parameters import BEPARAMS
 from ganeti.objects.rpc_instance import RpcInstance
 
 UUID = "d57ad28d-8ef1-47df-9747-d09279cc8352"

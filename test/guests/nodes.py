@@ -7,19 +7,18 @@ import random
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fakes.waiting import wait_until
 from guests.images import boot_sector_image
 
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
-from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_hypervisor
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.process import QemuProcess, find_process
+from ganeti.hypervisor.kvm.state import QemuProcess, find_process
 from ganeti.system.process import wait_gone
 
 QEMU = shutil.which("qemu-system-x86_64")
@@ -30,7 +29,7 @@ class KvmNode:
     """One node: its environment and its driver."""
 
     env: NodeEnv
-    driver: KvmHypervisor
+    driver: Hypervisor
 
     def files(self, name: str) -> MachineFiles:
         return MachineFiles(self.env.paths, name)
@@ -45,7 +44,9 @@ class KvmNode:
             return ""
 
     def wait_serial(self, name: str, text: str, timeout_s: float = 60) -> str:
-        wait_until(lambda: text in self.serial(name), f"{text!r} on the console", timeout_s)
+        wait_until(
+            lambda: text in self.serial(name), f"{text!r} on the console", timeout_s=timeout_s
+        )
         return self.serial(name)
 
 
@@ -64,14 +65,6 @@ class KvmNodes:
         )
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    """Wait until something is true that has no event."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
-        time.sleep(0.02)
-
-
 @contextmanager
 def kvm_nodes(count: int = 1) -> Iterator[KvmNodes]:
     """Make some nodes; ends every QEMU that was started below them."""
@@ -81,7 +74,7 @@ def kvm_nodes(count: int = 1) -> Iterator[KvmNodes]:
     for index in range(count):
         paths = Paths(str(base / f"node{index + 1}"))
         env = NodeEnv(paths, f"node{index + 1}.example.com", f"{network}.{index + 1}")
-        nodes.append(KvmNode(env, KvmHypervisor(env)))
+        nodes.append(KvmNode(env, get_hypervisor("kvm", env, {})))
     try:
         yield KvmNodes(base, nodes)
     finally:

@@ -1,8 +1,8 @@
 """Where the parts of a virtual cluster are: directories, names, addresses.  Pure.
 
-    BASE/vcluster.json                   what the cluster is made of
+    BASE/vcluster.json                   the record of the cluster
     BASE/node1.example.com/              root directory of a node (GANETI_ROOTDIR)
-    BASE/shared/file-storage/            what every node sees as its shared-file-storage
+    BASE/shared/file-storage/            the shared-file-storage of every node
     127.A.B.n                            address of node n; A and B are the cluster's own
     127.A.B.254                          address of the cluster
 
@@ -122,10 +122,10 @@ def node_names(count: int) -> tuple[str, ...]:
 
 
 def check_without(names: Iterable[str]) -> None:
-    """Refuse to leave out what is no daemon, or one that a cluster needs.
+    """Refuse to leave out a daemon that does not exist or that a cluster needs.
 
     Raises:
-        OpPrereqError: so; the text says which can be left out.
+        OpPrereqError: the text lists the daemons that can be left out.
     """
     for name in names:
         if name not in FACES:

@@ -80,7 +80,7 @@ def load(base: str) -> VirtualCluster:
 def plan(
     base: str, node_count: int, hypervisor: str | None, *, without: Sequence[str] = ()
 ) -> VirtualCluster:
-    """Decide what a new virtual cluster is to be; nothing is made yet.
+    """Plan a new virtual cluster; nothing is made yet.
 
     ``without`` names daemons that it is not to run.
 
@@ -93,19 +93,14 @@ def plan(
     check_without(without)
     if os.path.lexists(os.path.join(base, VIRTUAL_CLUSTER_RECORD)):
         raise OpPrereqError(
-            f"there is a virtual cluster in {base} already; 'destroy' removes it",
-            ErrorCode.EXISTS,
+            f"there is a virtual cluster in {base} already; 'destroy' removes it", ErrorCode.EXISTS
         )
     if os.path.isdir(base) and os.listdir(base):
         raise OpPrereqError(f"{base} is not empty", ErrorCode.EXISTS)
     chosen = hypervisor or ("kvm" if find_qemu() else "fake")
     for network in candidate_networks(base, NETWORK_TRIES):
         cluster = VirtualCluster(
-            base=base,
-            network=network,
-            node_names=names,
-            hypervisor=chosen,
-            without=tuple(without),
+            base=base, network=network, node_names=names, hypervisor=chosen, without=tuple(without)
         )
         if all(_is_free(address) for address in cluster.hosts().values()):
             return cluster
@@ -183,7 +178,7 @@ def bundled_os_definitions() -> list[str]:
 
 
 def _bundled(in_checkout: str, in_prefix: str) -> list[os.DirEntry[str]]:
-    """Return what is in a directory that comes with the programs; nothing if it did not come."""
+    """List a directory that comes with the programs; empty if it is not installed."""
     prefix = daemon_control.installation_prefix()
     if prefix is None:
         here = os.path.dirname(__file__)
@@ -228,7 +223,7 @@ def create(
 ) -> None:
     """Make the nodes and, by the real commands, the cluster.
 
-    ``runner`` runs one command on the first node; given one, it may show what it does.
+    ``runner`` runs one command on the first node; given one, it may show its commands.
 
     Raises:
         GenericError: a command failed; nothing is left then, neither process nor file.
@@ -277,7 +272,7 @@ def run_checked(
     *,
     timeout_s: float = COMMAND_TIMEOUT_S,
 ) -> str:
-    """Run a command on a node and return what it printed.
+    """Run a command on a node; returns its output.
 
     Raises:
         OpExecError: it failed; the text holds its last words.
@@ -369,7 +364,7 @@ class DaemonStatus:
 
 
 def status(cluster: VirtualCluster) -> list[DaemonStatus]:
-    """Return what runs on each node."""
+    """Return the daemons of each node."""
     master = master_of(cluster)
     rows = []
     for name in cluster.node_names:

@@ -6,43 +6,33 @@ import textwrap
 
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.cli.declaration.parser import options_of, usage_line
-from ganeti.cli.declaration.program import Action, Command, Option, Program
-from ganeti.cli.declaration.values import PRIORITIES, ValueType
+from ganeti.cli.declaration.program import Action, ArgKind, Command, Option, Program
+from ganeti.cli.declaration.values import Int
+from ganeti.protocol.service import text_form_of
 
 WIDTH_MIN = 40
 WIDTH_MAX = 100
 _COLUMN = 28
-
-VALUE_HELP = {
-    ValueType.KEYVAL: "key=value[,key=value...]",
-    ValueType.KEYVAL_PRIVATE: "key=value[,key=value...]",
-    ValueType.IDENT_KEYVAL: "ident:key=value[,...]",
-    ValueType.MULTI_LIST_IDENT_KEYVAL: "ident:key=value/ident:...[//...]",
-    ValueType.BOOL: "yes|no",
-    ValueType.UNIT: "size",
-    ValueType.INT: "n",
-    ValueType.FLOAT: "number",
-    ValueType.MAYBE_FLOAT: "number|none",
-    ValueType.JSON: "json",
-    ValueType.LIST: "a,b,...",
-    ValueType.PRIORITY: "|".join(PRIORITIES),
-}
 
 
 def value_label(option: Option) -> str:
     """Return what stands for the option's value in help texts, "" without a value."""
     if not option.takes_value:
         return ""
-    if option.type is ValueType.CHOICE and len(option.choices) <= 9:
+    form = text_form_of(option.type)
+    if option.choices and option.type is None and len(option.choices) <= 9:
         return "|".join(option.choices)
-    if option.type in VALUE_HELP and not option.metavar.startswith("<"):
-        return VALUE_HELP[option.type]
+    if form is not None and form.words and not option.metavar.startswith("<"):
+        return form.words
     return option.metavar or option.destination.upper()
 
 
 def flags_label(option: Option) -> str:
-    """Return the option's flags with its value, as in ``-n, --node=<node>``."""
-    label = value_label(option)
+    """Return the option's flags with its value, as in ``-n, --node=<node>``.
+
+    Dots behind the value mean that the option may be given several times.
+    """
+    label = value_label(option) + "..." * (option.action is Action.APPEND)
     parts = []
     for flag in option.flags:
         if not label:
@@ -57,13 +47,12 @@ def flags_label(option: Option) -> str:
 
 
 def option_text(option: Option) -> str:
-    """Return the option's help with its default and whether it may be repeated."""
-    notes = []
-    if option.action is Action.APPEND:
-        notes.append("may be given several times")
-    if option.default not in (None, {}, (), [], "", False):
-        notes.append(f"default {option.default}")
-    return option.help + (f" ({'; '.join(notes)})" if notes else "")
+    """Return the option's help with its default."""
+    has_default = option.default not in (None, {}, (), [], "", False)
+    is_said = f"{option.default}" in option.help or option.action is Action.APPEND
+    return (
+        f"{option.help} (default {option.default})" if has_default and not is_said else option.help
+    )
 
 
 def program_help(program: Program, width: int) -> str:
@@ -73,7 +62,7 @@ def program_help(program: Program, width: int) -> str:
     lines += [*textwrap.wrap(program.description, width), "", "Commands:"]
     column = max(len(command.name) for command in program.commands) + 4
     for command in program.commands:
-        text = command.summary if command.handler else f"{command.summary} (not supported yet)"
+        text = command.summary if command.does else f"{command.summary} (not supported yet)"
         lines += _entry(command.name, text, column, width)
     lines += ["", f"'{program.name} COMMAND --help' explains one command."]
     return "\n".join(lines)
@@ -84,14 +73,16 @@ def command_help(program: Program, command: Command, width: int) -> str:
     width = max(WIDTH_MIN, min(width, WIDTH_MAX))
     lines = [f"usage: {usage_line(program, command)}", ""]
     lines += textwrap.wrap(_sentence(command.summary), width)
-    if not command.handler:
+    if not command.does:
         lines += ["", "This command is not supported yet."]
     if command.aliases:
         lines += ["", f"Also called: {', '.join(command.aliases)}"]
     if command.description:
         for paragraph in command.description.split("\n\n"):
             lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width)]
-    lines += ["", "Options:"]
+    may_repeat = any(each.action is Action.APPEND for each in options_of(program, command))
+    note = " (... after a value: may be given several times)" if may_repeat else ""
+    lines += ["", f"Options{note}:"]
     for option in (*sorted(options_of(program, command), key=sort_key),):
         lines += _entry(flags_label(option), option_text(option), _COLUMN, width)
     lines += _entry("-h, --help", "show this help", _COLUMN, width)
@@ -122,3 +113,23 @@ def _entry(label: str, text: str, column: int, width: int) -> list[str]:
 def version_text(program: Program) -> str:
     """Return what ``--version`` prints."""
     return f"{program.name} (ganeti) {RELEASE_VERSION}"
+
+
+def completion_lines(program: Program, command: Command | None) -> list[str]:
+    """Return what ``--help-completion`` prints: options, then arguments.
+
+    Source: cli.json, "help_completion".
+    """
+    if command is None:
+        return [f"choices={','.join(each.name for each in program.commands)} 1 1"]
+    lines = [f"{','.join(each.flags)} {_kind(each)}" for each in options_of(program, command)]
+    files = [f"file {each.min} {each.max}" for each in command.args if each.kind is ArgKind.FILE]
+    return [*lines, "-h,--help none", *files]
+
+
+def _kind(option: Option) -> str:
+    if not option.takes_value:
+        return "none"
+    if option.completes is ArgKind.FILE:
+        return "file"
+    return "integer" if option.type == Int else "string"

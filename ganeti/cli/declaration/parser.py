@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, ParameterError
-from ganeti.cli.declaration.program import (
-    Action,
-    ArgKind,
-    Argument,
-    Command,
-    Option,
-    Program,
-)
-from ganeti.cli.declaration.values import PARSERS, ValueType, parse_choice
+from ganeti.cli.declaration.program import Action, ArgKind, Argument, Command, Option, Program
+from ganeti.cli.declaration.values import Float, Int, YesNo, parse_choice
+from ganeti.protocol.service import read_as
 
 USAGE_EXIT = 1
 OPTION_EXIT = 2  # what the option parser of 3.0 leaves with
 HELP_FLAGS = ("-h", "--help")
+COMPLETION_FLAG = "--help-completion"
 
 
 class UsageError(GenericError):
@@ -48,6 +47,14 @@ class VersionWanted(Exception):
     """The user asked for the version."""
 
 
+class CompletionWanted(Exception):
+    """The shell asked for the options: of the program, or of one command."""
+
+    def __init__(self, command: Command | None = None) -> None:
+        super().__init__()
+        self.command = command
+
+
 class Options:
     """The values of a command's options, as attributes."""
 
@@ -68,8 +75,7 @@ class Options:
         return f"Options({self._values!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(msgspec.Struct, frozen=True):
     """A command line that makes sense."""
 
     program: Program
@@ -84,7 +90,14 @@ def parse(program: Program, words: Sequence[str], environment: Mapping[str, str]
     Raises:
         HelpWanted, VersionWanted: these were asked for.
         UsageError: the words make no sense.
+        OpPrereqError: a value makes none.
     """
+    if program.is_single:
+        if COMPLETION_FLAG in words:
+            raise CompletionWanted(program.own[0])
+        return _parse_command(program, program.own[0], list(words))
+    if COMPLETION_FLAG in words:
+        raise CompletionWanted(next(filter(None, map(program.find, words)), None))
     if not words:
         raise UsageError(f"give a command; '{program.name} --help' lists them")
     first, rest = words[0], list(words[1:])
@@ -94,6 +107,10 @@ def parse(program: Program, words: Sequence[str], environment: Mapping[str, str]
         raise VersionWanted
     command = _find(program, first)
     rest = _environment_words(program, command, environment) + rest
+    return _parse_command(program, command, rest)
+
+
+def _parse_command(program: Program, command: Command, rest: list[str]) -> CommandLine:
     values, args = _parse_options(program, command, rest)
     _check_arguments(program, command, args)
     return CommandLine(program, command, Options(values), args)
@@ -106,9 +123,7 @@ def _find(program: Program, name: str) -> Command:
     names = [candidate.name for candidate in program.commands]
     close = _close_matches(name, names)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    raise UsageError(
-        f"unknown command {name!r}{hint}\n'{program.name} --help' lists the commands",
-    )
+    raise UsageError(f"unknown command {name!r}{hint}\n'{program.name} --help' lists the commands")
 
 
 def _close_matches(word: str, candidates: Sequence[str]) -> list[str]:
@@ -130,8 +145,37 @@ def _environment_words(
 
 
 def options_of(program: Program, command: Command) -> tuple[Option, ...]:
-    """Return the command's own options and those of every command."""
-    return command.options + program.common_options
+    """Return the command's own options and those of every command, all with their types."""
+    opcode = command.submits
+    if opcode is None:
+        return command.options + program.common_options
+    fields = {each.name: each for each in msgspec.structs.fields(opcode)}
+    own = tuple(_of_field(each, fields.get(each.destination)) for each in command.options)
+    return own + program.common_options
+
+
+def _of_field(option: Option, field: msgspec.structs.FieldInfo | None) -> Option:
+    """Return an option with type, choices and default of the field that it sets."""
+    if field is None or not option.takes_value:
+        return option
+    kind = next((each for each in _members(field.type) if each is not NoneType), str)
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if option.type is None and not option.choices:
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            option = replace(option, choices=tuple(str(each) for each in kind))
+        elif kind in _BY_FIELD:
+            option = replace(option, type=_BY_FIELD[kind])
+    is_plain = isinstance(field.default, int | float | str) and not isinstance(field.default, bool)
+    if option.default is None and is_plain and option.action is Action.STORE and field.default:
+        option = replace(option, default=field.default)
+    return option
+
+
+_BY_FIELD: Final[Mapping[Any, Any]] = {bool: YesNo, int: Int, float: Float}
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _parse_options(
@@ -155,7 +199,10 @@ def _parse_options(
             args.append(words.pop(0))
         else:
             break
-    values.update(lists)
+    for option in options:
+        found = lists.get(option.destination)
+        if found is not None:
+            values[option.destination] = found if option.gather is None else option.gather(found)
     return values, args + words
 
 
@@ -173,6 +220,9 @@ def _next_option(
     word, rest = words[0], words[1:]
     if word in HELP_FLAGS:
         raise HelpWanted(command)
+    for option in options:
+        if option.alone is not None and word in option.flags:
+            return option, option.alone, rest
     if word.startswith("--"):
         flag, equals, attached = word.partition("=")
         option = _find_long(options, flag)
@@ -220,10 +270,7 @@ def _find_long(options: Sequence[Option], flag: str) -> Option:
 
 
 def _store(
-    option: Option,
-    text: str | None,
-    values: dict[str, object],
-    lists: dict[str, list[object]],
+    option: Option, text: str | None, values: dict[str, object], lists: dict[str, list[object]]
 ) -> None:
     name = option.destination
     match option.action:
@@ -237,6 +284,8 @@ def _store(
             values[name] = False
         case Action.CONST:
             values[name] = option.const
+        case Action.VERSION:
+            raise VersionWanted
         case Action.COUNT:
             count = values[name]
             values[name] = (count if isinstance(count, int) else 0) + 1
@@ -244,9 +293,9 @@ def _store(
 
 def _value(option: Option, text: str) -> object:
     try:
-        if option.type is ValueType.CHOICE:
+        if option.choices and option.type is None:
             return parse_choice(text, option.choices)
-        return PARSERS[option.type](text)
+        return read_as(option.type or str, text, is_text=True)
     except ParameterError as err:
         raise UsageError(f"option {option.long}: {err.message}", OPTION_EXIT) from err
 
@@ -305,7 +354,7 @@ def _check_choices(command: Command, args: list[str]) -> None:
 
 def usage_line(program: Program, command: Command) -> str:
     """Return how the command is called, in one line."""
-    words = [program.name, command.name]
+    words = [program.name, *([] if program.is_single else [command.name])]
     if command.options:
         words.append("[options]")
     words.extend(argument.usage for argument in command.args)

@@ -1,18 +1,25 @@
-"""The shape of a command line: programs, subcommands, arguments and options as data.
+"""The shape of a command line: programs, commands, arguments and options as data.
 
-Everything else is derived from these records: the parser, ``--help``, shell completion and the
-manual pages.
+Everything else is derived from these records: the parser, ``--help``, shell completion, the manual
+pages, and for a command with an opcode what it does.
 
 Source: cli.json.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from ganeti.cli.declaration.values import ValueType
+import msgspec
+
+from ganeti.base.errors import GenericError
+from ganeti.cli.run.failures import explain
+
+if TYPE_CHECKING:
+    from ganeti.opcodes.opcode import OpCode  # costs a list of instances 8 ms
 
 
 class Action(StrEnum):
@@ -24,6 +31,7 @@ class Action(StrEnum):
     FALSE = "set false"
     CONST = "set constant"
     COUNT = "count"
+    VERSION = "print the version"
 
 
 class ArgKind(StrEnum):
@@ -48,8 +56,7 @@ class ArgKind(StrEnum):
     NODE_PAIR = "inst_add_nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """One positional argument, or several of a kind."""
 
     kind: ArgKind
@@ -57,6 +64,14 @@ class Argument:
     max: int | None = 1
     choices: tuple[str, ...] = ()
     metavar: str = ""
+    dest: str = ""
+
+    @property
+    def destination(self) -> str:
+        """The parameter of the command's opcode that it sets, or as many as there are words."""
+        if self.dest or self.max is None:
+            return self.dest or f"{self.kind}s"
+        return _PARAMETERS.get(self.kind, "")
 
     @property
     def label(self) -> str:
@@ -87,13 +102,29 @@ _LABELS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option: its flags, what it takes and what it means."""
+_PARAMETERS: Final = {
+    ArgKind.INSTANCE: "instance_name",
+    ArgKind.NODE: "node_name",
+    ArgKind.GROUP: "group_name",
+    ArgKind.NETWORK: "network_name",
+}
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option: its flags, what it takes and what it means.
+
+    Attributes:
+        type: an annotation; by default that of the field of the command's opcode, otherwise text.
+        dest: name of the value, if not that of the long flag; an option whose value has the name
+            of a field of the command's opcode sets that field.
+        default: by default that of the field, where it is a number or a text.
+        gather: makes one value of those of an option that may stand several times.
+        alone: the value when it stands without one; None where it needs one.
+    """
 
     flags: tuple[str, ...]
     help: str
-    type: ValueType = ValueType.TEXT
+    type: Any = None
     action: Action = Action.STORE
     metavar: str = ""
     dest: str = ""
@@ -101,6 +132,8 @@ class Option:
     default: object = None
     const: object = None
     completes: ArgKind | None = None
+    gather: Callable[[Sequence[Any]], object] | None = None
+    alone: str | None = None
 
     @property
     def takes_value(self) -> bool:
@@ -133,72 +166,154 @@ _INITIAL: Final[dict[Action, object]] = {
 }
 
 
-def flag(*flags: str, help: str, dest: str = "") -> Option:
-    """Declare an option without a value that is false until given."""
-    return Option(flags, help, action=Action.TRUE, dest=dest)
+Handler = Callable[..., int | None]
+"""Gets the context, the options and the arguments; returns the exit status, None for success."""
+Each = Callable[..., Iterable[tuple[str, Mapping[str, object]]]]
+"""Gets the same; yields the names of objects, and what each sets of the opcode."""
 
 
-def unflag(*flags: str, help: str, dest: str) -> Option:
-    """Declare an option without a value that is true until given."""
-    return Option(flags, help, action=Action.FALSE, dest=dest)
+class Command(msgspec.Struct, frozen=True):
+    """One command.
 
-
-def constant(*flags: str, help: str, dest: str, const: object) -> Option:
-    """Declare an option without a value that stores a constant."""
-    return Option(flags, help, action=Action.CONST, dest=dest, const=const)
-
-
-def with_help(option: Option, help: str) -> Option:
-    """Return the option with a help text that fits one command."""
-    return replace(option, help=help)
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One subcommand.
-
-    ``handler`` is ``module:function``, imported when the command runs; empty while the command is
-    not built.  ``examples`` are pairs of a command line and what it does.
+    Attributes:
+        does: a function that carries it out; or the opcode that it submits, whose fields are set by
+            the arguments and options that have their names; None while it is not supported.
+        opcode: that of a command whose function makes it by `bound`.
+        each: names the objects of a command that submits a job for each of them; gets context,
+            options and arguments, and yields the name and what it sets of the opcode.
+        fixed: fields of the opcode that the command sets itself.
+        makes: fields of the opcode that are made of several options.
+        confirm: asked before, unless an option says not to; fields of the opcode in braces.
+            Or a function that makes it of the options.
+        result: shows the result of the opcode; gets context, opcode and result, and returns the
+            exit status, None for success.
+        exclusive: pairs of options that contradict each other.
+        changes: whether at least one option with a value must be given.
+        examples: pairs of a command line and what it does.
     """
 
     name: str
     summary: str
-    handler: str = ""
+    does: Handler | type[OpCode] | None = None
     args: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
     aliases: tuple[str, ...] = ()
     description: str = ""
     examples: tuple[tuple[str, str], ...] = ()
+    opcode: type[OpCode] | None = None
+    fixed: Mapping[str, object] = {}
+    makes: Callable[[Any], Mapping[str, object]] | None = None
+    each: Each | None = None
+    confirm: str | Callable[[Any], str] = ""
+    result: Callable[..., int | None] | None = None
+    exclusive: tuple[tuple[str, str], ...] = ()
+    changes: bool = False
+
+    @property
+    def submits(self) -> type[OpCode] | None:
+        """The opcode that its options set fields of."""
+        return self.does if isinstance(self.does, type) else self.opcode
 
 
+def command(
+    does: Handler, args: tuple[Argument, ...] = (), options: tuple[Option, ...] = (), **more: Any
+) -> Command:
+    """Return the command that a function carries out.
+
+    It has the function's name; its summary is the first line of the docstring.
+    """
+    name = does.__name__.strip("_").replace("_", "-")
+    summary = (does.__doc__ or "").partition("\n")[0].removesuffix(".")
+    return Command(name, summary[:1].lower() + summary[1:], does, args, options, **more)
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A section of a manual page: paragraphs, then terms with what they mean."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    entries: tuple[tuple[str, str], ...] = ()
+
+
+DEBUG: Final = Option(("-d", "--debug"), "show tracebacks of failures", action=Action.COUNT)
+VERSION: Final = Option(("-V", "--version"), "print the version", action=Action.VERSION)
 COMMON_OPTIONS: Final = (
     Option(("-d", "--debug"), "show tracebacks; twice: log what is sent", action=Action.COUNT),
-    Option(
-        ("--reason",),
-        "why this is done; kept in the job's reason trail",
-        metavar="REASON",
-    ),
+    Option(("--reason",), "why this is done; kept in the job's reason trail"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One ``gnt-*`` program.
+class Program(msgspec.Struct, frozen=True):
+    """A program: its commands, or the modules below ``ganeti.cli`` that declare them.
 
-    ``is_interspersed``: options may also stand after arguments, up to a command to run.
+    Attributes:
+        modules: the names of the commands that each module declares in ``COMMANDS``, so that only
+            that of the command to be run is loaded.
+        is_single: whether it has only one command, which is not named on the command line.
+        is_interspersed: whether options may also stand after arguments, up to a command to run.
+        explain: text and exit status of an error, where they are not the usual ones.
+        expected_errors: those that are explained; others are mistakes of the program.
+        usage_status: what a wrong command line leaves with, where it is always the same.
+        sections: of the manual page, behind the options.
+        see_also: other pages, of a program without commands.
     """
 
     name: str
     summary: str
     description: str
-    commands: tuple[Command, ...]
-    environment_defaults: dict[str, str] = field(default_factory=dict)
+    own: tuple[Command, ...] = ()
+    modules: Mapping[str, str] = {}
+    environment_defaults: Mapping[str, str] = {}
     is_interspersed: bool = False
     common_options: tuple[Option, ...] = COMMON_OPTIONS
+    is_single: bool = False
+    explain: Callable[[Any], tuple[str, int]] = explain
+    expected_errors: tuple[type[Exception], ...] = (GenericError,)
+    usage_status: int | None = None
+    sections: tuple[Section, ...] = ()
+    manual_section: int = 8
+    see_also: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """All commands; those of modules by name."""
+        found = [command for module in self.modules for command in self._commands_in(module)]
+        return (*self.own, *sorted(found, key=lambda command: command.name))
 
     def find(self, name: str) -> Command | None:
-        """Return the subcommand of that name or alias."""
-        for command in self.commands:
+        """Return the command of that name or alias."""
+        fitting = [module for module, names in self.modules.items() if name in names.split()]
+        commands = [*self.own, *(each for module in fitting for each in self._commands_in(module))]
+        for command in commands:
             if name == command.name or name in command.aliases:
                 return command
         return None
+
+    def _commands_in(self, module: str) -> tuple[Command, ...]:
+        declared = import_module(f"ganeti.cli.{module}").COMMANDS
+        found: tuple[Command, ...] = declared[self.name] if isinstance(declared, dict) else declared
+        return found
+
+
+def single_program(
+    name: str, summary: str, description: str, handler: Handler, **more: Any
+) -> Program:
+    """Return a program without commands; further arguments are those of both records."""
+    of_program = {key: more.pop(key) for key in [*more] if key in _OF_PROGRAM}
+    command = Command(name, summary, handler, description=description, **more)
+    of_program.setdefault("common_options", ())
+    return Program(name, summary, description, (command,), is_single=True, **of_program)
+
+
+_OF_PROGRAM: Final = frozenset(
+    (
+        "common_options",
+        "is_interspersed",
+        "explain",
+        "expected_errors",
+        "usage_status",
+        "sections",
+        "manual_section",
+        "see_also",
+    )
+)

@@ -1,7 +1,8 @@
 """Values of options: from the text on the command line to the value an opcode takes.
 
-Pure functions; each raises `ParameterError` with a text that names what was wrong with the value.
-The parser adds the option's name.
+Pure functions; each raises `ParameterError` with a text that names what was wrong with the value,
+to which the parser adds the option's name, or `OpPrereqError` for an option that 3.0 takes as text.
+  The type of an option is an annotation with a text form.
 
 Source: cli.json, "option_value_types"; manual page ganeti(7), "Common options".
 """
@@ -9,11 +10,12 @@ Source: cli.json, "option_value_types"; manual page ganeti(7), "Common options".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
 
-from ganeti.base.errors import ParameterError, ProtocolError, UnitParseError
+from ganeti.base.errors import OpPrereqError, ParameterError, ProtocolError, UnitParseError
+from ganeti.objects.uid_pool import parse_uid_pool
+from ganeti.protocol.service import TextForm
 
 NO_PREFIX: Final = "no_"
 UNSET_PREFIX: Final = "-"
@@ -23,27 +25,6 @@ _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
 _FINAL_STATUSES: Final = ("success", "error", "canceled")
 _FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
-
-
-class ValueType(StrEnum):
-    """How the text of an option's value is understood."""
-
-    TEXT = "text"
-    INT = "int"
-    FLOAT = "float"
-    BOOL = "bool"
-    UNIT = "unit"
-    CHOICE = "choice"
-    PRIORITY = "priority"
-    LIST = "list"
-    MAYBE_FLOAT = "maybefloat"
-    KEYVAL = "keyval"
-    KEYVAL_PRIVATE = "keyprivateval"
-    IDENT_KEYVAL = "identkeyval"
-    MULTI_LIST_IDENT_KEYVAL = "multilistidentkeyval"
-    JSON = "json"
-    FILTER_ACTION = "filteraction"
-    DEPENDENCY = "dependency"
 
 
 PRIORITIES: Final = {"low": 10, "normal": 0, "high": -10}
@@ -242,20 +223,121 @@ def parse_list(text: str) -> list[str]:
     return split_commas(text)
 
 
-PARSERS: Final[Mapping[ValueType, Callable[[str], object]]] = {
-    ValueType.TEXT: str,
-    ValueType.INT: parse_int,
-    ValueType.FLOAT: parse_float,
-    ValueType.BOOL: parse_bool,
-    ValueType.UNIT: parse_size,
-    ValueType.PRIORITY: parse_priority,
-    ValueType.LIST: parse_list,
-    ValueType.MAYBE_FLOAT: parse_maybe_float,
-    ValueType.KEYVAL: parse_keyval,
-    ValueType.KEYVAL_PRIVATE: parse_keyval_text,
-    ValueType.IDENT_KEYVAL: parse_ident_keyval,
-    ValueType.MULTI_LIST_IDENT_KEYVAL: parse_multi_list_ident_keyval,
-    ValueType.JSON: parse_json,
-    ValueType.FILTER_ACTION: parse_filter_action,
-    ValueType.DEPENDENCY: parse_dependency,
-}
+def parse_settings(text: str) -> dict[str, object]:
+    """Parse ``k=v,...`` for opcodes, where the value "default" unsets a parameter."""
+    return with_defaults(parse_keyval(text))
+
+
+def parse_backend(text: str) -> dict[str, object]:
+    """Parse back-end parameters; ``memory`` stands for both minmem and maxmem."""
+    params = parse_settings(text)
+    if "memory" in params:
+        if "minmem" in params or "maxmem" in params:
+            raise OpPrereqError("give either memory, or minmem and maxmem")
+        params["minmem"] = params["maxmem"] = params.pop("memory")
+    return params
+
+
+def by_name(what: str) -> Callable[[Sequence[tuple[str, object]]], dict[str, dict[str, object]]]:
+    """Return what makes {name: values} of repeated ``NAME:key=value`` options.
+
+    It raises OpPrereqError for a name that is given twice, or without values.
+    """
+
+    def gathered(given: Sequence[tuple[str, object]]) -> dict[str, dict[str, object]]:
+        found: dict[str, dict[str, object]] = {}
+        for name, values in given:
+            if not isinstance(values, dict):
+                raise OpPrereqError(f"{what} {name!r} takes NAME:parameter=value,...")
+            if name in found:
+                raise OpPrereqError(f"{what} {name!r} is given twice")
+            found[name] = with_defaults(values)
+        return found
+
+    return gathered
+
+
+def disk_state(given: Sequence[tuple[str, object]]) -> dict[str, dict[str, object]]:
+    """Return ``TYPE/NAME:...`` options as {type: {name: values}}."""
+    found: dict[str, dict[str, object]] = {}
+    for ident, values in given:
+        kind, _, name = ident.partition("/")
+        if not name:
+            raise OpPrereqError(f"disk state {ident!r} is written TYPE/NAME:key=value,...")
+        found.setdefault(kind, {})[name] = values
+    return found
+
+
+def with_defaults(pairs: dict[str, object]) -> dict[str, object]:
+    """Return pairs with "default", as opcodes have it, for what is unset."""
+    return {name: DEFAULT_VALUE if value is None else value for name, value in pairs.items()}
+
+
+def parse_names(text: str) -> list[str]:
+    """Split at commas, leaving blanks and empty parts out."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_ids(text: str) -> list[tuple[int, int]]:
+    """Parse ``5000-5999,7000`` to pairs of bounds."""
+    try:
+        return parse_uid_pool(text)
+    except ParameterError as err:
+        raise OpPrereqError(err.message) from err
+
+
+def parse_netmask(text: str) -> int:
+    """Parse the length of a prefix."""
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 128:
+        raise OpPrereqError(f"the netmask {text!r} is not the length of a prefix, such as 24")
+    return int(text)
+
+
+def parse_switches(text: str) -> dict[str, bool]:
+    """Parse ``name=yes,...``; a bare name means yes, ``no_name`` no."""
+    found = {}
+    for name, value in parse_keyval(text).items():
+        try:
+            found[name] = value if isinstance(value, bool) else parse_bool(str(value))
+        except ParameterError as err:
+            raise OpPrereqError(f"{name}: {err.message}") from err
+    return found
+
+
+def parse_intervals(text: str) -> dict[str, int]:
+    """Parse ``name=seconds,...`` to microseconds."""
+    found = {}
+    for name, value in parse_keyval(text).items():
+        try:
+            found[name] = int(float(str(value)) * 1_000_000)
+        except (ValueError, OverflowError) as err:
+            raise OpPrereqError(f"interval {value!r} of {name} is not a number") from err
+        if found[name] <= 0:
+            raise OpPrereqError(f"the interval of {name} must be above zero, got {value}")
+    return found
+
+
+_PAIRS: Final = "key=value[,key=value...]"
+Int = Annotated[int, TextForm(parse_int, "n")]
+Float = Annotated[float, TextForm(parse_float, "number")]
+YesNo = Annotated[bool, TextForm(parse_bool, "yes|no")]
+Size = Annotated[int, TextForm(parse_size, "size")]
+Priority = Annotated[int, TextForm(parse_priority, "|".join(PRIORITIES))]
+Commas = Annotated[list[str], TextForm(parse_list, "a,b,...")]
+MaybeFloat = Annotated[float | str, TextForm(parse_maybe_float, "number|none")]
+KeyValues = Annotated[dict[str, object], TextForm(parse_keyval, _PAIRS)]
+Settings = Annotated[dict[str, object], TextForm(parse_settings, _PAIRS)]
+BackendSettings = Annotated[dict[str, object], TextForm(parse_backend, _PAIRS)]
+PlainValues = Annotated[dict[str, object], TextForm(parse_keyval_text, _PAIRS)]
+NamedValues = Annotated[tuple[str, object], TextForm(parse_ident_keyval, "ident:key=value[,...]")]
+SpecGroups = Annotated[
+    list[object], TextForm(parse_multi_list_ident_keyval, "ident:key=value/ident:...[//...]")
+]
+Json = Annotated[object, TextForm(parse_json, "json")]
+FilterAction = Annotated[object, TextForm(parse_filter_action, "")]
+Names = Annotated[list[str], TextForm(parse_names, "a,b,...")]
+Netmask = Annotated[int, TextForm(parse_netmask, "")]
+UidPool = Annotated[list[tuple[int, int]], TextForm(parse_ids, "")]
+Switches = Annotated[dict[str, bool], TextForm(parse_switches, _PAIRS)]
+Intervals = Annotated[dict[str, int], TextForm(parse_intervals, _PAIRS)]
+Dependency = Annotated[list[object], TextForm(parse_dependency, "")]

@@ -7,12 +7,13 @@ read from the simple configuration of the node it runs on, so no daemon is asked
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from ganeti.cli.declaration.parser import options_of
 from ganeti.cli.declaration.program import ArgKind, Argument, Command, Option, Program
-from ganeti.cli.declaration.values import PRIORITIES, ValueType
+from ganeti.cli.declaration.values import PRIORITIES, Priority, YesNo
 
 # kind -> the function of the script that lists candidates
 _LISTERS: Final = {
@@ -130,9 +131,9 @@ def _command(program: Program, command: Command) -> list[str]:
 def _values(option: Option) -> str:
     if not option.takes_value:
         return ""
-    if option.type is ValueType.BOOL:
+    if option.type == YesNo:
         return "_gnt_complete yes no"
-    if option.type is ValueType.PRIORITY:
+    if option.type == Priority:
         return f"_gnt_complete {' '.join(PRIORITIES)}"
     if option.choices:
         return f"_gnt_complete {' '.join(option.choices)}"

@@ -9,29 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.cli.declaration.program import Section
 from ganeti.collectors.registry import COLLECTORS
+from ganeti.objects.describe import describe_type
 from ganeti.protocol import confd
 from ganeti.protocol.confd_queries import QUERIES, Query, Takes
-from ganeti.protocol.wconfd import KINDS, OWN, WCONFD_METHODS, Effect, Method, Need
+from ganeti.protocol.service import Call
+from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_names
 
 Entry = tuple[str, str]  # a term, what it is
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One section of a page: paragraphs of text, then terms with explanations."""
-
-    title: str
-    paragraphs: tuple[str, ...] = ()
-    entries: tuple[Entry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DaemonText:
-    """What is said of one daemon; ``module`` holds its DaemonSpec."""
+    """The text about one daemon."""
 
     name: str
-    module: str
     prose: str
     sections: Sequence[Section] = ()
 
@@ -109,22 +102,15 @@ _WCONFD_CONSISTENCY: Final = Section(
 )
 
 
-def _effect(method: Method) -> str:
-    return {
-        Effect.READ: "Reads.",
-        Effect.LOCKS: "Changes locks.",
-        Effect.RESERVE: "Changes reservations.",
-        Effect.CONFIG: "Changes the configuration.",
-    }[method.effect]
-
-
-def _method(method: Method) -> Entry:
-    words = [f"{argument.name}: {KINDS[argument.kind].text}" for argument in method.args]
-    result = KINDS[method.result].text
+def _call(call: Call[Rules]) -> Entry:
+    types = {each.name: each.describe() for each in call.arguments}
+    words = [f"{name}: {types[name]}" if name in types else name for name in wire_names(call)]
     arguments = f"Arguments: {'; '.join(words)}." if words else "No arguments."
-    origin = "" if method.since == OWN else "  As in Ganeti 3.0."
-    needs = "" if method.needs is Need.NONE else f"  Needs {method.needs}."
-    return method.name, f"{_effect(method)}  {arguments}  Answers {result}.{needs}{origin}"
+    answer = "nothing" if call.answers_nothing else describe_type(call.result)
+    needs = "" if call.rules.needs is Need.NONE else f"  Needs {call.rules.needs}."
+    origin = "" if call.rules.is_own else "  As in Ganeti 3.0."
+    effect = f"{str(call.rules.effect).capitalize()}."
+    return (call.name, f"{call.summary}  {effect}  {arguments}  Answers {answer}.{needs}{origin}")
 
 
 _WCONFD_METHODS: Final = Section(
@@ -133,8 +119,9 @@ _WCONFD_METHODS: Final = Section(
         """A request is a JSON object {"method": NAME, "args": [...]}, ended by one byte of value 3;
         the answer is {"success": true or false, "result": ...}.  Objects have the fields that they
         have in config.data.  gnt-debug wconfd calls a method by hand.""",
+        f"""A client is {CLIENT_SHOWN}: the owner of locks and reservations.""",
     ),
-    tuple(_method(method) for method in WCONFD_METHODS.values()),
+    tuple(_call(call) for call in WConfCalls.calls.values()),
 )
 
 _CONFD_PACKETS: Final = Section(
@@ -322,7 +309,6 @@ _MOND_FILES: Final = Section(
 DAEMONS: Final = (
     DaemonText(
         "ganeti-noded",
-        "ganeti.noded.main",
         """Runs on every node and does there what the master asks for: disks, instances, files.
         Listens on port 1811 (HTTPS); every request must come with the certificate of a master
         candidate.""",
@@ -330,22 +316,13 @@ DAEMONS: Final = (
     ),
     DaemonText(
         "ganeti-wconfd",
-        "ganeti.wconfd.main",
         """Runs on the master node.  It is the only writer of config.data, copies it to the other
         master candidates, and owns all locks.  Jobs ask it for locks, for names and addresses that
         nobody else has, and for every change of the configuration.""",
-        (
-            _WCONFD_LOCKS,
-            _WCONFD_CONSISTENCY,
-            _WCONFD_FILES,
-            SIGNALS,
-            EXIT_STATUS,
-            _WCONFD_METHODS,
-        ),
+        (_WCONFD_LOCKS, _WCONFD_CONSISTENCY, _WCONFD_FILES, SIGNALS, EXIT_STATUS, _WCONFD_METHODS),
     ),
     DaemonText(
         "ganeti-confd",
-        "ganeti.rconfd.main",
         """Runs on every node and answers on those that are master candidates: questions about the
         configuration, from the node's own copy of it, so also while the master is away.  Questions
         come in datagrams to UDP port 1814, over IPv4 and IPv6, and are signed with the key of the
@@ -354,7 +331,6 @@ DAEMONS: Final = (
     ),
     DaemonText(
         "ganeti-mond",
-        "ganeti.mond.main",
         """Runs on every node and tells over HTTP, on port 1815, how the node is.  What it must know
         of the cluster it asks of RConfD, so it works while the master is away.  gnt-cluster modify
         --enabled-data-collectors and --data-collector-interval switch collectors and say how often
@@ -363,14 +339,12 @@ DAEMONS: Final = (
     ),
     DaemonText(
         "ganeti-luxid",
-        "ganeti.luxid.main",
         """Runs on the master node.  It keeps the job queue, starts one process for each job, and
         answers queries.""",
         (SIGNALS, EXIT_STATUS),
     ),
     DaemonText(
         "ganeti-rapi",
-        "ganeti.rapid.main",
         """Runs on the master node and serves the remote API on port 5080 (HTTPS).  It asks LuxiD
         and nobody else: whatever it does, a command on the master can do as well.""",
         (_RAPI_USERS, _RAPI_ROLES, _RAPI_PAGES, _RAPI_REQUESTS, _RAPI_FILES, SIGNALS, EXIT_STATUS),
@@ -384,6 +358,4 @@ SEE_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "ganeti-luxid": ("ganeti-wconfd", "gnt-job", "gnt-debug"),
     "ganeti-mond": ("mon-collector", "ganeti-confd", "gnt-cluster"),
     "ganeti-rapi": ("ganeti-luxid", "gnt-rapi", "gnt-cluster"),
-    "cfgupgrade": ("ganeti-wconfd", "query-config"),
-    "move-instance": ("gnt-instance", "gnt-backup", "gnt-cluster", "gnt-rapi", "ganeti-rapi"),
 }

@@ -9,8 +9,7 @@ from typing import Final
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.cli.declaration.help import flags_label, option_text, sort_key
 from ganeti.cli.declaration.parser import usage_line
-from ganeti.cli.declaration.program import Command, Option, Program
-from ganeti.cli.documents.daemons import Section
+from ganeti.cli.declaration.program import Command, Option, Program, Section
 
 SECTION: Final = 8
 _LONG_WORD: Final = re.compile(r"\S{30,}")  # longer than what may stand on one line with others
@@ -28,7 +27,9 @@ _EXIT_STATUS: Final = (
 )
 _COMMON: Final = """Changes are jobs: they are checked, put into a queue, and the command follows
 them until they have ended, printing what they say.  With \\fB--submit\\fR it only prints the number
-of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments."""
+of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments; one with dots
+behind its value may be given several times.  \\fBganeti\\fR(7) explains concepts, kinds of values,
+and the parameters of instances, disks, networks and nodes."""
 
 
 def manual_page(program: Program, see_also: Sequence[str]) -> str:
@@ -60,7 +61,7 @@ def manual_page(program: Program, see_also: Sequence[str]) -> str:
 def _command(program: Program, command: Command) -> list[str]:
     usage = usage_line(program, command).removeprefix(program.name + " ")
     lines = [f".SS {escape(usage)}", escape(_sentence(command.summary))]
-    if not command.handler:
+    if not command.does:
         lines.append("Not supported yet.")
     if command.aliases:
         lines.append(f"Also called {escape(', '.join(command.aliases))}.")
@@ -101,6 +102,22 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
+def tool_page(program: Program) -> str:
+    """Return the manual page of a program without commands."""
+    [command] = program.own
+    options = [(flags_label(each), option_text(each)) for each in command.options]
+    return daemon_page(
+        program.name,
+        program.summary,
+        program.description,
+        options,
+        program.sections,
+        program.see_also,
+        usage=" ".join(argument.usage for argument in command.args),
+        manual_section=program.manual_section,
+    )
+
+
 def daemon_page(
     name: str,
     summary: str,
@@ -111,19 +128,20 @@ def daemon_page(
     *,
     usage: str = "",
     manual_section: int = SECTION,
+    is_program: bool = True,
 ) -> str:
-    """Return the manual page of a daemon or of a tool without commands.
+    """Return the manual page of a daemon, or of a program without commands.
 
     Args:
         usage: the arguments, as they stand behind the options.
         manual_section: which part of the manual it belongs to.
+        is_program: whether it can be called; otherwise there is no synopsis.
     """
     lines = [
         *_title(name, manual_section),
         ".SH NAME",
         f"{escape(name)} \\- {escape(_phrase(summary))}",
-        ".SH SYNOPSIS",
-        f".B {escape(name)}",
+        *([".SH SYNOPSIS", f".B {escape(name)}"] if is_program else []),
         *(["[\\fIoptions\\fR]"] if options else []),
         *([f"\\fI{escape(usage)}\\fR"] if usage else []),
         ".SH DESCRIPTION",
@@ -135,7 +153,8 @@ def daemon_page(
         lines += [".TP", f"\\fB{escape(flags)}\\fR", escape(_sentence(text))]
     for section in sections:
         lines += _section(section)
-    return "\n".join([*lines, *_see_also(see_also)]) + "\n"
+    pages = _see_also(see_also, with_concepts=is_program)
+    return "\n".join([*lines, *pages]) + "\n"
 
 
 def _title(name: str, section: int = SECTION) -> list[str]:
@@ -152,10 +171,11 @@ def _section(section: Section) -> list[str]:
     return lines
 
 
-def _see_also(names: Sequence[str]) -> list[str]:
+def _see_also(names: Sequence[str], *, with_concepts: bool = True) -> list[str]:
     if not names:
         return []
-    return [".SH SEE ALSO", ", ".join(f"\\fB{escape(name)}\\fR({SECTION})" for name in names)]
+    pages = [f"\\fB{escape(name)}\\fR({SECTION})" for name in names]
+    return [".SH SEE ALSO", ", ".join([*(["\\fBganeti\\fR(7)"] if with_concepts else []), *pages])]
 
 
 def _phrase(summary: str) -> str:

@@ -1,19 +1,95 @@
-"""What a command is given besides its options: the node it runs on, the master, the terminal."""
+"""What a command is given besides its options: the node it runs on, the master, the terminal.
+
+The terminal of the user takes lines, and asks before something is done that cannot be taken back.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.run.terminal import Terminal
+from ganeti.cli.declaration.program import Command
 from ganeti.system import clock
 from ganeti.system.environment import current_paths
 
 if TYPE_CHECKING:
     from ganeti.clients.luxi import LuxiClient
+from ganeti.cli.run.failures import NotConfirmed
+
+WIDTH_WHEN_UNKNOWN = 80
+
+
+def _width() -> int:
+    """Return the width of the terminal, as ``shutil`` does, which takes 5 ms to load."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WHEN_UNKNOWN
+    except (AttributeError, ValueError, OSError):
+        return WIDTH_WHEN_UNKNOWN
+
+
+class Terminal:
+    """Where a command writes its output, its errors and its questions."""
+
+    def __init__(
+        self,
+        out: IO[str],
+        err: IO[str],
+        answers: IO[str],
+        *,
+        width: int = WIDTH_WHEN_UNKNOWN,
+        is_interactive: bool = False,
+        is_screen: bool = False,
+    ) -> None:
+        self._out = out
+        self._err = err
+        self._answers = answers
+        self.width = width
+        self.is_interactive = is_interactive
+        self.is_screen = is_screen
+
+    @classmethod
+    def of_process(cls) -> Terminal:
+        """Return the terminal of this process."""
+        return cls(
+            sys.stdout,
+            sys.stderr,
+            sys.stdin,
+            width=_width(),
+            is_interactive=bool(sys.stdin and sys.stdin.isatty()),
+            is_screen=bool(sys.stdout and sys.stdout.isatty()),
+        )
+
+    def write(self, text: str = "") -> None:
+        """Write a line of output; seen at once, even through a pipe."""
+        self._out.write(text + "\n")
+        self._out.flush()
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Write many lines in one go."""
+        if lines:
+            self._out.write("\n".join(lines) + "\n")
+            self._out.flush()
+
+    def error(self, text: str) -> None:
+        """Write a line to the standard error."""
+        self._err.write(text + "\n")
+        self._err.flush()
+
+    def ask(self, question: str) -> str:
+        """Ask a question; the answer is "" at the end of the input."""
+        self._out.write(question)
+        self._out.flush()
+        return self._answers.readline().strip()
+
 
 REASON_SOURCE_CLIENT = "gnt:client"
 REASON_SOURCE_USER = "gnt:user"
@@ -22,7 +98,9 @@ REASON_SOURCE_USER = "gnt:user"
 class Context:
     """One run of one command."""
 
-    def __init__(self, program: str, command: str, options: Options, terminal: Terminal) -> None:
+    def __init__(
+        self, program: str, command: Command, options: Options, terminal: Terminal
+    ) -> None:
         self.program = program
         self.command = command
         self.options = options
@@ -63,7 +141,7 @@ class Context:
         trail: list[object] = []
         if self.options.get("reason"):
             trail.append([REASON_SOURCE_USER, self.options.get("reason"), now_ns])
-        trail.append([f"{REASON_SOURCE_CLIENT}:{self.program}", self.command, now_ns])
+        trail.append([f"{REASON_SOURCE_CLIENT}:{self.program}", self.command.name, now_ns])
         return trail
 
     def write(self, text: str = "") -> None:
@@ -79,3 +157,32 @@ class Context:
             f"Interrupted; what was submitted goes on (jobs {jobs}).\n"
             f"'gnt-job watch {self.waiting_for[-1]}' follows it."
         )
+
+
+_LINES_MAX = 20
+
+
+def confirm(context: Context, question: str, *, option: str = "--force") -> None:
+    """Go on only if the user says yes.
+
+    Raises:
+        NotConfirmed: no, or nobody there to ask.
+    """
+    terminal = context.terminal
+    if not terminal.is_interactive:
+        raise NotConfirmed(f"{question}\nNobody is here to answer; use {option} to go on.")
+    while True:
+        answer = terminal.ask(f"{question}\ny/[n]: ").lower()
+        if answer in ("y", "yes"):
+            return
+        if answer in ("", "n", "no"):
+            raise NotConfirmed("Not confirmed, nothing was done.")
+
+
+def confirm_many(context: Context, what: str, names: Sequence[str], *, option: str) -> None:
+    """Ask before acting on several objects, listing them."""
+    shown = [f"  {name}" for name in names[:_LINES_MAX]]
+    if len(names) > _LINES_MAX:
+        shown.append(f"  and {len(names) - _LINES_MAX} more")
+    text = "\n".join([f"The {len(names)} instances to {what} are:", *shown, "Go on?"])
+    confirm(context, text, option=option)

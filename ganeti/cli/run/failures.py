@@ -5,6 +5,7 @@ Source: cli.json, "exit_codes" and "error_output".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import (
@@ -115,3 +116,14 @@ def explain(error: GenericError) -> tuple[str, int]:
         status = EXIT_NODE_SETUP
     introduction = next(text for cls, text in _INTRODUCTIONS if isinstance(error, cls))
     return introduction + (str(error).strip() or NO_DETAILS), status
+
+
+def told_by(name: str) -> Callable[[GenericError | OSError], tuple[str, int]]:
+    """Return the explanation of errors by a tool: its name and one line."""
+
+    def explain_in_a_line(error: GenericError | OSError) -> tuple[str, int]:
+        if isinstance(error, OSError):
+            return f"{name}: {error.filename or ''}: {error.strerror or error}", EXIT_FAILURE
+        return f"{name}: {error.message}", EXIT_FAILURE
+
+    return explain_in_a_line

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ganeti.base import json
 from ganeti.base.errors import (
     GenericError,
     JobCanceled,
     JobLost,
     OpExecError,
+    OpPrereqError,
+    ProtocolError,
     decode_error,
 )
 from ganeti.base.ids import JobId
-from ganeti.cli.declaration.parser import Options
-from ganeti.cli.run.context import Context
+from ganeti.cli.command import Context, Options
 from ganeti.cli.run.failures import JobSubmitted, explain
-
-if TYPE_CHECKING:
-    from ganeti.clients.luxi import JobChange, LogEntry
-    from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.registry import OP_ID_KEY, decode_opcode, encode_opcode, op_id_of
+from ganeti.protocol.luxi import JobChange, LogEntry
+from ganeti.system.files import read_bytes
 
 FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
 NOTICE_AFTER_S: Final = 20.0  # constants.json, CLI_WFJC_FREQUENCY: then say why nothing happens
@@ -33,21 +35,17 @@ _NOTICES: Final = {
 }
 
 
-def make_opcode(op_id: str, **params: object) -> OpCode:
+def make_opcode(kind: type[OpCode], /, **params: object) -> OpCode:
     """Return an opcode, checked here so that mistakes are told before anything is sent.
 
     Raises:
         OpPrereqError: a parameter is wrong; the text names it.
     """
-    from ganeti.opcodes.registry import decode_opcode
-
-    return decode_opcode({"OP_ID": op_id, **params})
+    return decode_opcode({OP_ID_KEY: op_id_of(kind), **params})
 
 
 def encode(context: Context, options: Options, opcode: OpCode) -> dict[str, object]:
     """Return an opcode as it is submitted, with what the common options say."""
-    from ganeti.opcodes.registry import encode_opcode
-
     return with_common(context, options, encode_opcode(opcode))
 
 
@@ -248,7 +246,7 @@ def split_submitted(result: object) -> tuple[list[tuple[str, JobId]], list[str]]
     return jobs, refused
 
 
-def follow_moves(context: Context, result: object) -> int:
+def follow_moves(context: Context, _opcode: OpCode, result: object) -> int:
     """Follow the jobs that move instances; returns the exit status: whether all of them went."""
     jobs, refused = split_submitted(result)
     for said in refused:
@@ -287,3 +285,21 @@ def results_of_all(
             text, _ = explain(err)
             context.terminal.error(f"Job {job_id} ({name}) has failed: {text}")
     return failures, results
+
+
+_FILE_BYTES_MAX: Final = 64 << 20  # a hundred thousand opcodes or more
+
+
+def read_json(path: str) -> object:
+    """Return what a file holds.
+
+    Raises:
+        GenericError: it cannot be read.
+        OpPrereqError: it is not JSON.
+    """
+    try:
+        return json.loads(read_bytes(path, _FILE_BYTES_MAX))
+    except OSError as err:
+        raise GenericError(f"cannot read {path}: {err.strerror}") from err
+    except ProtocolError as err:
+        raise OpPrereqError(f"{path}: {err.message}") from err

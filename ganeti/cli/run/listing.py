@@ -1,22 +1,20 @@
 """The list and list-fields commands of every kind of object.
 
 Source: query_fields.json, "default_fields" and "command_line_detection".
-"""
+
+
+Nodes that a command line names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ganeti.base.errors import ParameterError
-from ganeti.cli.declaration.parser import Options
-from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_SUCCESS, EXIT_UNKNOWN_FIELD
+from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
+from ganeti.cli.command import EXIT_SUCCESS, Context, Options
+from ganeti.cli.run.failures import EXIT_UNKNOWN_FIELD
 from ganeti.cli.run.table import Cell, Column, Formatter, TableStyle, format_table
-
-if TYPE_CHECKING:
-    from ganeti.clients.luxi import QueryField, QueryResponse
+from ganeti.protocol.luxi import QueryField, QueryResponse
 
 _FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
 _GLOB_CHARACTERS = frozenset("*?")
@@ -138,10 +136,7 @@ def style_of(context: Context, options: Options) -> TableStyle:
 
 
 def print_response(
-    context: Context,
-    options: Options,
-    response: QueryResponse,
-    formats: Mapping[str, Formatter],
+    context: Context, options: Options, response: QueryResponse, formats: Mapping[str, Formatter]
 ) -> int:
     """Print the answer to a query; unknown fields are named and change the exit status."""
     columns = [
@@ -192,3 +187,25 @@ def show_fields(context: Context, options: Options, args: Sequence[str], resourc
     ]
     context.terminal.write_lines(format_table(columns, rows, style_of(context, options)))
     return warn_of_unknown(context, response.fields)
+
+
+def rows_of_nodes(
+    context: Context, names: Sequence[str], fields: Sequence[str]
+) -> list[list[object]]:
+    """Return some fields, the name first, of the nodes that are named, or of all if none is.
+
+    Raises:
+        OpPrereqError: one of them is not known.
+    """
+    rows = context.client.query_nodes(list(names), list(fields))
+    if len(rows) < len(set(names)):
+        known = [str(row[0]) for row in rows]
+        unknown = [name for name in names if not _is_one_of(name, known)]
+        listed = ", ".join(map(repr, unknown))
+        what = f"node {listed} is" if len(unknown) == 1 else f"nodes {listed} are"
+        raise OpPrereqError(f"{what} not known; see 'gnt-node list'", ErrorCode.NOENT)
+    return rows
+
+
+def _is_one_of(text: str, known: Sequence[str]) -> bool:
+    return any(name == text or name.startswith(f"{text}.") for name in known)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
-from ganeti.base.errors import GenericError
 from ganeti.cli.declaration.parser import (
     CommandLine,
+    CompletionWanted,
     HelpWanted,
-    Options,
     UsageError,
     VersionWanted,
     parse,
 )
 from ganeti.cli.declaration.program import Command, Program
-from ganeti.cli.run.context import Context
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS, JobSubmitted, explain
-from ganeti.cli.run.terminal import Terminal
+from ganeti.cli.run.context import Context, Terminal
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS, JobSubmitted
 
-Handler = Callable[[Context, Options, list[str]], int]
-
-_HANDLERS = "ganeti.cli.commands."
 _INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 
 
@@ -51,9 +45,18 @@ def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
 
         terminal.write(version_text(program))
         return EXIT_SUCCESS
+    except CompletionWanted as wanted:
+        from ganeti.cli.declaration.help import completion_lines
+
+        terminal.write_lines(completion_lines(program, wanted.command))
+        return EXIT_SUCCESS
     except UsageError as err:
         terminal.error(f"{program.name}: {err.message}")
-        return err.exit_code
+        return err.exit_code if program.usage_status is None else program.usage_status
+    except program.expected_errors as err:
+        text, status = program.explain(err)
+        terminal.error(text)
+        return status
     return _run_command(line, terminal)
 
 
@@ -78,32 +81,42 @@ def help_text(program: Program, command: Command | None, width: int) -> str:
 
 
 def _run_command(line: CommandLine, terminal: Terminal) -> int:
-    if not line.command.handler:
-        terminal.error(f"{line.program.name} {line.command.name} is not supported yet")
+    program, command = line.program, line.command
+    if command.does is None:
+        terminal.error(f"{program.name} {command.name} is not supported yet")
         return EXIT_FAILURE
-    context = Context(line.program.name, line.command.name, line.options, terminal)
+    context = Context(program.name, command, line.options, terminal)
     try:
         with context:
-            return load_handler(line.command)(context, line.options, line.args)
+            return carry_out(context, line)
     except JobSubmitted as submitted:
         terminal.write(f"JobID: {submitted.job_id}")
         return EXIT_SUCCESS
     except UsageError as err:
-        terminal.error(f"{line.program.name}: {err.message}")
+        terminal.error(f"{program.name}: {err.message}")
         return err.exit_code
     except KeyboardInterrupt:
         terminal.error(context.interruption_text())
         return _INTERRUPTED
-    except GenericError as err:
-        if line.options.debug:
-            raise
-        text, status = explain(err)
+    except program.expected_errors as err:
+        if line.options.get("debug"):
+            import traceback  # 2 ms, for failures only
+
+            terminal.error(traceback.format_exc())
+        text, status = program.explain(err)
         terminal.error(text)
         return status
 
 
-def load_handler(command: Command) -> Handler:
-    """Import the function that carries a command out."""
-    module, _, function = command.handler.partition(":")
-    handler: Handler = getattr(import_module(_HANDLERS + module), function)
-    return handler
+def carry_out(context: Context, line: CommandLine) -> int:
+    """Run the handler of a command, or submit its opcode; returns the exit status."""
+    command, does = line.command, line.command.does
+    if command.submits is not None:
+        from ganeti.cli.run.binding import check_options, run_opcode  # with all about jobs
+
+        check_options(command, line.options)
+        if isinstance(does, type):
+            return run_opcode(context, command, line.options, line.args)
+    assert does is not None
+    assert not isinstance(does, type)
+    return does(context, line.options, line.args) or EXIT_SUCCESS

@@ -73,11 +73,6 @@ def scalar(value: object) -> str:
             return str(value)
 
 
-def with_default(own: object, filled: object) -> str:
-    """Return a parameter's value; that of the default in brackets when there is no own one."""
-    return scalar(own) if own is not None else f"default ({scalar(filled)})"
-
-
 _ROMAN: Final = (
     (1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
     (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"),

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Final, NamedTuple
 
+from ganeti.config.config_data import TABLES
 from ganeti.config.upgrade.draft import Draft, own_disks
 from ganeti.config.upgrade.versions import OLDEST, Version
-from ganeti.objects import data_collectors
-from ganeti.objects.cluster import IpFamily, SshKeyType
-from ganeti.objects.config_data import TABLES
 from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, IpFamily, SshKeyType
 
 _NETMASK: Final = {IpFamily.IPV4: 32, IpFamily.IPV6: 128}
 _DISKLESS: Final = str(DiskTemplate.DISKLESS)
-_COLLECTOR: Final = {"active": True, "interval": data_collectors.INTERVAL_US}
+_COLLECTOR: Final = {"active": True, "interval": COLLECTOR_INTERVAL_US}
 
 
 class Setting(NamedTuple):
@@ -63,9 +62,7 @@ SETTINGS: Final = (
     Setting(Version(2, 12), "enabled_user_shutdown", False),
     Setting(Version(2, 13), "max_tracked_jobs", 25),
     Setting(
-        Version(2, 14),
-        "data_collectors",
-        {name: dict(_COLLECTOR) for name in data_collectors.OF_3_0},
+        Version(2, 14), "data_collectors", {name: dict(_COLLECTOR) for name in COLLECTORS_OF_3_0}
     ),
     Setting(
         Version(2, 16),
@@ -100,7 +97,7 @@ def collectors_are_there(draft: Draft) -> Iterator[str]:
     collectors = draft.cluster.get("data_collectors")
     if collectors is None:
         return  # a setting like others
-    missing = [name for name in data_collectors.OF_3_0 if name not in collectors]
+    missing = [name for name in COLLECTORS_OF_3_0 if name not in collectors]
     for name in missing:
         collectors[name] = dict(_COLLECTOR)
     if missing:

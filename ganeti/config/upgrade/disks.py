@@ -7,7 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.config.upgrade.draft import Draft, Fields, count_of, own_disks, with_children
-from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED, FILE_BASED, DiskTemplate
+from ganeti.objects.disk_templates import DiskTemplate, traits_of
 
 _RENAMED_TYPES: Final = {"lvm": DiskTemplate.PLAIN, "drbd8": DiskTemplate.DRBD}
 
@@ -28,8 +28,8 @@ def _tell_files_apart(draft: Draft) -> Iterator[str]:
     """Shared files had the type of local ones, only the instance's template told them apart."""
     table = draft.table("disks")
     for instance in draft.objects("instances"):
-        template = instance.get("disk_template")
-        if template not in FILE_BASED or template == DiskTemplate.FILE:
+        template = instance.get("disk_template", "")
+        if not traits_of(template).is_file or template == DiskTemplate.FILE:
             continue
         disks = own_disks(instance)
         disks += [table[uuid] for uuid in instance.get("disks", ()) if _is_key(uuid, table)]
@@ -90,10 +90,10 @@ def disks_know_their_nodes(draft: Draft) -> Iterator[str]:
 
 
 def _nodes_of(disk: Fields, primary_node: str) -> list[str]:
-    template = disk.get("dev_type")
+    template = disk.get("dev_type", "")
     if template == DiskTemplate.DRBD:
         return [node for node in disk.get("logical_id", [])[:2] if isinstance(node, str)]
-    if template in EXTERNALLY_MIRRORED or not primary_node:
+    if traits_of(template).shared or not primary_node:
         return []  # all nodes can reach it
     return [primary_node]
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from ganeti.objects.cluster import Cluster, DataCollectorConfig
-from ganeti.objects.config_data import TABLES, ConfigData
-from ganeti.objects.disk import Disk
+from ganeti.config.config_data import TABLES, ConfigData
+from ganeti.objects.model import Cluster, DataCollectorConfig, Disk
 from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import BEPARAMS, IPOLICY_DEFAULTS, ISPEC_PARAMS, NDPARAMS, NICPARAMS
 from ganeti.objects.record import Record

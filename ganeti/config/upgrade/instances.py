@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ganeti.config.upgrade.draft import Draft, Fields, count_of
-from ganeti.objects.admin_state import AdminState, AdminStateSource
-from ganeti.objects.parameters import HVPARAMS, cluster_wide_only
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import AdminState, AdminStateSource
+from ganeti.objects.parameters import cluster_wide_only
 
 
 def memory_has_bounds(draft: Draft) -> Iterator[str]:

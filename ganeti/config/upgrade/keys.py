@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError
+from ganeti.config.config_data import TABLES
 from ganeti.config.upgrade.draft import Draft, Fields, count_of
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.config_data import TABLES
-from ganeti.objects.disk import Disk
+from ganeti.objects.model import AllocPolicy, Cluster, Disk
 from ganeti.objects.nic import NIC
-from ganeti.objects.nodegroup import AllocPolicy
 
 # Keys that old versions wrote and 3.0 refuses: each can be computed from what is left.
 _OBSOLETE_IN_TABLES: Final = {

@@ -7,11 +7,11 @@ from typing import Final
 
 from ganeti.base.errors import TypeEnforcementError
 from ganeti.config.upgrade.draft import Draft, Fields, count_of
-from ganeti.objects.cluster import DEFAULTS
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import DEFAULTS
 from ganeti.objects.parameters import (
     BEPARAMS,
     DISKPARAMS,
-    HVPARAMS,
     IPOLICY_DEFAULTS,
     ISPEC_PARAMS,
     NDPARAMS,
@@ -93,10 +93,7 @@ def hvparams_are_full(draft: Draft) -> Iterator[str]:
 def groups_are_full(draft: Draft) -> Iterator[str]:
     """Fill the groups of parameters that 3.0 wants complete in the cluster."""
     cluster = draft.cluster
-    for key, table, what in (
-        ("beparams", BEPARAMS, "backend"),
-        ("nicparams", NICPARAMS, "NIC"),
-    ):
+    for key, table, what in (("beparams", BEPARAMS, "backend"), ("nicparams", NICPARAMS, "NIC")):
         params = cluster.setdefault(key, {}).setdefault(DEFAULTS, {})
         yield from _fill(params, defaults_of(table), what)
     yield from _fill(cluster.setdefault("ndparams", {}), defaults_of(NDPARAMS), "node")

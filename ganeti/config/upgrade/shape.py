@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.objects.json_value import JsonValue
+from ganeti.base.json import JsonValue
 from ganeti.objects.record import explain_validation
 
 _Params: TypeAlias = dict[str, JsonValue]

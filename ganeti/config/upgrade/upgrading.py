@@ -17,13 +17,12 @@ from msgspec import Raw
 from ganeti.base.errors import ConfigurationError, ProtocolError
 from ganeti.base.json import dumps, loads
 from ganeti.base.versions import CONFIG_VERSION
+from ganeti.config.config_data import ConfigData, split_config
 from ganeti.config.upgrade.draft import Draft, Fields, NewUuid
 from ganeti.config.upgrade.shape import check_shape
 from ganeti.config.upgrade.steps import steps_for
 from ganeti.config.upgrade.versions import CURRENT, Version, version_of
-from ganeti.objects.config_data import ConfigData
-from ganeti.objects.parameters import HVPARAMS
-from ganeti.objects.split import split_config
+from ganeti.objects.hypervisors import HVPARAMS
 
 _CLUSTER_WIDE: Final = re.compile(
     b"|".join(

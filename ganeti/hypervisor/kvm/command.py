@@ -1,8 +1,4 @@
-"""The command line of a virtual machine, from values alone.
-
-What the guest sees comes from the `Machine`, what differs from node to node from the `Placement`.
-QEMU starts paused, has no default devices, and takes its sockets as open descriptors, so that
-paths are never too long and nobody can be connected to the wrong process.
+"""The command line of QEMU: a machine, put on a node.
 
 Source: manual page qemu-system-x86_64(1); constants.json, "hvparams".
 """
@@ -10,8 +6,11 @@ Source: manual page qemu-system-x86_64(1); constants.json, "hvparams".
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
+from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.devices import (
     cd_options,
     cdrom_image,
@@ -24,10 +23,129 @@ from ganeti.hypervisor.kvm.devices import (
     on_off,
     option_value,
 )
-from ganeti.hypervisor.kvm.graphics import screen_options, usb_and_sound_options
 from ganeti.hypervisor.kvm.machine import Machine, cd_drives
-from ganeti.hypervisor.kvm.params import SCSI_CONTROLLERS, SCSI_DISK_TYPES, KvmParams
-from ganeti.hypervisor.kvm.placement import Placement
+from ganeti.hypervisor.kvm.params import (
+    SCSI_CONTROLLERS,
+    SCSI_DISK_TYPES,
+    SOUND_CARDS,
+    VNC_BASE_PORT,
+    KvmParams,
+    usb_device_option,
+)
+from ganeti.netdev.backends import NicBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a machine is put: everything that belongs to one node or one start.
+
+    ``files`` says where a file named in a parameter is on this node, if not at that very path.
+
+    ``sockets`` are the descriptors of listening sockets that QEMU inherits: control and info, two
+    monitors; serial, the console; agent, that of the guest.  ``console_address`` is where VNC or
+    SPICE listens: an address, or for VNC the path of a socket.  ``spice_files`` are certificate
+    authority, certificate and key.  ``run_as`` is the user, by name or "uid:gid", that QEMU becomes
+    once it has opened all files.
+    """
+
+    binary: str
+    pid_file: str
+    serial_log: str
+    sockets: Mapping[str, int] = field(default_factory=dict)
+    disks: Mapping[str, AssembledDisk] = field(default_factory=dict)  # by UUID
+    nics: Mapping[str, NicBackend] = field(default_factory=dict)  # by UUID
+    console_address: str = ""
+    console_password: bool = False
+    spice_files: tuple[str, str, str] = ("", "", "")
+    incoming: bool = False
+    run_as: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def local(self, path: str) -> str:
+        """Return where a file named in a parameter is on this node."""
+        return self.files.get(path, path)
+
+
+def screen_options(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
+    """Yield the options for the screen and who may look at it."""
+    yield from ("-display", "none")
+    yield from ("-vga", params.text("vga") or ("qxl" if params.has_spice else "std"))
+    if params.text("keymap"):
+        yield from ("-k", params.text("keymap"))
+    if params.has_vnc:
+        yield from _vnc(machine, place, params)
+    if params.has_spice:
+        yield from _spice(machine, place, params)
+
+
+def _vnc(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
+    if place.console_address.startswith("/"):
+        options = [f"unix:{option_value(place.console_address)}"]
+    else:
+        assert machine.network_port is not None  # checked before the machine is placed
+        address = place.console_address
+        host = f"[{address}]" if ":" in address else address
+        options = [f"{host}:{machine.network_port - VNC_BASE_PORT}"]
+    if params.flag("vnc_tls"):
+        path = place.local(params.text("vnc_x509_path"))
+        verify = on_off(params.flag("vnc_x509_verify"))
+        kind = f"tls-creds-x509,dir={option_value(path)}" if path else "tls-creds-anon"
+        yield from ("-object", f"{kind},id=vnctls,endpoint=server,verify-peer={verify}")
+        options.append("tls-creds=vnctls")
+    if place.console_password:
+        options.append("password=on")
+    yield from ("-vnc", ",".join(options))
+
+
+_SPICE_TEXTS: Final[Mapping[str, str]] = {  # parameter -> option
+    "spice_image_compression": "image-compression",
+    "spice_jpeg_wan_compression": "jpeg-wan-compression",
+    "spice_streaming_video": "streaming-video",
+    "spice_zlib_glz_wan_compression": "zlib-glz-wan-compression",
+}
+
+
+def _spice(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
+    options = [f"addr={place.console_address}"]
+    if params.flag("spice_use_tls"):
+        authority, certificate, key = map(option_value, place.spice_files)
+        options += [
+            f"tls-port={machine.network_port}",
+            f"x509-cacert-file={authority}",
+            f"x509-cert-file={certificate}",
+            f"x509-key-file={key}",
+            f"tls-ciphers={option_value(params.text('spice_tls_ciphers'))}",
+        ]
+    else:
+        options.append(f"port={machine.network_port}")
+    version = params.number("spice_ip_version")
+    if version:
+        options.append(f"ipv{version}=on")
+    if not place.console_password:
+        options.append("disable-ticketing=on")
+    for parameter, option in _SPICE_TEXTS.items():
+        if params.text(parameter):
+            options.append(f"{option}={params.text(parameter)}")
+    options.append(f"playback-compression={on_off(params.flag('spice_playback_compression'))}")
+    options.append(f"agent-mouse={on_off(params.flag('spice_use_vdagent'))}")
+    yield from ("-spice", ",".join(options))
+
+
+def usb_and_sound_options(params: KvmParams) -> Iterator[str]:
+    """Yield the options for USB devices and sound."""
+    devices = params.usb_devices()
+    if params.text("usb_mouse"):
+        devices.insert(0, params.text("usb_mouse"))
+    if devices:
+        yield "-usb"
+    for device in devices:
+        option = usb_device_option(device)
+        assert option is not None  # refused by check_params
+        yield from ("-device", option)
+    if params.text("soundhw"):
+        yield from ("-audiodev", "none,id=audio")
+        for option in SOUND_CARDS[params.text("soundhw")]:
+            yield from ("-device", option)
 
 
 def command_line(machine: Machine, place: Placement) -> list[str]:
@@ -123,7 +241,8 @@ def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
     uses_scsi = params.text("disk_type") in SCSI_DISK_TYPES
     has_scsi_cd = any(drive.unit is not None for drive in cd_drives(params))
     if (machine.disks and uses_scsi) or has_scsi_cd:
-        controller = SCSI_CONTROLLERS[params.text("scsi_controller_type")]
+        kind = params.text("scsi_controller_type")
+        controller = SCSI_CONTROLLERS.get(kind, kind)
         yield from ("-device", f"{controller},id=scsi")
     boots = params.text("boot_order") == "disk" and not params.text("kernel_path")
     for index, disk in enumerate(machine.disks):

@@ -1,20 +1,114 @@
-"""The ways to an instance's console.
+"""The ways to an instance's console, and the addresses that VNC and SPICE listen at.
 
-Source: node_rpc.json, "InstanceConsole".
+A parameter says an address, or the name of a network interface, which stands for one of its
+addresses; VNC also takes the path of a directory, for a socket.
+
+Source: manual page gnt-instance(8), vnc_bind_address, spice_bind, spice_ip_version; node_rpc.json,
+"InstanceConsole".
 """
 
 from __future__ import annotations
 
+import errno
+import ipaddress
+import socket
 import sys
 from typing import Final
 
+from ganeti.base.errors import ErrorCode
 from ganeti.hypervisor.interface import NodeEnv
-from ganeti.hypervisor.kvm.console_address import bound_by, reached_at
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
-from ganeti.objects.console import InstanceConsole
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, wrong_param
 from ganeti.objects.hypervisors import ConsoleKind
+from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.store import ssconf
+from ganeti.transport.addresses import addresses_of
+
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
+_VERSIONS: Final = {str(int(socket.AF_INET)): 4, str(int(socket.AF_INET6)): 6}
+
+
+def bound_by(params: KvmParams) -> tuple[str, str]:
+    """Return (parameter, its value) of the one that says where to listen, ("", "") without."""
+    for name in ("vnc_bind_address", "spice_bind"):
+        if params.text(name):
+            return name, params.text(name)
+    return "", ""
+
+
+def listen_address(params: KvmParams, env: NodeEnv) -> str:
+    """Return the address that VNC or SPICE listens at on this node; "" when there is none of them.
+
+    Virtual nodes share a machine, and an instance keeps its port when it moves: so there an
+    address that is not the node's own is replaced by that, unless it was given as such.
+
+    Raises:
+        OpPrereqError: the parameter names an interface that this node does not have, or one
+            without a fitting address.
+    """
+    name, bind = bound_by(params)
+    if not bind or bind.startswith("/"):
+        return ""
+    if not _is_address(bind):
+        address = _address_of(name, bind, params, env)
+        return env.address if env.is_virtual else address
+    shared = bind in _ANY_ADDRESS or ipaddress.ip_address(bind).is_loopback
+    return env.address if env.is_virtual and shared else bind
+
+
+def reached_at(params: KvmParams, env: NodeEnv, node_address: str) -> str:
+    """Return the address at which VNC or SPICE of an instance of this node is reached."""
+    address = listen_address(params, env)
+    return node_address if address in (*_ANY_ADDRESS, env.address) else address
+
+
+def check_on_node(params: KvmParams, env: NodeEnv) -> None:
+    """Check that this node can listen where the parameters say.
+
+    Raises:
+        OpPrereqError: the interface or the address is not of this node.
+    """
+    address = listen_address(params, env)
+    if not address:
+        return
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.bind((address, 0))
+    except OSError as err:
+        text = f"{address} is no address of node {env.hostname}"
+        if err.errno != errno.EADDRNOTAVAIL:
+            text = f"cannot listen at {address} on node {env.hostname}: {err.strerror}"
+        raise wrong_param(bound_by(params)[0], text, ErrorCode.ENVIRON) from err
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> str:
+    """Return one address of an interface, of the version wanted."""
+    found = [text for text in addresses_of(interface) if "%" not in text]  # not link-local ones
+    if not found:
+        text = f"{interface!r} is neither an address nor an interface of node {env.hostname}"
+        raise wrong_param(name, f"{text} that has one", ErrorCode.ENVIRON)
+    wanted = params.number("spice_ip_version") if name == "spice_bind" else 0
+    version = wanted or _VERSIONS.get(
+        ssconf.read_key_or_none(env.paths, "primary_ip_family") or "", 4
+    )
+    for address in found:
+        if ipaddress.ip_address(address).version == version:
+            return address
+    if not wanted:
+        return found[0]
+    text = f"interface {interface} of node {env.hostname} has no address of IP version {version}"
+    raise wrong_param(name, text, ErrorCode.ENVIRON)
+
 
 _CONSOLE_USER: Final = "root"
 
@@ -57,9 +151,5 @@ def _serial(name: str, env: NodeEnv, node_name: str) -> InstanceConsole:
         *(name, files.socket_path("serial"), files.serial_log),
     ]
     return InstanceConsole(
-        instance=name,
-        kind=ConsoleKind.SSH,
-        host=node_name,
-        user=_CONSOLE_USER,
-        command=command,
+        instance=name, kind=ConsoleKind.SSH, host=node_name, user=_CONSOLE_USER, command=command
     )

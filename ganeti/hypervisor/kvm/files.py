@@ -1,4 +1,4 @@
-"""Where the files of one virtual machine lie on its node.
+"""The files of a virtual machine on its node, and the files that its parameters name.
 
 Sockets have short names made from the instance's, because a socket's path must not have more than
 107 bytes; a link of the instance's full name beside the other files leads to each of them.
@@ -9,6 +9,9 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
     LOG_DIR/kvm/<name>.log, <name>.serial.log  what QEMU and the guest's serial console print
+
+On a virtual node a file that a parameter names is looked for below the node's root first, then
+on the machine.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import HypervisorError
+from ganeti.base.errors import ErrorCode, GenericError, HypervisorError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, wrong_param
 from ganeti.system.environment import check_socket_path
-from ganeti.system.files import ensure_directory, remove_if_exists
+from ganeti.system.files import ensure_directory, read_bytes, remove_if_exists
 
 _SUFFIXES: Final[Mapping[str, str]] = {
     "control": "c",
@@ -49,7 +53,7 @@ def check_name(name: str) -> None:
 
 
 def console_lock(socket_path: str) -> str:
-    """Return the path of the lock that whoever uses a console holds."""
+    """Return the path of the lock that the user of a console holds."""
     return f"{socket_path}.lock"
 
 
@@ -85,7 +89,7 @@ class MachineFiles:
 
     @property
     def serial_log(self) -> str:
-        """What the guest prints on its serial console."""
+        """The output of the guest's serial console."""
         return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
 
     def socket_path(self, kind: str) -> str:
@@ -133,3 +137,52 @@ class MachineFiles:
         remove_if_exists(console_lock(self.socket_path("serial")))
         for path in (self.runtime, self.incoming, self.pid_file):
             remove_if_exists(path)
+
+
+FILE_PARAMETERS: Final = (
+    "cdrom2_image_path",
+    "cdrom_image_path",
+    "floppy_image_path",
+    "initrd_path",
+    "kernel_path",
+    "spice_password_file",
+    "vnc_password_file",
+)
+DIRECTORY_PARAMETERS: Final = ("mem_path", "vnc_x509_path")
+_PASSWORD_BYTES_MAX: Final = 256
+
+
+def local_file(path: str, paths: Paths) -> str:
+    """Return where a file is on this node."""
+    if paths.root and path.startswith("/"):
+        below = os.path.normpath(paths.root + path)
+        if below.startswith(paths.root + "/") and os.path.exists(below):
+            return below
+    return path
+
+
+def local_files(params: KvmParams, paths: Paths) -> dict[str, str]:
+    """Return {path in a parameter: path on this node}, where the two differ."""
+    named = (params.text(name) for name in (*FILE_PARAMETERS, *DIRECTORY_PARAMETERS))
+    found = {path: local_file(path, paths) for path in named if path.startswith("/")}
+    return {path: local for path, local in found.items() if local != path}
+
+
+def read_password(parameter: str, path: str, paths: Paths) -> str:
+    """Return the first line of a password file.
+
+    Raises:
+        OpPrereqError: it cannot be read, is empty, or longer than the protocol allows.
+    """
+    try:
+        data = read_bytes(local_file(path, paths), _PASSWORD_BYTES_MAX)
+    except (OSError, GenericError) as err:
+        text = err.message if isinstance(err, GenericError) else err.strerror
+        raise wrong_param(parameter, f"cannot read {path}: {text}", ErrorCode.ENVIRON) from err
+    password = data.partition(b"\n")[0].decode("utf-8", "replace").strip()
+    if not password:
+        raise wrong_param(parameter, f"there is no password in {path}", ErrorCode.ENVIRON)
+    if parameter == "vnc_password_file" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
+        text = f"the password in {path} has more than {VNC_PASSWORD_BYTES_MAX} characters"
+        raise wrong_param(parameter, text, ErrorCode.ENVIRON)
+    return password

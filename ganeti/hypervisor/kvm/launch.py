@@ -1,4 +1,9 @@
-"""Bringing a machine up on this node, paused; whatever fails on the way leaves nothing behind."""
+"""Bringing machines up on this node, paused, and ending and resetting them.
+
+A failure while one is brought up leaves nothing behind.  A guest that is to end is asked by
+the ACPI power button, again and again because one that still boots does not notice it, and is given
+a time; after that, or where it cannot be asked, its QEMU is ended.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +18,31 @@ from msgspec.structs import replace as replace_fields
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
-from ganeti.hypervisor.kvm import process
-from ganeti.hypervisor.kvm.command import command_line
-from ganeti.hypervisor.kvm.console_address import bound_by, listen_address
-from ganeti.hypervisor.kvm.cpu_mask import assign_cpus
-from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.command import Placement, command_line
+from ganeti.hypervisor.kvm.consoles import bound_by, listen_address
+from ganeti.hypervisor.kvm.files import MachineFiles, local_files, read_password
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
-from ganeti.hypervisor.kvm.node_files import local_files, read_password
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
-from ganeti.hypervisor.kvm.placement import Placement
-from ganeti.hypervisor.kvm.qemu_binary import find_qemu
-from ganeti.hypervisor.kvm.runtime import Runtime, load_runtime, save_runtime, with_taps
-from ganeti.hypervisor.user_ids import LentUid, release_uid, request_unused_uid
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, assign_cpus
+from ganeti.hypervisor.kvm.qemu import find_qemu
+from ganeti.hypervisor.kvm.state import (
+    Runtime,
+    end_process,
+    find_process,
+    kill_process,
+    load_runtime,
+    log_tail,
+    save_runtime,
+    start_process,
+    with_taps,
+)
+from ganeti.hypervisor.user_ids import LockedUid, release_uid, request_unused_uid
 from ganeti.netdev import taps
-from ganeti.netdev.backends import BackendKind, NicBackend
-from ganeti.objects.nic_modes import NicMode
+from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend
+from ganeti.objects.nic import NicMode
+from ganeti.objects.rpc_instance import RpcNIC
+from ganeti.system import clock
+from ganeti.system.process import wait_gone
 
 START_TIMEOUT_S: Final = 60.0  # QEMU answers after 0.1 s; huge pages may have to be cleared first
 
@@ -90,8 +104,8 @@ def bring_up(
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
         files.make_directories()
         undo.callback(files.remove)
-        lent = _lend_uid(machine.params, env.paths, undo)
-        runtime = replace_fields(runtime, uid=lent.uid if lent is not None else None)
+        locked = _lock_uid(machine.params, env.paths, undo)
+        runtime = replace_fields(runtime, uid=locked.uid if locked is not None else None)
         save_runtime(files, with_taps(runtime, backends))
         for backend in backends:
             make_tap(machine, backend, env.paths, undo)
@@ -104,34 +118,34 @@ def bring_up(
             sockets=sockets,
             console_password=bool(protocol),
             incoming=incoming,
-            run_as=_run_as(machine.params, lent),
+            run_as=_run_as(machine.params, locked),
         )
-        pid = process.launch(command_line(machine, place), files, list(sockets.values()))
-        undo.callback(process.kill, pid)
+        pid = start_process(command_line(machine, place), files, list(sockets.values()))
+        undo.callback(kill_process, pid)
         listeners.close()
         monitor = undo.enter_context(_first_contact(files))
         if protocol:
             monitor.execute("set_password", {"protocol": protocol, "password": password})
         _pin(monitor, machine.name, cpus)
         undo.pop_all()
-        if lent is not None:
-            lent.in_use()
+        if locked is not None:
+            locked.in_use()
         return monitor
 
 
-def _lend_uid(params: KvmParams, paths: Paths, undo: contextlib.ExitStack) -> LentUid | None:
-    """Lend a user id for the guest, if it is to have one of its own."""
+def _lock_uid(params: KvmParams, paths: Paths, undo: contextlib.ExitStack) -> LockedUid | None:
+    """Lock a user id for the guest, if it is to have one of its own."""
     if params.text("security_model") != "pool":
         return None
-    lent = request_unused_uid(paths)
-    undo.callback(lent.give_back)
-    return lent
+    locked = request_unused_uid(paths)
+    undo.callback(locked.release)
+    return locked
 
 
-def _run_as(params: KvmParams, lent: LentUid | None) -> str:
+def _run_as(params: KvmParams, locked: LockedUid | None) -> str:
     """Return the user that QEMU is to become, "" to stay what it is."""
-    if lent is not None:
-        return f"{lent.uid}:{lent.uid}"
+    if locked is not None:
+        return f"{locked.uid}:{locked.uid}"
     return params.text("security_domain") if params.text("security_model") == "user" else ""
 
 
@@ -166,10 +180,15 @@ def _socket_kinds(params: KvmParams) -> list[str]:
     return kinds
 
 
+def abilities_for(env: NodeEnv, nics: Sequence[RpcNIC]) -> NetworkAbilities:
+    """Look up the abilities of the node for some network interfaces."""
+    return taps.abilities(nics, script=env.paths.kvm_vif_script, is_virtual=env.is_virtual)
+
+
 def make_tap(
     machine: Machine, backend: NicBackend, paths: Paths, undo: contextlib.ExitStack
 ) -> None:
-    """Make the tap of a network interface, if that is what it needs."""
+    """Make the tap of a network interface, if it needs one."""
     if backend.kind is not BackendKind.TAP:
         return
     taps.create_tap(
@@ -182,19 +201,19 @@ def make_tap(
 
 
 def uses_vnet_hdr(params: KvmParams) -> bool:
-    """Tell whether taps pass on what the guest leaves to the network card, as virtio does."""
+    """Tell whether taps pass on the checksums that guests leave to a virtio interface."""
     return params.text("nic_type") == "paravirtual" and params.flag("vnet_hdr")
 
 
 def _first_contact(files: MachineFiles) -> Monitor:
-    """Wait for QEMU to be ready; when it dies instead, say what it said."""
+    """Wait for QEMU to be ready; when it ends instead, show its messages."""
     try:
         return Monitor.connect(files.name, files.socket_path("control"), START_TIMEOUT_S)
     except MonitorGone as err:
-        said = process.log_tail(files) or "it said nothing"
+        said = log_tail(files) or "it said nothing"
         raise HypervisorError(f"instance {files.name}: QEMU ended at its start: {said}") from err
     except MonitorTimeout as err:
-        said = process.log_tail(files)
+        said = log_tail(files)
         raise HypervisorError(
             f"instance {files.name}: QEMU was not ready after {START_TIMEOUT_S:g} s: {said}"
         ) from err
@@ -218,7 +237,7 @@ def _pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> 
 
 
 def clean_up(files: MachineFiles) -> None:
-    """Remove what a machine that has ended left on the node, its logs excepted."""
+    """Remove all files and taps of a machine that has ended, its logs excepted."""
     try:
         runtime = load_runtime(files)
     except HypervisorError:
@@ -229,3 +248,86 @@ def clean_up(files: MachineFiles) -> None:
         if runtime.uid is not None:
             release_uid(files.paths, runtime.uid)
     files.remove()
+
+
+PRESS_INTERVAL_S: Final = 5.0
+_EXIT_TIMEOUT_S: Final = 10.0  # QEMU writes back its disks before it ends
+_CONNECT_TIMEOUT_S: Final = 5.0
+_SHUTDOWN: Final = frozenset({"SHUTDOWN"})
+
+
+def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
+    """Stop a machine and remove its files and taps; does nothing when there is none.
+
+    Raises:
+        HypervisorError: its process cannot be ended.
+    """
+    process = find_process(files)
+    if process is not None:
+        try:
+            with Monitor.connect(
+                files.name, files.socket_path("control"), _CONNECT_TIMEOUT_S
+            ) as monitor:
+                if not force and monitor.status() == "running":
+                    press_until_down(monitor, timeout_s)
+                monitor.execute("quit")
+        except (MonitorGone, MonitorTimeout):
+            pass  # it is gone, as was wanted, or hangs and will be killed
+        if not wait_gone(process.pid, _EXIT_TIMEOUT_S) and not end_process(process.pid):
+            raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be ended")
+    clean_up(files)
+
+
+def press_until_down(monitor: Monitor, timeout_s: float) -> bool:
+    """Press the power button until the guest has switched itself off; returns whether it has.
+
+    Raises:
+        MonitorGone: QEMU ended, as it does when the guest switches itself off.
+    """
+    deadline = clock.monotonic() + timeout_s
+    while (left_s := deadline - clock.monotonic()) > 0:
+        monitor.execute("system_powerdown")
+        if monitor.wait_event(_SHUTDOWN, min(left_s, PRESS_INTERVAL_S)) is not None:
+            return True
+    return False
+
+
+def can_reboot_softly(files: MachineFiles) -> bool:
+    """Tell whether a reboot keeps the machine: one that is to exit at it ends its QEMU."""
+    runtime = load_runtime(files)
+    return runtime is None or runtime.machine.params.text("reboot_behavior") != "exit"
+
+
+def soft_reboot(files: MachineFiles, timeout_s: float) -> None:
+    """Let the guest shut down and start again in the same machine; a guest that does not is reset.
+
+    Raises:
+        HypervisorError: there is no machine, or it does not run again.
+    """
+    runtime = load_runtime(files)
+    if runtime is None or find_process(files) is None:
+        raise HypervisorError(f"instance {files.name} does not run")
+    params = runtime.machine.params
+    with Monitor.connect(files.name, files.socket_path("control")) as monitor:
+        can_ask = params.flag("acpi") and monitor.schema().has_argument("set-action", "shutdown")
+        if can_ask and monitor.status() == "running":
+            monitor.execute("set-action", {"shutdown": "pause"})
+            press_until_down(monitor, timeout_s)
+        monitor.execute("system_reset")
+        if monitor.status() != "running":
+            monitor.execute("cont")
+        if can_ask:
+            action = "pause" if params.flag("user_shutdown") else "poweroff"
+            monitor.execute("set-action", {"shutdown": action})
+
+
+def kill_now(files: MachineFiles) -> None:
+    """Kill the process of a machine, if there is one, and remove its files and taps.
+
+    Raises:
+        HypervisorError: the process does not end.
+    """
+    process = find_process(files)
+    if process is not None and not kill_process(process.pid):
+        raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be killed")
+    clean_up(files)

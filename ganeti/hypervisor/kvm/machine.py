@@ -16,14 +16,9 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.params import (
-    DISK_TYPES,
-    NIC_TYPES,
-    PCI_SLOTS,
-    SCSI_DISK_TYPES,
-    KvmParams,
-)
+from ganeti.hypervisor.kvm.params import DISK_DRIVERS, NIC_DRIVERS, SCSI_DISK_TYPES, KvmParams
 from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.hypervisors import PCI_SLOTS
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 DEFAULT_MACHINE_TYPE: Final = "pc"
@@ -142,8 +137,6 @@ def _disk_devices(
     name: str, disks: Sequence[AssembledDisk], params: KvmParams, slots: Iterator[int]
 ) -> Iterator[DiskDevice]:
     kind = params.text("disk_type")
-    driver = DISK_TYPES[kind]
-    assert driver is not None  # refused by check_params
     units_max = _units_max(params)
     if units_max is not None and len(disks) > units_max:
         raise OpPrereqError(
@@ -153,7 +146,7 @@ def _disk_devices(
     for disk in disks:
         yield DiskDevice(
             uuid=disk.uuid,
-            driver=driver,
+            driver=DISK_DRIVERS.get(kind, kind),
             read_only=disk.mode is DiskMode.RO,
             slot=next(slots) if _is_on_pci(kind) else None,
             unit=disk.index if kind in SCSI_DISK_TYPES else None,
@@ -175,8 +168,7 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
     """
     params = machine.params
     kind = params.text("disk_type")
-    driver = DISK_TYPES[kind]
-    if driver is None or kind == "ide":
+    if kind == "ide":
         raise OpPrereqError(
             f"instance {machine.name}: disks of type {kind} cannot be changed while it runs",
             ErrorCode.STATE,
@@ -196,7 +188,7 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
             )
     return DiskDevice(
         uuid=disk.uuid,
-        driver=driver,
+        driver=DISK_DRIVERS.get(kind, kind),
         read_only=disk.mode is DiskMode.RO,
         slot=slot,
         unit=unit,
@@ -250,7 +242,7 @@ def cd_drives(params: KvmParams) -> list[CdDrive]:
 def _nic_devices(
     instance: RpcInstance, params: KvmParams, slots: Iterator[int]
 ) -> Iterator[NicDevice]:
-    driver = NIC_TYPES[params.text("nic_type")]
+    driver = NIC_DRIVERS.get(params.text("nic_type"), params.text("nic_type"))
     for nic in instance.nics:
         yield NicDevice(
             uuid=nic.uuid,
@@ -270,7 +262,7 @@ def new_nic_device(machine: Machine, nic: RpcNIC, slots_taken: Set[int]) -> NicD
         OpPrereqError: this kind of interface cannot be added, or there is no room for it.
     """
     kind = machine.params.text("nic_type")
-    driver = NIC_TYPES[kind]
+    driver = NIC_DRIVERS.get(kind, kind)
     if driver in _NOT_ON_PCI:
         raise OpPrereqError(
             f"instance {machine.name}: network interfaces of type {kind} cannot be changed while it"

@@ -12,16 +12,36 @@ Source: QEMU's QMP reference, migrate; constants.json, "hypervisors".
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.interface import MigrationState, MigrationStatus
+from ganeti.hypervisor.interface import AssembledDisk, Migration, MigrationState, MigrationStatus
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
+from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.params import KvmParams
+from ganeti.hypervisor.kvm.qemu import KVM, choose_accelerator, find_qemu
+from ganeti.hypervisor.kvm.snapshot import disks_alone
+from ganeti.hypervisor.kvm.state import (
+    Machines,
+    decode_runtime,
+    find_process,
+    is_incoming,
+    load_runtime,
+    look,
+    runtime_for_migration,
+    save_runtime,
+)
+from ganeti.netdev.backends import choose_backends
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock
+from ganeti.system.files import remove_if_exists, write_atomic
 
 _PORT_SPREAD: Final = 2000
 _PORT_MAX: Final = 65535
@@ -35,7 +55,7 @@ _MIB: Final = 1 << 20
 _CHANGED: Final = frozenset({"MIGRATION"})
 _STOPPED: Final = frozenset({"STOP", "RESUME", "MIGRATION"})
 
-# QEMU's MigrationStatus -> ours; what is not here has not begun
+# QEMU's MigrationStatus -> ours; with any other a migration has not begun
 _STATES: Final[Mapping[str, MigrationState]] = {
     "setup": MigrationState.ACTIVE,
     "active": MigrationState.ACTIVE,
@@ -191,7 +211,7 @@ def wait_for_end(monitor: Monitor, wait_s: float, *, stopped: bool = False) -> M
 
 
 def _settle(monitor: Monitor) -> str:
-    """Wait until the machine is what the end of its migration makes it; returns its state.
+    """Wait until the machine has the state that follows its migration; returns it.
 
     QEMU says that a migration is over a moment before it leaves the state of its last part.
     """
@@ -235,3 +255,126 @@ def run_received(monitor: Monitor, name: str, *, paused: bool = False) -> None:
         monitor.wait_event(_STOPPED, 0.02)
     if not paused:
         _let_run(monitor, name, status)
+
+
+class KvmMigration(Migration):
+    """Moving machines between nodes; QEMU sends the memory by itself."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+        self._hostname = machines.env.hostname
+
+    def check(self, instance: RpcInstance) -> None:
+        """Check that the machine runs, or stands still, and nothing moves it already."""
+        self._machines.check_movable(instance.name)
+
+    def describe(self, instance: RpcInstance) -> str:
+        """Describe the running machine for the node that will accept it."""
+        with self._machines.control(instance.name) as monitor:
+            status = monitor.status()
+        runtime = self._machines.runtime(instance.name)
+        return runtime_for_migration(runtime, paused=status == "paused")
+
+    def accept(
+        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
+    ) -> str:
+        """Start a machine that waits for its memory; returns "address:port"."""
+        env, files = self._machines.env, self._machines.files(instance.name)
+        runtime = decode_runtime(info, f"migration of instance {instance.name}")
+        machine = runtime.machine
+        if (machine.name, machine.uuid) != (instance.name, instance.uuid):
+            raise HypervisorError(f"instance {instance.name}: the description is of {machine.name}")
+        _check_devices(machine, "disks", machine.disks, disks)
+        _check_devices(machine, "network interfaces", machine.nics, instance.nics)
+        self._clear_incoming(files)
+        if machine.accelerator == KVM:
+            choose_accelerator("enabled", find_qemu(machine.params.text("kvm_path")), env.paths)
+        with contextlib.ExitStack() as undo:
+            files.make_directories()
+            write_atomic(files.incoming, b"")
+            undo.callback(remove_if_exists, files.incoming)
+            backends = choose_backends(instance, abilities_for(env, instance.nics))
+            with bring_up(env, runtime, disks, backends, incoming=True) as monitor:
+                undo.callback(kill_now, files)
+                set_capabilities(monitor, KvmParams(instance.hvparams).migration_capabilities())
+                port = listen(monitor, target_address, migration_port(instance))
+            undo.pop_all()
+        return join_target(target_address, port)
+
+    def _clear_incoming(self, files: MachineFiles) -> None:
+        """Make room for a machine to be received; what waits from an earlier try is removed."""
+        if look(files) is not None:
+            raise HypervisorError(
+                f"instance {files.name} is already on {self._hostname}; not accepted"
+            )
+        kill_now(files)
+
+    def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
+        """Begin to send the machine; returns at once."""
+        files = self._machines.files(instance.name)
+        with disks_alone(self._machines, instance.name) as monitor:
+            runtime = load_runtime(files)
+            if runtime is not None:
+                save_runtime(files, replace(runtime, stopped=not live))
+            send(monitor, instance, target_address, live=live)
+
+    def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
+        """Look at a migration from its source, waiting a moment for its end."""
+        with self._machines.control(instance.name) as monitor:
+            runtime = load_runtime(self._machines.files(instance.name))
+            stopped = runtime is not None and runtime.stopped
+            return wait_for_end(monitor, wait_s, stopped=stopped)
+
+    def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
+        """Remove the machine whose memory has left, or let it run again."""
+        files = self._machines.files(instance.name)
+        if find_process(files) is None:
+            if not success:
+                raise HypervisorError(
+                    f"instance {instance.name} does not run on {self._hostname} any more"
+                )
+            clean_up(files)
+            return
+        with self._machines.control(instance.name) as monitor:
+            if not success:
+                take_back(monitor, instance.name)
+                return
+            status = monitor.status()
+        if status == "running":
+            raise HypervisorError(
+                f"instance {instance.name} still runs on {self._hostname}; not removed"
+            )
+        kill_now(files)
+
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
+        """Let the received machine run, or remove what waits for it."""
+        files = self._machines.files(instance.name)
+        if success:
+            paused = bool(info) and decode_runtime(info, "migration").paused
+            with self._machines.control(instance.name) as monitor:
+                run_received(monitor, instance.name, paused=paused)
+            remove_if_exists(files.incoming)
+        elif is_incoming(files) and look(files) is None:
+            kill_now(files)
+
+
+class _Device(Protocol):
+    @property
+    def uuid(self) -> str: ...
+
+
+def _check_devices(
+    machine: Machine, kind: str, running: Sequence[_Device], configured: Sequence[_Device]
+) -> None:
+    """Check that a running machine has the devices that the configuration says.
+
+    Raises:
+        HypervisorError: it was changed since; the machine cannot be built again as it runs.
+    """
+    have, want = {device.uuid for device in running}, {device.uuid for device in configured}
+    if have != want:
+        raise HypervisorError(
+            f"instance {machine.name}: the running machine has {kind}"
+            f" {', '.join(sorted(have)) or 'none'}, the configuration"
+            f" {', '.join(sorted(want)) or 'none'}; restart it before migrating it"
+        )

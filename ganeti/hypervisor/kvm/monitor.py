@@ -60,7 +60,7 @@ class Monitor:
         """Connect to the monitor at a socket and be greeted.
 
         Raises:
-            MonitorGone: nobody is there, or it went away.
+            MonitorGone: nothing listens there, or it ended.
             MonitorTimeout: another client holds the monitor, or QEMU hangs.
         """
         deadline = clock.monotonic() + timeout_s
@@ -133,7 +133,7 @@ class Monitor:
         """Give QEMU a copy of an open file, which it may use as /dev/fdset/NUMBER.
 
         Returns:
-            That number; ``remove-fd`` ends the loan once QEMU has opened the path.
+            That number; ``remove-fd`` takes the copy back once QEMU has opened the path.
 
         Raises:
             HypervisorError: as `execute`.
@@ -188,7 +188,7 @@ class Monitor:
         return str(self.query("query-status").get("status"))
 
     def schema(self) -> qmp.Schema:
-        """Return what this QEMU understands."""
+        """Return the commands and arguments that this QEMU understands."""
         if self._schema is None:
             self._schema = qmp.Schema(self.execute("query-qmp-schema"))
         return self._schema

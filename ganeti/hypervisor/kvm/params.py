@@ -1,6 +1,10 @@
 """Parameters of the hypervisor kvm: reading filled ones, and checking them against each other.
 
-What is checked here needs no node; `ganeti.hypervisor.kvm.validation` looks at the node's files.
+The table of parameters (`ganeti.objects.hypervisors`) says which values each may have.  The checks
+here need no node; `ganeti.hypervisor.kvm.validation` looks at the node's files.
+
+A mask of processors, parameter cpu_mask, is ``all`` or one list for all virtual processors, or one
+for each, separated by colons: ``0-3,6``, ``0:1:all:2-3``.
 
 Source: constants.json, "hvparams" and "hypervisors"; manual page gnt-instance(8).
 """
@@ -10,51 +14,26 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
-from ganeti.hypervisor.kvm.cpu_mask import parse_cpu_mask
-from ganeti.objects.hypervisors import MigrationMode
-from ganeti.objects.parameters import HVPARAMS, ValueType
+from ganeti.base.errors import ErrorCode, GenericError, NotSupportedError, OpPrereqError
+from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
+from ganeti.objects.parameters import ValueType
 
 VNC_BASE_PORT: Final = 5900
 VNC_PASSWORD_BYTES_MAX: Final = 8  # the protocol uses no more
-PCI_SLOTS: Final = 32
-SERIAL_SPEEDS: Final = frozenset(
-    {75, 110, 300, 600, 1200, 1800, 2400, 4800, 9600, 14400, 19200, 28800, 38400, 57600}
-    | {115200, 230400, 345600, 460800}
-)
-DISK_TYPES: Final[Mapping[str, str | None]] = {  # None: not supported
+PARAMETERS: Final = HVPARAMS[Hypervisor.KVM]
+
+# Values of parameters -> QEMU's names; the others are the same
+DISK_DRIVERS: Final[Mapping[str, str]] = {
     "paravirtual": "virtio-blk-pci",
     "ide": "ide-hd",
     "scsi": "scsi-hd",
-    "scsi-hd": "scsi-hd",
-    "scsi-block": "scsi-block",
-    "scsi-generic": "scsi-generic",
-    "scsi-cd": "scsi-cd",
-    "mtd": None,
-    "pflash": None,
-    "sd": None,
 }
-SCSI_CONTROLLERS: Final[Mapping[str, str]] = {
-    "lsi": "lsi53c895a",
-    "megasas": "megasas",
-    "virtio-scsi-pci": "virtio-scsi-pci",
-}
-SCSI_DISK_TYPES: Final = frozenset({"scsi", "scsi-hd", "scsi-block", "scsi-generic", "scsi-cd"})
-NIC_TYPES: Final[Mapping[str, str]] = {
-    "paravirtual": "virtio-net-pci",
-    "e1000": "e1000",
-    "i82551": "i82551",
-    "i82557b": "i82557b",
-    "i82559er": "i82559er",
-    "ne2k_isa": "ne2k_isa",
-    "ne2k_pci": "ne2k_pci",
-    "pcnet": "pcnet",
-    "rtl8139": "rtl8139",
-}
+SCSI_CONTROLLERS: Final[Mapping[str, str]] = {"lsi": "lsi53c895a"}
+NIC_DRIVERS: Final[Mapping[str, str]] = {"paravirtual": "virtio-net-pci"}
 SOUND_CARDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ac97": ("AC97,audiodev=audio",),
     "es1370": ("ES1370,audiodev=audio",),
@@ -68,53 +47,17 @@ USB_DEVICES: Final[Mapping[str, str]] = {
     "tablet": "usb-tablet",
     "wacom-tablet": "usb-wacom-tablet",
 }
+SCSI_DISK_TYPES: Final = frozenset({"scsi", "scsi-hd", "scsi-block", "scsi-generic", "scsi-cd"})
+_NOT_BUILT: Final = frozenset({"mtd", "pflash", "sd"})
+_CD_TYPES: Final = frozenset({"", "ide", "scsi", "scsi-cd"})
 _USB_HOST: Final = re.compile(r"host:([0-9a-fA-F]{1,4}):([0-9a-fA-F]{1,4})")
 _USB_HOST_PLACE: Final = re.compile(r"host:(\d{1,3})\.(\d{1,3})")
-
 _INTERFACE: Final = re.compile(r"[^\s/:]{1,15}")  # IFNAMSIZ
 _ALMOST_ADDRESS: Final = re.compile(r"[\d.]+")
-
-_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "boot_order": frozenset({"cdrom", "disk", "floppy", "network"}),
-    "cdrom_disk_type": frozenset({"", *DISK_TYPES}),
-    "disk_aio": frozenset({"native", "threads"}),
-    "disk_cache": frozenset({"default", "none", "writeback", "writethrough"}),
-    "disk_discard": frozenset({"default", "ignore", "unmap"}),
-    "disk_type": frozenset(DISK_TYPES),
-    "kvm_flag": frozenset({"", "disabled", "enabled"}),
-    "migration_mode": frozenset(MigrationMode),
-    "nic_type": frozenset(NIC_TYPES),
-    "reboot_behavior": frozenset({"exit", "reboot"}),
-    "scsi_controller_type": frozenset(SCSI_CONTROLLERS),
-    "security_model": frozenset({"none", "pool", "user"}),
-    "soundhw": frozenset({"", *SOUND_CARDS}),
-    "spice_image_compression": frozenset({"", "auto_glz", "auto_lz", "glz", "lz", "off", "quic"}),
-    "spice_jpeg_wan_compression": frozenset({"", "always", "auto", "never"}),
-    "spice_streaming_video": frozenset({"", "all", "filter", "off"}),
-    "spice_zlib_glz_wan_compression": frozenset({"", "always", "auto", "never"}),
-    "usb_mouse": frozenset({"", "mouse", "tablet"}),
-    "vga": frozenset({"", "cirrus", "none", "qxl", "std", "virtio", "vmware"}),
-}
-_RANGES: Final[Mapping[str, tuple[int, int]]] = {
-    "cpu_cores": (0, 1024),
-    "cpu_sockets": (0, 1024),
-    "cpu_threads": (0, 1024),
-    "kvm_pci_reservations": (4, PCI_SLOTS),
-    "migration_bandwidth": (1, 1 << 30),
-    "migration_downtime": (1, 2_000_000),  # QEMU's own limit, milliseconds
-    "migration_port": (1, 65535),
-    "virtio_net_queues": (1, 8),
-}
-_ABSOLUTE_PATHS: Final = (
-    "floppy_image_path",
-    "initrd_path",
-    "kernel_path",
-    "kvm_path",
-    "mem_path",
-    "spice_password_file",
-    "vnc_password_file",
-    "vnc_x509_path",
-)
+_ALL_CPUS: Final = "all"
+_CPU_MAX: Final = 8191  # more than any kernel is built for
+_CPU_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
+CpuSet = frozenset[int] | None  # None: any processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,159 +139,62 @@ def usb_device_option(device: str) -> str | None:
     return USB_DEVICES.get(device)
 
 
-def _check_types(params: KvmParams) -> None:
-    unknown = sorted(set(params.values) - set(HVPARAMS["kvm"]))
-    if unknown:
-        raise wrong_param(unknown[0], "hypervisor kvm has no such parameter")
-    readers: Mapping[ValueType, Callable[[str], object]] = {
-        ValueType.BOOL: params.flag,
-        ValueType.INT: params.number,
-    }
-    for name, spec in HVPARAMS["kvm"].items():
-        readers.get(spec.type, params.text)(name)
+def _wrong_mask(text: str, what: str) -> OpPrereqError:
+    return wrong_param("cpu_mask", f"{text!r} {what}")
 
 
-def _check_single_values(params: KvmParams) -> None:
-    for name, words in _WORDS.items():
-        value = params.text(name)
-        if value not in words:
-            known = ", ".join(sorted(word or '""' for word in words))
-            raise wrong_param(name, f"{value!r} is not one of {known}")
-    for name, (low, high) in _RANGES.items():
-        number = params.number(name)
-        if not low <= number <= high:
-            raise wrong_param(name, f"{number} is not between {low} and {high}")
-    for name in _ABSOLUTE_PATHS:
-        path = params.text(name)
-        if path and not path.startswith("/"):
-            raise wrong_param(name, f"{path!r} is not an absolute path")
-    if params.number("serial_speed") not in SERIAL_SPEEDS:
-        raise wrong_param("serial_speed", f"{params.number('serial_speed')} is no serial speed")
+def _parse_cpus(text: str) -> CpuSet:
+    if text == _ALL_CPUS:
+        return None
+    cpus: set[int] = set()
+    for part in text.split(","):
+        found = _CPU_RANGE.fullmatch(part.strip())
+        if found is None:
+            raise _wrong_mask(text, "is not a list of processors such as 0-3,6")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if low > high:
+            raise _wrong_mask(part, "runs backwards")
+        if high > _CPU_MAX:
+            raise _wrong_mask(part, f"is beyond processor {_CPU_MAX}")
+        cpus.update(range(low, high + 1))
+    return frozenset(cpus)
 
 
-def _check_cpu(params: KvmParams) -> None:
-    parse_cpu_mask(params.text("cpu_mask"))
+def parse_cpu_mask(mask: str) -> list[CpuSet]:
+    """Parse a mask into one set for all virtual processors, or one for each.
+
+    Raises:
+        OpPrereqError: it is not well-formed.
+    """
+    return [_parse_cpus(part.strip()) for part in mask.split(":")]
 
 
-def _check_boot(params: KvmParams) -> None:
-    needs = {"cdrom": "cdrom_image_path", "floppy": "floppy_image_path"}
-    image = needs.get(params.text("boot_order"))
-    if image and not params.text(image):
-        raise wrong_param("boot_order", f"{params.text('boot_order')} needs {image}")
-    if params.text("initrd_path") and not params.text("kernel_path"):
-        raise wrong_param("initrd_path", "needs kernel_path")
-    for name in ("cdrom_image_path", "cdrom2_image_path"):
-        path = params.text(name)
-        if path and not re.match(r"/|(https?|ftps?)://", path):
-            raise wrong_param(name, f"{path!r} is neither an absolute path nor a URL")
+def assign_cpus(mask: str, vcpus: int) -> list[CpuSet]:
+    """Return the set of each virtual processor.
+
+    Raises:
+        OpPrereqError: the mask is not well-formed, or names another number of processors.
+    """
+    sets = parse_cpu_mask(mask)
+    if len(sets) == 1:
+        return sets * vcpus
+    if len(sets) != vcpus:
+        raise _wrong_mask(mask, f"is for {len(sets)} virtual processors, the instance has {vcpus}")
+    return sets
 
 
-def _check_disks(params: KvmParams) -> None:
-    if DISK_TYPES[params.text("disk_type")] is None:
-        raise _not_supported("disk_type", params.text("disk_type"), "use paravirtual or scsi-hd")
-    if params.text("cdrom_disk_type") not in ("", "ide", "scsi", "scsi-cd"):
-        raise _not_supported(
-            "cdrom_disk_type", params.text("cdrom_disk_type"), "use ide or scsi-cd"
-        )
-    if params.text("disk_aio") == "native" and not params.uses_direct_io:
-        raise wrong_param("disk_aio", "native needs disk_cache none or default")
+def problems(hvparams: Mapping[str, object]) -> Iterator[GenericError]:
+    """Find mistakes in filled parameters by themselves, as errors that can be raised.
 
-
-def _check_nics(params: KvmParams) -> None:
-    if params.text("nic_type") == "paravirtual":
-        return
-    if params.flag("vhost_net"):
-        raise wrong_param("vhost_net", "needs nic_type paravirtual")
-    if params.number("virtio_net_queues") > 1:
-        raise wrong_param("virtio_net_queues", "needs nic_type paravirtual")
-
-
-def _check_vnc(params: KvmParams) -> None:
-    address = params.text("vnc_bind_address")
-    if address and not address.startswith("/"):
-        _check_listening("vnc_bind_address", address)
-    for name in ("vnc_password_file", "vnc_x509_path"):
-        if params.text(name) and not address:
-            raise wrong_param(name, "needs vnc_bind_address")
-    if params.flag("vnc_tls") and not address:
-        raise wrong_param("vnc_tls", "needs vnc_bind_address")
-    if params.flag("vnc_x509_verify") and not params.text("vnc_x509_path"):
-        raise wrong_param("vnc_x509_verify", "needs vnc_x509_path")
-    if params.text("vnc_x509_path") and not params.flag("vnc_tls"):
-        raise wrong_param("vnc_x509_path", "needs vnc_tls")
-
-
-def _check_listening(name: str, text: str) -> int | None:
-    """Check where to listen: an address, whose version is returned, or an interface's name."""
-    try:
-        return ipaddress.ip_address(text).version
-    except ValueError as err:
-        if _INTERFACE.fullmatch(text) and not _ALMOST_ADDRESS.fullmatch(text):
-            return None
-        raise wrong_param(
-            name, f"{text!r} is neither an IP address nor the name of an interface"
-        ) from err
-
-
-def _check_spice(params: KvmParams) -> None:
-    bind, version = params.text("spice_bind"), params.number("spice_ip_version")
-    if version not in (0, 4, 6):
-        raise wrong_param("spice_ip_version", f"{version} is not 0, 4 or 6")
-    if bind:
-        if params.has_vnc:
-            raise wrong_param("spice_bind", "cannot be combined with vnc_bind_address")
-        if _check_listening("spice_bind", bind) not in (None, version) and version:
-            raise wrong_param("spice_ip_version", f"{bind} is not of IP version {version}")
-        return
-    for name in (
-        "spice_image_compression",
-        "spice_jpeg_wan_compression",
-        "spice_password_file",
-        "spice_streaming_video",
-        "spice_zlib_glz_wan_compression",
-    ):
-        if params.text(name):
-            raise wrong_param(name, "needs spice_bind")
-    if params.flag("spice_use_tls"):
-        raise wrong_param("spice_use_tls", "needs spice_bind")
-
-
-def _check_security(params: KvmParams) -> None:
-    model, domain = params.text("security_model"), params.text("security_domain")
-    if model == "user" and not domain:
-        raise wrong_param("security_domain", "security_model user needs the name of a user")
-    if model != "user" and domain:
-        raise wrong_param("security_domain", "needs security_model user")
-    if params.flag("use_chroot"):
-        raise _not_supported("use_chroot", "true", "set it to false")
-
-
-def _check_lists(params: KvmParams) -> None:
-    for device in params.usb_devices():
-        if usb_device_option(device) is None:
-            known = ", ".join((*sorted(USB_DEVICES), "host:VENDOR:PRODUCT", "host:BUS.ADDRESS"))
-            raise wrong_param("usb_devices", f"{device!r} is not one of {known}")
-    for capability in params.migration_capabilities():
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", capability):
-            raise wrong_param("migration_caps", f"{capability!r} is no migration capability")
-    try:
-        shlex.split(params.text("kvm_extra"))
-    except ValueError as err:
-        raise wrong_param("kvm_extra", f"cannot be split into words: {err}") from err
-
-
-_CHECKS: Final[tuple[Callable[[KvmParams], None], ...]] = (
-    _check_types,
-    _check_single_values,
-    _check_cpu,
-    _check_boot,
-    _check_disks,
-    _check_nics,
-    _check_vnc,
-    _check_spice,
-    _check_security,
-    _check_lists,
-)
+    Whether each value is one that the table of parameters allows comes first; only then it makes
+    sense to compare them with each other.
+    """
+    params = KvmParams(hvparams)
+    wrong = list(_wrong_values(params))
+    yield from wrong
+    if not wrong:
+        for check in _CHECKS:
+            yield from check(params)
 
 
 def check_params(hvparams: Mapping[str, object]) -> None:
@@ -358,6 +204,145 @@ def check_params(hvparams: Mapping[str, object]) -> None:
         OpPrereqError: naming the parameter and what would be right.
         NotSupportedError: a value that has no implementation.
     """
-    params = KvmParams(hvparams)
-    for check in _CHECKS:
-        check(params)
+    for problem in problems(hvparams):
+        raise problem
+
+
+def _wrong_values(params: KvmParams) -> Iterator[GenericError]:
+    for name in sorted(set(params.values) - set(PARAMETERS)):
+        yield wrong_param(name, "hypervisor kvm has no such parameter")
+    readers: Mapping[ValueType, Callable[[str], object]] = {
+        ValueType.BOOL: params.flag,
+        ValueType.INT: params.number,
+    }
+    for name, spec in PARAMETERS.items():
+        try:
+            found = spec.problem(readers.get(spec.type, params.text)(name))
+        except OpPrereqError as err:  # not of its type
+            yield err
+            continue
+        if found is not None:
+            yield wrong_param(name, found)
+
+
+def _cpu(params: KvmParams) -> Iterator[GenericError]:
+    try:
+        parse_cpu_mask(params.text("cpu_mask"))
+    except OpPrereqError as err:
+        yield err
+
+
+def _boot(params: KvmParams) -> Iterator[GenericError]:
+    needs = {"cdrom": "cdrom_image_path", "floppy": "floppy_image_path"}
+    image = needs.get(params.text("boot_order"))
+    if image and not params.text(image):
+        yield wrong_param("boot_order", f"{params.text('boot_order')} needs {image}")
+    if params.text("initrd_path") and not params.text("kernel_path"):
+        yield wrong_param("initrd_path", "needs kernel_path")
+
+
+def _disks(params: KvmParams) -> Iterator[GenericError]:
+    disk, cdrom = params.text("disk_type"), params.text("cdrom_disk_type")
+    if disk in _NOT_BUILT:
+        yield _not_supported("disk_type", disk, "use paravirtual or scsi-hd")
+    if cdrom not in _CD_TYPES:
+        yield _not_supported("cdrom_disk_type", cdrom, "use ide or scsi-cd")
+    if params.text("disk_aio") == "native" and not params.uses_direct_io:
+        yield wrong_param("disk_aio", "native needs disk_cache none or default")
+
+
+def _nics(params: KvmParams) -> Iterator[GenericError]:
+    if params.text("nic_type") == "paravirtual":
+        return
+    if params.flag("vhost_net"):
+        yield wrong_param("vhost_net", "needs nic_type paravirtual")
+    if params.number("virtio_net_queues") > 1:
+        yield wrong_param("virtio_net_queues", "needs nic_type paravirtual")
+
+
+def _vnc(params: KvmParams) -> Iterator[GenericError]:
+    address = params.text("vnc_bind_address")
+    if address and not address.startswith("/"):
+        yield from _wrong_address("vnc_bind_address", address)
+    for name in ("vnc_password_file", "vnc_x509_path"):
+        if params.text(name) and not address:
+            yield wrong_param(name, "needs vnc_bind_address")
+    if params.flag("vnc_tls") and not address:
+        yield wrong_param("vnc_tls", "needs vnc_bind_address")
+    if params.flag("vnc_x509_verify") and not params.text("vnc_x509_path"):
+        yield wrong_param("vnc_x509_verify", "needs vnc_x509_path")
+    if params.text("vnc_x509_path") and not params.flag("vnc_tls"):
+        yield wrong_param("vnc_x509_path", "needs vnc_tls")
+
+
+def _ip_version(text: str) -> int | None:
+    """Return 4 or 6; None when a text is no IP address."""
+    try:
+        return ipaddress.ip_address(text).version
+    except ValueError:
+        return None
+
+
+def _wrong_address(name: str, text: str) -> Iterator[GenericError]:
+    """Find a text that names no place to listen at: an address or an interface."""
+    is_name = _INTERFACE.fullmatch(text) and not _ALMOST_ADDRESS.fullmatch(text)
+    if _ip_version(text) is None and not is_name:
+        yield wrong_param(name, f"{text!r} is neither an IP address nor the name of an interface")
+
+
+def _spice(params: KvmParams) -> Iterator[GenericError]:
+    bind, version = params.text("spice_bind"), params.number("spice_ip_version")
+    if bind:
+        if params.has_vnc:
+            yield wrong_param("spice_bind", "cannot be combined with vnc_bind_address")
+        yield from _wrong_address("spice_bind", bind)
+        if version and _ip_version(bind) not in (None, version):
+            yield wrong_param("spice_ip_version", f"{bind} is not of IP version {version}")
+        return
+    for name in (
+        "spice_image_compression",
+        "spice_jpeg_wan_compression",
+        "spice_password_file",
+        "spice_streaming_video",
+        "spice_zlib_glz_wan_compression",
+    ):
+        if params.text(name):
+            yield wrong_param(name, "needs spice_bind")
+    if params.flag("spice_use_tls"):
+        yield wrong_param("spice_use_tls", "needs spice_bind")
+
+
+def _security(params: KvmParams) -> Iterator[GenericError]:
+    model, domain = params.text("security_model"), params.text("security_domain")
+    if model == "user" and not domain:
+        yield wrong_param("security_domain", "security_model user needs the name of a user")
+    if model != "user" and domain:
+        yield wrong_param("security_domain", "needs security_model user")
+    if params.flag("use_chroot"):
+        yield _not_supported("use_chroot", "true", "set it to false")
+
+
+def _lists(params: KvmParams) -> Iterator[GenericError]:
+    for device in params.usb_devices():
+        if usb_device_option(device) is None:
+            known = ", ".join((*sorted(USB_DEVICES), "host:VENDOR:PRODUCT", "host:BUS.ADDRESS"))
+            yield wrong_param("usb_devices", f"{device!r} is not one of {known}")
+    for capability in params.migration_capabilities():
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", capability):
+            yield wrong_param("migration_caps", f"{capability!r} is no migration capability")
+    try:
+        shlex.split(params.text("kvm_extra"))
+    except ValueError as err:
+        yield wrong_param("kvm_extra", f"cannot be split into words: {err}")
+
+
+_CHECKS: Final[tuple[Callable[[KvmParams], Iterator[GenericError]], ...]] = (
+    _cpu,
+    _boot,
+    _disks,
+    _nics,
+    _vnc,
+    _spice,
+    _security,
+    _lists,
+)

@@ -1,15 +1,15 @@
 """Snapshots of a running machine's disks: what all held at one instant, while the guest goes on.
 
 One transaction of QEMU begins a backup job for each disk that copies nothing by itself: before the
-guest overwrites something, the old contents go into an overlay of that disk, and whoever reads the
+guest overwrites something, the old contents go into an overlay of that disk, and a reader of the
 overlay sees the disk as it was.  Overlays are read over a Unix socket, by the protocol NBD:
 
-    guest ── disk ──(before a write)──> overlay ── NBD server ── whoever reads the snapshot
+    guest ── disk ──(before a write)──> overlay ── NBD server ── reader of the snapshot
                └────(unchanged)────────────┘
 
 An overlay is a file without a name, so it is gone with QEMU or with the snapshot, whatever is
 killed.  Its room is taken before the snapshot begins: an overlay that could not grow would fail the
-guest's writes.  What a killed job leaves in QEMU is found by its names; the next call removes it.
+guest's writes.  Remains of a killed job in QEMU are found by their names; the next call removes it.
 
 Source: QEMU's QMP reference, transaction, blockdev-backup, nbd-server-start, block-export-add.
 """
@@ -19,13 +19,16 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.interface import SnapshotAddress, Snapshots
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import DiskDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
+from ganeti.hypervisor.kvm.state import Machines, find_process
+from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory, remove_if_exists
 
@@ -118,7 +121,7 @@ def overlay_bytes(size: int) -> int:
 
 
 def _give_up(monitor: Monitor, files: MachineFiles) -> None:
-    """Remove what was made; the first error is the one that counts."""
+    """Undo a start that failed; only its first error counts."""
     with contextlib.suppress(HypervisorError):
         end(monitor, files)
 
@@ -196,7 +199,7 @@ def _job(monitor: Monitor, name: str) -> dict[str, object]:
 
 
 def _backup(index: int, disk: DiskDevice) -> dict[str, object]:
-    """Return the action that begins to keep what the guest overwrites."""
+    """Return the action that begins to keep blocks before the guest overwrites them."""
     name = f"{_PREFIX}{index}"
     data = {"job-id": name, "device": disk.node_name, "target": name, "sync": "none"}
     return {"type": "blockdev-backup", "data": data}
@@ -226,3 +229,40 @@ def _end_jobs(monitor: Monitor) -> None:
         if clock.monotonic() > deadline:
             raise HypervisorError(f"QEMU does not end its job {ours[0]['id']}")
         monitor.wait_event(_JOB_EVENTS, 0.05)
+
+
+@contextlib.contextmanager
+def disks_alone(machines: Machines, name: str) -> Iterator[Monitor]:
+    """Talk to a machine whose disks nothing of an earlier job uses."""
+    with machines.control(name) as monitor:
+        end(monitor, machines.files(name))
+        yield monitor
+
+
+class KvmSnapshots(Snapshots):
+    """Snapshots of the disks of machines that run."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+
+    def check(self, instance: RpcInstance) -> None:
+        """Check that the machine runs, was started by us, and that its QEMU is new enough."""
+        self._machines.runtime(instance.name)
+        with self._machines.control(instance.name) as monitor:
+            check_supported(monitor, instance.name)
+
+    def take(self, instance: RpcInstance, directory: str) -> None:
+        """Keep the contents of all disks as they are now, to be read at `address`."""
+        disks = self._machines.runtime(instance.name).machine.disks
+        with self._machines.control(instance.name) as monitor:
+            begin(monitor, disks, self._machines.files(instance.name), directory)
+
+    def address(self, name: str, uuid: str) -> SnapshotAddress:
+        """Return QEMU's socket, and the disk's name there."""
+        return SnapshotAddress(self._machines.files(name).socket_path(_SOCKET), uuid)
+
+    def drop(self, name: str) -> None:
+        """Remove the snapshots; those of a machine that ended went with it."""
+        if find_process(self._machines.files(name)) is not None:
+            with disks_alone(self._machines, name):
+                pass

@@ -1,34 +1,247 @@
-"""What a machine on this node does, read from its process and its monitor.
+"""Machines on this node: their processes, their descriptions and their states.
+
+A process is found by its pid file and known by its command line, which names that very pid file: so
+a number that went to another process meanwhile is never mistaken for it.
+
+The runtime file says what cannot be read from the process alone: the devices and their places, and
+which taps were made.  The same text, less what belongs to the node, tells another node what to
+build when the instance is migrated.
 
 Source: QEMU's QMP reference, RunState.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Final
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
+from ganeti.base.errors import CommandError, GenericError, HypervisorError
+from ganeti.base.json import dumps, loads_as
+from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor.interface import InstanceInfo, InstanceState, NodeEnv
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError, MonitorGone, MonitorTimeout
-from ganeti.hypervisor.kvm.process import QemuProcess, find_process
-from ganeti.hypervisor.kvm.runtime import load_runtime
-from ganeti.system import clock
+from ganeti.netdev.backends import BackendKind, NicBackend
+from ganeti.system import clock, process, process_facts
+from ganeti.system.files import read_bytes_or_none, write_atomic
+from ganeti.system.process_facts import ProcessFacts
+
+_PID_BYTES_MAX: Final = 64
+_COMMAND_BYTES_MAX: Final = 1 << 20
+_LOG_TAIL_BYTES: Final = 4096
+_TERM_TIMEOUT_S: Final = 5.0
+
+
+class _Child(Protocol):
+    def poll(self) -> int | None: ...
+
+
+_children: list[_Child] = []  # started here, to be reaped when they have ended
+
+
+@dataclass(frozen=True, slots=True)
+class QemuProcess:
+    """A running QEMU."""
+
+    pid: int
+    arguments: tuple[str, ...]
+
+    def argument(self, option: str) -> str:
+        """Return what follows an option on the command line, or ""."""
+        with contextlib.suppress(ValueError, IndexError):
+            return self.arguments[self.arguments.index(option) + 1]
+        return ""
+
+    def cpu_time_s(self) -> float:
+        """Return the processor time that it has used."""
+        facts = process_facts.read(self.pid)
+        return 0.0 if facts is None else facts.cpu_s
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def find_process(files: MachineFiles) -> QemuProcess | None:
+    """Find the QEMU of an instance; None when it does not run."""
+    _reap()
+    data = read_bytes_or_none(files.pid_file, _PID_BYTES_MAX)
+    if data is None or not data.strip().isdigit():
+        return None
+    pid = int(data)
+    if not process.pid_alive(pid):
+        return None
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read(_COMMAND_BYTES_MAX)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    found = QemuProcess(pid, tuple(os.fsdecode(word) for word in command.split(b"\0")[:-1]))
+    return found if found.argument("-pidfile") == files.pid_file else None
+
+
+def start_process(command: Sequence[str], files: MachineFiles, descriptors: Sequence[int]) -> int:
+    """Start QEMU in a session of its own, with its messages in its log; returns its number.
+
+    Raises:
+        HypervisorError: the program cannot be run.
+    """
+    _reap()
+    log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        child = process.spawn(
+            command,
+            env={**os.environ, "LC_ALL": "C"},
+            stdout=log,
+            stderr=log,
+            pass_fds=descriptors,
+            cwd="/",
+        )
+    except CommandError as err:
+        raise HypervisorError(err.message) from err
+    finally:
+        os.close(log)
+    _children.append(child)
+    return child.pid
+
+
+def log_tail(files: MachineFiles) -> str:
+    """Return the last of what QEMU printed."""
+    try:
+        with open(files.log, "rb") as file:
+            file.seek(max(0, os.path.getsize(files.log) - _LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def end_process(pid: int) -> bool:
+    """End a process, by force if need be; returns whether it is gone."""
+    ended = process.terminate(pid, _TERM_TIMEOUT_S)
+    _reap()
+    return ended
+
+
+def kill_process(pid: int) -> bool:
+    """Kill a process at once; returns whether it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    gone = process.wait_gone(pid, _TERM_TIMEOUT_S)
+    _reap()
+    return gone
+
+
+FORMAT: Final = 1
+_FILE_BYTES_MAX: Final = 4 << 20
+_MODE: Final = 0o600
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs.
+
+    ``taps`` are the interfaces made for it, ``modes`` how those are connected; ``paused``: its
+    guest was left paused at the start; ``stopped``: its guest was stopped to be moved; ``uid`` is
+    taken from the node's pool of user ids.
+    """
+
+    machine: Machine
+    taps: tuple[str, ...] = ()
+    modes: dict[str, str] = {}
+    paused: bool = False
+    stopped: bool = False
+    uid: int | None = None
+    format: int = FORMAT
+
+
+def with_taps(runtime: Runtime, backends: Iterable[NicBackend]) -> Runtime:
+    """Return the description with the taps of these network interfaces, instead of others."""
+    made = {backend.tap: backend for backend in backends if backend.kind is BackendKind.TAP}
+    modes = {name: str(backend.mode) for name, backend in made.items()}
+    return replace(runtime, taps=tuple(made), modes=modes)
+
+
+def save_runtime(files: MachineFiles, runtime: Runtime) -> None:
+    """Write the runtime file."""
+    write_atomic(files.runtime, dumps(runtime), _MODE)
+
+
+def load_runtime(files: MachineFiles) -> Runtime | None:
+    """Read the runtime file; None when there is none.
+
+    Raises:
+        HypervisorError: it cannot be understood.
+    """
+    data = read_bytes_or_none(files.runtime, _FILE_BYTES_MAX)
+    return None if data is None else decode_runtime(data, files.runtime)
+
+
+def decode_runtime(data: bytes | str, source: str) -> Runtime:
+    """Decode a runtime text; ``source`` says in errors where it is from.
+
+    Raises:
+        HypervisorError: it cannot be understood.
+    """
+    try:
+        runtime = loads_as(Runtime, data)
+    except GenericError as err:
+        raise HypervisorError(f"{source}: no description of a machine: {err.message}") from err
+    if runtime.format != FORMAT:
+        raise HypervisorError(f"{source}: machine description of unknown format {runtime.format}")
+    return runtime
+
+
+def runtime_for_migration(runtime: Runtime, *, paused: bool) -> str:
+    """Return the text for the node that is to receive the machine."""
+    return dumps(Runtime(machine=runtime.machine, paused=paused)).decode()
+
 
 INFO_TIMEOUT_S: Final = 5.0
 ALL_INFO_TIMEOUT_S: Final = 20.0  # all machines together: less than the call has (URGENT, 60 s)
 _LEAST_S: Final = 0.1  # what answers at all does so in a millisecond
 # Not running, and not to be started again in this process: the guest switched itself off, or its
 # memory has gone to another node.
+# Only such a QEMU outlives its guest; all others run as long as they are there.
+_OUTLIVES_GUEST: Final = "-no-shutdown"
 _DOWN_STATES: Final = frozenset({"shutdown", "postmigrate"})
 _MIB: Final = 1 << 20
 
 
-def known_names(env: NodeEnv) -> list[str]:
+def running_machines(paths: Paths) -> Iterator[tuple[MachineFiles, QemuProcess, ProcessFacts]]:
+    """Yield the machines that run here, but not those still being received."""
+    for name in known_names(paths):
+        files = MachineFiles(paths, name)
+        if is_incoming(files):
+            continue
+        found = find_process(files)
+        facts = None if found is None else process_facts.read(found.pid)
+        if found is not None and facts is not None:
+            yield files, found, facts
+
+
+def is_guest_down(files: MachineFiles, found: QemuProcess) -> bool:
+    """Tell whether the guest has switched itself off while its QEMU goes on."""
+    if _OUTLIVES_GUEST not in found.arguments:
+        return False
+    try:
+        info = look(files)
+    except GenericError:
+        return False  # what does not say that it is down is taken to run
+    return info is not None and info.state is InstanceState.SHUTDOWN
+
+
+def known_names(paths: Paths) -> list[str]:
     """Return the names of all machines of which there is a trace, in order."""
     try:
-        names = os.listdir(f"{env.paths.kvm_dir}/pid")
+        names = os.listdir(f"{paths.kvm_dir}/pid")
     except FileNotFoundError:
         return []
     return natural_sorted(name for name in names if not name.startswith("."))
@@ -40,7 +253,7 @@ def is_incoming(files: MachineFiles) -> bool:
 
 
 def is_unfinished(files: MachineFiles, status: str) -> bool:
-    """Tell whether this is what a start that was cut off left: a guest that never began."""
+    """Tell whether this is left of a start that was cut off: a guest that never began."""
     if status != "prelaunch":
         return False
     runtime = load_runtime(files)
@@ -51,7 +264,7 @@ def look_at_all(env: NodeEnv) -> list[InstanceInfo]:
     """Look at all machines of this node; many that do not answer cost no more time than a few."""
     deadline = clock.monotonic() + ALL_INFO_TIMEOUT_S
     found = []
-    for name in known_names(env):
+    for name in known_names(env.paths):
         left_s = max(_LEAST_S, deadline - clock.monotonic())
         info = _look_within(MachineFiles(env.paths, name), min(INFO_TIMEOUT_S, left_s))
         if info is not None:
@@ -112,3 +325,48 @@ def _from_command_line(name: str, process: QemuProcess) -> InstanceInfo:
         state=InstanceState.RUNNING,
         cpu_time_s=process.cpu_time_s(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines of one node."""
+
+    env: NodeEnv
+
+    def files(self, name: str) -> MachineFiles:
+        """Return the files of an instance's machine."""
+        return MachineFiles(self.env.paths, name)
+
+    def control(self, name: str) -> Monitor:
+        """Talk to a machine.
+
+        Raises:
+            HypervisorError: it does not run here.
+        """
+        files = self.files(name)
+        if find_process(files) is None:
+            raise HypervisorError(f"instance {name} does not run on {self.env.hostname}")
+        return Monitor.connect(name, files.socket_path("control"))
+
+    def runtime(self, name: str) -> Runtime:
+        """Return the description of a machine that runs.
+
+        Raises:
+            HypervisorError: there is none; the machine was not started by us.
+        """
+        files = self.files(name)
+        runtime = load_runtime(files)
+        if runtime is None:
+            raise HypervisorError(f"instance {name}: the file {files.runtime} is missing")
+        return runtime
+
+    def check_movable(self, name: str) -> None:
+        """Check that a machine runs, or stands still, and nothing moves it already.
+
+        Raises:
+            HypervisorError: it does not.
+        """
+        with self.control(name) as monitor:
+            status = monitor.status()
+        if status not in ("running", "paused"):
+            raise HypervisorError(f"instance {name} is {status} and cannot be migrated")

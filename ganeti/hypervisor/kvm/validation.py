@@ -1,6 +1,10 @@
 """Checking parameters against the node: files, programs, users, what QEMU knows.
 
-Source: constants.json, "hvparams"; manual page gnt-instance(8).
+QEMU is asked without a guest.  Each question starts it for some hundredths of a second, so only
+words that a parameter names are asked for.
+
+Source: constants.json, "hvparams"; manual pages gnt-instance(8) and qemu-system-x86_64(1); QEMU's
+QMP reference, query-migrate-capabilities.
 """
 
 from __future__ import annotations
@@ -9,27 +13,21 @@ import os
 import pwd
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import CommandError, ErrorCode, OpPrereqError
+from ganeti.base.json import loads
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import NodeEnv
-from ganeti.hypervisor.kvm.accelerator import choose_accelerator
-from ganeti.hypervisor.kvm.console_address import check_on_node
-from ganeti.hypervisor.kvm.cpu_mask import parse_cpu_mask
-from ganeti.hypervisor.kvm.node_files import (
+from ganeti.hypervisor.kvm.consoles import check_on_node
+from ganeti.hypervisor.kvm.files import (
     DIRECTORY_PARAMETERS,
     FILE_PARAMETERS,
     local_file,
     read_password,
 )
-from ganeti.hypervisor.kvm.params import KvmParams, wrong_param
-from ganeti.hypervisor.kvm.qemu_abilities import (
-    check_is_qemu,
-    keymaps,
-    migration_capabilities,
-    words_for,
-)
-from ganeti.hypervisor.kvm.qemu_binary import find_qemu, is_usual_place
+from ganeti.hypervisor.kvm.params import KvmParams, parse_cpu_mask, wrong_param
+from ganeti.hypervisor.kvm.qemu import choose_accelerator, find_qemu, is_usual_place
 from ganeti.hypervisor.user_ids import pool_of
+from ganeti.system import process
 from ganeti.system.files import read_bytes_or_none
 
 _SHORT_BYTES_MAX: Final = 4096
@@ -39,10 +37,10 @@ _ONLINE: Final = "/sys/devices/system/cpu/online"
 
 
 def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
-    """Check that this node has what the parameters name.
+    """Check that this node has the files, users and features that the parameters name.
 
     Raises:
-        OpPrereqError: naming the parameter and what is missing.
+        OpPrereqError: naming the parameter and the missing thing.
     """
     paths = env.paths
     binary = find_qemu(params.text("kvm_path"))
@@ -138,3 +136,63 @@ def _check_account(name: str) -> None:
         raise wrong_param("security_domain", f"no user {name!r}", ErrorCode.ENVIRON) from err
     if found.pw_uid == 0:
         raise wrong_param("security_domain", f"user {name!r} is the superuser")
+
+
+_TIMEOUT_S: Final = 30.0
+_ITSELF: Final = "QEMU emulator version"
+_KEYMAPS: Final = "keymaps"
+_ALONE: Final = ("-machine", "none", "-nodefaults", "-no-user-config", "-display", "none")
+_QUESTIONS: Final = b"".join(
+    b'{"execute": "%s"}\n' % command
+    for command in (b"qmp_capabilities", b"query-migrate-capabilities", b"quit")
+)
+
+
+def check_is_qemu(binary: str) -> None:
+    """Check that a program says of itself that it is QEMU.
+
+    Raises:
+        OpPrereqError: it does not.
+    """
+    if _ITSELF not in _ask(binary, "--version"):
+        raise wrong_param("kvm_path", f"{binary} is not QEMU", ErrorCode.ENVIRON)
+
+
+def words_for(binary: str, option: str) -> set[str]:
+    """Return the words that QEMU lists for an option."""
+    words: set[str] = set()
+    for line in _ask(binary, option, "help").splitlines():
+        words.update(line.split()[:2])
+    return words
+
+
+def keymaps(binary: str) -> set[str] | None:
+    """Return the names of the keyboards that QEMU has descriptions of; None if that is unknown."""
+    for directory in _ask(binary, "-L", "help").splitlines():
+        path = os.path.join(directory.strip(), _KEYMAPS)
+        if os.path.isdir(path):
+            return set(os.listdir(path))
+    return None
+
+
+def migration_capabilities(binary: str) -> set[str]:
+    """Return the names of the migration capabilities that QEMU knows."""
+    names: set[str] = set()
+    for line in _ask(binary, *_ALONE, "-qmp", "stdio", stdin=_QUESTIONS).splitlines():
+        match loads(line):
+            case {"return": [*found]}:
+                names |= {str(each.get("capability")) for each in found if isinstance(each, dict)}
+    return names
+
+
+def _ask(binary: str, *arguments: str, stdin: bytes | None = None) -> str:
+    """Run QEMU and return its output.
+
+    Raises:
+        OpPrereqError: it failed.
+    """
+    try:
+        done = process.run([binary, *arguments], timeout_s=_TIMEOUT_S, stdin=stdin).check()
+    except CommandError as err:
+        raise wrong_param("kvm_path", err.message, ErrorCode.ENVIRON) from err
+    return done.stdout.decode("utf-8", "replace")

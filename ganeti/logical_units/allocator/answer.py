@@ -37,7 +37,7 @@ _SHOWN_CHARACTERS_MAX: Final = 200
 
 
 class _WrongAnswerError(Exception):
-    """What an allocator says cannot be; the text says why."""
+    """The answer of an allocator is wrong; the text says why."""
 
 
 def read_answer(allocator: str, question: AllocatorRequest, content: str) -> Any:

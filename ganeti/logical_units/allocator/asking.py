@@ -1,4 +1,4 @@
-"""Asks an allocator: reads the cluster, has the program run on the master, checks what it says.
+"""Asks an allocator: reads the cluster, has the program run on the master, checks the answer.
 
 One pass costs one call of ``node_info`` to each node that can answer, and one of
 ``all_instances_info`` to those that have instances which are meant to run; never one for each
@@ -12,40 +12,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.clients.node_rpc import RpcResult, target_of
+from ganeti.config.config_data import split_config
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.answer import read_answer
-from ganeti.logical_units.allocator.question import (
-    NodeFacts,
-    Snapshot,
-    build_question,
-    is_asked,
-)
+from ganeti.logical_units.allocator.question import NodeFacts, Snapshot, build_question, is_asked
+from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import PriorityChangedError
-from ganeti.logical_units.node_calls import call_node, call_nodes, target_of
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.disk_templates import StorageType
-from ganeti.objects.fill import cluster_hvparams, fill_ndparams
-from ganeti.objects.storage_units import storage_units
-from ganeti.protocol.iallocator import (
-    DEFAULT_SHORTCUT,
-    AllocatorRequest,
-    Wanted,
-    encode_request,
-)
-from ganeti.protocol.wconfd import ClientId
+from ganeti.objects.model import AdminState, Cluster, Node
+from ganeti.protocol.iallocator import DEFAULT_SHORTCUT, AllocatorRequest, Wanted, encode_request
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.service import call_of
+from ganeti.protocol.wconfd import ClientId, WConfCalls
+from ganeti.query.live import instances_arguments, node_info_arguments
 from ganeti.query.view import InstanceLive, NodeLive, instances_from_rpc
 
-if TYPE_CHECKING:
-    from ganeti.clients.node_rpc import RpcResult
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
-
-_NODE_INFO: Final = "node_info"
+_NODE_INFO: Final = call_of(NodeCalls.node_info)
 _INSTANCES: Final = "all_instances_info"
 
 
@@ -71,15 +56,14 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
     if not name:
         raise OpPrereqError(
             f"{what}: no node was given, and the cluster has no default allocator; give one with -I"
-            " NAME, set one with 'gnt-cluster modify -I NAME', or name a node if that is possible",
-            ErrorCode.INVAL,
+            " NAME, set one with 'gnt-cluster modify -I NAME', or name a node if that is possible"
         )
     return Allocator(name, dict(cluster.default_iallocator_params) if name == default else {})
 
 
-def read_snapshot(config: WConfStub) -> Snapshot:
-    """Read what allocators are told of the configuration, in one piece."""
-    return Snapshot.from_wire(config.read_config())
+def read_snapshot(config: WConfCalls) -> Snapshot:
+    """Read the configuration for an allocator, in one piece."""
+    return Snapshot(split_config(bytes(config.read_config())))
 
 
 def ask_allocator(
@@ -90,7 +74,7 @@ def ask_allocator(
     *,
     hypervisor: str | None = None,
 ) -> Any:
-    """Return what an allocator answers, of the type of the mode.
+    """Return the answer of an allocator, of the type of the mode.
 
     Args:
         hypervisor: whose view of the nodes' memory counts; the cluster's first by default.
@@ -111,7 +95,7 @@ def make_question(
 
 
 def run_allocator(context: JobContext, allocator: Allocator, question: AllocatorRequest) -> str:
-    """Have the program run on the master, and return what it prints.
+    """Have the program run on the master, and return its output.
 
     Raises:
         OpPrereqError: there is no such program, it fails, or takes too long; says what it printed.
@@ -129,16 +113,17 @@ def run_allocator(context: JobContext, allocator: Allocator, question: Allocator
     return result.payload
 
 
-def _answer_of(context: JobContext, master: Node, allocator: Allocator, question: str) -> RpcResult:
+def _answer_of(
+    context: JobContext, master: Node, allocator: Allocator, question: str
+) -> RpcResult[object]:
     """Wait for the answer; the job can be canceled meanwhile, and get another priority."""
     while True:
         # No request for locks waits now that could be given the new priority: it was noted, and
         # the question, which that has interrupted, is asked again.
         with contextlib.suppress(PriorityChangedError), context.interruptible():
-            return call_node(
-                context,
+            return context.nodes.call_one(
+                NodeCalls.iallocator_runner,
                 master,
-                "iallocator_runner",
                 allocator.name,
                 question,
                 dict(allocator.options),
@@ -162,7 +147,7 @@ def _node_facts(
 
 
 def _reserved(context: JobContext) -> dict[str, tuple[int, int]]:
-    """Return what other jobs have reserved on nodes: (memory, disk space) in MiB by UUID."""
+    """Return the reservations of other jobs: (memory, disk space) in MiB by UUID of the node."""
     total: dict[str, tuple[int, int]] = {}
     for client, node, memory_mib, disk_mib in context.config.list_node_reservations():
         if ClientId.from_wire(client) != context.config.owner:
@@ -174,29 +159,21 @@ def _reserved(context: JobContext) -> dict[str, tuple[int, int]]:
 def _node_infos(
     context: JobContext, snapshot: Snapshot, nodes: list[Node], hypervisor: str | None
 ) -> dict[str, NodeLive]:
-    cluster = snapshot.cluster
-    name = hypervisor or str(cluster.enabled_hypervisors[0])
-    specs = [[name, cluster_hvparams(cluster).get(name, {})]]
-    targets = {target_of(node): [_units(snapshot, node), specs] for node in nodes}
-    answers = context.rpc.call(_NODE_INFO, targets) if targets else {}
+    targets = {
+        target_of(node): node_info_arguments(
+            snapshot.cluster, snapshot.groups.get(node.group), node, hypervisor
+        )
+        for node in nodes
+    }
+    answers = context.rpc.perform(_NODE_INFO, targets) if targets else {}
     found = {}
     for node in nodes:
         result = answers[node.name]
         try:
-            found[str(node.uuid)] = NodeLive.from_rpc(result.check(_NODE_INFO))
+            found[str(node.uuid)] = NodeLive.from_rpc(result.check(_NODE_INFO.name))
         except GenericError as err:
             context.warn(f"{err}; the allocator is told that node {node.name} is offline")
     return found
-
-
-def _units(snapshot: Snapshot, node: Node) -> list[list[object]]:
-    cluster = snapshot.cluster
-    params = fill_ndparams(cluster, snapshot.groups[node.group], node)
-    exclusive = params["exclusive_storage"]
-    units = storage_units(cluster, exclusive=exclusive)
-    if exclusive and cluster.volume_group_name:
-        units.append([StorageType.LVM_PV.value, cluster.volume_group_name, [exclusive]])
-    return units
 
 
 def _running(
@@ -204,11 +181,14 @@ def _running(
 ) -> dict[str, dict[str, InstanceLive]]:
     """Return the instances that nodes hold; only those are asked that should hold any."""
     holding = {
-        each.primary_node for each in snapshot.instances if each.admin_state is AdminState.UP
+        each.primary_node
+        for each in snapshot.instances.values()
+        if each.admin_state is AdminState.UP
     }
     asked = {node.name: node for node in nodes if node.uuid in holding}
-    params = cluster_hvparams(snapshot.cluster)
-    answers = call_nodes(context, asked.values(), _INSTANCES, list(params), params)
+    answers = context.nodes.call_all(
+        NodeCalls.all_instances_info, asked.values(), *instances_arguments(snapshot.cluster)
+    )
     found = {}
     for name, result in answers.items():
         try:

@@ -7,30 +7,31 @@ allocator plans.  The jobs that come of it check everything again under locks of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
-from ganeti.logical_units.allocator.asking import ask_allocator, choose_allocator, read_snapshot
+from ganeti.logical_units.allocator.asking import (
+    Allocator,
+    ask_allocator,
+    choose_allocator,
+    read_snapshot,
+)
 from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.instance.subject import Subject, is_planned
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.view import InstanceView, is_planned
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.objects.model import Node, NodeGroup
 from ganeti.opcodes.group import OpGroupEvacuate
 from ganeti.opcodes.instance import OpInstanceChangeGroup
 from ganeti.protocol.iallocator import ChangeGroup, EvacuateResult
-
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.logical_units.allocator.question import Snapshot
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
+from ganeti.protocol.wconfd import WConfCalls
 
 
 def find_targets(
-    config: WConfStub, asked: Sequence[str] | None, left: Mapping[str, str], what: str
+    config: WConfCalls, asked: Sequence[str] | None, left: Mapping[str, str], what: str
 ) -> list[NodeGroup]:
     """Return the groups to go to: those asked for, else all but those that are left.
 
@@ -46,8 +47,7 @@ def find_targets(
         stays = [group.name for uuid, group in found.items() if uuid in left]
         if stays:
             raise OpPrereqError(
-                f"{what}: node group {stays[0]!r} is the one to leave; give another with --to",
-                ErrorCode.INVAL,
+                f"{what}: node group {stays[0]!r} is the one to leave; give another with --to"
             )
         return list(found.values())
     others = [g for g in lookup.present(config.get_node_groups(None)) if g.uuid not in left]
@@ -60,121 +60,147 @@ def find_targets(
     return others
 
 
-class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup]):
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """An instance that changes its group.
+
+    Attributes:
+        left: names by UUID of the groups that it is in now.
+    """
+
+    view: InstanceView
+    left: Mapping[str, str]
+    targets: Sequence[NodeGroup]
+    allocator: Allocator
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroupChange:
+    """The moves that an allocator planned for an instance."""
+
+    found: GroupChange
+    moves: EvacuateResult
+
+
+class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, GroupChange, PlannedGroupChange]):
     """Plan and submit the jobs that move an instance to another group."""
 
-    def expand_names(self) -> None:
+    hooks = HookPoint("instance-change-group", ObjectType.INSTANCE)
+
+    def resolve(self) -> GroupChange:
         """Read the instance, and look the groups up."""
         op = self.op
         found = lookup.require_instance_context(self.config, op.instance_name, op.instance_uuid)
-        self.subject = Subject(found)
-        self.left = {str(group.uuid): group.name for group in found.groups}
-        self.what = f"instance {found.instance.name!r}"
-        self.targets = find_targets(self.config, op.target_groups, self.left, self.what)
-        self.allocator = choose_allocator(self.cluster, op.iallocator, self.what)
+        left = {str(group.uuid): group.name for group in found.groups}
+        what = f"instance {found.instance.name!r}"
+        targets = find_targets(self.config, op.target_groups, left, what)
+        allocator = choose_allocator(self.cluster, op.iallocator, what)
+        return GroupChange(InstanceView.of(found), left, targets, allocator)
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
+    def locks(self, found: GroupChange) -> LockNeed:
         """Lock the instance and the groups that it may go to, shared."""
-        match level:
-            case LockLevel.INSTANCE:
-                return shared(level, [self.subject.instance.name])
-            case LockLevel.NODEGROUP:
-                return shared(level, [*self.left, *(group.uuid for group in self.targets)])
-            case _:
-                return {}
+        groups = [*found.left, *(group.uuid for group in found.targets)]
+        instance = shared(LockLevel.INSTANCE, [found.view.instance.name])
+        return instance | shared(LockLevel.NODEGROUP, groups)
 
-    def check_prereq(self) -> None:
+    def plan(self, found: GroupChange) -> PlannedGroupChange:
         """Ask the allocator."""
-        if self.subject.is_planned:
-            raise OpPrereqError(stays_planned(self.subject.instance), ErrorCode.STATE)
+        instance = found.view.instance
+        if found.view.is_planned:
+            raise OpPrereqError(stays_planned(instance), ErrorCode.STATE)
         wanted = ChangeGroup(
-            instances=[self.subject.instance.name],
-            target_groups=[group.uuid for group in self.targets],
+            instances=[instance.name], target_groups=[group.uuid for group in found.targets]
         )
         snapshot = read_snapshot(self.config)
-        self.plan: EvacuateResult = ask_allocator(self.context, self.allocator, wanted, snapshot)
+        moves = ask_allocator(self.context, found.allocator, wanted, snapshot)
+        return PlannedGroupChange(found, moves)
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
-        """Run hooks on the master alone."""
-        return [self.master], [self.master]
-
-    def hooks_env(self) -> Mapping[str, object]:
+    def hook_values(self, plan: PlannedGroupChange) -> Mapping[str, object]:
         """Tell about the instance and where it may go."""
-        targets = " ".join(group.uuid for group in self.targets)
-        return {**self.subject.env(), "TARGET_GROUPS": targets}
+        targets = " ".join(group.uuid for group in plan.found.targets)
+        return {**plan.found.view.env(), "TARGET_GROUPS": targets}
 
-    def exec(self) -> dict[str, object]:
+    def execute(self, plan: PlannedGroupChange) -> dict[str, object]:
         """Submit the jobs."""
-        jobs = planned_jobs(self.plan, reason=self.op.reason, early_release=self.op.early_release)
-        return submit_moves(self.context, self.plan, jobs)
+        op = self.op
+        jobs = planned_jobs(plan.moves, reason=op.reason, early_release=op.early_release)
+        return submit_moves(self.context, plan.moves, jobs)
 
 
-class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate]):
+@dataclass(frozen=True, slots=True)
+class Evacuation:
+    """A group that is to be emptied, and the groups that its instances may go to."""
+
+    group: NodeGroup
+    targets: Sequence[NodeGroup]
+    allocator: Allocator
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEvacuation:
+    """The moves that an allocator planned for the instances of a group."""
+
+    found: Evacuation
+    moves: EvacuateResult
+
+
+class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Evacuation, PlannedEvacuation]):
     """Plan and submit the jobs that move all instances of a group elsewhere."""
 
-    def expand_names(self) -> None:
+    hooks = HookPoint("group-evacuate", ObjectType.GROUP)
+
+    def resolve(self) -> Evacuation:
         """Look the groups up."""
         op = self.op
-        self.group = lookup.require_group(self.config, op.group_name)
-        what = f"node group {self.group.name!r}"
-        left = {str(self.group.uuid): self.group.name}
-        self.targets = find_targets(self.config, op.target_groups, left, what)
-        self.allocator = choose_allocator(self.cluster, op.iallocator, what)
+        group = lookup.require_group(self.config, op.group_name)
+        what = f"node group {group.name!r}"
+        targets = find_targets(self.config, op.target_groups, {str(group.uuid): group.name}, what)
+        return Evacuation(group, targets, choose_allocator(self.cluster, op.iallocator, what))
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
+    def locks(self, found: Evacuation) -> LockNeed:
         """Lock the groups shared."""
-        if level is not LockLevel.NODEGROUP:
-            return {}
-        return shared(level, [self.group.uuid, *(group.uuid for group in self.targets)])
+        groups = [found.group.uuid, *(group.uuid for group in found.targets)]
+        return shared(LockLevel.NODEGROUP, groups)
 
-    def check_prereq(self) -> None:
+    def plan(self, found: Evacuation) -> PlannedEvacuation:
         """Ask the allocator, if there is anything to move."""
         snapshot = read_snapshot(self.config)
-        members = self._instances(snapshot)
+        members = [
+            instance
+            for instance in snapshot.instances.values()
+            if any(node.group == found.group.uuid for node in snapshot.nodes_of(instance))
+        ]
         planned = [each for each in members if is_planned(each, snapshot.disks_of(each))]
         for instance in planned:
             self.context.warn(stays_planned(instance))
         names = natural_sorted(each.name for each in members if each not in planned)
-        self.plan: EvacuateResult = ([], [], [])
-        if names:
-            wanted = ChangeGroup(
-                instances=names, target_groups=[group.uuid for group in self.targets]
-            )
-            self.plan = ask_allocator(self.context, self.allocator, wanted, snapshot)
+        if not names:
+            return PlannedEvacuation(found, ([], [], []))
+        wanted = ChangeGroup(instances=names, target_groups=[group.uuid for group in found.targets])
+        moves = ask_allocator(self.context, found.allocator, wanted, snapshot)
+        return PlannedEvacuation(found, moves)
 
-    def _instances(self, snapshot: Snapshot) -> list[Instance]:
-        """Return the instances that have a node in the group."""
-        return [
-            instance
-            for instance in snapshot.instances
-            if any(node.group == self.group.uuid for node in snapshot.nodes_of(instance))
-        ]
-
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+    def hook_nodes(self, plan: PlannedEvacuation) -> Sequence[Node]:
         """Run hooks on the master and the nodes of the group."""
-        members = [n for n in lookup.all_nodes(self.config) if n.group == self.group.uuid]
-        nodes = [self.master, *members]
-        return nodes, nodes
+        uuid = plan.found.group.uuid
+        return [self.master, *(n for n in lookup.all_nodes(self.config) if n.group == uuid)]
 
-    def hooks_env(self) -> Mapping[str, object]:
+    def hook_values(self, plan: PlannedEvacuation) -> Mapping[str, object]:
         """Name the group and where its instances may go."""
-        return {
-            "GROUP_NAME": self.group.name,
-            "TARGET_GROUPS": " ".join(group.uuid for group in self.targets),
-        }
+        targets = " ".join(group.uuid for group in plan.found.targets)
+        return {"GROUP_NAME": plan.found.group.name, "TARGET_GROUPS": targets}
 
-    def exec(self) -> dict[str, object]:
+    def execute(self, plan: PlannedEvacuation) -> dict[str, object]:
         """Submit the jobs."""
         op = self.op
-        if self.plan == ([], [], []):
-            self.context.info(
-                f"node group {self.group.name} has no instances to move, nothing to do"
-            )
+        if plan.moves == ([], [], []):
+            name = plan.found.group.name
+            self.context.info(f"node group {name} has no instances to move, nothing to do")
         jobs = planned_jobs(
-            self.plan,
+            plan.moves,
             reason=op.reason,
             early_release=op.early_release,
             force_failover=op.force_failover,
             sequential=op.sequential,
         )
-        return submit_moves(self.context, self.plan, jobs)
+        return submit_moves(self.context, plan.moves, jobs)

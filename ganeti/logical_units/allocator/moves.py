@@ -6,21 +6,18 @@ What it says was checked already (`answer`); each job checks everything again un
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from ganeti.base.json import JsonValue
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Instance
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
-from ganeti.opcodes.opcode import FinalStatus
+from ganeti.opcodes.opcode import FinalStatus, OpCode
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.summary import summary
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.json_value import JsonValue
-    from ganeti.opcodes.opcode import OpCode
-    from ganeti.protocol.iallocator import EvacuateResult
+from ganeti.protocol.iallocator import EvacuateResult
 
 Jobs = list[list["OpCode"]]
 
@@ -79,7 +76,7 @@ def refusals(result: EvacuateResult) -> list[str]:
 
 
 def stays_planned(instance: Instance) -> str:
-    """Say what to do with an instance that is only planned, which no job can move."""
+    """Return the hint for an instance that is only planned: no job can move it."""
     return (
         f"instance {instance.name} is only planned, so there is nothing to move; make it on another"
         f" node with 'gnt-instance add --commit -n NODE {instance.name}', or drop it with"
@@ -88,7 +85,7 @@ def stays_planned(instance: Instance) -> str:
 
 
 def submit_moves(context: JobContext, result: EvacuateResult, jobs: Jobs) -> dict[str, object]:
-    """Submit jobs; returns their ids as opcodes answer them, with what could not be planned."""
+    """Submit jobs; returns their ids as opcodes answer them, and the instances without a plan."""
     for name, group, nodes in result[0]:
         context.info(f"instance {name} goes to {', '.join(nodes)} (node group {group})")
     for text in refusals(result):
@@ -97,7 +94,7 @@ def submit_moves(context: JobContext, result: EvacuateResult, jobs: Jobs) -> dic
 
 
 def submitted(context: JobContext, jobs: Sequence[Sequence[OpCode]]) -> list[tuple[bool, int]]:
-    """Submit jobs and tell what they do; returns (accepted, job id) of each."""
+    """Submit jobs and name them in the log; returns (accepted, job id) of each."""
     job_ids = context.submit_jobs(jobs) if jobs else []
     for job, job_id in zip(jobs, job_ids, strict=True):
         context.info(f"job {job_id}: {', '.join(summary(op) for op in job)}")

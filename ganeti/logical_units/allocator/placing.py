@@ -8,35 +8,33 @@ looks once more whether the node will still do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from msgspec import UNSET, UnsetType
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.locking.names import LOCKSET
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import Allocator, ask_allocator, read_snapshot
-from ganeti.logical_units.lock_plan import LockLevel, lock_name
-from ganeti.protocol.iallocator import Relocate
-from ganeti.protocol.wconfd import LockMode
-
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.logical_units.allocator.question import Snapshot
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
-    from ganeti.protocol.iallocator import Wanted
+from ganeti.logical_units.allocator.question import Snapshot
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.locks import LockLevel, lock_name
+from ganeti.objects.model import Node
+from ganeti.protocol.iallocator import Relocate, Wanted
+from ganeti.protocol.wconfd import LockMode, WConfCalls
 
 TRIES_MAX: Final = 10  # each but the first means that somebody else was quicker
 _FULL: Final = frozenset({ErrorCode.NORES, ErrorCode.TEMP_NORES})
 
-MakeWish: TypeAlias = "Callable[[Snapshot], Wanted]"
+MakeRequest: TypeAlias = "Callable[[Snapshot], Wanted]"
 TakeRoom: TypeAlias = "Callable[[Node], None]"
 
 
 def place(
     context: JobContext,
     allocator: Allocator,
-    wish: MakeWish,
+    request: MakeRequest,
     take_room: TakeRoom,
     *,
     hypervisor: str,
@@ -44,7 +42,7 @@ def place(
     """Return the node that an allocator names first, with the room on it taken.
 
     Args:
-        wish: says what to ask for, of a mode that is answered with a list of nodes.
+        request: says what to ask for, of a mode that is answered with a list of nodes.
         take_room: reserves what is needed on a node; raises OpPrereqError when it is not there.
 
     Raises:
@@ -52,7 +50,9 @@ def place(
     """
     for left in reversed(range(TRIES_MAX)):
         snapshot = read_snapshot(context.config)
-        names = ask_allocator(context, allocator, wish(snapshot), snapshot, hypervisor=hypervisor)
+        names = ask_allocator(
+            context, allocator, request(snapshot), snapshot, hypervisor=hypervisor
+        )
         context.info(f"allocator {allocator.name} chose {', '.join(names)}")
         node = lookup.require_node(context.config, names[0])
         try:
@@ -67,10 +67,10 @@ def place(
     raise AssertionError("the last try returns or raises")
 
 
-def relocation(name: str) -> MakeWish:
-    """Return the wish for another node for an instance, in the group that it is in."""
+def relocation(name: str) -> MakeRequest:
+    """Return the request for another node for an instance, in the group that it is in."""
 
-    def wish(snapshot: Snapshot) -> Wanted:
+    def request(snapshot: Snapshot) -> Wanted:
         instance = snapshot.instance(name)
         return Relocate(
             name=name,
@@ -78,7 +78,7 @@ def relocation(name: str) -> MakeWish:
             relocate_from=[snapshot.nodes_of(instance)[0].name],
         )
 
-    return wish
+    return request
 
 
 def is_usable(node: Node | None) -> bool:
@@ -86,7 +86,7 @@ def is_usable(node: Node | None) -> bool:
     return node is not None and not (node.offline or node.drained) and node.vm_capable
 
 
-def still_usable(config: WConfStub, chosen: str | None) -> Node | None:
+def still_usable(config: WConfCalls, chosen: str | None) -> Node | None:
     """Return the node chosen before, as it is now, if it will still do."""
     if chosen is None:
         return None
@@ -94,26 +94,33 @@ def still_usable(config: WConfStub, chosen: str | None) -> Node | None:
     return node if is_usable(node) else None
 
 
-def free_nodes(config: WConfStub, nodes: Sequence[Node], what: str) -> list[str]:
-    """Return the names of the nodes that nobody has locked for himself.
+@contextmanager
+def nodes_to_choose_from(
+    context: JobContext, what: str, *, only_free: bool
+) -> Iterator[list[str] | UnsetType]:
+    """Give the names of the nodes that an allocator may choose; UNSET for all.
+
+    Args:
+        only_free: those whose locks can be had at once; they are held, shared, until the end.
 
     Raises:
-        OpPrereqError: there is none just now (temp_insufficient_resources).
+        OpPrereqError: no lock can be had just now (temp_insufficient_resources).
     """
-    owners: Mapping[str, Sequence[tuple[object, str]]] = dict(config.list_all_locks_owners())
-    taken = {
-        name for name, held in owners.items() if any(how == LockMode.EXCLUSIVE for _, how in held)
-    }
-    everything = lock_name(LockLevel.NODE, LOCKSET) in taken
-    free = [
-        node.name
-        for node in nodes
-        if is_usable(node) and not everything and lock_name(LockLevel.NODE, node.uuid) not in taken
-    ]
-    if not free:
+    if not only_free:
+        yield UNSET
+        return
+    nodes = [node for node in lookup.all_nodes(context.config) if is_usable(node)]
+    locks = {lock_name(LockLevel.NODE, node.uuid): node.name for node in nodes}
+    held = context.config.opportunistic_lock_union(
+        [(lock, LockMode.SHARED.value) for lock in locks]
+    )
+    if not held:
         raise OpPrereqError(
             f"{what}: every node is locked by other jobs just now; try again, or without"
             " --opportunistic-locking",
             ErrorCode.TEMP_NORES,
         )
-    return free
+    try:
+        yield [name for lock, name in locks.items() if lock in held]
+    finally:
+        context.config.try_update_locks([(lock, LockMode.RELEASE.value) for lock in held])

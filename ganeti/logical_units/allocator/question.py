@@ -1,4 +1,4 @@
-"""The question for an allocator: the whole cluster as plain values, and what is wanted of it.
+"""The question for an allocator: the whole cluster as plain values, and the request.
 
 Pure: the configuration comes as one snapshot, what nodes say of themselves as their answers to
 ``node_info`` and ``all_instances_info``.
@@ -11,19 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.config.tables import Tables
 from ganeti.logical_units.instance.memory import space_on_node_mib
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.disk_templates import (
-    INTERNALLY_MIRRORED,
-    DiskTemplate,
-    StorageType,
-    disk_space_mib,
-)
+from ganeti.objects.disk_templates import DiskTemplate, StorageType, disk_space_mib, traits_of
 from ganeti.objects.fill import (
     fill_beparams,
     fill_cluster_ipolicy,
@@ -31,10 +25,8 @@ from ganeti.objects.fill import (
     fill_ndparams,
     fill_nicparams,
 )
-from ganeti.objects.instance import Instance
-from ganeti.objects.nic_modes import NicMode
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Node, NodeGroup
+from ganeti.objects.nic import NIC, NicMode
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.protocol.iallocator import (
     Allocate,
@@ -48,32 +40,11 @@ from ganeti.protocol.iallocator import (
     NewInstance,
     Wanted,
 )
-
-if TYPE_CHECKING:
-    from ganeti.objects.nic import NIC
-    from ganeti.query.view import InstanceLive, NodeLive
+from ganeti.query.view import InstanceLive, NodeLive
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The part of the configuration that allocators are told, as of one instant."""
-
-    cluster: Cluster
-    nodes: Mapping[str, Node]
-    groups: Mapping[str, NodeGroup]
-    instances: Sequence[Instance]
-    disks: Mapping[str, Disk]
-
-    @classmethod
-    def from_wire(cls, config: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Self:
-        """Make it from the JSON form of the configuration."""
-        return cls(
-            cluster=Cluster.from_wire(config["cluster"]),
-            nodes={uuid: Node.from_wire(wire) for uuid, wire in config["nodes"].items()},
-            groups={uuid: NodeGroup.from_wire(wire) for uuid, wire in config["nodegroups"].items()},
-            instances=[Instance.from_wire(wire) for wire in config["instances"].values()],
-            disks={uuid: Disk.from_wire(wire) for uuid, wire in config["disks"].items()},
-        )
+class Snapshot(Tables):
+    """The configuration that allocators are told about, as of one instant."""
 
     def instance(self, name: str) -> Instance:
         """Return an instance that is somewhere.
@@ -81,14 +52,11 @@ class Snapshot:
         Raises:
             OpPrereqError: there is none of that name, or where it is to be is not decided.
         """
-        for each in self.instances:
-            if each.name == name and each.primary_node in self.nodes:
-                return each
+        for uuid in self.instances.named(name):
+            instance = self.instances[uuid]
+            if instance.name == name and instance.primary_node in self.nodes:
+                return instance
         raise OpPrereqError(f"instance {name!r} is on no node", ErrorCode.NOENT)
-
-    def disks_of(self, instance: Instance) -> list[Disk]:
-        """Return the disks of an instance in order."""
-        return [self.disks[uuid] for uuid in instance.disks if uuid in self.disks]
 
     def nodes_of(self, instance: Instance) -> list[Node]:
         """Return the nodes of an instance, the primary first; none while that is undecided."""
@@ -105,7 +73,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is known of a node besides the configuration.
+    """Facts of a node that are not in the configuration.
 
     Attributes:
         running: the instances that it holds, by name.
@@ -125,7 +93,7 @@ def is_asked(node: Node) -> bool:
 
 def nodes_needed(template: str) -> int:
     """Return on how many nodes the disks of a template are."""
-    return 2 if template in INTERNALLY_MIRRORED else 1
+    return traits_of(template).node_count
 
 
 def build_question(
@@ -142,7 +110,7 @@ def build_question(
     # An instance that is asked about as if it were new is nowhere: one that is planned, or whose
     # disks are lost.
     new = _new_names(wanted)
-    instances = [each for each in snapshot.instances if each.name not in new]
+    instances = [each for each in snapshot.instances.values() if each.name not in new]
     by_primary: dict[str, list[Instance]] = {}
     planned_mib: Counter[str] = Counter()
     for instance in instances:
@@ -224,7 +192,7 @@ def _node(
 def _numbers(
     cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance], planned_mib: int
 ) -> dict[str, int]:
-    """Return what a node has, and has left; planned disks are on it as if they were made."""
+    """Return the resources of a node, and the free ones; planned disks count as made."""
     seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
     maxima_mib = {each.name: fill_beparams(cluster, each)["maxmem"] for each in primaries}
     up = [each for each in primaries if each.admin_state is AdminState.UP]
@@ -307,15 +275,13 @@ def _nic(cluster: Cluster, nic: NIC) -> AllocatorNic:
     described = AllocatorNic(mac=nic.mac, ip=nic.ip, mode=params["mode"], link=params["link"])
     if params["mode"] != NicMode.BRIDGED:
         return described
-    from msgspec.structs import replace
-
     return replace(described, bridge=params["link"])
 
 
 def like_existing(
     snapshot: Snapshot, instance: Instance, disks: Sequence[Disk] | None = None
 ) -> NewInstance:
-    """Return the wish for a place for an instance that is there, as if it were new.
+    """Return the request for a place for an instance that is there, as if it were new.
 
     Args:
         disks: those that it is to have, instead of its own.
@@ -352,5 +318,5 @@ def _own_place(snapshot: Snapshot, nic: NIC) -> dict[str, str]:
 
 
 def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:
-    """Return a disk as it stands in the wish for a new instance."""
+    """Return a disk as it stands in the request for a new instance."""
     return {"size": size_mib, "mode": mode, "dev_type": template}

@@ -1,21 +1,24 @@
-"""``OP_TEST_ALLOCATOR``: show what an allocator would be asked, or ask it and show its answer."""
+"""``OP_TEST_ALLOCATOR``: show the question for an allocator, or its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import (
+    Allocator,
     choose_allocator,
     make_question,
     read_snapshot,
     run_allocator,
 )
 from ganeti.logical_units.allocator.groups import find_targets
+from ganeti.logical_units.allocator.new_instance import request_for_new
 from ganeti.logical_units.allocator.placing import relocation
-from ganeti.logical_units.allocator.wishes import wish_for_new
+from ganeti.logical_units.allocator.question import Snapshot
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorDirection, IAllocatorMode
 from ganeti.opcodes.instance import OpInstanceCreate
@@ -35,32 +38,45 @@ from ganeti.protocol.iallocator import (
 COUNT_MAX: Final = 1000
 
 
-class LUTestAllocator(LogicalUnit[OpTestAllocator]):
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A request, and the allocator that it goes to; None if it is only shown."""
+
+    snapshot: Snapshot
+    wanted: Wanted
+    allocator: Allocator | None
+
+
+class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
     """Make a question about the cluster as it is; nothing is locked and nothing is changed."""
 
-    def check_prereq(self) -> None:
-        """Make the question.
+    def resolve(self) -> Snapshot:
+        return read_snapshot(self.config)
+
+    def plan(self, found: Snapshot) -> Test:
+        """Make the request.
 
         Raises:
             OpPrereqError: a parameter that the mode needs is missing, or names nothing.
         """
-        self.snapshot = read_snapshot(self.config)
-        self.wanted = _WISHES[self.op.mode](self)
-        if self.op.direction is IAllocatorDirection.OUT:
-            self.allocator = choose_allocator(self.cluster, self.op.iallocator, "this test")
-
-    def exec(self) -> str:
-        """Return the question (direction ``in``) or what the allocator prints (``out``)."""
-        hypervisor = str(self.op.hypervisor) if self.op.hypervisor else None
-        question = make_question(self.context, self.snapshot, self.wanted, hypervisor=hypervisor)
+        wanted = _REQUESTS[self.op.mode](self, found)
         if self.op.direction is IAllocatorDirection.IN:
+            return Test(found, wanted, None)
+        allocator = choose_allocator(self.cluster, self.op.iallocator, "this test")
+        return Test(found, wanted, allocator)
+
+    def execute(self, plan: Test) -> str:
+        """Return the question (direction ``in``) or the output of the allocator (``out``)."""
+        hypervisor = str(self.op.hypervisor) if self.op.hypervisor else None
+        question = make_question(self.context, plan.snapshot, plan.wanted, hypervisor=hypervisor)
+        if plan.allocator is None:
             return encode_request(question)
-        return run_allocator(self.context, self.allocator, question)
+        return run_allocator(self.context, plan.allocator, question)
 
-    # What each mode asks.
+    # The request of each mode.
 
-    def wish(self, name: str) -> NewInstance:
-        """Return the wish for a new instance of a name, from the parameters of the opcode."""
+    def request(self, name: str) -> NewInstance:
+        """Return the request for a new instance of a name, from the parameters of the opcode."""
         op = self.op
         beparams: dict[str, object] = {"spindle_use": op.spindle_use}
         for key, value in (("memory", op.memory), ("vcpus", op.vcpus)):
@@ -83,7 +99,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator]):
             }
         )
         assert isinstance(creation, OpInstanceCreate)
-        return wish_for_new(self.config, self.cluster, creation, name)
+        return request_for_new(self.config, self.cluster, creation, name)
 
     def _disks(self) -> list[Mapping[str, object]]:
         disks = self.op.disks or []
@@ -91,40 +107,40 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator]):
             raise OpPrereqError(f"each of the disks must be an object, got {disks!r}")
         return [disk for disk in disks if isinstance(disk, Mapping)]
 
-    def allocate(self) -> Wanted:
+    def allocate(self, _snapshot: Snapshot) -> Wanted:
         """Ask for a place for a new instance."""
         if lookup.present(self.config.get_instances([self.op.name])):
             raise OpPrereqError(
                 f"instance {self.op.name!r} is already in the cluster", ErrorCode.EXISTS
             )
-        wish = self.wish(self.op.name)
-        return Allocate(**{name: getattr(wish, name) for name in NewInstance.__struct_fields__})
+        request = self.request(self.op.name)
+        return Allocate(**{name: getattr(request, name) for name in NewInstance.__struct_fields__})
 
-    def multi_allocate(self) -> Wanted:
+    def multi_allocate(self, _snapshot: Snapshot) -> Wanted:
         """Ask for places for several new instances, which are alike but for a number."""
         count = self.op.count
         if not 0 < count <= COUNT_MAX:
             raise OpPrereqError(f"count: {count} is not between 1 and {COUNT_MAX}")
-        wishes = [self.wish(f"{self.op.name}{number}") for number in range(count)]
-        return MultiAllocate(instances=wishes)
+        requests = [self.request(f"{self.op.name}{number}") for number in range(count)]
+        return MultiAllocate(instances=requests)
 
-    def relocate(self) -> Wanted:
+    def relocate(self, snapshot: Snapshot) -> Wanted:
         """Ask for another node for an instance."""
         instance = lookup.require_instance(self.config, self.op.name)
-        return relocation(instance.name)(self.snapshot)
+        return relocation(instance.name)(snapshot)
 
-    def allocate_secondary(self) -> Wanted:
+    def allocate_secondary(self, _snapshot: Snapshot) -> Wanted:
         """Ask for a secondary node for an instance."""
         instance = lookup.require_instance(self.config, self.op.name)
         return AllocateSecondary(name=instance.name)
 
-    def node_evacuate(self) -> Wanted:
+    def node_evacuate(self, _snapshot: Snapshot) -> Wanted:
         """Ask how instances are to leave their nodes."""
         return NodeEvacuate(
             instances=self._instances(), evac_mode=self.op.evac_mode or EvacMode.ALL
         )
 
-    def change_group(self) -> Wanted:
+    def change_group(self, _snapshot: Snapshot) -> Wanted:
         """Ask how instances are to leave their groups."""
         targets = find_targets(self.config, self.op.target_groups, {}, "this test")
         uuids: list[str] = [group.uuid for group in targets] if self.op.target_groups else []
@@ -137,10 +153,10 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator]):
 
 
 def _missing(op: OpTestAllocator, key: str) -> OpPrereqError:
-    return OpPrereqError(f"mode {op.mode.value} needs {key!r}", ErrorCode.INVAL)
+    return OpPrereqError(f"mode {op.mode.value} needs {key!r}")
 
 
-_WISHES: Final[Mapping[IAllocatorMode, Callable[[LUTestAllocator], Wanted]]] = {
+_REQUESTS: Final[Mapping[IAllocatorMode, Callable[[LUTestAllocator, Snapshot], Wanted]]] = {
     IAllocatorMode.ALLOCATE: LUTestAllocator.allocate,
     IAllocatorMode.ALLOCATE_SECONDARY: LUTestAllocator.allocate_secondary,
     IAllocatorMode.CHANGE_GROUP: LUTestAllocator.change_group,

@@ -15,7 +15,7 @@ export of the instance removes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from ganeti.base.errors import (
     ErrorCode,
@@ -26,94 +26,135 @@ from ganeti.base.errors import (
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.finding import EXPORT_DIR, nodes_with_export
-from ganeti.logical_units.instance import disks
-from ganeti.logical_units.instance.copying import (
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_node_online
+from ganeti.logical_units.instance.life.power import is_running, running_info, start_again
+from ganeti.logical_units.instance.life.remove import remove_instance
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import (
     check_compression,
     copy_disk,
     disk_by_script,
     disk_snapshot,
     dump_file,
 )
-from ganeti.logical_units.instance.power import is_running, running_info, start_again
-from ganeti.logical_units.instance.remove import remove_instance
-from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive, shared
-from ganeti.logical_units.node_calls import ask, call_node, failure_text, order
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import Node
 from ganeti.opcodes.backup import OpBackupExport
 from ganeti.protocol.export_description import PARTIAL_SUFFIX, ReadMethod, dump_name
-
-if TYPE_CHECKING:
-    from ganeti.objects.node import Node
+from ganeti.protocol.node_calls import NodeCalls
 
 
-class LUBackupExport(InstanceUnit[OpBackupExport]):
+@dataclass(frozen=True, slots=True)
+class ExportTarget(OnInstance):
+    """An instance and the node that its export goes to."""
+
+    target: Node
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan(ExportTarget):
+    """How an instance is exported.
+
+    Attributes:
+        goes_on: it is exported while it runs.
+    """
+
+    was_running: bool
+    goes_on: bool
+
+
+class LUBackupExport(AnyInstanceUnit[OpBackupExport, ExportTarget, ExportPlan]):
     """Write the disks and settings of an instance to a node."""
 
-    def expand_names(self) -> None:
+    hooks = HookPoint("instance-export", ObjectType.INSTANCE)
+
+    def resolve(self) -> ExportTarget:
         """Read the instance, and look the target up."""
-        super().expand_names()
-        op = self.op
+        view, op = self.read_instance(), self.op
         if not isinstance(op.target_node, str):
             raise OpPrereqError("the target of a local export is a node, not a list of disks")
-        self.target = lookup.require_node(self.config, op.target_node_uuid or op.target_node)
+        target = lookup.require_node(self.config, op.target_node_uuid or op.target_node)
+        return ExportTarget(view, target)
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the instance exclusively, both nodes shared."""
-        if level is LockLevel.INSTANCE:
-            return exclusive(level, [self.instance.name])
-        if level is LockLevel.NODE:
-            return shared(level, {self.target.uuid, *(node.uuid for node in self.subject.nodes)})
-        return {}
+    def locks(self, found: ExportTarget) -> LockNeed:
+        """Lock the instance exclusively, its nodes and the target shared."""
+        return super().locks(found) | shared(LockLevel.NODE, [found.target.uuid])
 
-    def check_prereq(self) -> None:
-        """Refuse what cannot be exported as things stand."""
-        op, name = self.op, self.instance.name
+    def plan(self, found: ExportTarget) -> ExportPlan:
+        """Refuse an instance that cannot be exported as things stand."""
+        op, view, target = self.op, found.view, found.target
+        name = view.instance.name
         check_compression(op.compress)
         if op.zero_free_space:
             raise NotSupportedError("filling free space with zeroes is not supported yet")
-        check_node_online(self.subject.primary, f"cannot export instance {name!r} from its")
-        if self.target.offline:
-            raise OpPrereqError(f"node {self.target.name!r} is marked offline", ErrorCode.STATE)
-        self.was_running = is_running(
-            running_info(self.context, self.subject, self.subject.primary)
-        )
-        self.goes_on = self.was_running and not op.shutdown
-        if self.goes_on:
-            ask(
-                self.context,
-                self.subject.primary,
+        check_node_online(view.primary, f"cannot export instance {name!r} from its")
+        if target.offline:
+            raise OpPrereqError(f"node {target.name!r} is marked offline", ErrorCode.STATE)
+        was_running = is_running(running_info(self.context, view, view.primary))
+        goes_on = was_running and not op.shutdown
+        if goes_on:
+            self.context.nodes.check(
+                view.primary,
                 f"export instance {name!r} while it runs (leave --noshutdown out to stop it)",
-                "instance_snapshot_supported",
-                self.subject.wire(),
-                ecode=ErrorCode.STATE,
-            )
+                ErrorCode.STATE,
+            ).instance_snapshot_supported(view.wire())
         if op.remove_instance and not op.shutdown:
             raise OpPrereqError(
                 "an instance is removed only after it was shut down; leave --noshutdown out"
             )
+        return ExportPlan(view, target, was_running, goes_on)
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+    def hook_nodes(self, plan: ExportPlan) -> Sequence[Node]:
         """Run hooks on master, source and target."""
-        nodes = [self.master, self.subject.primary, self.target]
-        return nodes, nodes
+        return [self.master, plan.view.primary, plan.target]
 
-    def own_env(self) -> Mapping[str, object]:
-        """Tell how and where it is exported."""
-        return {
-            "EXPORT_MODE": self.op.mode.value,
-            "EXPORT_NODE": self.target.name,
-            "EXPORT_DO_SHUTDOWN": self.op.shutdown,
-            "SHUTDOWN_TIMEOUT": self.op.shutdown_timeout,
-            "REMOVE_INSTANCE": self.op.remove_instance,
-        }
+    def own_values(self, plan: ExportPlan) -> Mapping[str, object]:
+        return export_values(self.op, plan.target.name)
 
-    def hooks_env_after(self) -> Mapping[str, object]:
-        """Tell about the instance as it is, or was."""
-        return self.hooks_env() if self.op.remove_instance else super().hooks_env_after()
+    def hook_values_after(self, plan: ExportPlan) -> Mapping[str, object]:
+        """Tell about the instance as it is, or was if it is removed."""
+        return (
+            self.hook_values(plan) if self.op.remove_instance else super().hook_values_after(plan)
+        )
 
-    def exec(self) -> tuple[bool, list[bool]]:
+    def execute(self, plan: ExportPlan) -> tuple[bool, list[bool]]:
         """Export it; returns whether the export is complete, and whether each disk is."""
+        _Export(self.context, self.op, plan).run()
+        return True, [True] * len(plan.view.disks)
+
+
+def export_values(op: OpBackupExport, node_name: str) -> dict[str, object]:
+    """Return how and where an instance is exported, as hooks are told it."""
+    return {
+        "EXPORT_MODE": op.mode.value,
+        "EXPORT_NODE": node_name,
+        "EXPORT_DO_SHUTDOWN": op.shutdown,
+        "SHUTDOWN_TIMEOUT": op.shutdown_timeout,
+        "REMOVE_INSTANCE": op.remove_instance,
+    }
+
+
+class _Export:
+    """The work of one export."""
+
+    def __init__(self, context: JobContext, op: OpBackupExport, plan: ExportPlan) -> None:
+        self.context = context
+        self.op = op
+        self.view = plan.view
+        self.instance = plan.view.instance
+        self.target = plan.target
+        self.was_running = plan.was_running
+        self.goes_on = plan.goes_on
+
+    def run(self) -> None:
+        """Export it, then remove it if that is asked for.
+
+        Raises:
+            OpExecError: nothing is exported; or it is, and the instance was not started again.
+        """
         with Undo(self.context) as undo:
             self._clear()
             undo.push(f"remove the incomplete export of {self.instance.name!r}", self._clear)
@@ -132,62 +173,55 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
         if self.op.remove_instance:
             remove_instance(
                 self.context,
-                self.subject,
+                self.view,
                 shutdown_timeout_s=self.op.shutdown_timeout,
                 ignore_failures=self.op.ignore_remove_failures,
-                reason=self.op.reason,
+                reason=self.op.reason or [],
             )
         if failure is not None:
             raise OpExecError(f"instance {self.instance.name!r} is exported, but {failure}")
-        return True, [True] * len(self.subject.disks)
 
     def _clear(self) -> None:
-        """Remove what an export that was broken off has left on the target."""
+        """Remove the remains of an interrupted export from the target."""
         left = f"{self.instance.name}{PARTIAL_SUFFIX}"
         if nodes_with_export(self.context, [self.target], left):
-            order(self.context, self.target, f"remove {left!r}", "export_remove", left)
+            self.context.nodes.on(self.target, f"remove {left!r}").export_remove(left)
 
     def _stop(self, undo: Undo) -> None:
-        source, name = self.subject.primary, self.instance.name
+        source, name = self.view.primary, self.instance.name
         self.context.feedback(f"Shutting down instance {name}")
         what = f"start instance {name!r} again"
         undo.push(what, self._start_again)
-        order(
-            self.context,
-            source,
-            f"shut down instance {name!r}",
-            "instance_shutdown",
-            self.subject.wire(),
-            self.op.shutdown_timeout,
-            self.op.reason,
+        self.context.nodes.on(source, f"shut down instance {name!r}").instance_shutdown(
+            self.view.wire(), self.op.shutdown_timeout, self.op.reason or []
         )
 
     def _take_snapshots(self, undo: Undo) -> None:
-        subject, name = self.subject, self.instance.name
+        view, name = self.view, self.instance.name
         self.context.feedback(f"Taking snapshots of the disks of {name}, which goes on")
         undo.push(f"drop the snapshots of instance {name!r}", self._drop_snapshots)
         doing = f"take snapshots of instance {name!r}"
-        order(self.context, subject.primary, doing, "instance_snapshot", subject.wire())
+        self.context.nodes.on(view.primary, doing).instance_snapshot(view.wire())
 
     def _drop_snapshots(self) -> None:
         """Drop the snapshots; if that fails they cost room, and the instance goes on."""
-        subject, name = self.subject, self.instance.name
-        result = call_node(self.context, subject.primary, "instance_snapshot_drop", subject.wire())
+        view, name = self.view, self.instance.name
+        result = self.context.nodes.call_one(
+            NodeCalls.instance_snapshot_drop, view.primary, view.wire()
+        )
         if result.error is not None:
             doing = f"drop the snapshots of instance {name!r} (its next export will)"
-            self.context.warn(
-                failure_text(doing, subject.primary, "instance_snapshot_drop", result)
-            )
+            self.context.warn(result.explain(doing))
 
     def _note(self) -> None:
         """Note on the target how the disks are read."""
         export = f"{self.instance.name}{PARTIAL_SUFFIX}"
         method = ReadMethod.SNAPSHOT if self.goes_on else ReadMethod.STOPPED
         doing = f"begin the export of instance {self.instance.name!r}"
-        order(self.context, self.target, doing, "export_note", export, method.value)
+        self.context.nodes.on(self.target, doing).export_note(export, method.value)
 
     def _why_not_started(self) -> GenericError | None:
-        """Start the instance again, if it ran; what was dumped is kept if it cannot be."""
+        """Start the instance again, if it ran; a failure leaves the dumps."""
         try:
             if self.was_running and not self.goes_on:
                 self._start_again()
@@ -197,51 +231,48 @@ class LUBackupExport(InstanceUnit[OpBackupExport]):
 
     def _start_again(self) -> None:
         self.context.feedback(f"Starting instance {self.instance.name}")
-        start_again(self.context, self.subject, self.op.reason)
+        start_again(self.context, self.view, self.op.reason or [])
 
     def _dump(self) -> None:
         """Dump every disk to a file; the disks are closed again if the instance is not to run."""
-        subject = self.subject
+        view = self.view
         directory = f"{EXPORT_DIR}/{self.instance.name}{PARTIAL_SUFFIX}"
         try:
-            for index, disk in enumerate(subject.disks):
+            for index, disk in enumerate(view.disks):
                 self.context.check_canceled()
                 copy_disk(
                     self.context,
-                    subject,
+                    view,
                     index,
                     source=(
-                        disk_snapshot(subject, disk)
-                        if self.goes_on
-                        else disk_by_script(subject, index)
+                        disk_snapshot(view, disk) if self.goes_on else disk_by_script(view, index)
                     ),
                     target=dump_file(self.target, f"{directory}/{dump_name(disk.uuid)}"),
                     compress=self.op.compress,
                 )
         finally:
             if not self.instance.disks_active:
-                disks.deactivate(self.context, subject, subject.primary)
+                disks.deactivate(self.context, view, view.primary)
 
     def _finalize(self) -> None:
-        subject = self.subject
+        view = self.view
         self.context.feedback(f"Finalizing export on {self.target.name}")
-        result = call_node(
-            self.context,
+        result = self.context.nodes.call_one(
+            NodeCalls.finalize_export,
             self.target,
-            "finalize_export",
-            subject.wire(),
-            [subject.disk_wire(disk) for disk in subject.disks],
+            view.wire(),
+            [view.disk_wire(disk) for disk in view.disks],
         )
         if result.error is not None:
             doing = f"finish the export of instance {self.instance.name!r}"
-            raise OpExecError(failure_text(doing, self.target, "finalize_export", result))
+            raise OpExecError(result.explain(doing))
 
     def _remove_older(self) -> None:
         """Remove exports of the instance that other nodes have: there is one, the newest."""
         name = self.instance.name
-        others = [n for n in lookup.all_nodes(self.config) if n.uuid != self.target.uuid]
+        others = [n for n in lookup.all_nodes(self.context.config) if n.uuid != self.target.uuid]
         for node in nodes_with_export(self.context, others, name):
-            result = call_node(self.context, node, "export_remove", name)
+            result = self.context.nodes.call_one(NodeCalls.export_remove, node, name)
             if result.error is not None:
                 doing = f"remove the older export of instance {name!r}"
-                self.context.warn(failure_text(doing, node, "export_remove", result))
+                self.context.warn(result.explain(doing))

@@ -1,17 +1,15 @@
-"""Exports that lie on nodes: where they are, what they hold."""
+"""Exports on nodes: where they are, and their descriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ProtocolError
-from ganeti.logical_units.node_calls import ask, call_nodes
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Node
 from ganeti.protocol.export_description import ExportDescription, parse_description
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
+from ganeti.protocol.node_calls import NodeCalls
 
 EXPORT_DIR: Final = "/var/lib/ganeti/export"  # config.json, "well_known_paths"
 
@@ -19,7 +17,7 @@ EXPORT_DIR: Final = "/var/lib/ganeti/export"  # config.json, "well_known_paths"
 def nodes_with_export(context: JobContext, nodes: Iterable[Node], name: str) -> list[Node]:
     """Return the nodes that have an export of that name; those that do not answer are named."""
     asked = [node for node in nodes if not node.offline]
-    results = call_nodes(context, asked, "export_list")
+    results = context.nodes.call_all(NodeCalls.export_list, asked)
     found = []
     for node in asked:
         result = results[node.name]
@@ -31,13 +29,13 @@ def nodes_with_export(context: JobContext, nodes: Iterable[Node], name: str) -> 
 
 
 def read_description(context: JobContext, node: Node, path: str) -> ExportDescription:
-    """Return what an export holds.
+    """Return the description of an export.
 
     Raises:
         OpPrereqError: there is none, or its description is damaged.
     """
     doing = f"read the export {path!r}"
-    text = ask(context, node, doing, "export_info", path, ecode=ErrorCode.STATE)
+    text = context.nodes.check(node, doing, ErrorCode.STATE).export_info(path)
     try:
         return parse_description(str(text))
     except ProtocolError as err:

@@ -1,4 +1,4 @@
-"""What the two halves of a move to another cluster share: secret, certificates, waiting.
+"""The common part of both halves of a move to another cluster: secret, certificates, waiting.
 
 The half that sends is `remote_export`, the half that receives `remote_import`.  Each disk is a
 transfer of its own; all of them go on at the same time.
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError, ProtocolError
-from ganeti.logical_units.instance.copying import (
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    X509CertError,
+)
+from ganeti.base.paths import Paths
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage.copying import (
     POLL_S,
     PROGRESS_S,
     forget_transfer,
     progress_text,
     transfer_states,
 )
-from ganeti.logical_units.node_calls import call_node, failure_text, order
+from ganeti.objects.model import Node
 from ganeti.protocol import remote_move
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.remote_move import CERTIFICATE_VALIDITY_S, Secret
 from ganeti.system import files
-
-if TYPE_CHECKING:
-    from ganeti.base.paths import Paths
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
 
 _SECRET_BYTES_MAX: Final = 1 << 16
 _VALIDITY_S_MAX: Final = 2 * CERTIFICATE_VALIDITY_S  # nodes round up to whole days
@@ -54,7 +59,7 @@ def domain_secret(paths: Paths) -> Secret:
 
 @contextmanager
 def refusing(doing: str) -> Iterator[None]:
-    """Turn what is wrong with the other cluster's words into a refusal.
+    """Turn errors in the words of the other cluster into refusals.
 
     Raises:
         OpPrereqError: something was.
@@ -62,7 +67,7 @@ def refusing(doing: str) -> Iterator[None]:
     try:
         yield
     except ProtocolError as err:
-        raise OpPrereqError(f"cannot {doing}: {err.message}", ErrorCode.INVAL) from err
+        raise OpPrereqError(f"cannot {doing}: {err.message}") from err
 
 
 def peer_certificate(context: JobContext, secret: Secret, said: str | None, whose: str) -> str:
@@ -71,8 +76,7 @@ def peer_certificate(context: JobContext, secret: Secret, said: str | None, whos
     Raises:
         ProtocolError: it is not signed, has expired, or is valid for too long.
     """
-    from ganeti.base.errors import X509CertError
-    from ganeti.system import certificates  # many milliseconds, and rarely needed
+    from ganeti.system import certificates  # cryptography: 30 ms and its memory for every job
 
     pem = remote_move.read_certificate(secret, said, whose)
     try:
@@ -96,12 +100,8 @@ def make_certificate(context: JobContext, node: Node) -> tuple[str, str]:
     Raises:
         OpExecError: the node could not.
     """
-    answer = order(
-        context,
-        node,
-        "make a certificate for the move",
-        "x509_cert_create",
-        CERTIFICATE_VALIDITY_S,
+    answer = context.nodes.on(node, "make a certificate for the move").x509_cert_create(
+        CERTIFICATE_VALIDITY_S
     )
     match answer:
         case [str(name), str(pem)]:
@@ -113,12 +113,12 @@ def make_certificate(context: JobContext, node: Node) -> tuple[str, str]:
 def remove_certificate(context: JobContext, node: Node, name: str) -> None:
     """Remove a certificate that was made for one move; a failure is told."""
     try:
-        result = call_node(context, node, "x509_cert_remove", name)
+        result = context.nodes.call_one(NodeCalls.x509_cert_remove, node, name)
     except GenericError as err:
         context.warn(f"certificate {name} on node {node.name} was not removed: {err}; ignoring")
         return
     if result.error is not None:
-        text = failure_text(f"remove certificate {name}", node, "x509_cert_remove", result)
+        text = result.explain(f"remove certificate {name}")
         context.warn(f"{text}; ignoring")
 
 

@@ -12,7 +12,8 @@ before all of them are leaves the instance as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from ganeti.base.errors import (
     ErrorCode,
@@ -22,67 +23,96 @@ from ganeti.base.errors import (
     OpPrereqError,
 )
 from ganeti.logical_units.backup import remote
-from ganeti.logical_units.instance import disks
-from ganeti.logical_units.instance.copying import check_compression, disk_by_script
-from ganeti.logical_units.instance.power import (
+from ganeti.logical_units.backup.export import export_values
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
+from ganeti.logical_units.instance.life.power import (
     is_running,
     running_info,
     start_again,
     stop_on_primary,
 )
-from ganeti.logical_units.instance.remove import remove_instance
-from ganeti.logical_units.instance.subject import InstanceUnit, check_node_online
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
-from ganeti.logical_units.node_calls import order
+from ganeti.logical_units.instance.life.remove import remove_instance
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import check_compression, disk_by_script
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
 from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import Node
 from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
 from ganeti.protocol import remote_move
-
-if TYPE_CHECKING:
-    from ganeti.objects.node import Node
+from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.remote_move import AwaitedDisk, Secret
 
 _CONNECT_TIMEOUT_S: Final = 60  # the other side listens already
 
 
-class LUBackupPrepareRemote(InstanceUnit[OpBackupPrepare]):
-    """Make a certificate for an export to another cluster, and hand out what is told there."""
+@dataclass(frozen=True, slots=True)
+class Preparation(OnInstance):
+    """An instance that is to be exported, and the secret that both clusters have."""
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
+    secret: Secret
+
+
+class LUBackupPrepareRemote(InstanceUnit[OpBackupPrepare, Preparation]):
+    """Make a certificate for an export to another cluster, and return its words for that one."""
+
+    mode = "remote"
+
+    def locks(self, found: OnInstance) -> LockNeed:
         """Lock the instance and its nodes shared: nothing is done to them."""
-        if level is LockLevel.INSTANCE:
-            return shared(level, [self.instance.name])
-        return super().declare_locks(level) if level is LockLevel.NODE else {}
+        return super().locks(found) | shared(LockLevel.INSTANCE, [found.view.instance.name])
 
-    def check_prereq(self) -> None:
-        """Refuse what cannot be exported."""
-        name = self.instance.name
-        check_node_online(self.subject.primary, f"cannot export instance {name!r} from its")
-        self.secret = remote.domain_secret(self.context.paths)
+    def plan(self, found: OnInstance) -> Preparation:
+        """Refuse an instance that cannot be exported."""
+        view, name = found.view, found.view.instance.name
+        check_node_online(view.primary, f"cannot export instance {name!r} from its")
+        return Preparation(view, remote.domain_secret(self.context.paths))
 
-    def exec(self) -> Mapping[str, object]:
-        """Make it; returns what the other cluster and the export want to know."""
-        secret, salt = self.secret, self.context.new_uuid
-        name, pem = remote.make_certificate(self.context, self.subject.primary)
+    def execute(self, plan: Preparation) -> Mapping[str, object]:
+        """Make it; returns the values that the other cluster and the export need."""
+        secret, salt = plan.secret, self.context.new_uuid
+        name, pem = remote.make_certificate(self.context, plan.view.primary)
         return {
-            "instance": self.instance.name,
+            "instance": plan.view.instance.name,
             "handshake": remote_move.handshake(secret, salt()),
             "x509_key_name": remote_move.signed_key_name(secret, salt(), name),
             "x509_ca": remote_move.signed_certificate(secret, salt(), pem),
         }
 
 
-class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
+@dataclass(frozen=True, slots=True)
+class Sending(OnInstance):
+    """How an instance is sent.
+
+    Attributes:
+        key_name: our certificate, on the primary node.
+        peer: the certificate of the other cluster, as PEM.
+        awaited: where the other cluster waits for each disk.
+    """
+
+    key_name: str
+    peer: str
+    awaited: Sequence[AwaitedDisk]
+    was_running: bool
+
+
+class LUBackupExportRemote(InstanceUnit[OpBackupExport, Sending]):
     """Send the disks of an instance to another cluster, which is waiting for them."""
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the instance exclusively, its primary node shared."""
-        if level is LockLevel.NODE:
-            return shared(level, [self.subject.primary.uuid])
-        return super().declare_locks(level)
+    mode = "remote"
+    hooks = HookPoint("instance-export", ObjectType.INSTANCE)
 
-    def check_prereq(self) -> None:
-        """Refuse what cannot be sent as things stand."""
-        op, name, doing = self.op, self.instance.name, f"send instance {self.instance.name!r}"
+    def locks(self, found: OnInstance) -> LockNeed:
+        """Lock the instance exclusively, its primary node shared."""
+        name = found.view.instance.name
+        nodes = shared(LockLevel.NODE, [found.view.primary.uuid])
+        return exclusive(LockLevel.INSTANCE, [name]) | nodes
+
+    def plan(self, found: OnInstance) -> Sending:
+        """Refuse an instance that cannot be sent as things stand."""
+        op, view, name = self.op, found.view, found.view.instance.name
+        doing = f"send instance {name!r}"
         check_compression(op.compress)
         if op.zero_free_space:
             raise NotSupportedError("filling free space with zeroes is not supported yet")
@@ -91,42 +121,54 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
         if isinstance(awaited, str):
             raise OpPrereqError(f"cannot {doing}: the target is a node, not a list of disks")
         with remote.refusing(doing):
-            self.key_name = remote_move.read_key_name(secret, op.x509_key_name)
-            self.peer = remote.peer_certificate(
+            key_name = remote_move.read_key_name(secret, op.x509_key_name)
+            peer = remote.peer_certificate(
                 self.context, secret, op.destination_x509_ca, "the receiving cluster"
             )
-            self.awaited = remote_move.read_disks(secret, awaited, len(self.subject.disks))
-        check_node_online(self.subject.primary, f"cannot {doing} from its")
-        info = running_info(self.context, self.subject, self.subject.primary)
-        self.was_running = is_running(info)
-        if self.was_running and not op.shutdown:
+            places = remote_move.read_disks(secret, awaited, len(view.disks))
+        check_node_online(view.primary, f"cannot {doing} from its")
+        was_running = is_running(running_info(self.context, view, view.primary))
+        if was_running and not op.shutdown:
             raise OpPrereqError(
                 f"instance {name!r} runs: its disks cannot be sent while it writes to them; shut it"
                 " down, or let it be shut down",
                 ErrorCode.STATE,
             )
+        return Sending(view, key_name, peer, places, was_running)
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
-        """Run hooks on master and source."""
-        nodes = [self.master, self.subject.primary]
-        return nodes, nodes
+    def hook_nodes(self, plan: Sending) -> Sequence[Node]:
+        return [self.master, plan.view.primary]
 
-    def own_env(self) -> Mapping[str, object]:
-        """Tell how it is exported; the target is a node of nobody here."""
-        return {
-            "EXPORT_MODE": self.op.mode.value,
-            "EXPORT_NODE": "",
-            "EXPORT_DO_SHUTDOWN": self.op.shutdown,
-            "SHUTDOWN_TIMEOUT": self.op.shutdown_timeout,
-            "REMOVE_INSTANCE": self.op.remove_instance,
-        }
+    def own_values(self, plan: Sending) -> Mapping[str, object]:
+        return export_values(self.op, "")  # the target is no node of this cluster
 
-    def hooks_env_after(self) -> Mapping[str, object]:
-        """Tell about the instance as it is, or was."""
-        return self.hooks_env() if self.op.remove_instance else super().hooks_env_after()
+    def hook_values_after(self, plan: Sending) -> Mapping[str, object]:
+        """Tell about the instance as it is, or was if it is removed."""
+        return (
+            self.hook_values(plan) if self.op.remove_instance else super().hook_values_after(plan)
+        )
 
-    def exec(self) -> tuple[bool, list[bool]]:
+    def execute(self, plan: Sending) -> tuple[bool, list[bool]]:
         """Send it; returns whether everything was sent, and whether each disk was."""
+        _Transfer(self.context, self.op, plan).run()
+        return True, [True] * len(plan.view.disks)
+
+
+class _Transfer:
+    """The work of sending one instance."""
+
+    def __init__(self, context: JobContext, op: OpBackupExport, plan: Sending) -> None:
+        self.context = context
+        self.op = op
+        self.view = plan.view
+        self.instance = plan.view.instance
+        self.key_name = plan.key_name
+        self.peer = plan.peer
+        self.awaited = plan.awaited
+        self.was_running = plan.was_running
+
+    def run(self) -> None:
+        """Send it, then start it again, or remove it."""
         try:
             with Undo(self.context) as undo:
                 if self.was_running:
@@ -134,18 +176,17 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
                 self._send()
                 undo.forget()
         finally:
-            remote.remove_certificate(self.context, self.subject.primary, self.key_name)
+            remote.remove_certificate(self.context, self.view.primary, self.key_name)
         if self.op.remove_instance:
             remove_instance(
                 self.context,
-                self.subject,
+                self.view,
                 shutdown_timeout_s=self.op.shutdown_timeout,
                 ignore_failures=self.op.ignore_remove_failures,
-                reason=self.op.reason,
+                reason=self.op.reason or [],
             )
         elif self.was_running:
             self._start_again_after_all()
-        return True, [True] * len(self.subject.disks)
 
     def _stop(self, undo: Undo) -> None:
         name = self.instance.name
@@ -153,15 +194,15 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
         undo.push(f"start instance {name!r} again", self._start_again)
         stop_on_primary(
             self.context,
-            self.subject,
-            self.subject.primary,
+            self.view,
+            self.view.primary,
             self.op.shutdown_timeout,
-            self.op.reason,
+            self.op.reason or [],
         )
 
     def _start_again(self) -> None:
         self.context.feedback(f"Starting instance {self.instance.name}")
-        start_again(self.context, self.subject, self.op.reason)
+        start_again(self.context, self.view, self.op.reason or [])
 
     def _start_again_after_all(self) -> None:
         try:
@@ -171,11 +212,11 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
 
     def _send(self) -> None:
         """Send all disks at once; they are closed again, unless the instance is to have them."""
-        context, subject, node = self.context, self.subject, self.subject.primary
+        context, view, node = self.context, self.view, self.view.primary
         doing = f"send instance {self.instance.name!r} to another cluster"
         names: list[str] = []
         try:
-            for index, disk in enumerate(subject.disks):
+            for index, disk in enumerate(view.disks):
                 context.check_canceled()
                 names.append(self._start_sending(index))
                 host = self.awaited[index].host
@@ -184,28 +225,26 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport]):
         finally:
             remote.forget(context, doing, node, names)
             if self.was_running or not self.instance.disks_active:
-                disks.deactivate(context, subject, node)
+                disks.deactivate(context, view, node)
 
     def _start_sending(self, index: int) -> str:
         awaited = self.awaited[index]
-        options = {
-            "key_name": self.key_name,
-            "ca_pem": self.peer,
-            "compress": self.op.compress,
-            "magic": awaited.magic,
-            "ipv6": ":" in awaited.host,
-            "connect_timeout": _CONNECT_TIMEOUT_S,
-        }
-        answer = order(
-            self.context,
-            self.subject.primary,
-            f"send disk {index} of instance {self.instance.name!r}",
-            "export_start",
+        options = TransferOptions(
+            key_name=self.key_name,
+            ca_pem=self.peer,
+            compress=self.op.compress,
+            magic=awaited.magic,
+            ipv6=":" in awaited.host,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+        )
+        answer = self.context.nodes.on(
+            self.view.primary, f"send disk {index} of instance {self.instance.name!r}"
+        ).export_start(
             options,
             awaited.host,
             awaited.port,
-            self.subject.wire(),
+            self.view.wire(),
             f"disk{index}",
-            disk_by_script(self.subject, index).io,
+            disk_by_script(self.view, index).io,
         )
         return str(answer)

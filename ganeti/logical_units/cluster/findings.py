@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.versions import PROTOCOL_VERSION
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.instance_status import LiveState
-from ganeti.objects.node_role import CLOCK_SKEW_S_MAX
+from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
-
-if TYPE_CHECKING:
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
 
 _Code = VerifyErrorCode
 

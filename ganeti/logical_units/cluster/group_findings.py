@@ -8,31 +8,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ganeti.logical_units.cluster.findings import Finding, Severity
-from ganeti.logical_units.instance.misplaced import file_of, misplaced
+from ganeti.logical_units.diagnose import OsOnNode
+from ganeti.logical_units.instance.life.interrupted_rename import file_of, renamed_directories
 from ganeti.logical_units.instance.policy import spec_of
-from ganeti.logical_units.os_diagnose import OsOnNode
-from ganeti.objects.admin_state import AdminState
-from ganeti.objects.disk_templates import (
-    EXCLUSIVE_STORAGE,
-    EXTERNALLY_MIRRORED,
-    DiskTemplate,
-)
+from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
 from ganeti.objects.instance_policy import violations
+from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Node, NodeGroup
 from ganeti.objects.rpc_instance import disk_template, secondary_nodes
 from ganeti.objects.verify_errors import VerifyErrorCode
-
-if TYPE_CHECKING:
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
 
 _Code = VerifyErrorCode
 EXCLUSION_PREFIX: Final = "htools:iextags:"  # of tags of the cluster; constants.json, "tags"
@@ -55,6 +44,11 @@ class Guest:
         """Its disk template."""
         return disk_template(self.disks)
 
+    @property
+    def traits(self) -> Traits:
+        """The traits of its disk template."""
+        return traits_of(self.template)
+
 
 def judge_layout(
     guest: Guest, cluster: Cluster, group: NodeGroup, nodes: Mapping[str, Node]
@@ -66,7 +60,7 @@ def judge_layout(
     """
     name, primary = guest.name, nodes[guest.instance.primary_node]
     secondaries = [nodes[uuid] for uuid in secondary_nodes(guest.instance, guest.disks)]
-    own = [primary, *(secondaries if guest.template not in EXTERNALLY_MIRRORED else [])]
+    own = [primary, *(secondaries if not guest.traits.shared else [])]
     if not primary.vm_capable:
         text = f"its primary node {primary.name} is not vm-capable"
         yield Finding(_Code.EINSTANCEBADNODE, name, text)
@@ -85,7 +79,7 @@ def judge_layout(
     exclusive = [
         node.name for node in own if fill_ndparams(cluster, group, node)["exclusive_storage"]
     ]
-    if exclusive and guest.disks and guest.template not in EXCLUSIVE_STORAGE:
+    if exclusive and guest.disks and not guest.traits.takes_physical_volumes:
         text = (
             f"disk template {guest.template} cannot be on node(s) {', '.join(exclusive)},"
             " which have exclusive storage"
@@ -133,7 +127,7 @@ def judge_memory(
         beparams = fill_beparams(cluster, guest.instance)
         if guest.instance.admin_state is not AdminState.UP or not beparams["auto_balance"]:
             continue
-        if guest.template in EXTERNALLY_MIRRORED:
+        if guest.traits.shared:
             continue  # any node of the group may take it
         for secondary in secondary_nodes(guest.instance, guest.disks):
             wanted[secondary, guest.instance.primary_node] += beparams["minmem"]
@@ -159,7 +153,7 @@ def judge_spare_memory(
     by_node: defaultdict[str, list[int]] = defaultdict(list)
     for guest in guests:
         beparams = fill_beparams(cluster, guest.instance)
-        may_move = guest.template in EXTERNALLY_MIRRORED and beparams["auto_balance"]
+        may_move = guest.traits.shared and beparams["auto_balance"]
         if may_move and guest.instance.admin_state is AdminState.UP:
             by_node[guest.instance.primary_node].append(beparams["minmem"])
     for failing, sizes_mib in sorted(by_node.items()):
@@ -244,7 +238,7 @@ def judge_stored_disks(
     *,
     owned: Collection[str],
     busy: Collection[str],
-    directories: Mapping[str, str],
+    directories: Mapping[DiskTemplate, str],
     node_names: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Compare the files of disks that are there with those that should be.
@@ -257,10 +251,10 @@ def judge_stored_disks(
     """
     told: set[str] = set()  # once is enough for what all nodes see
     below = {template: f"{directory}/" for template, directory in directories.items()}
-    shared_directory = below.get(DiskTemplate.SHAREDFILE, "//")
+    shared = tuple(path for template, path in below.items() if template.traits.shared)
     for node_name, paths in sorted(stored.items()):
         for path in sorted(set(paths) - set(owned) - told):
-            if path.startswith(shared_directory):
+            if path.startswith(shared):
                 told.add(path)
             if _directory_name(path) not in busy:
                 text = f"file {path} belongs to no disk"
@@ -270,7 +264,7 @@ def judge_stored_disks(
         if guest.instance.disks_active or node_name not in stored:
             continue  # the disks of those that are active are asked for one by one
         strays = [path for path in stored[node_name] if path not in owned]
-        elsewhere = misplaced(guest.disks, strays)
+        elsewhere = renamed_directories(guest.disks, strays)
         for index, disk in enumerate(guest.disks):
             file = file_of(disk)
             if file is None or file in stored[node_name]:

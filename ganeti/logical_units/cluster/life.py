@@ -1,60 +1,56 @@
-"""The first and the last operation of a cluster."""
+"""Finish a new cluster, send its files again, destroy it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units.base import NamelessUnit
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.switches import make_switch, switch_of
-from ganeti.logical_units.node_calls import call_node, order
-from ganeti.objects.cluster import master_network_parameters
-from ganeti.opcodes.cluster import (
-    OpClusterActivateMasterIp,
-    OpClusterDeactivateMasterIp,
-    OpClusterDestroy,
-    OpClusterPostInit,
-)
-
-if TYPE_CHECKING:
-    from ganeti.objects.node import Node
+from ganeti.objects.model import Node, master_network_parameters
+from ganeti.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterRedistConf
+from ganeti.protocol.node_calls import NodeCalls
 
 
-class LUClusterPostInit(LogicalUnit[OpClusterPostInit]):
+class LUClusterPostInit(NamelessUnit[OpClusterPostInit]):
     """Finish a cluster that was just made, and run the hooks for it."""
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
-        """Run hooks on the master, once everything is there."""
-        return [], [self.master]
+    hooks = HookPoint("cluster-init", ObjectType.CLUSTER)
 
-    def hooks_env(self) -> Mapping[str, object]:
-        """Name the cluster."""
+    def hook_nodes(self, plan: None) -> Sequence[Node]:
+        return []
+
+    def hook_nodes_after(self, plan: None) -> Sequence[Node]:
+        return [self.master]
+
+    def hook_values(self, plan: None) -> Mapping[str, object]:
         return {"OP_TARGET": self.cluster.cluster_name}
 
-    def exec(self) -> bool:
-        """Give the master its Open vSwitch, if it is to have one; the cluster is there."""
+    def execute(self, plan: None) -> bool:
+        """Give the master its Open vSwitch, if it is to have one."""
         group = lookup.require_group(self.config, self.master.group)
         make_switch(self.context, self.master, switch_of(self.cluster, group, self.master))
         return True
 
 
-class LUClusterDestroy(LogicalUnit[OpClusterDestroy]):
-    """Give the cluster up: afterwards WConfD keeps the cluster lock and nothing runs any more."""
+class LUClusterDestroy(NamelessUnit[OpClusterDestroy]):
+    """Give the cluster up: afterwards WConfD keeps the cluster lock, and no job runs any more."""
 
+    hooks = HookPoint("cluster-destroy", ObjectType.CLUSTER)
     exclusive_bgl = True
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
-        """Run none through nodes: their daemons are about to go."""
-        return [], []
+    def hook_nodes(self, plan: None) -> Sequence[Node]:
+        """Run none: the daemons of the nodes are about to end."""
+        return []
 
-    def hooks_env(self) -> Mapping[str, object]:
-        """Name the cluster."""
+    def hook_values(self, plan: None) -> Mapping[str, object]:
         return {"OP_TARGET": self.cluster.cluster_name}
 
-    def check_prereq(self) -> None:
+    def plan(self, found: None) -> None:
         """Refuse while there is anything besides the master node."""
         others = natural_sorted(
             node.name
@@ -64,8 +60,7 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy]):
         if others:
             raise OpPrereqError(
                 f"there are still {len(others)} other node(s) in this cluster:"
-                f" {', '.join(others)}; remove them with 'gnt-node remove'",
-                ErrorCode.INVAL,
+                f" {', '.join(others)}; remove them with 'gnt-node remove'"
             )
         instances = natural_sorted(
             instance.name for instance in lookup.present(self.config.get_instances(None))
@@ -73,19 +68,17 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy]):
         if instances:
             raise OpPrereqError(
                 f"there are still {len(instances)} instance(s) in this cluster:"
-                f" {', '.join(instances[:10])}; remove them with 'gnt-instance remove'",
-                ErrorCode.INVAL,
+                f" {', '.join(instances[:10])}; remove them with 'gnt-instance remove'"
             )
 
-    def exec(self) -> str:
+    def execute(self, plan: None) -> str:
         """Give up the cluster's address and tell WConfD; returns the master's UUID."""
         master = self.master
-        result = call_node(
-            self.context,
+        result = self.context.nodes.call_one(
+            NodeCalls.node_deactivate_master_ip,
             master,
-            "node_deactivate_master_ip",
-            master_network_parameters(self.cluster).to_wire(),
-            self.cluster.use_external_mip_script,
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
         )
         if result.error is not None:
             self.context.warn(
@@ -96,31 +89,50 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy]):
         return master.uuid
 
 
-class LUClusterActivateMasterIp(LogicalUnit[OpClusterActivateMasterIp]):
-    """Bring up the cluster's address on the master node."""
+class LUClusterRedistConf(NamelessUnit[OpClusterRedistConf]):
+    """Send the configuration and the other files of the cluster to the nodes again."""
 
-    def exec(self) -> None:
-        """Let the master node take it."""
-        order(
-            self.context,
-            self.master,
-            f"bring up the cluster address {self.cluster.master_ip}",
-            "node_activate_master_ip",
-            master_network_parameters(self.cluster).to_wire(),
-            self.cluster.use_external_mip_script,
+    def locks(self, found: None) -> LockNeed:
+        return all_shared(LockLevel.NODE)
+
+    def execute(self, plan: None) -> None:
+        """Let WConfD send the configuration again, and send the other files.
+
+        A failure of one node is told and does not keep files from the others.
+
+        Raises:
+            OpExecError: the configuration is not on enough master candidates.
+        """
+        self.config.redistribute_config()
+        nodes = lookup.all_nodes(self.config)
+        files = ancillary.distribute(
+            self.context, self.cluster, nodes, master_name=self.master.name
         )
+        too_few: GenericError | None = None
+        try:
+            self.config.flush_config()
+        except GenericError as err:
+            too_few = err
+        for text in failures(self.config.get_replication_status()):
+            self.context.warn(text)
+        if too_few is not None:
+            raise too_few
+        online = sum(not node.offline for node in nodes) - 1
+        self.context.info(f"sent the configuration and {files} other file(s) to {online} node(s)")
 
 
-class LUClusterDeactivateMasterIp(LogicalUnit[OpClusterDeactivateMasterIp]):
-    """Take down the cluster's address on the master node."""
+def failures(status: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return a text for each online node without the newest configuration, with the reason.
 
-    def exec(self) -> None:
-        """Let the master node give it up."""
-        order(
-            self.context,
-            self.master,
-            f"take down the cluster address {self.cluster.master_ip}",
-            "node_deactivate_master_ip",
-            master_network_parameters(self.cluster).to_wire(),
-            self.cluster.use_external_mip_script,
-        )
+    Args:
+        status: the answer to "getReplicationStatus".
+    """
+    found = []
+    for row in status:
+        lacks_config = row["candidate"] and row["serial_no"] != row["wanted_serial_no"]
+        if row["offline"] or not (lacks_config or not row["ssconf_is_current"]):
+            continue
+        part = "the configuration" if lacks_config else "the simple configuration"
+        reason = row["error"] or "no answer yet; it will be tried again"
+        found.append(f"cannot send {part} to node {row['node']}: {reason}")
+    return found

@@ -1,22 +1,19 @@
-"""Move the cluster's own address to another device, or give it another netmask or address.
+"""The cluster's own address: bring it up, take it down, change it.
 
-The address is moved on the master node first and written down afterwards; whatever was done is
-undone when a later step fails, so the address never is elsewhere than the configuration says.
+A change moves it to another device, or gives it another netmask or address.  The address is moved
+on the master node first and written down afterwards; all steps are undone when a later one fails,
+so the address never differs from the configuration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from ganeti.logical_units.node_calls import order
-from ganeti.objects.cluster import master_network_parameters
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.logical_units.undo import Undo
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
+from ganeti.logical_units.base import NamelessUnit
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import Cluster, Node, master_network_parameters
+from ganeti.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
 
 
 def move_address(
@@ -59,14 +56,38 @@ def _step(undo: Undo, forward: Step, back: Step) -> None:
 def _switch(context: JobContext, master: Node, cluster: Cluster, *, on: bool) -> Step:
     doing = "bring up" if on else "take down"
     doing += f" the cluster address {cluster.master_ip} on device {cluster.master_netdev}"
-    call = "node_activate_master_ip" if on else "node_deactivate_master_ip"
-    params = master_network_parameters(cluster).to_wire()
+    calls = context.nodes.on(master, doing)
+    call = calls.node_activate_master_ip if on else calls.node_deactivate_master_ip
+    params = master_network_parameters(cluster)
     script = cluster.use_external_mip_script
-    return doing, lambda: order(context, master, doing, call, params, script)
+    return doing, lambda: call(params, use_external_mip_script=script)
 
 
 def _netmask(context: JobContext, master: Node, cluster: Cluster, old: int, new: int) -> Step:
     doing = f"change the netmask of the cluster address {cluster.master_ip} from {old} to {new}"
-    call = "node_change_master_netmask"
-    address = (cluster.master_ip, cluster.master_netdev)
-    return doing, lambda: order(context, master, doing, call, old, new, *address)
+    call = context.nodes.on(master, doing).node_change_master_netmask
+    return doing, lambda: call(old, new, cluster.master_ip, cluster.master_netdev)
+
+
+class LUClusterActivateMasterIp(NamelessUnit[OpClusterActivateMasterIp]):
+    """Bring up the cluster's address on the master node."""
+
+    def execute(self, plan: None) -> None:
+        self.context.nodes.on(
+            self.master, f"bring up the cluster address {self.cluster.master_ip}"
+        ).node_activate_master_ip(
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
+        )
+
+
+class LUClusterDeactivateMasterIp(NamelessUnit[OpClusterDeactivateMasterIp]):
+    """Take down the cluster's address on the master node."""
+
+    def execute(self, plan: None) -> None:
+        self.context.nodes.on(
+            self.master, f"take down the cluster address {self.cluster.master_ip}"
+        ).node_deactivate_master_ip(
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
+        )

@@ -1,61 +1,202 @@
-"""Replace the client certificates of the master candidates, and the SSH keys of nodes."""
+"""New client certificates for master candidates, and new SSH keys for root of the nodes.
+
+Certificates are replaced node by node.  SSH keys are replaced while logging in goes on working, in
+an order that may be cut off anywhere: every node makes a key beside the present one, all nodes let
+the new keys in, the file of keys names old and new ones, the nodes take theirs, and only then the
+old ones are let in no more.  Run again, it uses the keys that were made before; keys that the file
+still names as old are let out at its end.
+
+Source: opcodes.json, "OP_CLUSTER_RENEW_CRYPTO"; config.json, "SSH_PUB_KEYS".
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import (
-    ErrorCode,
-    GenericError,
-    OpExecError,
-    OpPrereqError,
-)
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.cluster.ssh_renewal import SshRenewal
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.base import SimpleUnit
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.node import ssh_keys
 from ganeti.logical_units.node.candidates import trust
+from ganeti.logical_units.node.ssh_keys import Keys
+from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.service import call_of
+from ganeti.protocol.wconfd import ObjectKind
 
-if TYPE_CHECKING:
-    from ganeti.objects.node import Node
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_AGAIN: Final = (
+    "; put that right, or mark the node offline, and run 'gnt-cluster renew-crypto --new-ssh-keys'"
+    " again"
+)
 
 
-class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto]):
+class SshRenewal:
+    """One renewal; the caller holds the locks of all nodes.
+
+    Args:
+        cluster: with the kind and length of the new keys.
+    """
+
+    def __init__(self, context: JobContext, cluster: Cluster, nodes: Sequence[Node]) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._kind = str(cluster.ssh_key_type)
+        self._online = [node for node in nodes if not node.offline]
+        self._known = ssh_keys.read_keys(context)
+        self._owners = [
+            node for node in self._online if node.master_candidate or node.uuid in self._known
+        ]
+        for node in nodes:
+            if node.offline and node.uuid in self._known:
+                context.warn(
+                    f"node {node.name} is offline and keeps its SSH key; 'gnt-node add --readd'"
+                    " takes it in again"
+                )
+
+    def run(self) -> None:
+        """Replace the keys.
+
+        Raises:
+            OpExecError: some nodes have their old keys, or let old ones in; it names them.
+        """
+        new = self._make()
+        self._let_in(new)
+        names: dict[str, Node] = {node.uuid: node for node in self._owners}
+        both = {
+            uuid: [*(key for key in self._known.get(uuid, ()) if key != new[uuid]), new[uuid]]
+            for uuid in names
+        }
+        self._write({**self._known, **both})
+        failed = self._take(new)
+        old = {uuid: keys[:-1] for uuid, keys in both.items() if uuid not in failed}
+        forgetful = self._let_out(key for keys in old.values() for key in keys)
+        if not forgetful:
+            settled: Keys = {uuid: [new[uuid]] for uuid in old}
+            # The key that a node has is the last one.
+            kept: Keys = {uuid: [new[uuid], *both[uuid][:-1]] for uuid in failed}
+            self._write({**self._known, **settled, **kept})
+        if failed or forgetful:
+            self._complain([names[uuid].name for uuid in failed], forgetful)
+
+    def _make(self) -> dict[str, str]:
+        self._context.info(f"making {self._kind} keys on {len(self._owners)} nodes")
+        answers = self._call(
+            NodeCalls.ssh_next_key, self._owners, self._kind, self._cluster.ssh_key_bits
+        )
+        return {node.uuid: answers[node.name].payload for node in self._owners}
+
+    def _let_in(self, new: dict[str, str]) -> None:
+        keys = [new[node.uuid] for node in self._owners if node.master_candidate]
+        self._call(NodeCalls.ssh_authorize, self._online, keys, [])
+
+    def _call(
+        self,
+        method: Callable[Concatenate[NodeCalls, P], R],
+        nodes: Sequence[Node],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> dict[str, RpcResult[R]]:
+        """Make a call without which nothing can be replaced.
+
+        Raises:
+            OpExecError: names the nodes that failed.
+        """
+        answers = self._context.nodes.call_all(method, nodes, *args, **named)
+        failed = [f"{name}: {each.error}" for name, each in answers.items() if each.error]
+        if failed:
+            raise OpExecError(
+                f"the old SSH keys are still in use, as call {call_of(method).name} failed on"
+                f" {'; '.join(failed)}{_AGAIN}"
+            )
+        return answers
+
+    def _take(self, new: dict[str, str]) -> list[str]:
+        """Let the nodes take their keys; returns the UUIDs of the nodes that failed."""
+        failed: list[str] = []
+        for node in self._owners:
+            result = self._context.nodes.call_one(
+                NodeCalls.ssh_take_key, node, self._kind, new[node.uuid]
+            )
+            if result.error is not None:
+                self._context.warn(f"node {node.name} keeps its SSH key: {result.error}")
+                failed.append(node.uuid)
+            else:
+                self._context.info(f"node {node.name} has a new SSH key")
+        return failed
+
+    def _let_out(self, old: Iterable[str]) -> list[str]:
+        """Let the old keys in no more; returns the names of nodes that still do."""
+        keys = list(old)
+        if not keys:
+            return []
+        answers = self._context.nodes.call_all(NodeCalls.ssh_authorize, self._online, [], keys)
+        failed = [name for name, result in answers.items() if result.error is not None]
+        for name in failed:
+            self._context.warn(f"node {name} still lets old keys in: {answers[name].error}")
+        return failed
+
+    def _write(self, keys: Keys) -> None:
+        ssh_keys.write_keys(self._context, self._cluster, keys, self._online)
+
+    @staticmethod
+    def _complain(failed: Sequence[str], forgetful: Sequence[str]) -> None:
+        parts = [f"no new SSH key on {', '.join(failed)}"] if failed else []
+        parts += [f"old SSH keys are still let in on {', '.join(forgetful)}"] if forgetful else []
+        raise OpExecError(" and ".join(parts) + _AGAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalNodes:
+    """The nodes concerned.
+
+    Attributes:
+        certificates: the candidates that can be asked for a new certificate, without the master.
+        ssh_keys: all nodes, if SSH keys are to be replaced.
+    """
+
+    certificates: Sequence[Node]
+    ssh_keys: Sequence[Node]
+
+
+class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
     """Let every candidate but the master make another client certificate, or nodes new SSH keys.
 
-    The master's own certificate signs what this job sends, so it is replaced with all daemons
+    The master's own certificate signs the requests of this job, so it is replaced with all daemons
     stopped.
     """
 
-    @cached_property
-    def candidates(self) -> list[Node]:
-        """The candidates that can be asked, without the master."""
-        return [
+    def resolve(self) -> RenewalNodes:
+        nodes, master_uuid = lookup.all_nodes(self.config), self.cluster.master_node
+        candidates = [
             node
-            for node in lookup.all_nodes(self.config)
-            if node.master_candidate and not node.offline and node.uuid != self.cluster.master_node
+            for node in nodes
+            if node.master_candidate and not node.offline and node.uuid != master_uuid
         ]
+        return RenewalNodes(candidates, nodes if self.op.renew_ssh_keys else [])
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
+    def locks(self, found: RenewalNodes) -> LockNeed:
         """Lock nodes exclusively: none may cease to be a candidate, or become one, meanwhile."""
-        if level is not LockLevel.NODE:
-            return {}
-        if self.op.renew_ssh_keys:
-            return exclusive(level, [node.uuid for node in lookup.all_nodes(self.config)])
-        return exclusive(level, [node.uuid for node in self.candidates])
+        nodes = found.ssh_keys or found.certificates
+        return exclusive(LockLevel.NODE, [node.uuid for node in nodes])
 
-    def check_prereq(self) -> None:
-        """Refuse to do nothing, and SSH keys that are none of the cluster's."""
+    def plan(self, found: RenewalNodes) -> RenewalNodes:
+        """Refuse to do nothing, and SSH keys that the cluster does not manage."""
         if not (self.op.node_certificates or self.op.renew_ssh_keys):
-            raise OpPrereqError("please say what is to be replaced", ErrorCode.INVAL)
+            raise OpPrereqError("please say what is to be replaced")
         if (self.op.ssh_key_type or self.op.ssh_key_bits) and not self.op.renew_ssh_keys:
             raise OpPrereqError(
-                "type and length are those of new SSH keys; renew_ssh_keys is missing",
-                ErrorCode.INVAL,
+                "type and length are those of new SSH keys; renew_ssh_keys is missing"
             )
         if self.op.renew_ssh_keys and not self.cluster.modify_ssh_setup:
             raise OpPrereqError(
@@ -63,31 +204,34 @@ class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto]):
                 " --no-ssh-init); replace them by hand on each node",
                 ErrorCode.STATE,
             )
+        return found
 
-    def exec(self) -> None:
-        """Replace certificates, then keys; errors as of both."""
+    def execute(self, plan: RenewalNodes) -> None:
+        """Replace certificates, then keys; the errors of both are told."""
         if self.op.node_certificates:
-            self._renew_certificates()
+            self._renew_certificates(plan.certificates)
         if self.op.renew_ssh_keys:
-            self._renew_ssh_keys()
+            self._renew_ssh_keys(plan.ssh_keys)
 
-    def _renew_ssh_keys(self) -> None:
+    def _renew_ssh_keys(self, nodes: Sequence[Node]) -> None:
         before = self.cluster
         kind = self.op.ssh_key_type or before.ssh_key_type
         bits = self.op.ssh_key_bits or before.ssh_key_bits
         after = replace(before, ssh_key_type=kind, ssh_key_bits=bits)
-        SshRenewal(self.context, after, lookup.all_nodes(self.config)).run()
+        SshRenewal(self.context, after, nodes).run()
         if (kind, bits) != (before.ssh_key_type, before.ssh_key_bits):
-            self.config.modify_cluster({"ssh_key_type": str(kind), "ssh_key_bits": bits})
+            self.config.modify(
+                ObjectKind.CLUSTER, "", {"ssh_key_type": str(kind), "ssh_key_bits": bits}
+            )
 
-    def _renew_certificates(self) -> None:
-        """Replace them one after the other; those that fail are named at the end.
+    def _renew_certificates(self, candidates: Sequence[Node]) -> None:
+        """Replace them one after the other; failures are named at the end.
 
         Raises:
-            OpExecError: some nodes have none that is trusted now.
+            OpExecError: some nodes have no certificate that is trusted.
         """
         failed = []
-        for node in self.candidates:
+        for node in candidates:
             try:
                 trust(self.context, node)
             except GenericError as err:

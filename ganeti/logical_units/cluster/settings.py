@@ -1,49 +1,154 @@
 """New values of the cluster's fields from an opcode: plain decisions over plain values.
 
-Each field of the opcode is one row of a table, and the rows are applied one after the other: most
-values are stored as they are, groups of parameters are laid over the old ones.  What values by
-themselves must look like is `ganeti.logical_units.cluster.setting_values`; whether they fit what is
-in the cluster is `ganeti.logical_units.cluster.in_use`.
+Each field of the opcode is one row of the table `SETTINGS`, and the rows are applied one after the
+other: most values are stored as they are, groups of parameters are laid over the old ones.  The
+functions for single values return a value as it is stored, or raise OpPrereqError with a text that
+names the setting.  Whether the values fit the objects of the cluster is decided by
+`ganeti.logical_units.cluster.conflicts`.
+
+Source: constants.json, "export_import" and "network"; manual page gnt-cluster(8).
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ganeti.base.errors import NotSupportedError, TypeEnforcementError
-from ganeti.logical_units.cluster import setting_values as values
-from ganeti.logical_units.cluster.setting_values import Fields, wrong
-from ganeti.logical_units.group.change import check_diskparams
-from ganeti.logical_units.instance.new_disks import SUPPORTED
+from ganeti.base.errors import NotSupportedError, OpPrereqError, TypeEnforcementError
+from ganeti.logical_units.groups import check_diskparams
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
     check_hvparams,
 )
 from ganeti.logical_units.ipolicy import check_ipolicy_changes, merge_ipolicy
-from ganeti.logical_units.node.parameters import (
-    check_disk_state,
-    check_hv_state,
-    check_ndparams,
-)
-from ganeti.objects import data_collectors
-from ganeti.objects.cluster import DEFAULTS, Cluster
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
+from ganeti.objects.disk_templates import DiskTemplate, supported_templates
 from ganeti.objects.fill import fill_beparams
-from ganeti.objects.hypervisors import SUPPORTED_HYPERVISORS
-from ganeti.objects.nic_modes import NicMode
-from ganeti.objects.parameters import (
-    HVPARAMS,
-    NICPARAMS,
-    VALUE_DEFAULT,
-    apply_changes,
-    defaults_of,
-    enforce_types,
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
+from ganeti.objects.model import (
+    COLLECTOR_INTERVAL_US,
+    DATA_COLLECTORS,
+    DEFAULTS,
+    Cluster,
+    IpFamily,
+    netmask_problem,
 )
-from ganeti.objects.private import PrivateParams
-from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, without
+from ganeti.objects.nic import NicMode, mac_prefix_problem
+from ganeti.objects.parameters import NICPARAMS, apply_changes, checked, defaults_of
+from ganeti.objects.record import PrivateParams
+from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, problem_of, without
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
+from ganeti.system.programs import is_plugin_name
+
+Fields = dict[str, object]
+
+IEC_GZIP: Final = "gzip"  # a node of another cluster can always unpack it
+IEC_NONE: Final = "none"  # a word of its own: no compression
+_TOOL: Final = re.compile(r"[A-Za-z0-9_-]+")
+_NETWORK_DEVICE: Final = re.compile(r"(?!\.{1,2}$)[^\s/]{1,15}")  # names that the kernel allows
+
+
+def some_names(what: str, value: Sequence[str]) -> list[str]:
+    """Return names, each once; there must be one at least."""
+    if not value:
+        raise OpPrereqError(f"{what}: the list must not be empty")
+    return [str(name) for name in dict.fromkeys(value)]
+
+
+def directory(what: str, value: str) -> str:
+    """Return an absolute path in its shortest form; an empty one unsets the directory."""
+    if not value:
+        return ""
+    if not posixpath.isabs(value):
+        raise OpPrereqError(f"{what}: {value!r} is not an absolute path")
+    path = posixpath.normpath("/" + value.lstrip("/"))
+    if path == "/" or ".." in value.split("/"):
+        raise OpPrereqError(
+            f"{what}: {value!r} cannot hold disks; give a directory of its own, without '..'"
+        )
+    return path
+
+
+def mac_prefix(value: str) -> str:
+    """Return the first half of a MAC address in lower case."""
+    problem = mac_prefix_problem(value)
+    if problem:
+        raise OpPrereqError(problem)
+    return value.lower()
+
+
+def network_device(value: str) -> str:
+    """Return the name of a network device."""
+    if _NETWORK_DEVICE.fullmatch(value) is None:
+        raise OpPrereqError(
+            f"master_netdev: {value!r} is not the name of a network device, such as eth0"
+        )
+    return value
+
+
+def netmask(value: int, family: IpFamily) -> int:
+    """Return the length of a prefix."""
+    problem = netmask_problem(value, family)
+    if problem:
+        raise OpPrereqError(problem)
+    return value
+
+
+def compression_tools(value: Sequence[str]) -> list[str]:
+    """Return names of programs that compress; gzip must be among them."""
+    names = some_names("compression_tools", value)
+    for name in names:
+        if _TOOL.fullmatch(name) is None or name == IEC_NONE:
+            raise OpPrereqError(
+                f"compression_tools: {name!r} is not the name of a program of letters, digits, '-'"
+                " and '_'"
+            )
+    if IEC_GZIP not in names:
+        raise OpPrereqError(f"compression_tools: {IEC_GZIP} must be among them, for other clusters")
+    return names
+
+
+def volume_patterns(value: Sequence[str]) -> list[str]:
+    """Return regular expressions that match whole names of logical volumes."""
+    for pattern in value:
+        try:
+            re.compile(pattern)
+        except re.error as err:
+            raise OpPrereqError(
+                f"reserved_lvs: {pattern!r} is not a regular expression: {err}"
+            ) from err
+    return list(dict.fromkeys(value))
+
+
+def uid_ranges(value: Sequence[UidRange]) -> list[UidRange]:
+    """Return ranges of user ids."""
+    for uids in value:
+        problem = problem_of(uids)
+        if problem is not None:
+            raise OpPrereqError(problem)
+    return list(value)
+
+
+def diagnose_command(value: str) -> str:
+    """Return the name of the command that diagnoses nodes; empty for none."""
+    if value and not is_plugin_name(value):
+        raise OpPrereqError(
+            f"diagnose_data_collector_filename: {value!r} is not a name of letters, digits, - and"
+            " _; give the name of a file in /etc/ganeti/node-diagnose-commands on the nodes"
+        )
+    return value
+
+
+def interval_us(name: str, value: int) -> int:
+    """Return the interval of a data collector, in microseconds."""
+    if value <= 0:
+        raise OpPrereqError(
+            f"data_collector_interval: {name} must have an interval above 0, got {value}"
+        )
+    return value
 
 
 def _same(field: str) -> Callable[[Cluster, Any], Fields]:
@@ -66,11 +171,11 @@ def _checked(field: str, check: Callable[[Any], object]) -> Callable[[Cluster, A
 
 
 def _directory(field: str) -> Callable[[Cluster, Any], Fields]:
-    return _checked(field, lambda value: values.directory(field, value))
+    return _checked(field, lambda value: directory(field, value))
 
 
 def _enabled_hypervisors(cluster: Cluster, value: Sequence[str]) -> Fields:
-    names = values.some_names("enabled_hypervisors", value)
+    names = some_names("enabled_hypervisors", value)
     _refuse_without_driver(
         "hypervisor", set(names) - set(cluster.enabled_hypervisors), SUPPORTED_HYPERVISORS
     )
@@ -79,9 +184,9 @@ def _enabled_hypervisors(cluster: Cluster, value: Sequence[str]) -> Fields:
 
 
 def _enabled_disk_templates(cluster: Cluster, value: Sequence[DiskTemplate]) -> Fields:
-    names = values.some_names("enabled_disk_templates", value)
+    names = some_names("enabled_disk_templates", value)
     _refuse_without_driver(
-        "disk template", set(names) - set(cluster.enabled_disk_templates), sorted(SUPPORTED)
+        "disk template", set(names) - set(cluster.enabled_disk_templates), supported_templates()
     )
     return {"enabled_disk_templates": names}
 
@@ -96,28 +201,16 @@ def _refuse_without_driver(what: str, added: set[str], supported: Sequence[str])
 
 def _typed(params: Mapping[str, object], table: Mapping[str, Any], what: str) -> dict[str, object]:
     try:
-        return enforce_types(params, table, what=what)
+        return checked(params, table, what=what)
     except TypeEnforcementError as err:
-        raise wrong(err.message) from err
-
-
-def checked_hvparams(hypervisor: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Return hypervisor parameters for the cluster with their types enforced.
-
-    Raises:
-        OpPrereqError: an unknown hypervisor or parameter, or a wrong type.
-    """
-    table = HVPARAMS.get(hypervisor)
-    if table is None:
-        raise wrong(f"unknown hypervisor {hypervisor!r}; known are: {', '.join(HVPARAMS)}")
-    return _typed(params, table, f"{hypervisor} hypervisor parameter")
+        raise OpPrereqError(err.message) from err
 
 
 def _hvparams(cluster: Cluster, value: Mapping[str, Mapping[str, object]]) -> Fields:
     merged: dict[str, object] = dict(cluster.hvparams)
     for hypervisor, params in value.items():
         old = cluster.hvparams.get(hypervisor, {})
-        merged[hypervisor] = apply_changes(old, checked_hvparams(hypervisor, params))
+        merged[hypervisor] = apply_changes(old, check_hvparams(hypervisor, params, of_cluster=True))
     return {"hvparams": merged}
 
 
@@ -128,7 +221,7 @@ def _os_hvp(cluster: Cluster, value: Mapping[str, Mapping[str, Any]]) -> Fields:
         new: dict[str, object] = dict(old)
         for hypervisor, params in by_hypervisor.items():
             if not isinstance(params, Mapping):
-                raise wrong(f"os_hvp of {os_name!r}: {hypervisor!r} must have an object")
+                raise OpPrereqError(f"os_hvp of {os_name!r}: {hypervisor!r} must have an object")
             changes = check_hvparams(hypervisor, params)
             new[hypervisor] = apply_changes(old.get(hypervisor, {}), changes)
         merged[os_name] = {name: params for name, params in new.items() if params}
@@ -148,15 +241,11 @@ def _beparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
 def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     given = {name: item for name, item in value.items() if item is not None}
     changes = _typed(given, NICPARAMS, "NIC parameter")
-    modes = [str(mode) for mode in NicMode if mode is not NicMode.POOL]
-    mode = changes.get("mode", modes[0])
-    if mode not in (*modes, VALUE_DEFAULT):
-        raise wrong(f"unknown NIC mode {mode!r}; known are: {', '.join(modes)}")
     old = cluster.nicparams.get(DEFAULTS, {})
     defaults = {name: spec.default for name, spec in NICPARAMS.items()}
     filled = {**defaults, **apply_changes(old, changes)}
     if filled["mode"] == NicMode.BRIDGED and not filled["link"]:
-        raise wrong("NIC parameters: mode bridged needs a link, the name of a bridge")
+        raise OpPrereqError("NIC parameters: mode bridged needs a link, the name of a bridge")
     return {"nicparams": {DEFAULTS: filled}}
 
 
@@ -203,17 +292,19 @@ def _os_list(field: str) -> Callable[[Cluster, Any], Fields]:
 
 
 def _uid_pool(_cluster: Cluster, value: Sequence[UidRange]) -> Fields:
-    return {"uid_pool": as_lists(normal_form(values.uid_ranges(value)))}
+    return {"uid_pool": as_lists(normal_form(uid_ranges(value)))}
 
 
 def _add_uids(cluster: Cluster, value: Sequence[UidRange]) -> Fields:
-    return {"uid_pool": as_lists(normal_form([*cluster.uid_pool, *values.uid_ranges(value)]))}
+    return {"uid_pool": as_lists(normal_form([*cluster.uid_pool, *uid_ranges(value)]))}
 
 
 def _remove_uids(cluster: Cluster, value: Sequence[UidRange]) -> Fields:
-    missing = without(values.uid_ranges(value), cluster.uid_pool)
+    missing = without(uid_ranges(value), cluster.uid_pool)
     if missing:
-        raise wrong(f"user ids to be removed are not in the pool: {format_uid_pool(missing, ', ')}")
+        raise OpPrereqError(
+            f"user ids to be removed are not in the pool: {format_uid_pool(missing, ', ')}"
+        )
     return {"uid_pool": as_lists(without(cluster.uid_pool, value))}
 
 
@@ -223,11 +314,11 @@ def as_lists(ranges: Sequence[UidRange]) -> list[list[int]]:
 
 
 def _master_netmask(cluster: Cluster, value: int) -> Fields:
-    return {"master_netmask": values.netmask(value, cluster.primary_ip_family)}
+    return {"master_netmask": netmask(value, cluster.primary_ip_family)}
 
 
 # A collector that nobody has changed yet.
-_COLLECTOR: Final = {"active": True, "interval": data_collectors.INTERVAL_US}
+_COLLECTOR: Final = {"active": True, "interval": COLLECTOR_INTERVAL_US}
 
 
 def _collectors(
@@ -235,10 +326,12 @@ def _collectors(
 ) -> Callable[[Cluster, Any], Fields]:
     def change(cluster: Cluster, value: Mapping[str, object]) -> Fields:
         merged = {name: collector.to_wire() for name, collector in cluster.data_collectors.items()}
-        known = sorted({*merged, *data_collectors.OURS})
+        known = sorted({*merged, *DATA_COLLECTORS})
         for name, setting in value.items():
             if name not in known:
-                raise wrong(f"unknown data collector {name!r}; known are: {', '.join(known)}")
+                raise OpPrereqError(
+                    f"unknown data collector {name!r}; known are: {', '.join(known)}"
+                )
             merged[name] = {**merged.get(name, _COLLECTOR), what: check(name, setting)}
         return {"data_collectors": merged}
 
@@ -266,15 +359,15 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "install_image": _not_yet("install_image", "helper instances that install operating systems"),
     "zeroing_image": _not_yet("zeroing_image", "helper instances that zero free space"),
     "enabled_user_shutdown": _same("enabled_user_shutdown"),
-    "reserved_lvs": _checked("reserved_lvs", values.volume_patterns),
-    "compression_tools": _checked("compression_tools", values.compression_tools),
+    "reserved_lvs": _checked("reserved_lvs", volume_patterns),
+    "compression_tools": _checked("compression_tools", compression_tools),
     "enabled_hypervisors": _enabled_hypervisors,
     "enabled_disk_templates": _enabled_disk_templates,
     "file_storage_dir": _directory("file_storage_dir"),
     "shared_file_storage_dir": _directory("shared_file_storage_dir"),
     "gluster_storage_dir": _directory("gluster_storage_dir"),
-    "mac_prefix": _checked("mac_prefix", values.mac_prefix),
-    "master_netdev": _checked("master_netdev", values.network_device),
+    "mac_prefix": _checked("mac_prefix", mac_prefix),
+    "master_netdev": _checked("master_netdev", network_device),
     "master_netmask": _master_netmask,
     "hvparams": _hvparams,
     "os_hvp": _os_hvp,
@@ -291,9 +384,9 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "add_uids": _add_uids,
     "remove_uids": _remove_uids,
     "enabled_data_collectors": _collectors("active"),
-    "data_collector_interval": _collectors("interval", values.interval_us),
+    "data_collector_interval": _collectors("interval", interval_us),
     "diagnose_data_collector_filename": _checked(
-        "diagnose_data_collector_filename", values.diagnose_command
+        "diagnose_data_collector_filename", diagnose_command
     ),
     "hv_state": _states("hv_state_static", check_hv_state),
     "disk_state": _states("disk_state_static", check_disk_state),

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ganeti.base.errors import ConfigVerifyError, GenericError
+from ganeti.base.paths import Paths
 from ganeti.logical_units import ancillary, lookup
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.cluster.findings import Finding, Severity, judge_dangling, softened
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import NodeGroup
 from ganeti.objects.verify_errors import VerifyErrorCode
-from ganeti.opcodes.cluster import (
-    OpClusterVerify,
-    OpClusterVerifyConfig,
-    OpClusterVerifyGroup,
-)
-from ganeti.opcodes.opcode import Dependency
+from ganeti.opcodes.cluster import OpClusterVerify, OpClusterVerifyConfig, OpClusterVerifyGroup
+from ganeti.opcodes.opcode import OpCode
 from ganeti.system import files
-
-if TYPE_CHECKING:
-    from ganeti.base.paths import Paths
-    from ganeti.logical_units.context import JobContext
-
-VerifyOp = TypeVar("VerifyOp", bound=OpClusterVerifyConfig | OpClusterVerifyGroup)
 
 CERTIFICATES: Final = ("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem")
 DAYS_ERROR: Final = 7  # SSL_CERT_EXPIRATION_ERROR
@@ -42,8 +35,13 @@ class Report:
         self.is_well = not op.debug_simulate_errors
 
     def section(self, text: str) -> None:
-        """Say what is looked at now."""
+        """Name the next part of the work."""
         self._context.feedback(f"* {text}")
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        """Tell findings."""
+        for finding in findings:
+            self.add(finding)
 
     def add(self, finding: Finding) -> None:
         """Tell one finding."""
@@ -53,81 +51,64 @@ class Report:
             self.is_well = False
 
 
-class LUClusterVerify(LogicalUnit[OpClusterVerify]):
+class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
     """Submit the jobs that verify the cluster."""
 
-    def expand_names(self) -> None:
-        """Look the group up, if one is named."""
-        if self.op.group_name is not None:
-            self.groups = [lookup.require_group(self.config, self.op.group_name)]
-        else:
-            self.groups = lookup.present(self.config.get_node_groups(None))
+    def resolve(self) -> list[NodeGroup]:
+        return lookup.groups_named(self.config, self.op.group_name)
 
-    def exec(self) -> dict[str, object]:
-        """Submit them; the groups are looked at once the configuration has been."""
+    def execute(self, plan: Sequence[NodeGroup]) -> dict[str, object]:
+        """Submit the jobs; those for groups wait for the one for the configuration."""
         op = self.op
-        jobs: list[list[OpClusterVerifyConfig | OpClusterVerifyGroup]] = []
+        common: dict[str, Any] = {
+            "debug_simulate_errors": op.debug_simulate_errors,
+            "error_codes": op.error_codes,
+            "ignore_errors": op.ignore_errors,
+            "verbose": op.verbose,
+            "reason": op.reason,
+        }
+        jobs: list[list[OpCode]] = []
         if op.group_name is None:
-            jobs.append(
-                [
-                    OpClusterVerifyConfig(
-                        debug_simulate_errors=op.debug_simulate_errors,
-                        error_codes=op.error_codes,
-                        ignore_errors=op.ignore_errors,
-                        verbose=op.verbose,
-                        reason=op.reason,
-                    )
-                ]
-            )
+            jobs.append([OpClusterVerifyConfig(**common)])
         first = len(jobs)
-        for number, group in enumerate(self.groups):
-            depends: list[Dependency] | None = [(-(first + number), [])] if first else None
-            jobs.append(
-                [
-                    OpClusterVerifyGroup(
-                        group_name=group.name,
-                        debug_simulate_errors=op.debug_simulate_errors,
-                        error_codes=op.error_codes,
-                        skip_checks=op.skip_checks,
-                        ignore_errors=op.ignore_errors,
-                        verbose=op.verbose,
-                        verify_clutter=op.verify_clutter,
-                        depends=depends,
-                        reason=op.reason,
-                    )
-                ]
+        for number, group in enumerate(plan):
+            job = OpClusterVerifyGroup(
+                group_name=group.name,
+                skip_checks=op.skip_checks,
+                verify_clutter=op.verify_clutter,
+                depends=[(-(first + number), [])] if first else None,
+                **common,
             )
+            jobs.append([job])
         return {"jobs": [(True, job_id) for job_id in self.context.submit_jobs(jobs)]}
 
 
-class LUClusterVerifyConfig(LogicalUnit[OpClusterVerifyConfig]):
-    """Verify configuration and certificates; the result says whether all is well."""
+class LUClusterVerifyConfig(NamelessUnit[OpClusterVerifyConfig]):
+    """Verify configuration and certificates; the result tells whether all is well."""
 
-    def exec(self) -> bool:
-        """Look, and tell."""
-        report = Report(self.context, self.op)
+    def execute(self, plan: None) -> bool:
+        config, report = self.config, Report(self.context, self.op)
         report.section("Verifying cluster config")
         try:
-            self.config.verify_config()
+            config.verify_config()
         except ConfigVerifyError as err:
             for text in err.errors or [err.message]:
                 report.add(Finding(VerifyErrorCode.ECLUSTERCFG, "", text))
-        config = self.config
-        for finding in judge_dangling(
-            lookup.present(config.get_nodes(None)),
-            lookup.present(config.get_instances(None)),
-            {group.uuid for group in lookup.present(config.get_node_groups(None))},
-        ):
-            report.add(finding)
+        report.add_all(
+            judge_dangling(
+                lookup.all_nodes(config),
+                lookup.present(config.get_instances(None)),
+                {group.uuid for group in lookup.present(config.get_node_groups(None))},
+            )
+        )
         report.section("Verifying cluster certificate files")
-        for finding in certificate_findings(self.context.paths, self.context.now()):
-            report.add(finding)
+        report.add_all(certificate_findings(self.context.paths, self.context.now()))
         return report.is_well
 
 
 def certificate_findings(paths: Paths, now: float) -> list[Finding]:
-    """Say which certificates of this node are broken, or end soon."""
-    from ganeti.system import certificates
+    """Return findings about certificates of this node that are broken or end soon."""
+    from ganeti.system import certificates  # cryptography: 30 ms and its memory for every job
 
     found = []
     for name in CERTIFICATES:
@@ -147,7 +128,7 @@ def certificate_findings(paths: Paths, now: float) -> list[Finding]:
             text = (
                 f"certificate {path} ends in {left_days:.1f} days"
                 if left_days > 0
-                else (f"certificate {path} has ended {-left_days:.1f} days ago")
+                else f"certificate {path} has ended {-left_days:.1f} days ago"
             )
             found.append(_certificate(text, severity))
     return found

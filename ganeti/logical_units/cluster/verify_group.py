@@ -1,18 +1,21 @@
 """Verify the nodes of one group and the instances on them.
 
-Everything is asked for at once, then judged.  Instances are not locked, so that a verification
-never delays work on them; what was being changed meanwhile is left out of the judgement instead.
+All nodes are asked at once, then the answers are judged.  Instances are not locked, so that a
+verification never delays work on them; an instance that was changed meanwhile is not judged.
+
+Source: node_rpc.json, "node_verify_checks".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Final, cast
 
+from ganeti.base.paths import Paths
 from ganeti.logical_units import ancillary, hooks, lookup
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.base import SimpleUnit
+from ganeti.logical_units.cluster.disks import ask_nodes, disks_of
 from ganeti.logical_units.cluster.findings import (
     Clock,
     Finding,
@@ -34,71 +37,65 @@ from ganeti.logical_units.cluster.group_findings import (
     judge_systems,
 )
 from ganeti.logical_units.cluster.verify import Report, as_mapping, as_sequence
-from ganeti.logical_units.cluster.verify_checks import (
-    checks_of_group,
-    oob_programs,
-    ssh_check,
-    storage_directories,
-)
-from ganeti.logical_units.instance.misplaced import file_of
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
-from ganeti.logical_units.node_calls import call_nodes, target_of
-from ganeti.objects.fill import cluster_hvparams
-from ganeti.objects.rpc_instance import build_rpc_disk
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.changes.nic_addresses import bridges_of
+from ganeti.logical_units.instance.life.interrupted_rename import file_of
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared, union
+from ganeti.objects.fill import cluster_hvparams, fill_hvparams, fill_hvparams_for, fill_ndparams
+from ganeti.objects.model import Cluster, Instance, Node, NodeGroup, storage_directories
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.cluster import OpClusterVerifyGroup, OptionalCheck
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
 
-if TYPE_CHECKING:
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
+_MASTER_IP_SCRIPT: Final = "master-ip-setup"
 
 
 @dataclass(frozen=True, slots=True)
-class DiskPlace:
-    """A disk of an instance, to be looked for on a node."""
+class GroupMembers:
+    """A group, with its nodes and their instances."""
 
-    instance: Instance
-    index: int
-    disk: Disk
+    group: NodeGroup
+    nodes: Sequence[Node]
+    instances: Sequence[Instance]
+
+    @property
+    def online(self) -> list[Node]:
+        """The nodes that can be asked."""
+        return [node for node in self.nodes if not node.offline]
 
 
-class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
-    """Verify one group; the result says whether all is well."""
+class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
+    """Verify one group; the result tells whether all is well."""
 
-    def expand_names(self) -> None:
-        """Look the group up, with its nodes and their instances."""
-        self.group = lookup.require_group(self.config, self.op.group_name)
-        node_uuids, instance_uuids = self.config.get_group_members([self.group.uuid])[0] or ([], [])
-        self.nodes = lookup.present(self.config.get_nodes(node_uuids)) if node_uuids else []
-        self.instances = (
-            lookup.present(self.config.get_instances(instance_uuids)) if instance_uuids else []
+    hooks = HookPoint("cluster-verify", ObjectType.CLUSTER)
+
+    def resolve(self) -> GroupMembers:
+        group = lookup.require_group(self.config, self.op.group_name)
+        return GroupMembers(group, *lookup.group_members(self.config, group))
+
+    def locks(self, found: GroupMembers) -> LockNeed:
+        """Lock the group and its nodes shared."""
+        return union(
+            shared(LockLevel.NODEGROUP, [found.group.uuid]),
+            shared(LockLevel.NODE, [node.uuid for node in found.nodes]),
         )
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the group and its nodes shared."""
-        match level:
-            case LockLevel.NODEGROUP:
-                return shared(level, [self.group.uuid])
-            case LockLevel.NODE:
-                return shared(level, [node.uuid for node in self.nodes])
-            case _:
-                return {}
+    def hook_nodes(self, plan: GroupMembers) -> Sequence[Node]:
+        """There are hooks after the work only, on all nodes of the group."""
+        return []
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
-        """Run the hooks afterwards, on all nodes of the group."""
-        return [], self.nodes
+    def hook_nodes_after(self, plan: GroupMembers) -> Sequence[Node]:
+        return plan.nodes
 
-    def hooks_env(self) -> Mapping[str, object]:
-        """Tell the tags of the cluster and of the nodes."""
+    def hook_values(self, plan: GroupMembers) -> Mapping[str, object]:
         return {
             "CLUSTER_TAGS": " ".join(self.cluster.tags),
-            **{f"NODE_TAGS_{node.name}": " ".join(node.tags) for node in self.nodes},
+            **{f"NODE_TAGS_{node.name}": " ".join(node.tags) for node in plan.nodes},
         }
 
-    def hooks_done(self, answers: Mapping[str, object], result: object) -> object:
+    def judge_hooks(self, answers: Mapping[str, object], result: object) -> object:
         """Show what the hooks printed; one that failed makes the verification fail."""
         report = Report(self.context, self.op)
         for node_name, answer in sorted(answers.items()):
@@ -115,66 +112,68 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
         for line in str(output).splitlines():
             self.context.feedback(f"      {line}")
 
-    @cached_property
-    def online(self) -> list[Node]:
-        """The nodes that can be asked."""
-        return [node for node in self.nodes if not node.offline]
-
-    def exec(self) -> bool:
-        """Ask everybody, judge, tell."""
+    def execute(self, plan: GroupMembers) -> bool:
+        """Ask all nodes, judge the answers, report."""
         report = Report(self.context, self.op)
-        report.section(f"Verifying group '{self.group.name}'")
-        report.section(f"Gathering data ({len(self.nodes)} nodes)")
+        report.section(f"Verifying group '{plan.group.name}'")
+        report.section(f"Gathering data ({len(plan.nodes)} nodes)")
         if self.op.verbose:
-            self._name_all(report)
+            self._name_all(report, plan)
         busy = self._busy()
-        answers, findings = self._ask_nodes()
-        findings += [*self._together(answers, busy), *self._instances()]
+        answers, findings = self._ask_nodes(plan)
+        findings += [*self._together(plan, answers, busy), *self._instances(plan)]
         report.section("Verifying node and instance status")
-        for finding in findings:
-            report.add(finding)
-        offline = len(self.nodes) - len(self.online)
+        report.add_all(findings)
+        offline = len(plan.nodes) - len(plan.online)
         if offline:
             self.context.feedback(f"  - NOTICE: {offline} offline node(s) found.")
         return report.is_well
 
-    def _name_all(self, report: Report) -> None:
-        for node in self.nodes:
+    def _name_all(self, report: Report, members: GroupMembers) -> None:
+        for node in members.nodes:
             left_out = ", which is offline and left out" if node.offline else ""
             report.section(f"Verifying node {node.name}{left_out}")
-        for instance in self.instances:
+        for instance in members.instances:
             report.section(f"Verifying instance {instance.name}")
 
     # Nodes.
 
-    def _ask_nodes(self) -> tuple[dict[str, Mapping[str, object]], list[Finding]]:
-        """Ask all nodes; returns {node name: answer} of those that answered, and what is wrong."""
+    def _ask_nodes(
+        self, members: GroupMembers
+    ) -> tuple[dict[str, Mapping[str, object]], list[Finding]]:
+        """Ask all nodes; returns {node name: answer}, and findings about single nodes."""
+        sums = ancillary.file_sums(self.context.paths, self.cluster)
         before = self.context.now()
-        results = call_nodes(
-            self.context,
-            self.online,
-            "node_verify",
-            self._checks(),
+        results = self.context.nodes.call_all(
+            NodeCalls.node_verify,
+            members.online,
+            {"filelist": sums.paths, **self._checks(members)},
             self.cluster.cluster_name,
             cluster_hvparams(self.cluster),
         )
         clock = Clock(before, self.context.now())
-        answers, findings = {}, []
-        for node in self.online:
+        answers: dict[str, Mapping[str, object]] = {}
+        findings: list[Finding] = []
+        for node in members.online:
             result = results[node.name]
             if result.error is not None:
                 text = f"node_verify: {result.error}"
                 findings.append(Finding(VerifyErrorCode.ENODERPC, node.name, text))
                 continue
-            answers[node.name] = as_mapping(result.payload)
-            findings += self._judge_node(node, answers[node.name], clock)
+            answers[node.name] = result.payload
+            findings += self._judge_node(members, node, result.payload, clock, sums)
         return answers, findings
 
     def _judge_node(
-        self, node: Node, answer: Mapping[str, object], clock: Clock
+        self,
+        members: GroupMembers,
+        node: Node,
+        answer: Mapping[str, object],
+        clock: Clock,
+        sums: ancillary.FileSums,
     ) -> Iterator[Finding]:
         is_master = node.uuid == self.master.uuid
-        expected = self._master_sums.of(node)
+        expected = sums.of(node)
         yield from judge_node(
             node,
             answer,
@@ -183,46 +182,38 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             file_sums={} if is_master else expected,
         )
         if is_master:
-            programs = oob_programs(self.cluster, self.group, self.nodes)
+            programs = oob_programs(self.cluster, members)
             yield from judge_oob_programs(node.name, programs, answer.get("oob-paths"))
         else:
-            yield from judge_leftover_files(
-                node.name, answer.get("filelist"), expected, self._master_sums.paths
-            )
+            yield from judge_leftover_files(node.name, answer.get("filelist"), expected, sums.paths)
 
-    def _checks(self) -> dict[str, object]:
-        candidates = [node for node in lookup.all_nodes(self.config) if node.master_candidate]
-        checks = checks_of_group(
-            self.cluster,
-            self.group,
-            self.nodes,
-            self.instances,
-            master=self.master,
-            candidates=[node.name for node in candidates],
-        )
+    def _checks(self, members: GroupMembers) -> dict[str, object]:
+        all_nodes = lookup.all_nodes(self.config)
+        candidates = [node.name for node in all_nodes if node.master_candidate]
+        checks = checks_of_group(self.cluster, members, master=self.master, candidates=candidates)
         if self.cluster.modify_ssh_setup:
-            checks["ssh-setup"] = ssh_check(self.cluster, lookup.all_nodes(self.config))
+            checks["ssh-setup"] = ssh_check(self.cluster, all_nodes)
         if self.op.verify_clutter:
             checks["ssh-clutter"] = None
         if self.context.paths.root:  # daemons of virtual nodes listen on their own address only
             del checks["master-ip"], checks["nodelist"]  # and have no SSH server
-        return {"filelist": self._master_sums.paths, **checks}
+        return checks
 
     # Nodes and instances together.
 
     def _together(
-        self, answers: Mapping[str, Mapping[str, object]], busy: set[str]
+        self, members: GroupMembers, answers: Mapping[str, Mapping[str, object]], busy: set[str]
     ) -> Iterator[Finding]:
-        """Judge what can be seen only by looking at several nodes and instances."""
-        vm_nodes = {node.name: node for node in self.online if node.vm_capable}
+        """Judge several nodes and instances seen together."""
+        vm_nodes = {node.name: node for node in members.online if node.vm_capable}
         names_in_order = sorted(vm_nodes.keys() & answers.keys(), key=self._master_first)
         said = {name: answers[name] for name in names_in_order}
         yield from judge_systems({n: a["oslist"] for n, a in said.items() if "oslist" in a})
-        guests = self._guests()
+        guests = self._guests(members.instances)
         all_nodes = {str(node.uuid): node for node in lookup.all_nodes(self.config)}
         names = {uuid: node.name for uuid, node in all_nodes.items()}
         for guest in guests:
-            yield from judge_layout(guest, self.cluster, self.group, all_nodes)
+            yield from judge_layout(guest, self.cluster, members.group, all_nodes)
         yield from judge_exclusion(self.cluster, guests, names)
         if OptionalCheck.NPLUSONE_MEM not in self.op.skip_checks:
             free_mib = {
@@ -232,7 +223,7 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             }
             yield from judge_memory(self.cluster, guests, free_mib, names)
             yield from judge_spare_memory(self.cluster, guests, free_mib, names)
-        busy |= self._busy()  # who began meanwhile, too: their disks are not in the configuration
+        busy |= self._busy()  # also work that began meanwhile: its disks are not yet recorded
         disks = lookup.present(self.config.get_disks(None))
         yield from judge_stored_disks(
             [guest for guest in guests if guest.name not in busy],
@@ -250,31 +241,27 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
     def _master_first(self, node_name: str) -> tuple[bool, str]:
         return node_name != self.master.name, node_name
 
-    def _guests(self) -> list[Guest]:
-        """The instances that are made, with their disks."""
-        uuids = [uuid for item in self.instances for uuid in item.disks]
+    def _guests(self, instances: Sequence[Instance]) -> list[Guest]:
+        """Return the instances that are made, with their disks."""
+        uuids = [uuid for item in instances for uuid in item.disks]
         disks = {
             disk.uuid: disk
             for disk in (lookup.present(self.config.get_disks(uuids)) if uuids else [])
         }
         return [
             Guest(item, [disks[uuid] for uuid in item.disks if uuid in disks])
-            for item in self.instances
+            for item in instances
             if not item.forthcoming
         ]
 
-    @cached_property
-    def _master_sums(self) -> ancillary.FileSums:
-        return ancillary.file_sums(self.context.paths, self.cluster)
-
     # Instances and disks.
 
-    def _instances(self) -> Iterator[Finding]:
-        live = self._live()
-        disk_answers = self._disk_answers()
-        settled = self._settled()
-        by_uuid = {node.uuid: node for node in self.nodes}
-        for instance in self.instances:
+    def _instances(self, members: GroupMembers) -> Iterator[Finding]:
+        live = self._live(members.online)
+        on_disks = list(self._disk_findings(members.instances))
+        settled = self._settled(members.instances)
+        by_uuid = {node.uuid: node for node in members.nodes}
+        for instance in members.instances:
             if instance.name not in settled:
                 continue
             if instance.forthcoming:
@@ -288,73 +275,133 @@ class LUClusterVerifyGroup(LogicalUnit[OpClusterVerifyGroup]):
             }
             primary = by_uuid[instance.primary_node]
             yield from judge_instance(instance, primary, seen_on, answers=primary.name in live)
-        for place, node_name, answer in disk_answers:
-            if place.instance.name in settled:
-                yield from judge_disk(place.instance.name, place.index, node_name, answer)
+        for name, findings in on_disks:
+            if name in settled:
+                yield from findings
         known = {instance.name for instance in lookup.present(self.config.get_instances(None))}
-        yield from judge_orphans(live, known | {instance.name for instance in self.instances})
+        yield from judge_orphans(live, known | {instance.name for instance in members.instances})
 
-    def _live(self) -> dict[str, dict[str, int]]:
+    def _live(self, nodes: Sequence[Node]) -> dict[str, dict[str, int]]:
         """Ask all nodes for their instances; returns {node name: {instance name: state}}."""
-        results = call_nodes(
-            self.context,
-            [node for node in self.online if node.vm_capable],
-            "all_instances_info",
+        results = self.context.nodes.call_all(
+            NodeCalls.all_instances_info,
+            [node for node in nodes if node.vm_capable],
             [str(name) for name in self.cluster.enabled_hypervisors],
             cluster_hvparams(self.cluster),
         )
         return {
-            name: {instance: info["state"] for instance, info in result.payload.items()}
+            name: {
+                instance: cast("int", info["state"]) for instance, info in result.payload.items()
+            }
             for name, result in results.items()
-            if result.error is None and isinstance(result.payload, Mapping)
+            if result.error is None
         }
 
-    def _disk_answers(self) -> list[tuple[DiskPlace, str, object]]:
-        """Ask each node once about all disks of its primary instances that are to be ready."""
-        uuids = [uuid for item in self.instances if item.disks_active for uuid in item.disks]
-        found = self.config.get_disks(uuids) if uuids else []
-        disks = {disk.uuid: disk for disk in lookup.present(found)}
-        answers = []
-        asked: dict[str, list[DiskPlace]] = {}
-        for instance in self.instances:
-            for index, uuid in enumerate(instance.disks):
-                if uuid in disks:
-                    place = DiskPlace(instance, index, disks[uuid])
-                    asked.setdefault(instance.primary_node, []).append(place)
-        online = {str(node.uuid): node for node in self.online}
-        targets = {
-            target_of(online[uuid]): [
-                [build_rpc_disk(self.cluster, self.group, place.disk) for place in places]
-            ]
-            for uuid, places in asked.items()
-            if uuid in online
-        }
-        results = (
-            self.context.rpc.call("blockdev_getmirrorstatus_multi", targets) if targets else {}
-        )
-        for node_uuid, places in asked.items():
-            result = results.get(online[node_uuid].name) if node_uuid in online else None
-            if result is not None and result.error is None:
-                pairs = zip(places, as_sequence(result.payload), strict=False)
-                answers += [(place, result.node_name, answer) for place, answer in pairs]
-        return answers
+    def _disk_findings(
+        self, instances: Sequence[Instance]
+    ) -> Iterator[tuple[str, Iterator[Finding]]]:
+        """Yield (instance name, findings) of all disks that are to be ready."""
+        places = disks_of(self.config, [item for item in instances if item.disks_active])
+        method = NodeCalls.blockdev_getmirrorstatus_multi
+        for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
+            if result.error is None:
+                for place, answer in zip(mine, result.payload, strict=False):
+                    name = place.instance.name
+                    yield name, judge_disk(name, place.index, node.name, answer)
 
-    def _settled(self) -> set[str]:
-        """Return the names of the instances that nobody has changed or is changing."""
-        now = lookup.present(self.config.get_instances([item.uuid for item in self.instances]))
+    def _settled(self, instances: Sequence[Instance]) -> set[str]:
+        """Return the names of the instances that no job has changed meanwhile or is changing."""
+        now = lookup.present(self.config.get_instances([item.uuid for item in instances]))
         serials = {instance.name: instance.serial_no for instance in now}
         busy = self._busy()
         return {
             instance.name
-            for instance in self.instances
+            for instance in instances
             if serials.get(instance.name) == instance.serial_no and instance.name not in busy
         }
 
     def _busy(self) -> set[str]:
-        """Return the names of the instances that somebody is working on; also of new ones."""
+        """Return the names of the instances that jobs are working on; also of new ones."""
         return {
             name.partition("/")[2]
             for name, owners in self.config.list_all_locks_owners()
             if name.startswith("instance/")
             and any(mode == LockMode.EXCLUSIVE for _owner, mode in owners)
         }
+
+
+def checks_of_group(
+    cluster: Cluster, members: GroupMembers, *, master: Node, candidates: Sequence[str]
+) -> dict[str, object]:
+    """Return the checks that all nodes of a group are asked for, with their arguments.
+
+    Args:
+        candidates: names of the master candidates, which look at the network for all.
+    """
+    nodes, online, instances = members.nodes, members.online, members.instances
+    checks: dict[str, object] = {
+        "version": None,
+        "time": None,
+        "client-cert": None,
+        "nodesetup": None,
+        "oslist": None,
+        "hypervisor": [str(name) for name in cluster.enabled_hypervisors],
+        "hvinfo": str(cluster.enabled_hypervisors[0]),
+        "hvparms": list(_hypervisor_params(cluster, instances)),
+        "nonvmnodes": [node.name for node in nodes if not node.vm_capable],
+        "allowed-file-storage-paths": master.name,
+        "nodelist": [[node.name for node in online], {}, list(candidates)],
+        "node-net-test": [
+            [[node.name, node.primary_ip, node.secondary_ip] for node in online],
+            list(candidates),
+        ],
+        "master-ip": [master.name, cluster.master_ip, list(candidates)],
+        "bridges": bridges_of(cluster, [nic for item in instances for nic in item.nics]),
+        "oob-paths": oob_programs(cluster, members),
+    }
+    directories = storage_directories(cluster)
+    checks |= {template.traits.directory_check: path for template, path in directories.items()}
+    if directories:
+        checks[STORED_DISKS_CHECK] = sorted(directories.values())
+    if cluster.use_external_mip_script:
+        checks["user-scripts"] = [f"{Paths().user_scripts_dir}/{_MASTER_IP_SCRIPT}"]
+    return checks
+
+
+def oob_programs(cluster: Cluster, members: GroupMembers) -> list[str]:
+    """Return the out-of-band programs of the nodes; the master runs them."""
+    filled = (fill_ndparams(cluster, members.group, node) for node in members.nodes)
+    return sorted({str(params["oob_program"]) for params in filled} - {""})
+
+
+def ssh_check(cluster: Cluster, nodes: Sequence[Node]) -> list[object]:
+    """Return the argument of the check of SSH keys: the nodes that may log in, the kind of keys."""
+    rows = [
+        [node.uuid, node.name, node.master_candidate, node.master_capable, not node.offline]
+        for node in nodes
+    ]
+    return [rows, str(cluster.ssh_key_type)]
+
+
+def _hypervisor_params(
+    cluster: Cluster, instances: Sequence[Instance]
+) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Yield (owner, hypervisor, filled parameters); equal parameters only once."""
+    enabled = {str(name) for name in cluster.enabled_hypervisors}
+    seen: list[tuple[str, dict[str, object]]] = []
+    for source, hypervisor, params in _all_hypervisor_params(cluster, instances):
+        if hypervisor in enabled and (hypervisor, params) not in seen:
+            seen.append((hypervisor, params))
+            yield source, hypervisor, params
+
+
+def _all_hypervisor_params(
+    cluster: Cluster, instances: Sequence[Instance]
+) -> Iterator[tuple[str, str, dict[str, object]]]:
+    for hypervisor, params in cluster_hvparams(cluster).items():
+        yield "the cluster", hypervisor, params
+    for os_name, by_hypervisor in cluster.os_hvp.items():
+        for hypervisor in by_hypervisor:
+            yield f"OS {os_name}", hypervisor, fill_hvparams_for(cluster, hypervisor, os_name)
+    for instance in instances:
+        yield (f"instance {instance.name}", instance.hypervisor, fill_hvparams(cluster, instance))

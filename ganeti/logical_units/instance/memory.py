@@ -7,23 +7,20 @@ there, so the amount is also reserved with WConfD, which knows all reservations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ReservationError
-from ganeti.logical_units.node_calls import ask
-from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED, disk_space_mib
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.disk_templates import disk_space_mib, traits_of
+from ganeti.objects.model import Node
 from ganeti.protocol.wconfd import ClientId
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
 
 ASKED_MAX: Final = 20  # each time again means that another job ended in between
 
 
 def space_on_node_mib(template: str, sizes_mib: Iterable[int]) -> int:
     """Return how much of a node's own disk space the disks of an instance take."""
-    return 0 if template in EXTERNALLY_MIRRORED else disk_space_mib(template, sizes_mib)
+    return 0 if traits_of(template).shared else disk_space_mib(template, sizes_mib)
 
 
 def free_memory_mib(
@@ -34,13 +31,8 @@ def free_memory_mib(
     Raises:
         OpPrereqError: it does not answer, or does not know.
     """
-    answer = ask(
-        context,
-        node,
-        "find the free memory",
-        "node_info",
-        [],
-        [[hypervisor, dict(hvparams)]],
+    answer = context.nodes.check(node, "find the free memory").node_info(
+        [], [(hypervisor, hvparams)]
     )
     match answer:
         case [_, _, [{"memory_free": int(free_mib)}, *_]]:

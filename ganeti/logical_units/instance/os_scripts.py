@@ -6,50 +6,52 @@ nothing works on the disks any more when what was begun is undone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
 
 from ganeti.base.errors import GenericError, JobCanceled
-from ganeti.logical_units.node_calls import call_node, failure_text
+from ganeti.clients.node_rpc import RpcResult
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.protocol.node_calls import NodeCalls
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ganeti.clients.node_rpc import RpcResult
-    from ganeti.logical_units.context import JobContext
-    from ganeti.logical_units.instance.subject import Subject
-
-INSTALL = "instance_os_add"
-RENAME = "instance_run_rename"
+P = ParamSpec("P")
 
 
 def run_script(
-    context: JobContext, subject: Subject, call: str, wire: Mapping[str, object], *args: object
-) -> RpcResult:
-    """Run a script by one of the two calls above, which must find the instance stopped.
+    context: JobContext,
+    view: InstanceView,
+    script: Callable[Concatenate[NodeCalls, P], None],
+    *args: P.args,
+    **named: P.kwargs,
+) -> RpcResult[None]:
+    """Run a script by ``instance_os_add`` or ``instance_run_rename``; the instance is stopped.
 
     Raises:
         JobCanceled: canceled while it ran; it does not run any more.
     """
     try:
         with context.interruptible():
-            result = call_node(context, subject.primary, call, wire, *args)
+            result = context.nodes.call_one(script, view.primary, *args, **named)
         if result.error is not None:
             context.check_canceled()  # the connection may be what the request broke
     except JobCanceled:
-        _end(context, subject)
+        _end(context, view)
         raise
     return result
 
 
-def _end(context: JobContext, subject: Subject) -> None:
-    """Have the node end the script: to stop an instance ends what works on its disks."""
-    name = subject.instance.name
+def _end(context: JobContext, view: InstanceView) -> None:
+    """Have the node end the script: stopping an instance ends all work on its disks."""
+    name = view.instance.name
     context.feedback(f"* canceled: ending the script of instance {name}")
-    doing, call = f"end the script of instance {name!r}", "instance_shutdown"
+    doing = f"end the script of instance {name!r}"
     try:
-        result = call_node(context, subject.primary, call, subject.wire(), 0, [])
+        result = context.nodes.call_one(
+            NodeCalls.instance_shutdown, view.primary, view.wire(), 0, []
+        )
     except GenericError as err:
         context.warn(f"cannot {doing}: {err}; ignoring")
         return
     if result.error is not None:
-        context.warn(f"{failure_text(doing, subject.primary, call, result)}; ignoring")
+        context.warn(f"{result.explain(doing)}; ignoring")

@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
+from ganeti.objects.fill import BeParams
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import Cluster
 from ganeti.objects.parameters import (
     BEPARAMS,
-    HVPARAMS,
     VALUE_DEFAULT,
     VALUE_NONE,
+    checked,
     cluster_wide_only,
-    enforce_types,
+    memory_problem,
 )
-
-if TYPE_CHECKING:
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.fill import BeParams
 
 DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
 _MASK_SEPARATOR: Final = ":"  # constants.json, CPU_PINNING_SEP
 
 
-def check_hvparams(hypervisor: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Return hypervisor parameters of an instance with their types enforced.
+def check_hvparams(
+    hypervisor: str, given: Mapping[str, object], *, of_cluster: bool = False
+) -> dict[str, object]:
+    """Return hypervisor parameters with their types enforced, within their limits.
 
     Raises:
-        OpPrereqError: unknown, of the wrong type, or only to be set for the cluster.
+        OpPrereqError: unknown, wrong, or (unless ``of_cluster``) only to be set for the cluster.
     """
     table = HVPARAMS.get(hypervisor)
     if table is None:
-        raise OpPrereqError(f"unknown hypervisor {hypervisor!r}", ErrorCode.INVAL)
+        raise OpPrereqError(f"unknown hypervisor {hypervisor!r}; known are: {', '.join(HVPARAMS)}")
     try:
-        params = enforce_types(given, table, what=f"{hypervisor} hypervisor parameter")
+        params = checked(given, table, what=f"{hypervisor} hypervisor parameter")
     except TypeEnforcementError as err:
-        raise OpPrereqError(err.message, ErrorCode.INVAL) from err
-    reserved = cluster_wide_only(params, table)
+        raise OpPrereqError(err.message) from err
+    reserved = [] if of_cluster else cluster_wide_only(params, table)
     if reserved:
         raise OpPrereqError(
             f"the hypervisor parameter(s) {', '.join(reserved)} can only be set for the whole"
-            f" cluster: gnt-cluster modify -H {hypervisor}:{reserved[0]}=...",
-            ErrorCode.INVAL,
+            f" cluster: gnt-cluster modify -H {hypervisor}:{reserved[0]}=..."
         )
     return params
 
@@ -59,14 +59,13 @@ def check_beparams(given: Mapping[str, object]) -> dict[str, object]:
         for name in ("minmem", "maxmem"):
             if name in params:
                 raise OpPrereqError(
-                    f"the backend parameters 'memory' and {name!r} cannot be given together",
-                    ErrorCode.INVAL,
+                    f"the backend parameters 'memory' and {name!r} cannot be given together"
                 )
             params[name] = both
     try:
-        return enforce_types(params, BEPARAMS, what="backend parameter")
+        return checked(params, BEPARAMS, what="backend parameter")
     except TypeEnforcementError as err:
-        raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+        raise OpPrereqError(err.message) from err
 
 
 def without_defaults(params: Mapping[str, object]) -> dict[str, object]:
@@ -80,22 +79,9 @@ def check_filled_beparams(filled: BeParams) -> None:
     Raises:
         OpPrereqError: which, and why.
     """
-    if filled["minmem"] > filled["maxmem"]:
-        raise OpPrereqError(
-            f"minmem ({filled['minmem']} MiB) must not be larger than maxmem"
-            f" ({filled['maxmem']} MiB)",
-            ErrorCode.INVAL,
-        )
-    for name, value, least in (
-        ("minmem", filled["minmem"], 1),
-        ("vcpus", filled["vcpus"], 1),
-        ("spindle_use", filled["spindle_use"], 0),
-    ):
-        if value < least:
-            raise OpPrereqError(
-                f"backend parameter {name!r} must be at least {least}, got {value}",
-                ErrorCode.INVAL,
-            )
+    problem = memory_problem(filled)
+    if problem:
+        raise OpPrereqError(problem)
 
 
 def check_cpu_mask(hvparams: Mapping[str, object], vcpus: int) -> None:
@@ -109,8 +95,7 @@ def check_cpu_mask(hvparams: Mapping[str, object], vcpus: int) -> None:
     if count not in (1, vcpus):
         raise OpPrereqError(
             f"hypervisor parameter cpu_mask: {mask!r} is for {count} virtual processors, the"
-            f" instance has {vcpus}; give one entry for all, or one for each",
-            ErrorCode.INVAL,
+            f" instance has {vcpus}; give one entry for all, or one for each"
         )
 
 
@@ -133,7 +118,7 @@ def device_name(what: str, name: object) -> str | None:
 
 
 def check_enabled(kind: str, name: str, enabled: Sequence[str], option: str) -> None:
-    """Refuse what the cluster has not enabled.
+    """Refuse a hypervisor that is not enabled in the cluster.
 
     Raises:
         OpPrereqError: it is not enabled; says how it can be.

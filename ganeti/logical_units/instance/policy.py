@@ -6,22 +6,16 @@ Source: config.json, "IPolicy" and "ISpec"; constants.json, "ipolicy".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.objects.fill import fill_beparams, fill_ipolicy
 from ganeti.objects.instance_policy import InstanceSpec, violations
+from ganeti.objects.model import Cluster, Disk, Instance, NodeGroup
 from ganeti.objects.rpc_instance import disk_template
-
-if TYPE_CHECKING:
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.nodegroup import NodeGroup
 
 
 def spec_of(cluster: Cluster, instance: Instance, disks: Sequence[Disk]) -> InstanceSpec:
-    """Return what a policy looks at."""
+    """Return the values that an instance policy limits."""
     beparams = fill_beparams(cluster, instance)
     return InstanceSpec(
         memory_mib=beparams["maxmem"],
@@ -53,4 +47,4 @@ def check_policy(
     )
     if ignore:
         return text
-    raise OpPrereqError(f"{text} (use --ignore-ipolicy to allow it)", ErrorCode.INVAL)
+    raise OpPrereqError(f"{text} (use --ignore-ipolicy to allow it)")

@@ -8,26 +8,19 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import AddressPoolError, ErrorCode, OpPrereqError, ParameterError, TagError
 from ganeti.base.text import natural_sorted
 from ganeti.config.address_pool import PREFIX_LENGTH_MAX, PREFIX_LENGTH_MIN, AddressPool
 from ganeti.objects.fill import fill_nicparams
-from ganeti.objects.network import Network
-from ganeti.objects.nic_modes import NicMode
+from ganeti.objects.model import Cluster, Instance, Network, NodeGroup
+from ganeti.objects.nic import NIC, NicMode, mac_prefix_problem, parse_vlan
 from ganeti.objects.tags import add_tags
-from ganeti.objects.vlan import parse_vlan
+from ganeti.opcodes.network import OpNetworkAdd, OpNetworkConnect, OpNetworkSetParams
 
-if TYPE_CHECKING:
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.nic import NIC
-    from ganeti.objects.nodegroup import NodeGroup
-    from ganeti.opcodes.network import OpNetworkAdd, OpNetworkConnect, OpNetworkSetParams
-
-_MAC_PREFIX: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){2}")
-_MULTICAST_BIT: Final = 1
 _NAME: Final = re.compile(r"[^\s/,]{1,255}")
 NicParameters = Mapping[str, object]
 
@@ -74,7 +67,7 @@ def new_network(op: OpNetworkAdd, uuid: str, own_addresses: Iterable[str]) -> Ne
 
 
 def _wrong(text: str) -> OpPrereqError:
-    return OpPrereqError(text, ErrorCode.INVAL)
+    return OpPrereqError(text)
 
 
 def _tags(given: Sequence[str]) -> list[str]:
@@ -85,8 +78,6 @@ def _tags(given: Sequence[str]) -> list[str]:
 
 
 def _with_pool(network: Network, pool: AddressPool) -> Network:
-    from msgspec.structs import replace
-
     return replace(network, reservations=pool.reservations, ext_reservations=pool.ext_reservations)
 
 
@@ -127,12 +118,10 @@ def mac_prefix(name: str, text: str) -> str:
     Raises:
         OpPrereqError: it is not three bytes, or is for groups of cards.
     """
-    prefix = text.lower()
-    if _MAC_PREFIX.fullmatch(prefix) is None or int(prefix[:2], 16) & _MULTICAST_BIT:
-        raise _wrong(
-            f"network {name!r}: {text!r} is not a MAC prefix; use aa:bb:cc with an even first byte"
-        )
-    return prefix
+    problem = mac_prefix_problem(text)
+    if problem:
+        raise _wrong(f"network {name!r}: {problem}")
+    return text.lower()
 
 
 def _keep_away(pool: AddressPool, address: str, what: str) -> None:
@@ -185,9 +174,7 @@ def network_changes(network: Network, op: OpNetworkSetParams) -> dict[str, objec
 def _give_to_instances(pool: AddressPool, address: str, gateway: str | None) -> None:
     try:
         if not pool.is_external(address):
-            raise OpPrereqError(
-                f"network {pool.name!r}: address {address} is not reserved", ErrorCode.INVAL
-            )
+            raise OpPrereqError(f"network {pool.name!r}: address {address} is not reserved")
     except AddressPoolError as err:
         raise _wrong(f"network {pool.name!r}: {err.message}") from err
     if address in edges(pool) or address == gateway:

@@ -1,4 +1,4 @@
-"""Master candidates: how many there should be, and what makes a node one.
+"""Master candidates: their number, and how a node becomes or ceases to be one.
 
 A candidate holds the configuration and may give orders to all nodes, so its client certificate is
 on the list that every node trusts.  WConfD keeps the flags and sends the configuration; the
@@ -10,17 +10,16 @@ Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.node import ssh_keys
-from ganeti.logical_units.node_calls import call_node, failure_text, order
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.node import Node
+from ganeti.objects.model import Node
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
 
@@ -47,26 +46,13 @@ def make_certificate(context: JobContext, node: Node) -> str:
     Raises:
         OpExecError: it did not.
     """
-    return _digest(
-        node,
-        order(
-            context,
-            node,
-            f"make a client certificate for node {node.name!r}",
-            "node_crypto_tokens",
-            [[_CERTIFICATE, "create", {}]],
-        ),
-    )
-
-
-def _digest(node: Node, answer: object) -> str:
+    doing = f"make a client certificate for node {node.name!r}"
+    request = TokenRequest(_CERTIFICATE, TokenAction.CREATE, TokenOptions())
+    answer = context.nodes.on(node, doing).node_crypto_tokens([request])
     match answer:
-        case [[str(kind), str(digest)]] if kind == _CERTIFICATE:
+        case [(kind, digest)] if kind == _CERTIFICATE:
             return digest
-    raise OpExecError(
-        f"cannot make a client certificate for node {node.name!r}: call node_crypto_tokens"
-        f" answered {answer!r:.200}"
-    )
+    raise OpExecError(f"cannot {doing}: call node_crypto_tokens answered {answer!r:.200}")
 
 
 def trust(context: JobContext, node: Node) -> None:
@@ -75,7 +61,7 @@ def trust(context: JobContext, node: Node) -> None:
 
 
 def promote(context: JobContext, node: Node) -> None:
-    """Give a node that has become a candidate what makes it one."""
+    """Give a new candidate its certificate, its SSH access and the files of candidates."""
     trust(context, node)
     cluster = context.config.get_cluster()
     ssh_keys.admit(context, cluster, node)
@@ -107,7 +93,7 @@ def demote(context: JobContext, node: Node) -> None:
     ssh_keys.dismiss(context, context.config.get_cluster(), node)
     if node.offline:
         return
-    result = call_node(context, node, "node_demote_from_mc")
+    result = context.nodes.call_one(NodeCalls.node_demote_from_mc, node)
     if result.error is not None:
         doing = f"take the master's files from node {node.name!r}"
-        context.warn(f"{failure_text(doing, node, 'node_demote_from_mc', result)}; ignoring")
+        context.warn(f"{result.explain(doing)}; ignoring")

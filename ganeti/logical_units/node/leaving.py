@@ -7,11 +7,10 @@ under its own locks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
-from ganeti.base.text import natural_sort_key
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import (
     Allocator,
@@ -21,78 +20,59 @@ from ganeti.logical_units.allocator.asking import (
 )
 from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.instance.choosing import check_one_way
-from ganeti.logical_units.instance.subject import is_planned
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.creation.choosing import check_one_way
+from ganeti.logical_units.instance.view import is_planned
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.logical_units.node.base import instances_of
 from ganeti.objects.allocation_modes import EvacMode
-from ganeti.objects.disk_templates import EXTERNALLY_MIRRORED
+from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.model import Disk, Instance, Node
 from ganeti.objects.rpc_instance import disk_template
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
 from ganeti.protocol.iallocator import IGNORE_SOFT_ERRORS, EvacuateResult, NodeEvacuate
+from ganeti.protocol.wconfd import WConfCalls
 
-if TYPE_CHECKING:
-    from ganeti.clients.wconfd_stub import WConfStub
-    from ganeti.objects.disk import Disk
-    from ganeti.objects.instance import Instance
-    from ganeti.objects.node import Node
+MoveOp = OpInstanceFailover | OpInstanceMigrate
+LeavingOpType = TypeVar("LeavingOpType", bound=OpNodeEvacuate | OpNodeMigrate)
 
 _NAMES_SHOWN_MAX = 10
 
 
-def named_node(config: WConfStub, uuid: str | None, name: str | None) -> Node | None:
-    """Return the node that an opcode names by UUID or name, or None if it names none."""
-    key = uuid or name
-    return None if key is None else lookup.require_node(config, key)
-
-
-def instances_of(config: WConfStub, node: Node) -> tuple[list[Instance], list[Instance]]:
-    """Return the instances whose primary, and whose secondary node this is, by name."""
-    found = config.get_node_instances([node.uuid])[0] or ([], [])
-    primary, secondary = (
-        sorted(
-            lookup.present(config.get_instances(uuids)) if uuids else [],
-            key=lambda instance: natural_sort_key(instance.name),
-        )
-        for uuids in found
-    )
-    return primary, secondary
-
-
-def check_target(source: Node, target: Node) -> Node:
+def check_target(source: Node, target: Node) -> None:
     """Refuse a target node that cannot take the instances.
 
     Raises:
-        OpPrereqError: says why.
+        OpPrereqError: names the reason.
     """
-    for is_bad, what in (
+    for is_bad, reason in (
         (target.uuid == source.uuid, "is the node that the instances are to leave"),
         (target.offline, "is marked offline"),
         (target.drained, "is drained"),
         (not target.vm_capable, "is not vm_capable"),
     ):
         if is_bad:
-            raise OpPrereqError(f"target node {target.name!r} {what}", ErrorCode.STATE)
-    return target
+            raise OpPrereqError(f"target node {target.name!r} {reason}", ErrorCode.STATE)
 
 
-def _disks_of(config: WConfStub, instances: Sequence[Instance]) -> list[list[Disk]]:
+def _disks_of(config: WConfCalls, instances: Sequence[Instance]) -> list[list[Disk]]:
     """Return the disks of each instance; asked for all together."""
     uuids = [uuid for instance in instances for uuid in instance.disks]
     disks = {disk.uuid: disk for disk in lookup.present(config.get_disks(uuids) if uuids else [])}
     return [[disks[uuid] for uuid in instance.disks if uuid in disks] for instance in instances]
 
 
-def check_movable(config: WConfStub, source: Node, instances: Sequence[Instance]) -> None:
+def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance]) -> None:
     """Refuse when the disks of an instance cannot be reached from another node.
 
     Raises:
-        OpPrereqError: names the first of them.
+        OpPrereqError: names such instances.
     """
     stuck = [
         instance.name
         for instance, disks in zip(instances, _disks_of(config, instances), strict=True)
-        if disk_template(disks) not in EXTERNALLY_MIRRORED
+        if not traits_of(disk_template(disks)).shared
     ]
     if stuck:
         names = ", ".join(stuck[:_NAMES_SHOWN_MAX])
@@ -104,172 +84,196 @@ def check_movable(config: WConfStub, source: Node, instances: Sequence[Instance]
         )
 
 
-class LeavingUnit(LogicalUnit[OpNodeEvacuate | OpNodeMigrate]):
-    """What both ways to empty a node share."""
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The instances that are to leave a node.
 
+    Attributes:
+        primary, secondary: the instances with this primary, and with this secondary node.
+        planned: instances that are only planned; they stay.
+        target: the node that all go to, if one was named.
+        allocator: chooses the targets otherwise, if there is an instance.
+    """
+
+    node: Node
+    primary: Sequence[Instance]
+    secondary: Sequence[Instance]
+    planned: Sequence[Instance]
     target: Node | None
-    allocator: Allocator | None  # chooses the targets when none is named
+    allocator: Allocator | None
 
-    def expand_names(self) -> None:
-        """Look the node up, with its instances."""
-        self.node = lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
-        self.primary, self.secondary = instances_of(self.config, self.node)
+    @property
+    def target_name(self) -> str | None:
+        """The name of the target, if one was named."""
+        return self.target.name if self.target else None
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the node shared, so that it stays what it is while jobs are chosen."""
-        return shared(level, [self.node.uuid]) if level is LockLevel.NODE else {}
 
-    def decide_way(self, target_uuid: str | None, target_name: str | None) -> None:
-        """Find out whether a node is named that all go to, or an allocator chooses.
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The moves of the instances of a node: one opcode each, or as an allocator answered."""
+
+    node: Node
+    ops: Sequence[MoveOp]
+    answer: EvacuateResult | None = None
+
+
+class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
+    """The common part of both ways to empty a node."""
+
+    def find(
+        self, target_uuid: str | None, target_name: str | None, *, primary: bool, secondary: bool
+    ) -> Leaving:
+        """Return the instances that leave, and the named target or the allocator.
+
+        Args:
+            primary, secondary: which instances of the node leave.
 
         Raises:
-            OpPrereqError: both are given, or there is neither.
+            OpPrereqError: both a target and an allocator are given, or there is neither.
         """
-        what = f"node {self.node.name!r}"
-        self._leave_out_planned()
-        named = target_name or target_uuid
-        check_one_way(what, node=named, iallocator=self.op.iallocator)
-        self.target = named_node(self.config, target_uuid, target_name)
-        self.allocator = None
-        if self.target is not None:
-            check_target(self.node, self.target)
-        elif self.primary or self.secondary:
-            self.allocator = choose_allocator(self.cluster, self.op.iallocator, what)
+        node = lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
+        what = f"node {node.name!r}"
+        of_primary, of_secondary = instances_of(self.config, node)
+        instances = [*(of_primary if primary else ()), *(of_secondary if secondary else ())]
+        planned = self._planned(instances)
+        stay = {instance.uuid for instance in planned}
+        first, second = (
+            [instance for instance in found if is_asked and instance.uuid not in stay]
+            for found, is_asked in ((of_primary, primary), (of_secondary, secondary))
+        )
+        key = target_uuid or target_name
+        check_one_way(what, node=target_name or target_uuid, iallocator=self.op.iallocator)
+        target, allocator = None, None
+        if key is not None:
+            target = lookup.require_node(self.config, key)
+            check_target(node, target)
+        elif first or second:
+            allocator = choose_allocator(self.cluster, self.op.iallocator, what)
+        return Leaving(node, first, second, planned, target, allocator)
 
-    def _leave_out_planned(self) -> None:
-        """Keep those that there is something of; one that is just being made is waited for."""
-        found = [each for each in (*self.primary, *self.secondary) if each.forthcoming]
-        disks_of = _disks_of(self.config, found)
-        self.planned = [
-            each for each, disks in zip(found, disks_of, strict=True) if is_planned(each, disks)
+    def _planned(self, instances: Sequence[Instance]) -> list[Instance]:
+        """Return the instances that are only planned; the job of one being made is waited for."""
+        forthcoming = [each for each in instances if each.forthcoming]
+        disks_of = _disks_of(self.config, forthcoming)
+        return [
+            instance
+            for instance, disks in zip(forthcoming, disks_of, strict=True)
+            if is_planned(instance, disks)
         ]
-        self.primary = [each for each in self.primary if each not in self.planned]
-        self.secondary = [each for each in self.secondary if each not in self.planned]
 
-    def warn_of_planned(self) -> None:
-        """Name the instances that stay, and say what to do with them."""
-        for instance in self.planned:
+    def locks(self, found: Leaving) -> LockNeed:
+        """Lock the node shared, so that it stays as it is while jobs are chosen."""
+        return shared(LockLevel.NODE, [found.node.uuid])
+
+    def warn_of_planned(self, found: Leaving) -> None:
+        """Name the instances that stay, and how to go on with them."""
+        for instance in found.planned:
             self.context.warn(stays_planned(instance))
 
-    def submit(self, ops: Sequence[OpInstanceFailover | OpInstanceMigrate]) -> dict[str, object]:
+    def execute(self, plan: Moves) -> dict[str, object]:
         """Submit a job for each instance; returns their ids as opcodes answer them."""
-        job_ids = self.context.submit_jobs([[op] for op in ops])
-        for op, job_id in zip(ops, job_ids, strict=True):
+        job_ids = self.context.submit_jobs([[op] for op in plan.ops])
+        for op, job_id in zip(plan.ops, job_ids, strict=True):
             doing = "migrates" if isinstance(op, OpInstanceMigrate) else "fails over"
             self.context.info(f"job {job_id} {doing} instance {op.instance_name}")
-        if not ops:
-            self.context.info(f"node {self.node.name} has no such instances, nothing to do")
+        if not plan.ops:
+            self.context.info(f"node {plan.node.name} has no such instances, nothing to do")
         return {"jobs": [(True, job_id) for job_id in job_ids]}
 
 
-class LUNodeMigrate(LeavingUnit):
+class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
     """Migrate the primary instances of a node; those that do not run are failed over."""
 
-    op: OpNodeMigrate
+    hooks = HookPoint("node-migrate", ObjectType.NODE)
 
-    def expand_names(self) -> None:
-        """Look both nodes up."""
-        super().expand_names()
-        self.secondary = []
-        self.decide_way(self.op.target_node_uuid, self.op.target_node)
+    def resolve(self) -> Leaving:
+        return self.find(
+            self.op.target_node_uuid, self.op.target_node, primary=True, secondary=False
+        )
 
-    def check_prereq(self) -> None:
-        """Refuse what no job could do."""
-        self.warn_of_planned()
-        check_movable(self.config, self.node, self.primary)
-
-    def hooks_env(self) -> Mapping[str, object]:
-        """Name the node."""
-        return {
-            "NODE_NAME": self.node.name,
-            "ALLOW_RUNTIME_CHANGES": self.op.allow_runtime_changes,
-        }
-
-    def exec(self) -> dict[str, object]:
-        """Submit the jobs; where an allocator is to choose, each asks it for itself."""
-        op, target = self.op, self.target.name if self.target else None
-        return self.submit(
+    def plan(self, found: Leaving) -> Moves:
+        """Refuse disks that no other node reaches; each job asks the allocator for itself."""
+        op = self.op
+        self.warn_of_planned(found)
+        check_movable(self.config, found.node, found.primary)
+        return Moves(
+            found.node,
             [
                 OpInstanceMigrate(
                     instance_name=instance.name,
                     instance_uuid=instance.uuid,
                     mode=op.mode,
                     live=op.live,
-                    target_node=target,
-                    iallocator=self.allocator.name if self.allocator else None,
+                    target_node=found.target_name,
+                    iallocator=found.allocator.name if found.allocator else None,
                     allow_runtime_changes=op.allow_runtime_changes,
                     ignore_ipolicy=op.ignore_ipolicy,
                     allow_failover=True,
                     reason=op.reason,
                 )
-                for instance in self.primary
-            ]
+                for instance in found.primary
+            ],
         )
 
+    def hook_values(self, plan: Moves) -> Mapping[str, object]:
+        return {"NODE_NAME": plan.node.name, "ALLOW_RUNTIME_CHANGES": self.op.allow_runtime_changes}
 
-class LUNodeEvacuate(LeavingUnit):
+
+class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
     """Move instances away from a node for good."""
 
-    op: OpNodeEvacuate
-    plan: EvacuateResult | None = None  # of an allocator
+    def resolve(self) -> Leaving:
+        return self.find(
+            self.op.remote_node_uuid,
+            self.op.remote_node,
+            primary=self.op.mode is not EvacMode.SECONDARY_ONLY,
+            secondary=self.op.mode is not EvacMode.PRIMARY_ONLY,
+        )
 
-    def expand_names(self) -> None:
-        """Look both nodes up."""
-        super().expand_names()
-        if self.op.mode is EvacMode.SECONDARY_ONLY:
-            self.primary = []
-        if self.op.mode is EvacMode.PRIMARY_ONLY:
-            self.secondary = []
-        self.decide_way(self.op.remote_node_uuid, self.op.remote_node)
-
-    def check_prereq(self) -> None:
-        """Refuse what no job could do, or ask the allocator which jobs will do it."""
-        self.warn_of_planned()
-        if self.allocator is not None:
-            self.plan = self._ask(self.allocator)
-            return
-        if self.secondary:
-            names = ", ".join(instance.name for instance in self.secondary[:_NAMES_SHOWN_MAX])
+    def plan(self, found: Leaving) -> Moves:
+        """Ask the allocator for the moves, or refuse moves that no job could make."""
+        self.warn_of_planned(found)
+        if found.allocator is not None:
+            return Moves(found.node, [], self._ask(found, found.allocator))
+        if found.secondary:
+            names = ", ".join(instance.name for instance in found.secondary[:_NAMES_SHOWN_MAX])
             raise NotSupportedError(
-                f"node {self.node.name!r} is the secondary node of {names}: replacing secondary"
+                f"node {found.node.name!r} is the secondary node of {names}: replacing secondary"
                 " nodes is not supported yet"
             )
-        check_movable(self.config, self.node, self.primary)
+        check_movable(self.config, found.node, found.primary)
+        return Moves(found.node, [self._move(found, instance) for instance in found.primary])
 
-    def _ask(self, allocator: Allocator) -> EvacuateResult:
-        names = [instance.name for instance in (*self.primary, *self.secondary)]
+    def _ask(self, found: Leaving, allocator: Allocator) -> EvacuateResult:
+        names = [instance.name for instance in (*found.primary, *found.secondary)]
         if self.op.ignore_soft_errors:
             options = {**allocator.options, IGNORE_SOFT_ERRORS: None}
             allocator = replace(allocator, options=options)
         wanted = NodeEvacuate(instances=names, evac_mode=self.op.mode)
         snapshot = read_snapshot(self.config)
-        result: EvacuateResult = ask_allocator(self.context, allocator, wanted, snapshot)
-        return result
+        answer: EvacuateResult = ask_allocator(self.context, allocator, wanted, snapshot)
+        return answer
 
-    def exec(self) -> dict[str, object]:
-        """Submit the jobs: nobody can migrate away from a node that is offline."""
-        if self.plan is not None:
-            jobs = planned_jobs(
-                self.plan, reason=self.op.reason, early_release=self.op.early_release
+    def _move(self, found: Leaving, instance: Instance) -> MoveOp:
+        """Return the move of one instance; none can migrate away from a node that is offline."""
+        if found.node.offline:
+            return OpInstanceFailover(
+                instance_name=instance.name,
+                instance_uuid=instance.uuid,
+                target_node=found.target_name,
+                reason=self.op.reason,
             )
-            return submit_moves(self.context, self.plan, jobs)
-        if self.node.offline:
-            return self.submit([self._failover(instance) for instance in self.primary])
-        return self.submit([self._migration(instance) for instance in self.primary])
-
-    def _failover(self, instance: Instance) -> OpInstanceFailover:
-        return OpInstanceFailover(
-            instance_name=instance.name,
-            instance_uuid=instance.uuid,
-            target_node=self.target.name if self.target else None,
-            reason=self.op.reason,
-        )
-
-    def _migration(self, instance: Instance) -> OpInstanceMigrate:
         return OpInstanceMigrate(
             instance_name=instance.name,
             instance_uuid=instance.uuid,
-            target_node=self.target.name if self.target else None,
+            target_node=found.target_name,
             allow_failover=True,
             reason=self.op.reason,
         )
+
+    def execute(self, plan: Moves) -> dict[str, object]:
+        """Submit the jobs that the allocator planned, or one for each instance."""
+        if plan.answer is None:
+            return super().execute(plan)
+        jobs = planned_jobs(plan.answer, reason=self.op.reason, early_release=self.op.early_release)
+        return submit_moves(self.context, plan.answer, jobs)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
-from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
+from ganeti.base.errors import OpPrereqError, TypeEnforcementError
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.parameters import (
@@ -14,23 +12,16 @@ from ganeti.objects.parameters import (
     HV_STATE_PARAMS,
     NDPARAMS,
     NDPARAMS_CLUSTER_AND_GROUP,
-    VALUE_DEFAULT,
     ParamTable,
-    enforce_types,
+    checked,
 )
-
-_NDPARAM_LIMITS: Final[Mapping[str, tuple[float, float]]] = {
-    "ssh_port": (1, 65535),
-    "spindle_count": (0, 10_000),
-    "cpu_speed": (0.001, 1000.0),  # as a multiple of the usual
-}
 
 
 def _enforced(params: Mapping[str, object], table: ParamTable, what: str) -> dict[str, object]:
     try:
-        return enforce_types(params, table, what=what)
+        return checked(params, table, what=what)
     except TypeEnforcementError as err:
-        raise OpPrereqError(err.message, ErrorCode.INVAL) from err
+        raise OpPrereqError(err.message) from err
 
 
 def check_ndparams(params: Mapping[str, object], *, of_node: bool = True) -> dict[str, object]:
@@ -43,24 +34,11 @@ def check_ndparams(params: Mapping[str, object], *, of_node: bool = True) -> dic
         OpPrereqError: unknown, of the wrong type, or not for a single node.
     """
     enforced = _enforced(params, NDPARAMS, "node parameter")
-    for name, (least, most) in _NDPARAM_LIMITS.items():
-        value = enforced.get(name)
-        if isinstance(value, int | float) and not least <= value <= most:
-            raise OpPrereqError(
-                f"node parameter {name!r}: {value} is not between {least} and {most}",
-                ErrorCode.INVAL,
-            )
-    program = str(enforced.get("oob_program") or "")
-    if program and program != VALUE_DEFAULT and not posixpath.isabs(program):
-        raise OpPrereqError(
-            f"node parameter 'oob_program': {program!r} is not an absolute path", ErrorCode.INVAL
-        )
     reserved = sorted(NDPARAMS_CLUSTER_AND_GROUP.intersection(enforced)) if of_node else []
     if reserved:
         raise OpPrereqError(
             f"the node parameter(s) {', '.join(reserved)} can only be set for a group or the"
-            " cluster",
-            ErrorCode.INVAL,
+            " cluster"
         )
     return enforced
 

@@ -1,127 +1,145 @@
-"""Power of nodes: restarting one from inside, and the out-of-band helper.
+"""Power of nodes: restarting one by its own daemon, and the out-of-band helper.
 
 Source: hooks_os_ext.json, "oob_helper"; opcodes.json.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.json import JsonValue
 from ganeti.base.text import natural_sort_key
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node_calls import call_node, order
+from ganeti.logical_units.base import LogicalUnit, SimpleUnit
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.node.base import NodeUnit
 from ganeti.objects.fill import cluster_hvparams, fill_ndparams
+from ganeti.objects.model import Node
 from ganeti.objects.query_words import ResultStatus
-from ganeti.opcodes.node import OobCommand, OpNodePowercycle, OpOobCommand
+from ganeti.opcodes.node import OobCommand, OpNodePowercycle, OpOobCommand, OpRestrictedCommand
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import ObjectKind
 
-if TYPE_CHECKING:
-    from ganeti.objects.json_value import JsonValue
-    from ganeti.objects.node import Node
-
-# (status, value) pairs of one node: its name, and what the helper said.
-Row = list[tuple[ResultStatus, "JsonValue"]]
+# (status, value) pairs of one node: its name, and the answer of the helper.
+Row = list[tuple[ResultStatus, JsonValue]]
 
 _TAKES_POWER_AWAY: Final = frozenset({OobCommand.POWER_CYCLE, OobCommand.POWER_OFF})
 _POWERED_AFTER: Final = {OobCommand.POWER_OFF: False, OobCommand.POWER_ON: True}
 _HEALTH_WORDS: Final = frozenset({"OK", "WARNING", "CRITICAL", "UNKNOWN"})
 
 
-class LUNodePowercycle(LogicalUnit[OpNodePowercycle]):
-    """Restart a node's machine without stopping anything on it."""
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A node to be restarted, and the hypervisor that does it."""
 
-    def expand_names(self) -> None:
-        """Look the node up."""
-        self.node = lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
+    node: Node
+    hypervisor: str
+    hvparams: Mapping[str, object]
 
-    def check_prereq(self) -> None:
+
+class LUNodePowercycle(NodeUnit[OpNodePowercycle, Restart]):
+    """Restart a node's machine without stopping anything on it.
+
+    No lock is taken, since a node that hangs may be why some are held.
+    """
+
+    def plan(self, found: Node) -> Restart:
         """Refuse the master node, unless forced."""
-        if self.node.uuid == self.cluster.master_node and not self.op.force:
+        if found.uuid == self.cluster.master_node and not self.op.force:
             raise OpPrereqError(
-                f"node {self.node.name!r} is the master node and is not restarted from here; use"
-                " --force if it must be",
-                ErrorCode.INVAL,
+                f"node {found.name!r} is the master node and is not restarted from here; use"
+                " --force if it must be"
             )
-
-    def exec(self) -> object:
-        """Tell it; no lock is taken, since a node that hangs may be why some are held."""
         hypervisor = self.cluster.enabled_hypervisors[0]
-        hvparams = cluster_hvparams(self.cluster).get(hypervisor, {})
-        doing = f"restart node {self.node.name!r}"
-        return order(self.context, self.node, doing, "node_powercycle", hypervisor, hvparams)
+        return Restart(found, hypervisor, cluster_hvparams(self.cluster).get(hypervisor, {}))
+
+    def execute(self, plan: Restart) -> str:
+        return self.context.nodes.on(plan.node, f"restart node {plan.node.name!r}").node_powercycle(
+            plan.hypervisor, plan.hvparams
+        )
 
 
-class LUOobCommand(LogicalUnit[OpOobCommand]):
+@dataclass(frozen=True, slots=True)
+class Helped:
+    """A node, and the out-of-band helper that is set for it; "" for none."""
+
+    node: Node
+    helper: str
+
+
+class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]):
     """Have the out-of-band helper do something for nodes, one after the other."""
 
-    def expand_names(self) -> None:
-        """Look the nodes up, and what helps with each."""
+    def resolve(self) -> list[Helped]:
+        """Look the nodes up, with their helpers; power is never taken from all with the master."""
         names = self.op.node_uuids or self.op.node_names
-        nodes = lookup.require_nodes(self.config, names) if names else lookup.all_nodes(self.config)
+        nodes = lookup.named_or_all_nodes(self.config, names)
         if not names and self.op.command in _TAKES_POWER_AWAY:
             nodes = [node for node in nodes if node.uuid != self.cluster.master_node]
-        self.nodes = sorted(nodes, key=lambda node: natural_sort_key(node.name))
-        groups = {
-            group.uuid: group
-            for group in lookup.present(
-                self.config.get_node_groups(list(dict.fromkeys(n.group for n in self.nodes)))
-            )
-        }
-        self.helpers = {
-            node.uuid: fill_ndparams(self.cluster, groups[node.group], node)["oob_program"]
-            for node in self.nodes
-        }
+        uuids = list(dict.fromkeys(node.group for node in nodes))
+        found = lookup.present(self.config.get_node_groups(uuids))
+        groups = {group.uuid: group for group in found}
+        return [
+            Helped(node, fill_ndparams(self.cluster, groups[node.group], node)["oob_program"])
+            for node in sorted(nodes, key=lambda node: natural_sort_key(node.name))
+        ]
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the nodes exclusively: whether they have power is written down."""
-        if level is LockLevel.NODE and self.op.command in _POWERED_AFTER:
-            return exclusive(level, [node.uuid for node in self.nodes])
+    def locks(self, found: Sequence[Helped]) -> LockNeed:
+        """Lock the nodes exclusively if their power is to be recorded."""
+        if self.op.command in _POWERED_AFTER:
+            return exclusive(LockLevel.NODE, [each.node.uuid for each in found])
         return {}
 
-    def check_prereq(self) -> None:
-        """Refuse to cut the power under the master, or under a node that is in use."""
-        helped = [node for node in self.nodes if self.helpers[node.uuid]]
-        if not helped and (self.op.node_names or self.op.node_uuids):
-            names = ", ".join(node.name for node in self.nodes)
+    def plan(self, found: Sequence[Helped]) -> Sequence[Helped]:
+        """Refuse to cut the power of the master, or of a node that is in use."""
+        op = self.op
+        if (op.node_names or op.node_uuids) and not any(each.helper for each in found):
+            names = ", ".join(each.node.name for each in found)
             raise OpPrereqError(
                 f"no out-of-band helper is set for {names}; set the node parameter oob_program",
                 ErrorCode.STATE,
             )
-        if self.op.command not in _TAKES_POWER_AWAY:
-            return
-        for node in self.nodes:
-            if node.uuid == self.cluster.master_node:
-                raise OpPrereqError(
-                    f"node {node.name!r} is the master node: {self.op.command} is refused; fail the"
-                    " master role over first, or call the helper by hand:"
-                    f" '{self.helpers[node.uuid]} {self.op.command} {node.name}'",
-                    ErrorCode.INVAL,
-                )
-            in_use = not node.offline and not self.op.ignore_status
-            if self.op.command is OobCommand.POWER_OFF and in_use:
-                raise OpPrereqError(
-                    f"cannot power off node {node.name!r}: it is not marked offline; use"
-                    f" 'gnt-node modify --offline yes {node.name}' first, or --ignore-status",
-                    ErrorCode.STATE,
-                )
+        if op.command in _TAKES_POWER_AWAY:
+            for each in found:
+                self._check_may_lose_power(each.node, each.helper)
+        return found
 
-    def exec(self) -> list[Row]:
-        """Do it, with a pause between two nodes that get power."""
+    def _check_may_lose_power(self, node: Node, helper: str) -> None:
+        command = self.op.command
+        if node.uuid == self.cluster.master_node:
+            raise OpPrereqError(
+                f"node {node.name!r} is the master node: {command} is refused; fail the"
+                " master role over first, or call the helper by hand:"
+                f" '{helper} {command} {node.name}'"
+            )
+        in_use = not node.offline and not self.op.ignore_status
+        if command is OobCommand.POWER_OFF and in_use:
+            raise OpPrereqError(
+                f"cannot power off node {node.name!r}: it is not marked offline; use"
+                f" 'gnt-node modify --offline yes {node.name}' first, or --ignore-status",
+                ErrorCode.STATE,
+            )
+
+    def execute(self, plan: Sequence[Helped]) -> list[Row]:
+        """Run the command, with a pause between two nodes that get power."""
         rows: list[Row] = []
-        for node in self.nodes:
+        for each in plan:
             if rows and self.op.command is OobCommand.POWER_ON:
                 self.context.wait(self.op.power_delay)
-            rows.append([(ResultStatus.NORMAL, node.name), self._one(node)])
+            name, answer = each.node.name, self._run(each.node, each.helper)
+            rows.append([(ResultStatus.NORMAL, name), answer])
         return rows
 
-    def _one(self, node: Node) -> tuple[ResultStatus, JsonValue]:
-        helper, command = self.helpers[node.uuid], self.op.command
+    def _run(self, node: Node, helper: str) -> tuple[ResultStatus, JsonValue]:
+        command = self.op.command
         if not helper:
             return ResultStatus.UNAVAIL, None
-        result = call_node(
-            self.context, self.master, "run_oob", helper, command, node.name, self.op.timeout
+        result = self.context.nodes.call_one(
+            NodeCalls.run_oob, self.master, helper, command, node.name, self.op.timeout
         )
         if result.error is not None:
             self.context.warn(f"out-of-band {command} of node {node.name} failed: {result.error}")
@@ -138,10 +156,10 @@ class LUOobCommand(LogicalUnit[OpOobCommand]):
 
     def _record(self, node: Node, powered: bool) -> None:
         if node.powered != powered:
-            self.config.modify_node(node.uuid, {"powered": powered})
+            self.config.modify(ObjectKind.NODE, node.uuid, {"powered": powered})
 
     def _compare(self, node: Node, answer: object) -> None:
-        """Say where the record differs; it is read now, as no lock kept it as it was."""
+        """Warn if the record differs; it is read now, because no lock kept it as it was."""
         [now] = self.config.get_nodes([node.uuid])
         match answer:
             case {"powered": bool(powered)} if now is not None and powered != now.powered:
@@ -153,7 +171,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand]):
 
 
 def mistake_in_answer(command: OobCommand, answer: object) -> str | None:
-    """Say what is wrong with what a helper printed, or return None.
+    """Return the mistake in the output of a helper, or None.
 
     >>> mistake_in_answer(OobCommand.POWER_STATUS, {"powered": "on"})
     'the answer must be {"powered": true or false}'
@@ -172,3 +190,30 @@ def mistake_in_answer(command: OobCommand, answer: object) -> str | None:
             return f"the answer must be [[item, one of {', '.join(sorted(_HEALTH_WORDS))}], ...]"
         return None
     return None if answer is None else "an answer came where none is expected"
+
+
+# Commands that the administrators of nodes allow to be run from the master.
+
+
+class LURestrictedCommand(SimpleUnit[OpRestrictedCommand, Sequence[Node]]):
+    """Run one of them on nodes, on all at once."""
+
+    def resolve(self) -> list[Node]:
+        return lookup.require_nodes(self.config, self.op.node_uuids or self.op.nodes)
+
+    def locks(self, found: Sequence[Node]) -> LockNeed:
+        """Lock the nodes exclusively where asked for: nothing else changes them meanwhile."""
+        if self.op.use_locking:
+            return exclusive(LockLevel.NODE, [node.uuid for node in found])
+        return {}
+
+    def execute(self, plan: Sequence[Node]) -> list[tuple[bool, str]]:
+        """Run it; returns (success, output or failure) in the nodes' order."""
+        results = self.context.nodes.call_all(NodeCalls.restricted_command, plan, self.op.command)
+        return [_row(results[node.name]) for node in plan]
+
+
+def _row(result: RpcResult[str]) -> tuple[bool, str]:
+    if result.error is None:
+        return True, result.payload
+    return False, f"Node {result.node_name}: {result.error}"

@@ -1,73 +1,174 @@
-"""Change flags and settings of a node."""
+"""Change flags and settings of a node.
+
+A node is at most one of candidate, drained and offline.  Setting one of them clears the others; a
+flag that changes without having been asked for is explained.
+
+Source: design-2.0, "Node flags"; opcodes.json, OP_NODE_SET_PARAMS.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.node.base import (
+    NodeUnit,
+    check_addresses,
+    check_has_secondary_ip,
+    check_version,
+    instances_of,
+)
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, promote, refill_pool
 from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
-from ganeti.logical_units.node.remove import instance_names
-from ganeti.logical_units.node.roles import FLAGS, Flags, plan_flags
 from ganeti.logical_units.node.switches import make_switch, switch_of
-from ganeti.logical_units.node_calls import ask
 from ganeti.objects.fill import fill_ndparams
-from ganeti.objects.node import Node
+from ganeti.objects.model import Node
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.node import OpNodeSetParams
+from ganeti.protocol.wconfd import ObjectKind
 
-ALL_FLAGS = (*FLAGS, "master_capable", "vm_capable")
+FLAGS: Final = ("master_candidate", "drained", "offline")
+ALL_FLAGS: Final = (*FLAGS, "master_capable", "vm_capable")
 
 
-class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
-    """Change a node; the result lists what was changed."""
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of a node; at most one of the first three is set."""
 
-    def expand_names(self) -> None:
-        """Look the node up."""
-        self.node = lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
+    master_candidate: bool
+    drained: bool
+    offline: bool
+    master_capable: bool
+    vm_capable: bool
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the node exclusively."""
-        return exclusive(level, [self.node.uuid]) if level is LockLevel.NODE else {}
 
-    @cached_property
-    def others(self) -> list[Node]:
-        """Every other node."""
-        return [node for node in lookup.all_nodes(self.config) if node.uuid != self.node.uuid]
+@dataclass(frozen=True, slots=True)
+class FlagPlan:
+    """New values of the flags that change, and the reasons of changes that were not asked for."""
 
-    def check_prereq(self) -> None:
-        """Refuse changes that contradict each other, or that are not possible."""
-        node = self.node
-        asked = {flag: value for flag in ALL_FLAGS if (value := getattr(self.op, flag)) is not None}
-        self.flags = plan_flags(
-            node.name,
-            Flags(**{flag: getattr(node, flag) for flag in ALL_FLAGS}),
-            asked,
-            is_master=node.uuid == self.cluster.master_node,
-            has_room=has_room(self.others, self.cluster.candidate_pool_size),
+    changes: Mapping[str, bool]
+    reasons: Mapping[str, str]
+
+
+def plan_flags(
+    name: str, old: Flags, asked: Mapping[str, bool], *, is_master: bool, has_room: bool
+) -> FlagPlan:
+    """Decide the new flags.
+
+    Args:
+        name: the node's name, for errors.
+        asked: the flags given, of all five.
+        has_room: one more candidate is wanted.
+
+    Raises:
+        OpPrereqError: the flags contradict each other, or the node cannot have them.
+    """
+    chosen = [flag for flag in FLAGS if asked.get(flag)]
+    if len(chosen) > 1:
+        raise OpPrereqError(f"node {name!r}: only one of {' and '.join(chosen)} can be set")
+    _check_master(name, asked, chosen, is_master=is_master)
+    capable = asked.get("master_capable", old.master_capable)
+    if "master_candidate" in chosen and not capable:
+        raise OpPrereqError(
+            f"node {name!r} is not master_capable, so it cannot be a master candidate",
+            ErrorCode.STATE,
         )
-        self.settings = self._plan_settings()
-        if not asked and not self.settings and self.op.powered is None:
-            raise OpPrereqError("please give at least one change", ErrorCode.INVAL)
-        self._check_pool()
-        if self.flags.changes.get("vm_capable") is False:
-            self._check_no_instances()
-        if self.flags.changes.get("offline") is False:
-            self._check_answers()
+    new = {flag: getattr(old, flag) for flag in FLAGS} | {
+        flag: asked[flag] for flag in FLAGS if flag in asked
+    }
+    reasons: dict[str, str] = {}
+    for flag in FLAGS:
+        if chosen and flag not in chosen and new[flag]:
+            new[flag] = False
+            reasons[flag] = f"auto-unset due to {chosen[0]}"
+    if new["master_candidate"] and not capable:
+        new["master_candidate"] = False
+        reasons["master_candidate"] = "auto-demotion due to not being master capable"
+    if _is_freed(old, new, asked) and capable and has_room:
+        new["master_candidate"] = True
+        reasons["master_candidate"] = "auto-promotion, there is room among the candidates"
+    new |= {flag: asked[flag] for flag in ("master_capable", "vm_capable") if flag in asked}
+    changes = {flag: value for flag, value in new.items() if getattr(old, flag) != value}
+    return FlagPlan(changes, {flag: why for flag, why in reasons.items() if flag in changes})
 
-    def _plan_settings(self) -> dict[str, object]:
-        op, node = self.op, self.node
+
+def _check_master(
+    name: str, asked: Mapping[str, bool], chosen: list[str], *, is_master: bool
+) -> None:
+    if not is_master:
+        return
+    loses: list[str] = [flag for flag in chosen if flag != "master_candidate"]
+    loses += [flag for flag in ("master_candidate", "master_capable") if asked.get(flag) is False]
+    if loses:
+        raise OpPrereqError(
+            f"node {name!r} is the master node, {loses[0]} cannot be changed on it; fail the master"
+            " role over first ('gnt-cluster master-failover')"
+        )
+
+
+def _is_freed(old: Flags, new: Mapping[str, bool], asked: Mapping[str, bool]) -> bool:
+    """Tell whether a node that could be no candidate now is an ordinary one."""
+    if any(new[flag] for flag in FLAGS) or asked.get("master_candidate") is False:
+        return False
+    was_bound = old.drained or old.offline
+    became_capable = bool(asked.get("master_capable")) and not old.master_capable
+    return was_bound or became_capable
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """New values of flags and other fields of a node."""
+
+    node: Node
+    flags: FlagPlan
+    settings: Mapping[str, object]
+
+
+class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
+    """Change a node; the result lists the changes."""
+
+    hooks = HookPoint("node-modify", ObjectType.NODE)
+
+    def locks(self, found: Node) -> LockNeed:
+        return exclusive(LockLevel.NODE, [found.uuid])
+
+    def plan(self, found: Node) -> NodeChange:
+        """Refuse changes that contradict each other, or that are not possible."""
+        asked = {flag: value for flag in ALL_FLAGS if (value := getattr(self.op, flag)) is not None}
+        others = self.others(found)
+        flags = plan_flags(
+            found.name,
+            Flags(**{flag: getattr(found, flag) for flag in ALL_FLAGS}),
+            asked,
+            is_master=found.uuid == self.cluster.master_node,
+            has_room=has_room(others, self.cluster.candidate_pool_size),
+        )
+        is_offline = flags.changes.get("offline", found.offline)
+        settings = self._plan_settings(found, others, is_offline=is_offline)
+        if not asked and not settings and self.op.powered is None:
+            raise OpPrereqError("please give at least one change")
+        if flags.changes.get("master_candidate") is False and not self.op.auto_promote:
+            self._check_pool(found, others)
+        if flags.changes.get("vm_capable") is False:
+            self._check_no_instances(found)
+        if found.offline and not is_offline:
+            self._check_answers(found, settings)
+        return NodeChange(found, flags, settings)
+
+    def _plan_settings(
+        self, node: Node, others: Sequence[Node], *, is_offline: bool
+    ) -> dict[str, object]:
+        op = self.op
         settings: dict[str, object] = {}
         if op.powered is not None:
-            self._check_powered(op.powered)
+            self._check_powered(node, op.powered, is_offline=is_offline)
             if op.powered != node.powered:
                 settings["powered"] = op.powered
         if op.ndparams is not None:
@@ -78,141 +179,107 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams]):
             checked = check_disk_state(op.disk_state)
             settings["disk_state_static"] = {**node.disk_state_static, **checked}
         if op.secondary_ip is not None and op.secondary_ip != node.secondary_ip:
-            settings["secondary_ip"] = self._check_secondary_ip(op.secondary_ip)
+            self._check_secondary_ip(replace(node, secondary_ip=op.secondary_ip), others)
+            settings["secondary_ip"] = op.secondary_ip
         return settings
 
-    def _check_powered(self, powered: bool) -> None:
-        """Refuse a record of the power that nothing keeps, or that cannot be true."""
-        node = self.node
-        if not self._helper():
+    def _check_powered(self, node: Node, powered: bool, *, is_offline: bool) -> None:
+        """Refuse to record power that no helper switches, or that cannot be true."""
+        if not self._helper(node):
             raise OpPrereqError(
                 f"no out-of-band helper is set for node {node.name!r}, so nothing is recorded of"
                 " its power; set the node parameter oob_program",
                 ErrorCode.STATE,
             )
-        if not powered and not self.flags.changes.get("offline", node.offline):
+        if not powered and not is_offline:
             raise OpPrereqError(
                 f"node {node.name!r} is not marked offline, so it has power; use --offline=yes as"
                 " well",
                 ErrorCode.STATE,
             )
 
-    def _helper(self) -> object:
+    def _helper(self, node: Node) -> object:
         """Return the out-of-band program of the node as it is; nothing where there is none."""
-        group = lookup.require_group(self.config, self.node.group)
-        return fill_ndparams(self.cluster, group, self.node)["oob_program"]
+        group = lookup.require_group(self.config, node.group)
+        return fill_ndparams(self.cluster, group, node)["oob_program"]
 
-    def _check_secondary_ip(self, address: str) -> str:
-        node = self.node
-        try:
-            ipaddress.ip_address(address)
-        except ValueError as err:
-            raise OpPrereqError(f"{address!r} is not an IP address", ErrorCode.INVAL) from err
-        for other in self.others:
-            if address in (other.primary_ip, other.secondary_ip):
-                raise OpPrereqError(
-                    f"the address {address} is already used by node {other.name!r}",
-                    ErrorCode.NOTUNIQUE,
-                )
-        if node.uuid != self.cluster.master_node:
-            is_dual = address != node.primary_ip
-            if is_dual != (self.master.secondary_ip != self.master.primary_ip):
-                raise OpPrereqError(
-                    f"node {node.name!r} must have a secondary address of its own exactly if the"
-                    " master node has one",
-                    ErrorCode.INVAL,
-                )
-        if not node.offline:
-            what = f"check the secondary address {address}"
-            if not ask(self.context, node, what, "node_has_ip_address", address):
-                raise OpPrereqError(
-                    f"node {node.name!r} does not have the address {address}", ErrorCode.ENVIRON
-                )
-        return address
+    def _check_secondary_ip(self, after: Node, others: Sequence[Node]) -> None:
+        """Refuse an address that the node cannot have; only the master decides on having one."""
+        is_master = after.uuid == self.cluster.master_node
+        check_addresses(after, others, after if is_master else self.master)
+        if not after.offline:
+            check_has_secondary_ip(self.context, after)
 
-    def _check_pool(self) -> None:
-        if self.flags.changes.get("master_candidate") is not False or self.op.auto_promote:
-            return
-        candidates = sum(node.master_candidate for node in self.others)
-        possible = sum(is_capable(node) for node in self.others)
+    def _check_pool(self, node: Node, others: Sequence[Node]) -> None:
+        candidates = sum(other.master_candidate for other in others)
+        possible = sum(is_capable(other) for other in others)
         if candidates < min(self.cluster.candidate_pool_size, possible):
             raise OpPrereqError(
-                f"without node {self.node.name!r} there are not enough master candidates; use"
+                f"without node {node.name!r} there are not enough master candidates; use"
                 " --auto-promote to let others take its place",
                 ErrorCode.STATE,
             )
 
-    def _check_no_instances(self) -> None:
-        primary, secondary = instance_names(self.config, self.node)
-        if primary or secondary:
+    def _check_no_instances(self, node: Node) -> None:
+        primary, secondary = instances_of(self.config, node)
+        names = [instance.name for instance in (*primary, *secondary)]
+        if names:
             raise OpPrereqError(
-                f"node {self.node.name!r} has the instance(s)"
-                f" {', '.join([*primary, *secondary][:10])}, so it must stay vm_capable; move them"
-                " first",
+                f"node {node.name!r} has the instance(s) {', '.join(names[:10])}, so it must stay"
+                " vm_capable; move them first",
                 ErrorCode.STATE,
             )
 
-    def _check_answers(self) -> None:
-        if not self.settings.get("powered", self.node.powered) and self._helper():
+    def _check_answers(self, node: Node, settings: Mapping[str, object]) -> None:
+        if not settings.get("powered", node.powered) and self._helper(node):
             raise OpPrereqError(
-                f"node {self.node.name!r} is recorded as switched off; use 'gnt-node power on"
-                f" {self.node.name}' first, or --node-powered=yes if it has power",
+                f"node {node.name!r} is recorded as switched off; use 'gnt-node power on"
+                f" {node.name}' first, or --node-powered=yes if it has power",
                 ErrorCode.STATE,
             )
-        node = replace(self.node, offline=False)
-        version = ask(self.context, node, f"bring node {node.name!r} back", "version")
-        if version != PROTOCOL_VERSION:
-            raise OpPrereqError(
-                f"node {node.name!r} speaks protocol version {version}, the master"
-                f" {PROTOCOL_VERSION}",
-                ErrorCode.ENVIRON,
-            )
+        check_version(self.context, replace(node, offline=False))
         self.context.warn(
             f"node {node.name} goes online without being re-added; please make sure that it is"
             " healthy"
         )
 
-    def hooks_nodes(self) -> tuple[Sequence[Node], Sequence[Node]]:
+    def hook_nodes(self, plan: NodeChange) -> Sequence[Node]:
         """Run hooks on the master and the node."""
-        nodes = [self.master, self.node]
-        return nodes, nodes
+        return [self.master, plan.node]
 
-    def hooks_env(self) -> Mapping[str, object]:
-        """Tell what was asked for."""
+    def hook_values(self, plan: NodeChange) -> Mapping[str, object]:
         return {
-            "OP_TARGET": self.node.name,
+            "OP_TARGET": plan.node.name,
             **{flag.upper(): getattr(self.op, flag) for flag in ALL_FLAGS},
         }
 
-    def exec(self) -> list[tuple[str, object]]:
-        """Change it; returns what was changed."""
-        node, flags = self.node, self.flags
+    def execute(self, plan: NodeChange) -> list[tuple[str, object]]:
+        """Change the node; returns the changes."""
+        node, flags, settings = plan.node, plan.flags, plan.settings
         for flag, why in flags.reasons.items():
             self.context.info(f"{flag} of node {node.name}: {why}")
-        changes = {**flags.changes, **self.settings}
+        changes = {**flags.changes, **settings}
         if changes.keys() & {"ndparams", "offline"}:
-            self._make_switch(replace(node, **changes))
+            self._make_switch(node, replace(node, **changes))
         if changes:
-            self.config.modify_node(node.uuid, changes)
-        self._follow_role()
+            self.config.modify(ObjectKind.NODE, node.uuid, changes)
+        self._follow_role(replace(node, **flags.changes), flags.changes.get("master_candidate"))
         return [
             *((flag, flags.reasons.get(flag, value)) for flag, value in flags.changes.items()),
-            *self.settings.items(),
+            *settings.items(),
         ]
 
-    def _make_switch(self, after: Node) -> None:
-        group = lookup.require_group(self.config, self.node.group)
-        comes_back = self.node.offline and not after.offline
-        before = None if comes_back else switch_of(self.cluster, group, self.node)
+    def _make_switch(self, node: Node, after: Node) -> None:
+        group = lookup.require_group(self.config, node.group)
+        comes_back = node.offline and not after.offline
+        before = None if comes_back else switch_of(self.cluster, group, node)
         make_switch(self.context, after, switch_of(self.cluster, group, after), before)
 
-    def _follow_role(self) -> None:
+    def _follow_role(self, node: Node, becomes_candidate: bool | None) -> None:
         """Give the node what a candidate needs, or take it away; fill the pool again."""
-        now = replace(self.node, **self.flags.changes)
-        match self.flags.changes.get("master_candidate"):
-            case True:
-                promote(self.context, now)
-            case False:
-                demote(self.context, now)
-                if self.op.auto_promote:
-                    refill_pool(self.context, [self.node.uuid])
+        if becomes_candidate:
+            promote(self.context, node)
+        elif becomes_candidate is False:
+            demote(self.context, node)
+            if self.op.auto_promote:
+                refill_pool(self.context, [node.uuid])

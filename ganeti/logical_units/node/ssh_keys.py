@@ -1,9 +1,9 @@
-"""Who may log in where by SSH: root of each master candidate as root of every node.
+"""Logins by SSH: root of each master candidate may log in as root of every node.
 
 The daemons do not need it; ``gnt-cluster command`` and ``copyfile``, consoles and the set-up of
 nodes do.  The public keys are kept in a file that goes to all candidates, one line
-``<node uuid> <key>`` each; while keys are being replaced a node has several, the newest last.  What
-fails is told and does not keep a node from its role.
+``<node uuid> <key>`` each; while keys are being replaced a node has several, the newest last.  A
+failure is told, and does not keep a node from its role.
 
 Source: constants.json, "ssh"; config.json, "SSH_PUB_KEYS".
 """
@@ -11,17 +11,14 @@ Source: constants.json, "ssh"; config.json, "SSH_PUB_KEYS".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.logical_units import ancillary, lookup
-from ganeti.logical_units.node_calls import call_node, call_nodes
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Cluster, Node
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.system import files
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
 
 Keys = dict[str, list[str]]
 
@@ -30,11 +27,11 @@ _BYTES_MAX: Final = 16 << 20
 
 
 def admit(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let a node in everywhere, which has become a candidate."""
+    """Let a new candidate log in everywhere."""
     if not cluster.modify_ssh_setup:
         return
-    result = call_node(
-        context, node, "ssh_root_key", str(cluster.ssh_key_type), cluster.ssh_key_bits
+    result = context.nodes.call_one(
+        NodeCalls.ssh_root_key, node, str(cluster.ssh_key_type), cluster.ssh_key_bits
     )
     if result.error is not None or not isinstance(result.payload, str):
         context.warn(f"node {node.name} did not tell its SSH key: {result.error}; ignoring")
@@ -46,7 +43,7 @@ def admit(context: JobContext, cluster: Cluster, node: Node) -> None:
 
 
 def introduce(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let all candidates in on a node that has joined."""
+    """Let all candidates log in on a node that has joined."""
     if not cluster.modify_ssh_setup:
         return
     known = read_keys(context)
@@ -60,7 +57,7 @@ def introduce(context: JobContext, cluster: Cluster, node: Node) -> None:
 
 
 def dismiss(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let a node in nowhere any more, which has ceased to be a candidate or is about to leave."""
+    """Let a node log in nowhere any more: it is no candidate any more, or is about to leave."""
     keys = read_keys(context).get(node.uuid)
     if not cluster.modify_ssh_setup or not keys:
         return
@@ -69,7 +66,7 @@ def dismiss(context: JobContext, cluster: Cluster, node: Node) -> None:
 
 
 def farewell(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let nobody in on a node that leaves, and forget its key."""
+    """Let no other node log in on a node that leaves, and forget its key."""
     if not cluster.modify_ssh_setup:
         return
     known = read_keys(context)
@@ -94,8 +91,8 @@ def _authorize(
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
 ) -> None:
-    for name, result in call_nodes(
-        context, nodes, "ssh_authorize", list(add), list(remove)
+    for name, result in context.nodes.call_all(
+        NodeCalls.ssh_authorize, nodes, list(add), list(remove)
     ).items():
         if result.error is not None:
             context.warn(f"node {name} did not change its SSH keys: {result.error}; ignoring")

@@ -8,34 +8,32 @@ OP_NODE_QUERYVOLS; constants.json, "VALID_STORAGE_FIELDS", "MODIFIABLE_STORAGE_F
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.lock_plan import LockLevel, LockNeed, shared
-from ganeti.logical_units.node_calls import call_nodes, order
-from ganeti.objects.disk_templates import REPORTING_STORAGE, STORAGE_TYPE, DiskTemplate, StorageType
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.logical_units.node.base import NodeUnit
+from ganeti.objects.disk_templates import DiskTemplate, StorageType
+from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.node import (
     OpNodeModifyStorage,
     OpNodeQueryStorage,
     OpNodeQueryvols,
     OpRepairNodeStorage,
 )
+from ganeti.protocol.node_calls import NodeCalls
 
-if TYPE_CHECKING:
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
-
-UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # those that nodes know
+UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # known to nodes
 FIELDS: Final = (*UNIT_FIELDS, "node", "type")
 VOLUME_FIELDS: Final = ("dev", "instance", "name", "node", "phys", "size", "vg")
 MODIFIABLE: Final = {StorageType.LVM_PV: ("allocatable",)}
-_NOT_BUILT: Final = frozenset({StorageType.LVM_PV, StorageType.LVM_VG, StorageType.GLUSTER})
 
 
 def check_fields(asked: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse fields that there are not.
+    """Refuse unknown fields.
 
     Raises:
         OpPrereqError: names them.
@@ -46,18 +44,19 @@ def check_fields(asked: Sequence[str], known: Sequence[str]) -> None:
 
 
 def check_storage(storage_type: StorageType) -> None:
-    """Refuse storage whose units nobody can look at.
+    """Refuse storage without units, and units that are not supported yet.
 
     Raises:
         OpPrereqError: that kind has no units.
         NotSupportedError: it has, and they are not supported yet.
     """
-    if storage_type not in REPORTING_STORAGE:
-        known = ", ".join(sorted(REPORTING_STORAGE))
+    if storage_type.units is None:
+        known = ", ".join(sorted(each for each in StorageType if each.units is not None))
         raise OpPrereqError(
             f"storage type {storage_type.value!r} has no storage units; those that have: {known}"
         )
-    if storage_type in _NOT_BUILT:
+    supported = {each.traits.storage for each in DiskTemplate if each.traits.is_supported}
+    if storage_type not in supported:
         raise NotSupportedError(
             f"storage units of type {storage_type.value!r} are not supported yet"
         )
@@ -70,73 +69,75 @@ def default_storage(cluster: Cluster) -> StorageType:
         OpPrereqError: none has.
     """
     for template in cluster.enabled_disk_templates:
-        found = STORAGE_TYPE[DiskTemplate(template)]
-        if found in REPORTING_STORAGE:
-            return found
+        if template.traits.storage.units is not None:
+            return template.traits.storage
     raise OpPrereqError(
         "no enabled disk template has storage units; name a storage type", ErrorCode.STATE
     )
 
 
 def unit_arguments(cluster: Cluster, storage_type: StorageType) -> list[object]:
-    """Return what a node needs to know to look at units: the directories there are."""
-    shared_files = storage_type is StorageType.SHAREDFILE
-    directory = cluster.shared_file_storage_dir if shared_files else cluster.file_storage_dir
+    """Return a node's arguments to look at units: the list of directories."""
+    units = storage_type.units
+    directory = getattr(cluster, units.setting) if units is not None and units.setting else ""
     return [[directory] if directory else []]
 
 
-class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage]):
+@dataclass(frozen=True, slots=True)
+class UnitsOfNodes:
+    """Storage units of one type on some nodes."""
+
+    nodes: Sequence[Node]
+    storage_type: StorageType
+
+
+class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage, UnitsOfNodes, UnitsOfNodes]):
     """List the storage units of nodes."""
 
-    def expand_names(self) -> None:
+    def resolve(self) -> UnitsOfNodes:
         """Look the nodes up; all of them if none is named."""
         check_fields(self.op.output_fields, FIELDS)
-        names = self.op.nodes
-        self.nodes = (
-            lookup.require_nodes(self.config, names) if names else lookup.all_nodes(self.config)
-        )
-        self.storage_type = self.op.storage_type or default_storage(self.cluster)
-        check_storage(self.storage_type)
+        nodes = lookup.named_or_all_nodes(self.config, self.op.nodes)
+        storage_type = self.op.storage_type or default_storage(self.cluster)
+        check_storage(storage_type)
+        return UnitsOfNodes(nodes, storage_type)
 
-    def declare_locks(self, level: LockLevel) -> LockNeed:
-        """Lock the nodes shared."""
-        if level is LockLevel.NODE:
-            return shared(level, [node.uuid for node in self.nodes])
-        return {}
+    def locks(self, found: UnitsOfNodes) -> LockNeed:
+        return shared(LockLevel.NODE, [node.uuid for node in found.nodes])
 
-    def exec(self) -> list[list[object]]:
+    def plan(self, found: UnitsOfNodes) -> UnitsOfNodes:
+        return found
+
+    def execute(self, plan: UnitsOfNodes) -> list[list[object]]:
         """Ask all nodes at once; returns one row for each unit."""
-        results = call_nodes(
-            self.context,
-            self.nodes,
-            "storage_list",
-            self.storage_type.value,
-            unit_arguments(self.cluster, self.storage_type),
+        results = self.context.nodes.call_all(
+            NodeCalls.storage_list,
+            plan.nodes,
+            plan.storage_type.value,
+            unit_arguments(self.cluster, plan.storage_type),
             self.op.name,
             list(UNIT_FIELDS),
         )
         rows = []
-        for node in self.nodes:
-            result = results[node.name]
+        for name, result in results.items():
             if result.offline:
                 continue
             if result.error is not None:
-                self.context.warn(f"cannot list storage on node {node.name}: {result.error}")
+                self.context.warn(f"cannot list storage on node {name}: {result.error}")
                 continue
-            for unit in result.payload if isinstance(result.payload, list) else []:
+            for unit in result.payload:
                 values = dict(zip(UNIT_FIELDS, unit, strict=True))
-                values |= {"node": node.name, "type": self.storage_type.value}
-                rows.append([values[name] for name in self.op.output_fields])
+                values |= {"node": name, "type": plan.storage_type.value}
+                rows.append([values[field] for field in self.op.output_fields])
         return rows
 
 
-class LUNodeModifyStorage(LogicalUnit[OpNodeModifyStorage]):
+class LUNodeModifyStorage(NodeUnit[OpNodeModifyStorage, Node]):
     """Change a storage unit: only those of LVM have anything to change."""
 
-    def expand_names(self) -> None:
-        """Look the node up, and refuse what cannot be changed."""
+    def plan(self, found: Node) -> Node:
+        """Refuse fields that cannot be changed."""
         op = self.op
-        self.node: Node = lookup.require_node(self.config, op.node_uuid or op.node_name)
         modifiable = MODIFIABLE.get(op.storage_type, ())
         if not modifiable:
             raise OpPrereqError(
@@ -145,62 +146,54 @@ class LUNodeModifyStorage(LogicalUnit[OpNodeModifyStorage]):
             )
         check_fields(list(op.changes), modifiable)
         check_storage(op.storage_type)
+        return found
 
-    def exec(self) -> None:
-        """Let the node change it."""
+    def execute(self, plan: Node) -> None:
         op = self.op
-        arguments = unit_arguments(self.cluster, op.storage_type)
-        order(
-            self.context,
-            self.node,
-            f"change storage unit {op.name!r}",
-            "storage_modify",
+        self.context.nodes.on(plan, f"change storage unit {op.name!r}").storage_modify(
             op.storage_type.value,
-            arguments,
-            op.name,
+            unit_arguments(self.cluster, op.storage_type),
+            op.name or "",
             dict(op.changes),
         )
 
 
-class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage]):
+class LURepairNodeStorage(NodeUnit[OpRepairNodeStorage, Node]):
     """Repair a storage unit: only volume groups can be."""
 
-    def expand_names(self) -> None:
-        """Look the node up, and refuse what cannot be repaired."""
+    def plan(self, found: Node) -> Node:
+        """Refuse storage that cannot be repaired."""
         op = self.op
-        self.node: Node = lookup.require_node(self.config, op.node_uuid or op.node_name)
         if op.storage_type is not StorageType.LVM_VG:
             raise OpPrereqError(
                 f"storage units of type {op.storage_type.value!r} cannot be repaired; those of"
                 f" {StorageType.LVM_VG.value} can"
             )
         check_storage(op.storage_type)
+        return found
 
-    def exec(self) -> None:
-        """Let the node repair it."""
+    def execute(self, plan: Node) -> None:
         op = self.op
-        order(
-            self.context,
-            self.node,
-            f"repair storage unit {op.name!r}",
-            "storage_execute",
+        self.context.nodes.on(plan, f"repair storage unit {op.name!r}").storage_execute(
             op.storage_type.value,
             unit_arguments(self.cluster, op.storage_type),
-            op.name,
+            op.name or "",
             "fix-consistency",
         )
 
 
-class LUNodeQueryvols(LogicalUnit[OpNodeQueryvols]):
+class LUNodeQueryvols(LogicalUnit[OpNodeQueryvols, None, None]):
     """List logical volumes: nodes have none, because LVM is not supported yet."""
 
-    def expand_names(self) -> None:
-        """Look the nodes up, so that a wrong name is told."""
+    def resolve(self) -> None:
+        """Refuse unknown fields and nodes."""
         check_fields(self.op.output_fields, VOLUME_FIELDS)
-        if self.op.nodes:
-            lookup.require_nodes(self.config, self.op.nodes)
+        lookup.require_nodes(self.config, self.op.nodes)
 
-    def exec(self) -> list[object]:
+    def plan(self, found: None) -> None:
+        """Plan nothing."""
+
+    def execute(self, plan: None) -> list[object]:
         """Return no volumes, and say why."""
         self.context.info("logical volumes are not supported yet, so there are none")
         return []

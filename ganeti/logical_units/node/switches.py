@@ -8,17 +8,11 @@ Source: constants.json, "ndparams"; node_rpc.json, node_configure_ovs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ganeti.logical_units.node_calls import order
+from ganeti.logical_units.context import JobContext
 from ganeti.objects.fill import fill_ndparams
+from ganeti.objects.model import Cluster, Node, NodeGroup
 from ganeti.objects.parameters import NDPARAMS
-
-if TYPE_CHECKING:
-    from ganeti.logical_units.context import JobContext
-    from ganeti.objects.cluster import Cluster
-    from ganeti.objects.node import Node
-    from ganeti.objects.nodegroup import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +50,4 @@ def make_switch(
             " its guests reach nothing outside; give one with the node parameter ovs_link"
         )
     what = f"make Open vSwitch {wanted.name!r}"
-    order(context, node, what, "node_configure_ovs", wanted.name, wanted.link)
+    context.nodes.on(node, what).node_configure_ovs(wanted.name, wanted.link)

@@ -6,36 +6,29 @@ it stands in its files until `impexp_cleanup`, or until it has ended and nobody 
 Source: node_rpc.json, calls import_start, export_start, impexp_*.
 """
 
-import contextlib
 import logging
 import os
-import shutil
 import socket
-import sys
-import tempfile
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.node_ops import drivers
-from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.crypto import transfer_key_path
+from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.leftovers import end_script
+from ganeti.node_ops.machine.crypto import transfer_key_path
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.places import find_end
-from ganeti.node_ops.transfers.status import (
-    Options,
-    Request,
-    Status,
-    TransferFiles,
-    files_of,
-)
+from ganeti.node_ops.transfers.status import Request, Status, TransferFiles, files_of
 from ganeti.objects.rpc_instance import RpcInstance
-from ganeti.system import clock, filelock, process
+from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.system import clock
 from ganeti.system.files import ensure_directory
 
 logger = logging.getLogger(__name__)
@@ -44,71 +37,51 @@ _STOP_TIMEOUT_S: Final = 5.0
 _FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
 
 
-def import_start(
-    context: NodeContext,
-    opts: Options,
-    instance: RpcInstance,
-    component: str,
-    dest: tuple[str, list[object]],
-) -> str:
-    """Begin to receive a disk; returns the name of the transfer, whose status has the port.
+class Transfers(NodeHandler):
+    """Transfers of disks."""
 
-    Raises:
-        BlockDeviceError: the disk is not there.
-        GenericError: the file of an export cannot be there.
-        NotSupportedError: an unknown way to compress.
-    """
-    end_script(context, instance.name)
-    end = find_end(context, instance, component, dest, receives=True)
-    host = drivers.own_address(context) if context.paths.root else ""
-    with _listen(host, ipv6=opts.ipv6) as listener:
-        request = _request(context, opts, instance, end, listener=listener.fileno())
-        port = int(listener.getsockname()[1])
-        return _start(context, f"import-{component}", request, port)
+    def import_start(
+        self,
+        opts: TransferOptions,
+        instance: RpcInstance,
+        component: str,
+        dest: tuple[str, Sequence[object]],
+    ) -> str:
+        end_script(self.context, instance.name)
+        end = find_end(self.context, instance, component, dest, receives=True)
+        host = drivers.own_address(self.context) if self.paths.root else ""
+        with _listen(host, ipv6=opts.ipv6) as listener:
+            request = _request(self.context, opts, instance, end, listener=listener.fileno())
+            port = int(listener.getsockname()[1])
+            return _start(self.context, f"import-{component}", request, port)
 
+    def export_start(
+        self,
+        opts: TransferOptions,
+        host: str,
+        port: int,
+        instance: RpcInstance,
+        component: str,
+        source: tuple[str, Sequence[object]],
+    ) -> str:
+        end_script(self.context, instance.name)
+        end = find_end(self.context, instance, component, source, receives=False)
+        request = _request(self.context, opts, instance, end, host=host, port=port)
+        return _start(self.context, f"export-{component}", request, None)
 
-def export_start(
-    context: NodeContext,
-    opts: Options,
-    host: str,
-    port: int,
-    instance: RpcInstance,
-    component: str,
-    source: tuple[str, list[object]],
-) -> str:
-    """Begin to send a disk to whoever receives it; returns the name of the transfer.
+    def impexp_status(self, names: Sequence[str]) -> list[object]:
+        return [_state(self.paths, name) for name in names]
 
-    Raises:
-        BlockDeviceError: the disk is not there.
-        GenericError: the file of an export cannot be there.
-        NotSupportedError: an unknown way to compress.
-    """
-    end_script(context, instance.name)
-    end = find_end(context, instance, component, source, receives=False)
-    request = _request(context, opts, instance, end, host=host, port=port)
-    return _start(context, f"export-{component}", request, None)
+    def impexp_abort(self, name: str) -> None:
+        files_of(self.paths, name).stop(_STOP_TIMEOUT_S)
 
-
-def impexp_status(context: NodeContext, names: list[str]) -> list[object]:
-    """Return the state of each transfer; null for one that there is not."""
-    return [_state(context.paths, name) for name in names]
-
-
-def impexp_abort(context: NodeContext, name: str) -> None:
-    """Stop a transfer."""
-    _stop(files_of(context.paths, name))
-
-
-def impexp_cleanup(context: NodeContext, name: str) -> None:
-    """Stop a transfer and forget it; one that is forgotten already is no error."""
-    files = files_of(context.paths, name)
-    _stop(files)
-    shutil.rmtree(files.directory, ignore_errors=True)
+    def impexp_cleanup(self, name: str) -> None:
+        files_of(self.paths, name).forget(_STOP_TIMEOUT_S)
 
 
 def _request(
     context: NodeContext,
-    options: Options,
+    options: TransferOptions,
     instance: RpcInstance,
     end: End,
     *,
@@ -143,31 +116,17 @@ def _listen(host: str, *, ipv6: bool) -> socket.socket:
 def _start(context: NodeContext, what: str, request: Request, port: int | None) -> str:
     """Start the process; returns the name of the transfer."""
     parent = context.paths.import_export_dir
-    ensure_directory(parent, 0o700)
     _make_way(parent, request)
     safe = "".join(letter if letter.isalnum() else "-" for letter in what)
-    directory = tempfile.mkdtemp(prefix=f"{safe}-", dir=parent)
-    files = TransferFiles(directory)
+    files = TransferFiles.make(parent, safe)
     now = clock.now()
     if request.options.ca_pem:
         request = replace(request, authority=files.save_authority(request.options.ca_pem))
-    files.save_request(request)
+    files.save_request(dumps(request))
     files.save_status(Status(ctime=now, mtime=now, listen_port=port))
-    with contextlib.ExitStack() as opened:
-        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        opened.callback(os.close, log)
-        lock = filelock.open_locked(files.pid)
-        assert lock is not None, "nobody knows of this directory yet"
-        opened.callback(os.close, lock)
-        child = process.spawn(
-            [sys.executable, "-m", transfer_process.__name__, directory],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stderr=log,
-            pass_fds=[lock, *([request.listener] if request.listener >= 0 else [])],
-            cwd="/",
-        )
-        os.pwrite(lock, str(child.pid).encode(), 0)
-    return os.path.basename(directory)
+    listeners = [request.listener] if request.listener >= 0 else []
+    files.start(transfer_process.__name__, listeners)
+    return os.path.basename(files.directory)
 
 
 def _make_way(parent: str, request: Request) -> None:
@@ -176,6 +135,7 @@ def _make_way(parent: str, request: Request) -> None:
     Those are the ones that ended long ago, and those on the very device or file that is to be
     written now, or that are writing it: the job that began them has died.
     """
+    ensure_directory(parent, 0o700)
     for name in os.listdir(parent):
         files = TransferFiles(os.path.join(parent, name))
         status = files.load_status()
@@ -184,8 +144,7 @@ def _make_way(parent: str, request: Request) -> None:
         is_old = status.mtime < clock.now() - _FORGOTTEN_S and files.live_pid() is None
         if is_old or _is_rival(files, request):
             logger.info("ending transfer %s, which nobody waits for", name)
-            _stop(files)
-            shutil.rmtree(files.directory, ignore_errors=True)
+            files.forget(_STOP_TIMEOUT_S)
 
 
 def _is_rival(files: TransferFiles, request: Request) -> bool:
@@ -207,17 +166,6 @@ def _state(paths: Paths, name: str) -> object:
         return None
     wire = to_builtins(status)
     if status.exit_status is None and not is_alive:
-        wire.update(exit_status=1, error_message=_last_words(files))
+        message = f"the process of the transfer ended early: {files.last_words()}"
+        wire.update(exit_status=1, error_message=message)
     return wire
-
-
-def _last_words(files: TransferFiles) -> str:
-    with open(files.log, encoding="utf-8", errors="replace") as log:
-        lines = log.read(1 << 16).strip().splitlines()
-    return f"the process of the transfer ended early: {lines[-1] if lines else 'it said nothing'}"
-
-
-def _stop(files: TransferFiles) -> None:
-    pid = files.live_pid()
-    if pid is not None and not process.terminate(pid, _STOP_TIMEOUT_S):
-        raise GenericError(f"process {pid} of transfer {files.directory} cannot be ended")

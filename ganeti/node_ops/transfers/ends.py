@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ganeti.base.errors import CommandError, StorageError
-from ganeti.node_ops.exports import CHECKSUM_SUFFIX
+from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, LocalImage

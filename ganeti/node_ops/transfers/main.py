@@ -31,8 +31,8 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
 from ganeti.node_ops.transfers.ends import SCRIPT_END_S, open_sink, open_source
-from ganeti.node_ops.transfers.status import Options, Request, Status, TransferFiles
-from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS
+from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
+from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, TransferOptions
 from ganeti.storage.frames import FrameReader, framed
 from ganeti.system import clock
 from ganeti.transport.tls import server_context
@@ -52,7 +52,7 @@ _ZLIB_LEVELS: Final = {"gzip": 6, "gzip-fast": 1, "gzip-slow": 9}
 _GZIP_WINDOW: Final = 31
 
 
-def check_options(options: Options) -> None:
+def check_options(options: TransferOptions) -> None:
     """Refuse ways to compress that are not built.
 
     Raises:

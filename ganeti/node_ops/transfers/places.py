@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.node_ops import drivers, exports, os_definitions
+from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.instance_os import log_path, os_environment
+from ganeti.node_ops.disks import exports
+from ganeti.node_ops.instances import os_definitions
+from ganeti.node_ops.instances.os_scripts import log_path, os_environment
+from ganeti.node_ops.instances.running import snapshots_of
 from ganeti.node_ops.transfers.ends import End
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.system.files import ensure_directory
@@ -22,7 +25,7 @@ def find_end(
     context: NodeContext,
     instance: RpcInstance,
     component: str,
-    place: tuple[str, list[object]],
+    place: tuple[str, Sequence[object]],
     *,
     receives: bool,
 ) -> End:
@@ -42,9 +45,7 @@ def find_end(
             device = _device(context, instance, disk)
             return _script(context, instance, component, device, index, receives=receives)
         case ("snapshot", [str(uuid)]) if not receives:
-            found = drivers.hypervisor(context, instance.hypervisor).snapshot_address(
-                instance.name, uuid
-            )
+            found = snapshots_of(context, instance).address(instance.name, uuid)
             return End(kind="snapshot", path=found.socket_path, export=found.export)
         case (kind, args):
             raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")

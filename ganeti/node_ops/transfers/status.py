@@ -1,8 +1,6 @@
-"""What is known about a transfer: its files in a directory of its own, and its state.
+"""The process of a transfer (`ganeti.system.detached`): what it is to do, and how far it is.
 
-    RUN_DIR/import-export/<name>/request   what to do, written before the process starts
     RUN_DIR/import-export/<name>/status    how far it is, written by the process
-    RUN_DIR/import-export/<name>/log       what it prints when it breaks
     RUN_DIR/import-export/<name>/ca        the certificate of a peer of another cluster
 
 Source: node_rpc.json, "ImportExportStatus" and "ImportExportOptions_sent".
@@ -10,9 +8,7 @@ Source: node_rpc.json, "ImportExportStatus" and "ImportExportOptions_sent".
 
 from __future__ import annotations
 
-import contextlib
 import os
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -21,26 +17,11 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.node_ops.transfers.ends import End
-from ganeti.system import filelock
+from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.system.detached import Detached
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
 _FILE_BYTES_MAX: Final = 1 << 20
-
-
-class Options(msgspec.Struct, frozen=True):
-    """How both sides talk.
-
-    Attributes:
-        key_name: of the certificate to show (`x509_cert_create`); None for the cluster's own.
-        ca_pem: the certificate that the peer must show; None for any that the cluster issued.
-    """
-
-    key_name: str | None = None
-    ca_pem: str | None = None
-    compress: str = "none"
-    magic: str | None = None
-    ipv6: bool = False
-    connect_timeout: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -50,7 +31,7 @@ class Request(msgspec.Struct, frozen=True):
     """
 
     end: End
-    options: Options
+    options: TransferOptions
     certificate: str
     authority: str
     host: str = ""
@@ -75,31 +56,15 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     mtime: float
 
 
-@dataclass(frozen=True, slots=True)
-class TransferFiles:
-    """The files of one transfer."""
+class TransferFiles(Detached):
+    """The process of one transfer, and its files."""
 
-    directory: str
-
-    @property
-    def request(self) -> str:
-        """What to do."""
-        return f"{self.directory}/request"
+    __slots__ = ()
 
     @property
     def status(self) -> str:
         """How far it is."""
         return f"{self.directory}/status"
-
-    @property
-    def pid(self) -> str:
-        """The number of the process, in a file that is locked while it runs."""
-        return f"{self.directory}/pid"
-
-    @property
-    def log(self) -> str:
-        """What the process prints."""
-        return f"{self.directory}/log"
 
     def save_authority(self, pem: str) -> str:
         """Write the peer's certificate to a file, and return its path."""
@@ -111,22 +76,6 @@ class TransferFiles:
         """Read what to do."""
         return loads_as(Request, read_bytes_or_none(self.request, _FILE_BYTES_MAX) or b"")
 
-    def save_request(self, request: Request) -> None:
-        """Write down what to do; it may hold the name of a key, so nobody else reads it."""
-        write_atomic(self.request, dumps(request), 0o600)
-
-    def note_interest(self) -> None:
-        """Note that somebody asks how far it is."""
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(self.request)
-
-    def last_interest(self) -> float | None:
-        """Return when somebody asked last; None once the transfer is forgotten."""
-        try:
-            return os.stat(self.request).st_mtime
-        except FileNotFoundError:
-            return None
-
     def load_status(self) -> Status | None:
         """Read how far it is; None when there is no such transfer."""
         data = read_bytes_or_none(self.status, _FILE_BYTES_MAX)
@@ -135,10 +84,6 @@ class TransferFiles:
     def save_status(self, status: Status) -> None:
         """Write down how far it is."""
         write_atomic(self.status, dumps(status))
-
-    def live_pid(self) -> int | None:
-        """Return the number of the process if it runs: then it holds the lock on its pid file."""
-        return filelock.running_pid(self.pid)
 
 
 def files_of(paths: Paths, name: str) -> TransferFiles:

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes.allocator_questions import (
-    Draw,
-    decoded,
-    group,
-    instance,
-    new,
-    node,
-    question,
-    several,
-)
+from fakes.allocator_questions import Draw, decoded, group, instance, new, node, question, several
 from fakes.chance import seed
 from hypothesis import given, settings
 from hypothesis import strategies as st

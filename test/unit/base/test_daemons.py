@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import configparser
 import runpy
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place
+from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place, package_of
 from ganeti.base.paths import Paths
 from ganeti.cli.documents.daemons import DAEMONS as DOCUMENTED
 
@@ -18,7 +19,7 @@ TARGETS = {Place.NODE: "ganeti-node.target", Place.MASTER: "ganeti-master.target
 
 
 def test_every_program_of_a_daemon_is_in_the_table() -> None:
-    programs = {path.name for path in (ROOT / "daemons").iterdir() if path.is_file()}
+    programs = {path.name for path in (ROOT / "daemons").glob("ganeti-*") if path.is_file()}
     assert programs == {daemon.name for daemon in PRESENT}
 
 
@@ -26,9 +27,15 @@ def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -
     declared: dict[str, object] = {}
     monkeypatch.setattr("setuptools.setup", declared.update)
     monkeypatch.chdir(ROOT)
-    modules = runpy.run_path(str(ROOT / "setup.py"))["DAEMONS"]
-    assert modules == {text.name: text.module for text in DOCUMENTED}
-    assert set(modules) == {daemon.name for daemon in PRESENT}
+    packaged = runpy.run_path(str(ROOT / "setup.py"))["DAEMONS"]
+    assert set(packaged) == {text.name for text in DOCUMENTED}
+    assert set(packaged) == {daemon.name for daemon in PRESENT}
+
+
+@pytest.mark.parametrize("daemon", DAEMONS, ids=lambda daemon: daemon.name)
+def test_every_daemon_has_a_package_that_knows_its_name(daemon: Daemon) -> None:
+    assert package_of(daemon.name) == daemon.package
+    assert import_module(f"ganeti.{daemon.package}.main").SPEC.name == daemon.name
 
 
 @pytest.mark.parametrize("daemon", PRESENT, ids=lambda daemon: daemon.name)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base import errors, json
-from ganeti.base.errors import (
-    ErrorCode,
-    GenericError,
-    OpPrereqError,
-    decode_error,
-    encode_error,
-)
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, decode_error, encode_error
 
 SAMPLES = [
     GenericError("something"),

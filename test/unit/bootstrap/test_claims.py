@@ -7,8 +7,8 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 from fakes import chance as chances
 
@@ -17,10 +17,11 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.claims import Announcement
 from ganeti.bootstrap.failover import Failover, FailoverOptions, Outlook
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.jobs.mastership import Answer, Poll, Takeover, may_ask_again
-from ganeti.protocol.mastership import NodeFacts
-from ganeti.store import mastership
-from ganeti.store.mastership import Claim
+from ganeti.jobs.votes import Answer, Poll, Takeover, may_ask_again
+from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc import NodeCall
+from ganeti.store import master_facts
+from ganeti.store.master_facts import Claim
 
 SERIAL = 10_017
 
@@ -36,10 +37,10 @@ class Nodes:
             os.makedirs(paths.lock_dir)
 
     def claims(self) -> dict[str, Claim]:
-        return {name: mastership.read_claim(paths) for name, paths in self.paths.items()}
+        return {name: master_facts.read_claim(paths) for name, paths in self.paths.items()}
 
     def announcement(self, own_name: str, chance: random.Random) -> Announcement:
-        facts = {name: mastership.own_facts(paths) for name, paths in self.paths.items()}
+        facts = {name: master_facts.own_facts(paths) for name, paths in self.paths.items()}
         answers = {name: Answer("old", known) for name, known in facts.items()}
         targets = {name: Target(name, "192.0.2.1") for name in self.names if name != own_name}
         rpc = Calls(self, chance)
@@ -52,21 +53,23 @@ class Calls(NodeRpcClient):
         self._nodes = nodes
         self._chance = chance
 
-    def call(self, name: str, targets: Mapping[Target, Sequence[object]]) -> dict[str, RpcResult]:
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
         order = list(targets)
         self._chance.shuffle(order)
-        return {target.name: self._one(name, target.name, targets[target]) for target in order}
+        return {each.name: self._one(call.name, each.name, targets[each]) for each in order}
 
-    def _one(self, call: str, node: str, args: Sequence[object]) -> RpcResult:
+    def _one(self, call: str, node: str, args: Sequence[object]) -> RpcResult[Any]:
         paths = self._nodes.paths[node]
         if call == "master_facts":
-            return RpcResult(node, payload=msgspec.to_builtins(mastership.own_facts(paths)))
+            return RpcResult(node, payload=master_facts.own_facts(paths))
         assert call == "master_claim"
         known, serial_no, name = args
         assert isinstance(known, int)
         assert isinstance(serial_no, int)
         try:
-            mastership.take_claim(paths, known_serial=known, claim=Claim(serial_no, str(name)))
+            master_facts.take_claim(paths, known_serial=known, claim=Claim(serial_no, str(name)))
         except GenericError as err:
             return RpcResult(node, error=err.message)
         return RpcResult(node, payload=None)
@@ -133,7 +136,7 @@ def test_who_withdraws_takes_back_only_his_own(tmp_path: Path) -> None:
     loser = nodes.announcement("n2", random.Random(1))
     winner = nodes.announcement("n1", random.Random(1))
     winner.make(no_voting=False)
-    mastership.take_claim(nodes.paths["n2"], known_serial=SERIAL, claim=Claim())  # not yet heard
+    master_facts.take_claim(nodes.paths["n2"], known_serial=SERIAL, claim=Claim())  # not yet heard
     with pytest.raises(OpPrereqError, match="n1 has announced itself"):
         loser.make(no_voting=False)
     claims = nodes.claims()

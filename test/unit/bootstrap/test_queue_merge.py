@@ -18,7 +18,7 @@ from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
-from ganeti.node_ops import queue_copies
+from ganeti.node_ops.machine import job_queue
 from ganeti.store.job_files import JobFiles
 
 NOW = (1, 2)
@@ -102,7 +102,7 @@ def test_many_jobs_come_in_several_answers(
     nodes: dict[str, Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_merge, "JOBS_PER_CALL_MAX", 4)
-    monkeypatch.setattr(queue_copies, "ANSWER_BYTES_MAX", 3 * len(encode_job(ended(1))))
+    monkeypatch.setattr(job_queue, "ANSWER_BYTES_MAX", 3 * len(encode_job(ended(1))))
     put(nodes["n2"], *(ended(job_id) for job_id in range(1, 11)))
     merge_queue(nodes["n1"], NodesInPlace(nodes), targets(nodes))
     assert list(statuses(nodes["n1"])) == list(range(1, 11))

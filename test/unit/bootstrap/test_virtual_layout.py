@@ -12,10 +12,7 @@ from ganeti.bootstrap.virtual import layout
 from ganeti.system.environment import parse_hosts
 
 CLUSTER = layout.VirtualCluster(
-    base="/tmp/vc",
-    network="127.8.9",
-    node_names=layout.node_names(3),
-    hypervisor="fake",
+    base="/tmp/vc", network="127.8.9", node_names=layout.node_names(3), hypervisor="fake"
 )
 
 

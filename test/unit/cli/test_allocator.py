@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base.errors import GenericError
-from ganeti.cli.commands.allocator import disks_of, nics_of
+from ganeti.cli.debug.allocator import disks_of, nics_of
 from ganeti.cli.run.jobs import split_submitted, submitted_jobs
 
 

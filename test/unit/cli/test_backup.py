@@ -8,17 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from ganeti.cli.commands import backup
+from ganeti.cli import backup
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.run.context import Context
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS
-from ganeti.cli.run.terminal import Terminal
 
 _OPTIONS: dict[str, Any] = {
-    "node": "node3",
+    "target_node": "node3",
     "remove_instance": False,
     "force": False,
-    "transport_compression": "none",
+    "compress": "none",
     "shutdown": True,
     "shutdown_timeout": 120,
     "ignore_remove_failures": False,
@@ -27,6 +26,8 @@ _OPTIONS: dict[str, Any] = {
     "zeroing_timeout_per_mib": None,
     "long_sleep": False,
 }
+
+COMMAND = next(each for each in backup.COMMANDS if each.name == "export")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_the_exit_status_is_that_of_the_export(
     monkeypatch.setattr(backup, "execute", lambda context, options, opcode: [result])
     out = io.StringIO()
     terminal = Terminal(out, out, io.StringIO(), is_interactive=False)
-    context = cast(Context, SimpleNamespace(terminal=terminal))
+    context = cast(Context, SimpleNamespace(terminal=terminal, command=COMMAND))
     options = Options({**_OPTIONS, "dry_run": dry_run})
     assert backup.export(context, options, ["vm"]) == status
     assert text in out.getvalue()

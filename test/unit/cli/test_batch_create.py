@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.commands.instance.batch_create import instances_of
+from ganeti.cli.instance.creation import instances_of
 
 GOOD: dict[str, Any] = {
     "instance_name": "web1.example.com",

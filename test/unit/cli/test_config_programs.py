@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ganeti.cli import cfgupgrade, query_config
-from ganeti.cli.commands.query_config import COLUMNS
 from ganeti.cli.declaration.help import command_help, program_help
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.documents.manual import manual_page
-from ganeti.cli.run.main import load_handler
-from ganeti.objects.config_data import TABLES
+from ganeti.cli.run.failures import EXIT_CONFIGURATION
+from ganeti.cli.run.main import run
+from ganeti.cli.tools import cfgupgrade, query_config
+from ganeti.cli.tools.query_config import COLUMNS
+from ganeti.config.config_data import TABLES
 
 # cli.json, "tools"
 CFGUPGRADE_FLAGS = {
@@ -31,13 +34,27 @@ def test_cfgupgrade_has_the_options_of_3_0() -> None:
     assert all(option.help for option in cfgupgrade.OPTIONS)
 
 
+def test_a_failure_with_debug_has_a_traceback_and_the_same_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.data").write_text("{")
+    words = ["--dry-run", "--path", str(tmp_path)]
+    status = run(cfgupgrade.PROGRAM, words)
+    plain = capsys.readouterr().err
+    assert status == EXIT_CONFIGURATION
+    assert run(cfgupgrade.PROGRAM, ["-d", *words]) == status
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback")
+    assert shown.endswith(plain)
+
+
 def test_every_kind_of_object_can_be_listed() -> None:
     assert set(query_config.KINDS) == set(TABLES) == set(COLUMNS)
 
 
 @pytest.mark.parametrize("command", query_config.PROGRAM.commands, ids=lambda one: one.name)
 def test_commands_are_built_and_explained(command: Command) -> None:
-    assert callable(load_handler(command))
+    assert callable(command.does)
     text = command_help(query_config.PROGRAM, command, 100)
     assert all(option.long in text for option in command.options)
     assert command.name in program_help(query_config.PROGRAM, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base.errors import OpExecError
-from ganeti.cli import demo
+from ganeti.cli.tools import demo
 
 
 def test_the_number_of_nodes_is_three_unless_said() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.commands.instance import devices, parameters
+from ganeti.cli.instance import devices
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,9 @@ def test_contradicting_changes_are_refused() -> None:
         devices.changes([("0", {"add": True, "remove": True})], devices.disk_settings)
 
 
-def test_memory_stands_for_both_bounds() -> None:
-    assert parameters.backend_parameters({"memory": "1g", "vcpus": "2"}) == {
-        "minmem": "1g",
-        "maxmem": "1g",
-        "vcpus": "2",
-    }
-    assert parameters.backend_parameters({"vcpus": None}) == {"vcpus": "default"}
-    with pytest.raises(OpPrereqError):
-        parameters.backend_parameters({"memory": "1", "maxmem": "2"})
-
-
 @pytest.mark.parametrize(
     ("text", "nodes"),
     [(None, (None, None)), ("a", ("a", None)), ("a:b", ("a", "b")), (":b", (None, "b"))],
 )
 def test_pairs_of_nodes(text: str | None, nodes: tuple[str | None, str | None]) -> None:
-    assert parameters.split_nodes(text) == nodes
+    assert devices.split_nodes(text) == nodes

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.cli import vcluster
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.manual import escape, manual_page
-from ganeti.cli.documents.write import documents, programs
-from ganeti.protocol.wconfd import WCONFD_METHODS
+from ganeti.cli.documents.write import documents, tools
+from ganeti.cli.programs import PROGRAMS
+from ganeti.protocol.wconfd import WConfCalls
 
 
-@pytest.mark.parametrize("program", [*programs(), vcluster.PROGRAM], ids=lambda p: p.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, *tools()], ids=lambda p: p.name)
 def test_manual_page_names_every_command_and_option(program) -> None:  # type: ignore[no-untyped-def]
-    page = manual_page(program, ["gnt-cluster", "gnt-node"])
-    assert page.startswith(f".TH {program.name} 8")
+    page = documents()[f"man/{program.name}.{program.manual_section}"]
+    assert page.startswith(f".TH {program.name} {program.manual_section}")
     for command in program.commands:
-        assert f".SS {escape(command.name)}" in page
+        assert f".SS {escape(command.name)}" in page or program.is_single
         for option in command.options:
             assert escape(option.long) in page
 
 
-@pytest.mark.parametrize("program", programs(), ids=lambda p: p.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_no_line_is_taken_for_an_unknown_request(program) -> None:  # type: ignore[no-untyped-def]
     for line in manual_page(program, []).splitlines():
         if line.startswith((".", "'")):
@@ -32,8 +32,7 @@ def test_no_line_is_taken_for_an_unknown_request(program) -> None:  # type: igno
 
 
 @pytest.mark.parametrize(
-    ("text", "escaped"),
-    [("a-b", r"a\-b"), (r"a\b", r"a\eb"), (".x", r"\&.x"), ("'x", r"\&'x")],
+    ("text", "escaped"), [("a-b", r"a\-b"), (r"a\b", r"a\eb"), (".x", r"\&.x"), ("'x", r"\&'x")]
 )
 def test_text_is_protected(text: str, escaped: str) -> None:
     assert escape(text) == escaped
@@ -48,7 +47,7 @@ def test_long_words_may_be_broken_after_separators() -> None:
 
 def test_the_page_of_the_configuration_daemon_names_its_methods_and_files() -> None:
     page = documents()["man/ganeti-wconfd.8"]
-    for method in WCONFD_METHODS:
+    for method in WConfCalls.calls:
         assert f"\\fB{method}\\fR" in page
     for title in ("LOCKS", "CONSISTENCY", "FILES", "SIGNALS", "EXIT STATUS", "SEE ALSO"):
         assert f".SH {title}\n" in page
@@ -63,8 +62,8 @@ def test_every_page_says_in_a_phrase_what_it_is_about(path: str) -> None:
 
 
 def test_completion_knows_every_program_and_choice() -> None:
-    script = completion_script(programs())
-    for program in programs():
+    script = completion_script(PROGRAMS)
+    for program in PROGRAMS:
         assert f"complete -F _{program.name.replace('-', '_')} {program.name}" in script
     assert "_gnt_complete drain info undrain" in script
     assert '-n|--target-node) _gnt_complete "$(_gnt_nodes)"' in script

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base.errors import QueryFilterParseError
-from ganeti.cli.commands.filter import read_predicate
-from ganeti.cli.commands.filter_words import format_action, format_json, format_trail
 from ganeti.cli.declaration.values import parse_filter_action
+from ganeti.cli.filter import read_predicate
+from ganeti.cli.lists import format_action, format_json, format_trail
 
 
 @pytest.mark.parametrize("text", ["ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT 5"])

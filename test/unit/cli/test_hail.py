@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fakes.allocator_questions import Json, instance, new, node, question
 
-from ganeti.cli import hail
-from ganeti.cli.hail import OPTIONS
+from ganeti.cli.htools.hail import OPTIONS
+from ganeti.cli.programs import main
 
 NODES = {"a": node(), "b": node(), "c": node()}
 
@@ -31,7 +31,7 @@ class Run:
 
     def words(self, *words: str) -> tuple[int, str, str]:
         self._monkeypatch.setattr(sys, "argv", ["hail", *words])
-        status = hail.main()
+        status = main()
         said = self._capsys.readouterr()
         return status, said.out, said.err
 

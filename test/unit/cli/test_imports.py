@@ -7,9 +7,8 @@ import sys
 
 PROGRAM = """
 import sys
-from ganeti.cli.gnt_instance import PROGRAM
-from ganeti.cli.run.main import load_handler
-load_handler(PROGRAM.find("list"))
+from ganeti.cli.programs import named
+assert named("gnt-instance").find("list").does
 import ganeti.clients.luxi
 print("\\n".join(sorted(sys.modules)))
 """

@@ -12,12 +12,14 @@ from fakes.luxi_client import FakeLuxiClient
 from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.cli.declaration.parser import Options
+from ganeti.cli.declaration.program import Command
 from ganeti.cli.run import jobs
-from ganeti.cli.run.context import Context
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import JobSubmitted
-from ganeti.cli.run.terminal import Terminal
+from ganeti.opcodes.test import OpTestDelay
 
 EPOCH = time.ctime(0)
+COMMAND = Command("delay", "wait")
 
 
 class Run:
@@ -28,7 +30,7 @@ class Run:
         self.out, self.err = io.StringIO(), io.StringIO()
         self.options = Options({"reason": None, "debug": 0, **options})
         terminal = Terminal(self.out, self.err, io.StringIO())
-        self.context = Context("gnt-debug", "delay", self.options, terminal)
+        self.context = Context("gnt-debug", COMMAND, self.options, terminal)
         self.context._client = self.client  # type: ignore[assignment]  # the fake
 
     def execute(self, *opcodes: Any) -> list[object]:
@@ -36,7 +38,7 @@ class Run:
 
 
 def delay() -> Any:
-    return jobs.make_opcode("OP_TEST_DELAY", duration=1)
+    return jobs.make_opcode(OpTestDelay, duration=1)
 
 
 def test_messages_are_printed_with_their_time_and_results_returned() -> None:
@@ -56,7 +58,7 @@ def test_submission_carries_what_the_common_options_say() -> None:
 
 def test_dependencies_are_added_to_those_of_the_opcode() -> None:
     run = Run(depend=[[5, ["success"]]])
-    run.execute(jobs.make_opcode("OP_TEST_DELAY", duration=1, depends=[[4, ["error"]]]), delay())
+    run.execute(jobs.make_opcode(OpTestDelay, duration=1, depends=[[4, ["error"]]]), delay())
     [[first, second]] = run.client.submitted
     assert first["depends"] == [[4, ["error"]], [5, ["success"]]]
     assert second["depends"] == [[5, ["success"]]]
@@ -106,7 +108,7 @@ def test_long_wait_is_explained_once() -> None:
 
 def test_wrong_parameters_are_told_before_anything_is_sent() -> None:
     with pytest.raises(OpPrereqError, match="duration"):
-        jobs.make_opcode("OP_TEST_DELAY", duration="long")
+        jobs.make_opcode(OpTestDelay, duration="long")
 
 
 def test_jobs_that_run_are_named_when_interrupted() -> None:

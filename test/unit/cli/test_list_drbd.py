@@ -10,21 +10,21 @@ import pytest
 from fakes.confd_config import NODES, encoded, mirrored_config
 
 from ganeti.base.errors import ConfdClientError, GenericError
-from ganeti.cli.commands.node.drbd import devices_of
+from ganeti.cli.node.drbd import devices_of
 from ganeti.clients.confd import ConfdClient
-from ganeti.objects.split import split_config
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.protocol.confd import Status
 from ganeti.protocol.confd_exchange import Answer
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.rconfd.answers import HANDLERS
-from ganeti.rconfd.facts import Facts
 
 
 class Client(ConfdClient):
     """Answers as RConfD does, from a configuration that may change meanwhile."""
 
     def __init__(self, count: int, serials: Iterator[int], *, is_old: bool = False) -> None:
-        self.facts = Facts(split_config(encoded(mirrored_config(count))))
+        self.facts = Tables(split_config(encoded(mirrored_config(count))))
         self.serials = serials
         self.is_old = is_old
         self.asked: list[QueryType] = []

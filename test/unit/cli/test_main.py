@@ -7,18 +7,16 @@ import io
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError
-from ganeti.cli import gnt_cluster, gnt_instance
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command, Program
+from ganeti.cli.programs import named
 from ganeti.cli.run import main as runner
-from ganeti.cli.run.confirm import confirm
-from ganeti.cli.run.context import Context
+from ganeti.cli.run.context import Context, Terminal, confirm
 from ganeti.cli.run.failures import NotConfirmed
-from ganeti.cli.run.terminal import Terminal
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    status = runner.run(gnt_instance.PROGRAM, words)
+    status = runner.run(named("gnt-instance"), words)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
@@ -34,7 +32,7 @@ def test_help_and_version_go_to_the_standard_output(capsys: pytest.CaptureFixtur
 
 
 def test_unbuilt_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    unbuilt = Program("gnt-some", "things", "", (Command("thing", "do a thing", ""),))
+    unbuilt = Program("gnt-some", "things", "", (Command("thing", "do a thing"),))
     assert runner.run(unbuilt, ["thing"]) == 1
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "gnt-some thing is not supported yet\n")
@@ -50,28 +48,25 @@ def test_wrong_option_leaves_with_two(capsys: pytest.CaptureFixture[str]) -> Non
     ("error", "status"), [(OpPrereqError("x"), 1), (NotConfirmed("x"), 13), (GenericError("x"), 1)]
 )
 def test_error_of_a_command_becomes_text_and_status(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: GenericError,
-    status: int,
+    capsys: pytest.CaptureFixture[str], error: GenericError, status: int
 ) -> None:
     def fail(_context: Context, _options: Options, _args: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr(runner, "load_handler", lambda _command: fail)
-    assert runner.run(gnt_cluster.PROGRAM, ["version"]) == status
+    program = Program("gnt-some", "things", "", (Command("thing", "do a thing", fail),))
+    assert runner.run(program, ["thing"]) == status
     assert "x" in capsys.readouterr().err
 
 
 def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner.run(gnt_cluster.PROGRAM, ["add-tags", "a\udcffb"]) == 1
+    assert runner.run(named("gnt-cluster"), ["add-tags", "a\udcffb"]) == 1
     assert "argument b'a\\xffb' is not valid UTF-8" in capsys.readouterr().err
 
 
 def ask(answers: str, *, is_interactive: bool = True) -> str:
     out = io.StringIO()
     terminal = Terminal(out, out, io.StringIO(answers), is_interactive=is_interactive)
-    confirm(Context("gnt-x", "y", Options({}), terminal), "Really?")
+    confirm(Context("gnt-x", Command("y", ""), Options({}), terminal), "Really?")
     return out.getvalue()
 
 

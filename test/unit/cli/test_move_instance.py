@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError, TransportError
-from ganeti.cli.commands.moving import checks, clusters
-from ganeti.cli.commands.moving.checks import Destination
-from ganeti.cli.commands.moving.clusters import Cluster
-from ganeti.cli.commands.moving.move import Manner, Move
-from ganeti.cli.commands.moving.preflight import Ready
-from ganeti.cli.commands.moving.wish import Overrides, Source, Wish, plan
+from ganeti.cli.moving import checks, clusters
+from ganeti.cli.moving.checks import Destination
+from ganeti.cli.moving.clusters import Cluster
+from ganeti.cli.moving.move import Manner, Move
+from ganeti.cli.moving.preflight import Ready
+from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
 from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
+from ganeti.opcodes.opcode import OpCode
 
 NAME = "web1.example.com"
 FACTS: dict[str, Any] = {
@@ -54,7 +55,11 @@ def test_the_new_instance_is_as_the_old_one_was() -> None:
     assert found["beparams"] == FACTS["be_actual"]
     assert found["hvparams"] == {"acpi": False}
     assert found["osparams"] == {"mirror": "here"}
-    assert (found["os"], found["hypervisor"], found["tags"]) == ("debian+trixie", "kvm", ["web"])
+    assert (found["os_type"], found["hypervisor"], found["tags"]) == (
+        "debian+trixie",
+        "kvm",
+        ["web"],
+    )
     assert (found["disk_template"], found["start"], found["ip_check"]) == ("file", True, False)
     assert "pnode" not in found
 
@@ -78,7 +83,7 @@ def test_options_say_what_is_to_be_another() -> None:
         {"mac": "auto", "network": "lan"},
         {"mac": "aa:00:00:00:00:02", "ip": "10.0.0.5", "link": "br7", "mode": "bridged"},
     ]
-    assert (found["name"], found["source_instance_name"]) == ("new.example.com", NAME)
+    assert (found["instance_name"], found["source_instance_name"]) == ("new.example.com", NAME)
     assert (found["disk_template"], found["pnode"]) == ("sharedfile", "node7")
     assert found["start"] is False
 
@@ -189,11 +194,11 @@ READY = Ready(
 )
 CREATE, SHUTDOWN, EXPORT, STARTUP, REMOVE = range(10, 15)
 _JOBS = {
-    "post_instances": CREATE,
-    "put_instance_shutdown": SHUTDOWN,
-    "put_instance_export": EXPORT,
-    "put_instance_startup": STARTUP,
-    "delete_instance": REMOVE,
+    "OpInstanceCreate": CREATE,
+    "OpInstanceShutdown": SHUTDOWN,
+    "OpBackupExport": EXPORT,
+    "OpInstanceStartup": STARTUP,
+    "OpInstanceRemove": REMOVE,
 }
 FAILED = ["OpExecError", ["no luck"]]
 
@@ -205,7 +210,7 @@ class Server:
         self.ends = dict(ends or {})
         self.asked: list[str] = []
         self.instances: dict[str, bool] = {}  # and whether they run
-        self.parameters: dict[str, dict[str, Any]] = {}
+        self.submitted: dict[str, Any] = {}
 
     def __enter__(self) -> Server:
         return self
@@ -213,15 +218,12 @@ class Server:
     def __exit__(self, *_exc: object) -> None:
         return
 
-    def __getattr__(self, name: str) -> Any:
-        def submit(*_args: object, **parameters: Any) -> int:
-            self.asked.append(name)
-            self.parameters[name] = parameters
-            return _JOBS[name]
-
-        if name not in _JOBS:
-            raise AttributeError(name)
-        return submit
+    def submit(self, opcode: OpCode, *, reason: str) -> int:
+        assert reason == "move-instance"
+        name = type(opcode).__name__
+        self.asked.append(name)
+        self.submitted[name] = opcode
+        return _JOBS[name]
 
     def _result(self, job_id: int) -> object:
         return self.ends.get(job_id)
@@ -289,19 +291,19 @@ def test_the_source_is_removed_last() -> None:
     failure, said = run_move(here, destination)
     assert failure == ""
     assert said[-1] == "moved to destination.example.com"
-    assert here.asked == ["put_instance_shutdown", "put_instance_export", "delete_instance"]
-    sent = here.parameters["put_instance_export"]
-    assert (sent["destination"], sent["destination_x509_ca"]) == (["d"], "theirs")
-    assert (sent["x509_key_name"], sent["mode"], sent["shutdown"]) == (["key"], "remote", False)
-    made = destination.parameters["post_instances"]
-    assert (made["source_handshake"], made["source_x509_ca"]) == (["h"], "ca")
+    assert here.asked == ["OpInstanceShutdown", "OpBackupExport", "OpInstanceRemove"]
+    sent = here.submitted["OpBackupExport"]
+    assert (sent.target_node, sent.destination_x509_ca) == (["d"], "theirs")
+    assert (sent.x509_key_name, sent.mode, sent.shutdown) == (["key"], "remote", False)
+    made = destination.submitted["OpInstanceCreate"]
+    assert (made.source_handshake, made.source_x509_ca) == (["h"], "ca")
 
 
 def test_the_source_can_be_kept() -> None:
     here = Server()
     failure, said = run_move(here, Server(), manner=Manner(keeps_source=True))
     assert failure == ""
-    assert here.asked[-1] == "put_instance_export"
+    assert here.asked[-1] == "OpBackupExport"
     assert "shut down in the source cluster, and kept there" in said[-1]
 
 
@@ -320,8 +322,8 @@ def test_a_source_that_fails_runs_again(broken: str) -> None:
     failure, _ = run_move(here, Server({CREATE: FAILED}))
     assert "no luck" in failure
     assert "the instance runs again in the source cluster" in failure
-    assert here.asked[-1] == "put_instance_startup"
-    assert "delete_instance" not in here.asked
+    assert here.asked[-1] == "OpInstanceStartup"
+    assert "OpInstanceRemove" not in here.asked
 
 
 def test_a_destination_that_fails_last_costs_nothing() -> None:
@@ -332,8 +334,8 @@ def test_a_destination_that_fails_last_costs_nothing() -> None:
     destination.instances = {NAME: False}
     failure, _ = run_move(here, destination)
     assert "an incomplete instance is left in the destination cluster" in failure
-    assert here.asked[-1] == "put_instance_startup"
-    assert "delete_instance" not in here.asked
+    assert here.asked[-1] == "OpInstanceStartup"
+    assert "OpInstanceRemove" not in here.asked
 
 
 def test_a_destination_that_was_killed_too_late_counts_as_running() -> None:
@@ -341,7 +343,7 @@ def test_a_destination_that_was_killed_too_late_counts_as_running() -> None:
     destination.instances = {NAME: True}
     failure, _ = run_move(here, destination)
     assert "may run in the destination cluster all the same, so it was not started" in failure
-    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+    assert {"OpInstanceStartup", "OpInstanceRemove"}.isdisjoint(here.asked)
 
 
 def test_a_source_that_somebody_started_is_not_removed() -> None:
@@ -349,7 +351,7 @@ def test_a_source_that_somebody_started_is_not_removed() -> None:
     here.instances = {NAME: True}
     failure, _ = run_move(here, Server())
     assert "not removed from the source cluster: somebody has started it there again" in failure
-    assert "delete_instance" not in here.asked
+    assert "OpInstanceRemove" not in here.asked
 
 
 def test_two_copies_never_run() -> None:
@@ -357,7 +359,7 @@ def test_two_copies_never_run() -> None:
     failure, _ = run_move(here, Server())
     assert "complete in the destination cluster all the same" in failure
     assert here.asked[-1] == f"cancel {EXPORT}"
-    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+    assert {"OpInstanceStartup", "OpInstanceRemove"}.isdisjoint(here.asked)
 
 
 def test_nothing_is_started_while_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +368,7 @@ def test_nothing_is_started_while_nobody_knows(monkeypatch: pytest.MonkeyPatch) 
     destination.get_job = _is_away  # type: ignore[method-assign]
     failure, _ = run_move(here, destination)
     assert "cannot be followed any more, so the instance was not started again" in failure
-    assert {"put_instance_startup", "delete_instance"}.isdisjoint(here.asked)
+    assert {"OpInstanceStartup", "OpInstanceRemove"}.isdisjoint(here.asked)
 
 
 def _is_away(_job_id: int) -> dict[str, Any]:
@@ -396,11 +398,11 @@ def test_resources_that_are_short_for_the_moment_are_tried_again() -> None:
     manner = Manner(opportunistic_tries=3)
     failure, said = run_move(Server(), destination, manner=manner)
     assert "no room" in failure
-    assert destination.asked.count("post_instances") == 3
+    assert destination.asked.count("OpInstanceCreate") == 3
     assert sum("more attempt(s)" in text for text in said) == 2
     destination.ends[CREATE] = FAILED
     run_move(Server(), destination, manner=manner)
-    assert destination.asked.count("post_instances") == 4, "nothing else is tried again"
+    assert destination.asked.count("OpInstanceCreate") == 4, "nothing else is tried again"
 
 
 # How clusters are reached.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.commands.node.leaving import failover
-from ganeti.cli.run.nodes import rows_of_nodes
+from ganeti.cli.node.leaving import failover
+from ganeti.cli.run.listing import rows_of_nodes
 
 KNOWN = ["node1.example.com", "node2.example.com"]
 

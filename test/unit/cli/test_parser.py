@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import pytest
 
+from ganeti.cli.declaration import common as opt
 from ganeti.cli.declaration import parser
-from ganeti.cli.declaration.program import (
-    Action,
-    ArgKind,
-    Argument,
-    Command,
-    Option,
-    Program,
-    constant,
-    flag,
-    unflag,
-)
-from ganeti.cli.declaration.values import ValueType
+from ganeti.cli.declaration.program import ArgKind, Argument, Command, Program
+from ganeti.cli.declaration.values import NamedValues
+
+
+def _nothing(*_args: object) -> int:
+    return 0
+
 
 RUN = Command(
     "run",
     "run things",
-    "x:y",
+    _nothing,
     (Argument(ArgKind.NODE), Argument(ArgKind.COMMAND, 0, None)),
     (
-        flag("-f", "--force", help=""),
-        flag("-v", "--verbose", help=""),
-        unflag("--no-wait", help="", dest="wait"),
-        Option(("-n", "--number"), "", type=ValueType.INT, default=3),
-        Option(("--disk",), "", type=ValueType.IDENT_KEYVAL, action=Action.APPEND, dest="disks"),
-        Option(("--disk-template",), "", type=ValueType.CHOICE, choices=("file", "plain")),
-        constant("--all", help="", dest="mode", const="cluster"),
-        constant("--node", help="", dest="mode", const="nodes"),
+        opt.flag("-f --force", ""),
+        opt.flag("-v --verbose", ""),
+        opt.unflag("--no-wait", "", dest="wait"),
+        opt.number("-n --number", "", default=3),
+        opt.several("--disk", "", NamedValues, dest="disks"),
+        opt.option("--disk-template", "", choices=("file", "plain")),
+        opt.constant("--all", "", dest="mode", const="cluster"),
+        opt.constant("--node", "", dest="mode", const="nodes"),
     ),
     aliases=("go",),
 )
-SHOW = Command("show", "show things", "x:y", (Argument(ArgKind.CHOICE, choices=("a", "b")),))
-PROGRAM = Program("gnt-test", "test", "Tests.", (RUN, SHOW), {"run": "GNT_TEST_RUN"})
+SHOW = Command("show", "show things", _nothing, (Argument(ArgKind.CHOICE, choices=("a", "b")),))
+PROGRAM = Program(
+    "gnt-test", "test", "Tests.", (RUN, SHOW), environment_defaults={"run": "GNT_TEST_RUN"}
+)
 
 
 def parse(*words: str, environment: dict[str, str] | None = None) -> parser.CommandLine:
@@ -131,7 +129,7 @@ def test_help_and_version() -> None:
 
 
 def test_option_behind_names_is_not_taken_for_a_name() -> None:
-    names = Command("list", "", "x:y", (Argument(ArgKind.NODE, 0, None),), (flag("-v", help=""),))
+    names = Command("list", "", _nothing, (Argument(ArgKind.NODE, 0, None),), (opt.flag("-v", ""),))
     program = Program("gnt-test", "", "", (names,))
     with pytest.raises(parser.UsageError, match="option -v stands after 'node1'"):
         parser.parse(program, ["list", "node1", "-v"], {})

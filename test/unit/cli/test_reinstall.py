@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.commands.instance import reinstall
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.run.context import Context
+from ganeti.cli.instance import reinstall
+from ganeti.cli.programs import named
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import NotConfirmed
-from ganeti.cli.run.terminal import Terminal
 
 _OPTIONS = (
     *("force", "force_multiple", "force_variant", "multi_mode", "select_os"),
     *("os_type", "osparams", "osparams_private", "osparams_secret"),
 )
 NAMES = ["debian+bookworm", "debian+trixie", "test"]
+
+_FOUND = named("gnt-instance").find("reinstall")
+assert _FOUND is not None
+COMMAND = _FOUND
 
 
 def terminal(answers: str, out: io.StringIO | None = None, *, interactive: bool = True) -> Terminal:
@@ -47,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     def ask(there: Terminal, names: list[str] = NAMES, **given: Any) -> str:
         monkeypatch.setattr(reinstall, "usable_names", lambda *_: names)
         options = Options({"os_type": None, **given})
-        return reinstall._select_os(Context("gnt-instance", "reinstall", options, there), options)
+        return reinstall._select_os(Context("gnt-instance", COMMAND, options, there), options)
 
     return ask
 
@@ -91,7 +95,7 @@ def test_one_question_at_most(
     submitted: list[str] = []
     jobs = SimpleNamespace(add=lambda name, _: submitted.append(name), run=lambda: 0)
     monkeypatch.setattr(reinstall, "JobGroup", lambda *_: jobs)
-    context = Context("gnt-instance", "reinstall", options, there)
+    context = Context("gnt-instance", COMMAND, options, there)
     assert reinstall.reinstall(context, options, names) == 0
     assert submitted == names
     assert out.getvalue().count("y/[n]") == questions
@@ -102,6 +106,4 @@ def test_several_spelled_out_in_a_script_need_force() -> None:
     options = Options(dict.fromkeys(_OPTIONS))
     there = terminal("", interactive=False)
     with pytest.raises(NotConfirmed, match="--force"):
-        reinstall.reinstall(
-            Context("gnt-instance", "reinstall", options, there), options, ["a", "b"]
-        )
+        reinstall.reinstall(Context("gnt-instance", COMMAND, options, there), options, ["a", "b"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from ganeti.base.errors import CommandError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import VirtualTransport
-from ganeti.cli.commands.cluster.remote import Destination, on_each
+from ganeti.cli.cluster.remote import Destination, on_each
 from ganeti.system.process import CommandResult
 
 WAIT_S = 60.0

@@ -16,10 +16,7 @@ from ganeti.cli.run.table import (
 )
 
 COLUMNS = [Column("Instance"), Column("Up", "bool"), Column("Memory", "unit")]
-ROWS = [
-    [(0, "web1.example.com"), (0, True), (0, 128)],
-    [(0, "db"), (0, False), (4, None)],
-]
+ROWS = [[(0, "web1.example.com"), (0, True), (0, 128)], [(0, "db"), (0, False), (4, None)]]
 
 
 def test_columns_are_in_line_and_numbers_on_the_right() -> None:

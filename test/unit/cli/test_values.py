@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.base.errors import ParameterError
+from ganeti.base.errors import OpPrereqError, ParameterError
 from ganeti.cli.declaration import values
+from ganeti.protocol.service import read_as, text_form_of
+
+ALL_TYPES = [value for value in vars(values).values() if text_form_of(value) is not None]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +81,7 @@ def test_groups_of_bounds() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("ACCEPT", "ACCEPT"),
-        ("pause", "PAUSE"),
-        ("RATE_LIMIT 3", ["RATE_LIMIT", 3]),
-    ],
+    [("ACCEPT", "ACCEPT"), ("pause", "PAUSE"), ("RATE_LIMIT 3", ["RATE_LIMIT", 3])],
 )
 def test_filter_action(text: str, expected: object) -> None:
     assert values.parse_filter_action(text) == expected
@@ -96,46 +96,46 @@ def test_wrong_filter_action_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [
-        (values.ValueType.INT, "12", 12),
-        (values.ValueType.FLOAT, "1.5", 1.5),
-        (values.ValueType.BOOL, "Yes", True),
-        (values.ValueType.BOOL, "false", False),
-        (values.ValueType.UNIT, "1g", 1024),
-        (values.ValueType.PRIORITY, "high", -10),
-        (values.ValueType.MAYBE_FLOAT, "none", "default"),
-        (values.ValueType.MAYBE_FLOAT, "2", 2.0),
-        (values.ValueType.LIST, "a,b", ["a", "b"]),
-        (values.ValueType.JSON, '[["a", 1]]', [["a", 1]]),
+        (values.Int, "12", 12),
+        (values.Float, "1.5", 1.5),
+        (values.YesNo, "Yes", True),
+        (values.YesNo, "false", False),
+        (values.Size, "1g", 1024),
+        (values.Priority, "high", -10),
+        (values.MaybeFloat, "none", "default"),
+        (values.MaybeFloat, "2", 2.0),
+        (values.Commas, "a,b", ["a", "b"]),
+        (values.Json, '[["a", 1]]', [["a", 1]]),
     ],
 )
-def test_simple_values(kind: values.ValueType, text: str, expected: object) -> None:
-    assert values.PARSERS[kind](text) == expected
+def test_simple_values(kind: Any, text: str, expected: object) -> None:
+    assert read_as(kind, text, is_text=True) == expected
 
 
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (values.ValueType.INT, "1.5"),
-        (values.ValueType.FLOAT, "nan"),
-        (values.ValueType.FLOAT, "inf"),
-        (values.ValueType.FLOAT, "x"),
-        (values.ValueType.BOOL, "maybe"),
-        (values.ValueType.UNIT, "1 parsec"),
-        (values.ValueType.PRIORITY, "highest"),
-        (values.ValueType.JSON, "{"),
-        (values.ValueType.KEYVAL_PRIVATE, "password"),
+        (values.Int, "1.5"),
+        (values.Float, "nan"),
+        (values.Float, "inf"),
+        (values.Float, "x"),
+        (values.YesNo, "maybe"),
+        (values.Size, "1 parsec"),
+        (values.Priority, "highest"),
+        (values.Json, "{"),
+        (values.PlainValues, "password"),
     ],
 )
-def test_wrong_values_are_told_with_a_text(kind: values.ValueType, text: str) -> None:
+def test_wrong_values_are_told_with_a_text(kind: Any, text: str) -> None:
     with pytest.raises(ParameterError) as raised:
-        values.PARSERS[kind](text)
+        read_as(kind, text, is_text=True)
     assert raised.value.message
 
 
-@given(st.sampled_from(sorted(values.PARSERS)), st.text())
-def test_any_text_is_a_value_or_a_parameter_error(kind: values.ValueType, text: str) -> None:
-    with contextlib.suppress(ParameterError):
-        values.PARSERS[kind](text)
+@given(st.sampled_from(ALL_TYPES), st.text())
+def test_any_text_is_a_value_or_a_parameter_error(kind: Any, text: str) -> None:
+    with contextlib.suppress(ParameterError, OpPrereqError):
+        read_as(kind, text, is_text=True)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,18 @@ def test_any_text_is_a_value_or_a_parameter_error(kind: values.ValueType, text: 
     ],
 )
 def test_dependencies(text: str, expected: object) -> None:
-    assert values.PARSERS[values.ValueType.DEPENDENCY](text) == expected
+    assert read_as(values.Dependency, text, is_text=True) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5:", "5:done", "5:success,error"])
 def test_wrong_dependencies(text: str) -> None:
     with pytest.raises(ParameterError):
-        values.PARSERS[values.ValueType.DEPENDENCY](text)
+        read_as(values.Dependency, text, is_text=True)
+
+
+def test_memory_stands_for_both_bounds() -> None:
+    found = values.parse_backend("memory=1g,vcpus=2")
+    assert found == {"minmem": "1g", "maxmem": "1g", "vcpus": "2"}
+    assert values.parse_backend("-vcpus") == {"vcpus": "default"}
+    with pytest.raises(OpPrereqError, match="either memory"):
+        values.parse_backend("memory=1,maxmem=2")

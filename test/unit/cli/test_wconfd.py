@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError, ProtocolError
-from ganeti.cli.commands import wconfd
-from ganeti.cli.commands.debug import _pending, _priorities
+from ganeti.cli.debug import wconfd
+from ganeti.cli.debug.opcodes import _pending, _priorities
 
 ONE, TWO = [7, "/l/one", 11], [8, "/l/two", 12]
 OWNERS = [["cluster/BGL", [[ONE, "shared"], [["luxid-1", "/l", 3], "shared"]]], ["node/n1", []]]

@@ -13,9 +13,10 @@ from ganeti.base.errors import JobLost, JobQueueFull, NotMasterError, ProtocolEr
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.base.versions import LUXI_VERSION
-from ganeti.clients.luxi import JobChange, LogEntry, LuxiClient
+from ganeti.clients.luxi import LuxiClient
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import RefusedError, Request, RequestError
+from ganeti.protocol.luxi import JobChange, LogEntry
 from ganeti.store import ssconf
 from ganeti.transport.unix_connection import Connection
 from ganeti.transport.unix_server import UnixLimits, serve_unix

@@ -5,28 +5,21 @@ The clients themselves are tested in test/daemon/test_https_clients.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
-from ganeti.base.errors import OpExecError, ProtocolError
-from ganeti.clients.node_rpc import (
-    RpcResult,
-    Target,
-    call_named,
-    encode_values,
-    results,
-    to_be_asked,
-)
-from ganeti.protocol.node_rpc import NODE_RPC
-from ganeti.protocol.node_rpc_values import FileDetails, decode_file_details, decompress
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.clients.node_rpc import NodeClient, RpcResult, Target, results, to_be_asked
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import NodeCall
 from ganeti.transport.curl_pool import CurlResponse
 
 NODE1 = Target("node1", "192.0.2.1")
 NODE2 = Target("node2", "2001:db8::2", 1234, offline=True)
-
-
-class Thing:
-    def to_wire(self) -> dict[str, object]:
-        return {"name": "thing"}
+NODE3 = Target("node3", "192.0.2.3")
+INSTANCE: Any = object()
 
 
 def test_urls() -> None:
@@ -34,58 +27,76 @@ def test_urls() -> None:
     assert NODE2.url("version") == "https://[2001:db8::2]:1234/version"
 
 
-def test_values_are_encoded_as_the_table_says() -> None:
-    path, content = encode_values(NODE_RPC["jobqueue_update"], ["/x", b"y" * 1000])
-    assert path == "/x"
-    assert decompress(content) == b"y" * 1000
+class Calls(NodeClient):
+    """Keeps what it is to do; every node but node3 answers."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, str, list[object]]] = []
+
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        self.made += [(call.name, each.name, list(args)) for each, args in targets.items()]
+        return {
+            each.name: RpcResult(each.name, "answer", "broken" if each == NODE3 else None)
+            for each in targets
+        }
 
 
-def test_objects_are_asked_for_their_form() -> None:
-    found = encode_values(NODE_RPC["blockdev_close"], ["inst", [Thing(), {"size": 1}]])
-    assert found == ["inst", [{"name": "thing"}, {"size": 1}]]
-    found = encode_values(NODE_RPC["instance_shutdown"], [Thing(), 60, []])
-    assert found == [{"name": "thing"}, 60, []]
-    table = {"uuid-1": [Thing()]}
-    assert encode_values(NODE_RPC["blockdev_getmirrorstatus_multi"], [table]) == [
-        {"uuid-1": [{"name": "thing"}]}
+def test_one_node_is_called_by_a_method_that_returns_its_answer() -> None:
+    calls = Calls()
+    assert calls.on(NODE1, "move it").accept_instance(INSTANCE, "info", target="a") == "answer"
+    assert calls.made == [("accept_instance", "node1", [INSTANCE, "info", "a"])]
+
+
+def test_its_failure_is_an_error_that_names_step_node_and_call() -> None:
+    words = "cannot ask: node 'node3', call : broken"
+    with pytest.raises(OpExecError, match=words):
+        Calls().on(NODE3, "ask").version()
+    with pytest.raises(OpPrereqError, match=words) as caught:
+        Calls().check(NODE3, "ask", ErrorCode.STATE).version()
+    assert caught.value.ecode == ErrorCode.STATE
+
+
+def test_many_nodes_are_called_by_a_reference() -> None:
+    calls = Calls()
+    found = calls.call_all(NodeCalls.node_ensure_daemon, [NODE1, NODE3], "mond", run=True)
+    assert {name: result.error for name, result in found.items()} == {
+        "node1": None,
+        "node3": "broken",
+    }
+    assert calls.made == [
+        ("node_ensure_daemon", name, ["mond", True]) for name in ("node1", "node3")
     ]
+    assert calls.call_one(NodeCalls.version, NODE1).payload == "answer"  # type: ignore[comparison-overlap]
+    calls.made.clear()
+    calls.call_each(NodeCalls.bridges_exist, {NODE1: (["a"],), NODE3: (["b"],)})
+    assert [args for _, _, args in calls.made] == [[["a"]], [["b"]]]
 
 
-def test_a_file_is_encoded_with_its_details() -> None:
-    details = FileDetails("/x", b"content", 0o640, "root", "root", 1.5, 2.5)
-    [found] = encode_values(NODE_RPC["upload_file"], [details])
-    assert decode_file_details(found) == details
-
-
-def test_what_has_the_form_for_the_wire_stays() -> None:
-    assert encode_values(NODE_RPC["jobqueue_update"], ["/x", [0, "y"]]) == ["/x", [0, "y"]]
-    assert encode_values(NODE_RPC["hooks_runner"], ["p", "pre", {"A": "b"}]) == [
-        "p",
-        "pre",
-        {"A": "b"},
-    ]
-
-
-def test_an_unknown_call_is_named() -> None:
-    with pytest.raises(ProtocolError, match="no node call 'nonsense'"):
-        call_named("nonsense")
+def test_an_answer_of_a_wrong_type_is_a_failure() -> None:
+    call = NodeCalls.calls["version"]
+    answered = [(NODE1, CurlResponse(200, b'[true, "x"]'))]
+    [result] = results(call, [NODE1], answered).values()
+    assert result.error == "unexpected answer to version: Expected `int`, got `str`"
 
 
 def test_offline_nodes_are_asked_only_what_they_must_be() -> None:
-    assert to_be_asked(NODE_RPC["node_info"], [NODE1, NODE2]) == [NODE1]
-    assert to_be_asked(NODE_RPC["version"], [NODE1, NODE2]) == [NODE1, NODE2]
+    assert to_be_asked(NodeCalls.calls["node_info"], [NODE1, NODE2]) == [NODE1]
+    assert to_be_asked(NodeCalls.calls["version"], [NODE1, NODE2]) == [NODE1, NODE2]
 
 
 def test_results_of_answered_failed_and_offline_nodes() -> None:
-    node3 = Target("node3", "192.0.2.3")
     answered = [
         (NODE1, CurlResponse(200, b"[true, 5]\n")),
-        (node3, CurlResponse(error="connection refused")),
+        (NODE3, CurlResponse(error="connection refused")),
     ]
-    assert results([NODE1, NODE2, node3], answered) == {
-        "node1": RpcResult("node1", payload=5),
-        "node2": RpcResult("node2", error="node is marked offline", offline=True),
-        "node3": RpcResult("node3", error="connection refused", address="192.0.2.3:1811"),
+    assert results(NodeCalls.calls["version"], [NODE1, NODE2, NODE3], answered) == {
+        "node1": RpcResult("node1", payload=5, call="version"),
+        "node2": RpcResult("node2", error="node is marked offline", offline=True, call="version"),
+        "node3": RpcResult(
+            "node3", error="connection refused", address="192.0.2.3:1811", call="version"
+        ),
     }
 
 

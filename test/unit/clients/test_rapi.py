@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import inspect
-import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,57 +10,175 @@ import pytest
 from msgspec import UNSET
 
 from ganeti.base.errors import ProtocolError, TransportError
-from ganeti.clients import rapi, rapi_stub
+from ganeti.clients import rapi
 from ganeti.clients.rapi import EndedJob, JobFailedError, Password, RapiRefusedError, Token
-from ganeti.protocol.rapi import ROUTES
-from ganeti.protocol.rapi_jobs import Submission
-from ganeti.protocol.rapi_stub import method_name, render_stub
+from ganeti.objects.tags import TagKind
+from ganeti.opcodes.backup import ExportMode, OpBackupPrepare
+from ganeti.opcodes.instance import (
+    InstanceCreateMode,
+    OpInstanceCreate,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+)
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.registry import all_op_ids, opcode_class
+from ganeti.opcodes.tags import OpTagsSet
+from ganeti.protocol.rapi.routes import Route
+from ganeti.protocol.rapi.table import ROUTES, TABLE
 from ganeti.transport.curl_pool import CurlResponse
 
 
-def test_the_stub_is_what_the_table_says() -> None:
-    with open(rapi_stub.__file__, encoding="utf-8") as file:
-        assert file.read() == render_stub(), "run python -m ganeti.protocol.rapi_stub"
-
-
 def test_each_route_has_a_method_of_its_own() -> None:
-    names = [method_name(route) for route in ROUTES]
+    names = [rapi.method_name(route) for route in ROUTES]
     assert len(set(names)) == len(names)
-    made = {name for name in vars(rapi_stub.RapiStub) if not name.startswith("_")}
-    assert made == set(names)
 
 
-class Recorder(rapi_stub.RapiStub):
-    """Keeps what was asked."""
+class Recorder(rapi.RapiClient):
+    """Keeps the last request instead of sending it."""
 
-    def _ask(self, kind: Any, method: str, path: str, values: Any = (), **more: Any) -> Any:
-        self.asked = (method, path.format(*values), more)
-        return None
+    def __init__(self) -> None:
+        super().__init__("none.example.com")
+
+    def _ask(self, route: Route, values: Any, query: Any, body: Any) -> Any:
+        path = re.sub(r"{\w+}", "{}", route.path).format(*values)
+        sent = {name: value for name, value in query.items() if value is not UNSET}
+        self.asked = (route.method, path, sent, body)
+        return {"status": "success"}
 
 
-def test_each_method_asks_for_its_route() -> None:
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [
+        (
+            OpInstanceShutdown(instance_name="a", timeout=9, no_remember=True),
+            ("PUT", "/2/instances/a/shutdown", {"no_remember": True}, {"timeout": 9}),
+        ),
+        (
+            OpInstanceCreate(
+                instance_name="a", os_type="x", mode=InstanceCreateMode.CREATE, disks=[], nics=[]
+            ),
+            (
+                "POST",
+                "/2/instances",
+                {},
+                {
+                    "__version__": 1,
+                    "name": "a",
+                    "os": "x",
+                    "mode": "create",
+                    "disks": [],
+                    "nics": [],
+                },
+            ),
+        ),
+        (OpInstanceRemove(instance_name="a"), ("DELETE", "/2/instances/a", {}, {})),
+        (
+            OpInstanceRemove(instance_name="a", ignore_failures=True),
+            (
+                "POST",
+                "/2/opcodes/OP_INSTANCE_REMOVE",
+                {},
+                {"instance_name": "a", "ignore_failures": True},
+            ),
+        ),
+        (
+            OpTagsSet(kind=TagKind.NODE, name="n", tags=["x"]),
+            ("PUT", "/2/nodes/n/tags", {"tag": ["x"]}, {}),
+        ),
+        (
+            OpTagsSet(kind=TagKind.CLUSTER, tags=["x"], dry_run=True),
+            ("PUT", "/2/tags", {"tag": ["x"], "dry-run": True}, {}),
+        ),
+        (
+            OpBackupPrepare(instance_name="a", mode=ExportMode.REMOTE),
+            ("PUT", "/2/instances/a/prepare-export", {"mode": "remote"}, {}),
+        ),
+    ],
+)
+def test_an_opcode_goes_by_the_route_of_3_0_that_takes_it(
+    opcode: OpCode, expected: tuple[str, str, dict[str, Any], dict[str, Any]]
+) -> None:
     recorder = Recorder()
-    for route in ROUTES:
-        method = getattr(recorder, method_name(route))
-        parameters = inspect.signature(method).parameters.values()
+    recorder.submit(opcode)
+    assert recorder.asked == expected
+
+
+def test_every_opcode_can_be_submitted_and_is_read_as_it_was_sent() -> None:
+    recorder = Recorder()
+    for op_id in all_op_ids():
         needed = {
-            each.name: f"<{each.name}>"
-            for each in parameters
-            if each.default is inspect.Parameter.empty and each.kind is not each.VAR_KEYWORD
+            field.name: f"<{field.name}>"
+            for field in msgspec.structs.fields(opcode_class(op_id))
+            if field.required
         }
-        method(**needed)
-        path = route.path.replace("{", "<").replace("}", ">")
-        assert recorder.asked[:2] == (route.method, path)
-        query = {**recorder.asked[2].get("query", {}), **recorder.asked[2].get("repeated", {})}
-        body = recorder.asked[2].get("body", {})
-        for argument in route.arguments:
-            assert argument.name in query or argument.name in body, (path, argument)
-        if isinstance(route.action, Submission):
-            assert "reason" in query or "options" in recorder.asked[2], path
+        recorder.submit(opcode_class(op_id)(**needed), reason="test")
+        method, path, query, body = recorder.asked
+        found = TABLE.find(path.replace("<", "").replace(">", ""))
+        assert found is not None, path
+        route = found[0].routes[method]
+        assert query.pop("reason") == "test"
+        assert query.keys() <= {each.name for each in route.arguments}
+        assert not body or route.takes_body
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "given", "expected"),
+    [
+        ("get_instances", (), {"bulk": True}, ("GET", "/2/instances", {"bulk": True}, {})),
+        ("put_node_role", ("n", "drained"), {}, ("PUT", "/2/nodes/n/role", {}, "drained")),
+        (
+            "put_query",
+            ("node",),
+            {"fields": ["name"]},
+            ("PUT", "/2/query/node", {}, {"fields": ["name"]}),
+        ),
+        (
+            "post_instance_replace_disks",
+            ("a",),
+            {"mode": "replace_auto"},
+            ("POST", "/2/instances/a/replace-disks", {}, {"mode": "replace_auto"}),
+        ),
+        (
+            "put_instance_tags",
+            ("a",),
+            {"tag": ["x"], "reason": "r"},
+            ("PUT", "/2/instances/a/tags", {"tag": ["x"], "reason": "r"}, {}),
+        ),
+        (
+            "put_node_role",
+            ("n", "offline"),
+            {"auto_promote": True},
+            ("PUT", "/2/nodes/n/role", {"auto-promote": True}, "offline"),
+        ),
+        ("post_instances", (), {"x": 1}, ("POST", "/2/instances", {}, {"__version__": 1, "x": 1})),
+    ],
+)
+def test_routes_are_methods(
+    name: str, values: tuple[str, ...], given: dict[str, Any], expected: tuple[object, ...]
+) -> None:
+    recorder = Recorder()
+    getattr(recorder, name)(*values, **given)
+    assert recorder.asked == expected
+
+
+def test_methods_that_there_are_not() -> None:
+    recorder = Recorder()
+    with pytest.raises(AttributeError, match="nothing named 'get_nonsense'"):
+        recorder.get_nonsense()
+    with pytest.raises(TypeError, match="wrong arguments"):
+        recorder.get_instance("a", nonsense=1)
+    with pytest.raises(TypeError, match="wrong arguments"):
+        recorder.get_instance()
+
+
+def test_answers_can_be_read_as_a_type() -> None:
+    assert Recorder().read(dict[str, str], "get_job", 1) == {"status": "success"}
+    with pytest.raises(ProtocolError, match="get_job: the answer is not what was expected"):
+        Recorder().read(int, "get_job", 1)
 
 
 def test_it_needs_no_daemon() -> None:
-    """It is small enough to be a library for others: nothing of the opcodes or the daemons."""
+    """It is small enough to be a library for others: nothing of the daemons or their state."""
     code = (
         "import sys, ganeti.clients.rapi as module\n"
         "print(*sorted(name for name in sys.modules if name.startswith('ganeti.')))"
@@ -69,7 +186,7 @@ def test_it_needs_no_daemon() -> None:
     argv = [sys.executable, "-c", code]
     out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
     parts = {name.split(".")[1] for name in out}
-    assert parts <= {"base", "clients", "system", "transport"}
+    assert parts <= {"base", "clients", "objects", "opcodes", "protocol", "system", "transport"}
 
 
 @pytest.mark.parametrize(
@@ -89,10 +206,9 @@ def test_queries(query: dict[str, Any], repeated: dict[str, Any], expected: str)
 
 
 def test_bodies() -> None:
-    assert rapi.encoded_body(UNSET, {}) == b""
-    assert rapi.encoded_body({"a": UNSET}, {}) == b"", "3.0 refuses an empty one beside a query"
-    assert rapi.encoded_body({"a": None, "b": UNSET}, {"priority": 1}) == b'{"a":null,"priority":1}'
-    assert rapi.encoded_body("offline", {}) == b'"offline"'
+    assert rapi.encoded_body({}) == b"", "3.0 refuses an empty one beside a query"
+    assert rapi.encoded_body({"a": None, "priority": 1}) == b'{"a":null,"priority":1}'
+    assert rapi.encoded_body("offline") == b'"offline"'
 
 
 def test_answers() -> None:
@@ -121,9 +237,3 @@ def test_a_failed_job_says_why() -> None:
     job = EndedJob(3, "error", ["INSTANCE_STARTUP(a)"], [["OpExecError", ["no memory"]]])
     text = "Job 3 (INSTANCE_STARTUP(a)) ended in error: no memory"
     assert JobFailedError(job).message == text
-
-
-def test_the_generator_prints_it() -> None:
-    argv = [sys.executable, "-m", "ganeti.protocol.rapi_stub"]
-    out = subprocess.run(argv, check=True, capture_output=True, text=True, env=dict(os.environ))
-    assert out.stdout == render_stub()

@@ -9,7 +9,7 @@ import pytest
 from ganeti.base.errors import ProtocolError
 from ganeti.collectors import cluster_facts
 from ganeti.collectors.cluster_facts import InstanceFacts, Switch
-from ganeti.objects.admin_state import AdminState
+from ganeti.objects.model import AdminState
 
 INSTANCE = {"name": "i1", "uuid": "u1", "admin_state": "up", "hypervisor": "kvm", "disks": ["d"]}
 

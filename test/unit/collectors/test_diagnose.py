@@ -17,7 +17,7 @@ from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors import diagnose
 from ganeti.collectors.cluster_facts import ClusterFacts
-from ganeti.collectors.node_view import NodeView
+from ganeti.collectors.collector import NodeView
 
 KEY = b"0123456789abcdef0123456789abcdef01234567\n"
 
@@ -56,14 +56,14 @@ def test_the_object_is_passed_on_as_it_is(paths: Paths) -> None:
 
 def test_the_report_is_signed_as_packets_of_confd_are(paths: Paths) -> None:
     put(paths, "check", """echo '{"status":"Ok"}'""")
-    data: Any = diagnose.make()(view_of(paths, "check"))
+    data: Any = diagnose.Diagnose().collect(view_of(paths, "check"))
     assert json.loads(data["msg"]) == {"status": "Ok"}
     assert data["salt"].isdecimal()
     signed = (data["salt"] + data["msg"]).encode()
     assert data["hmac"] == hmac.new(KEY, signed, hashlib.sha1).hexdigest()
     Path(paths.hmac_key).unlink()
     with pytest.raises(GenericError, match="cannot sign"):
-        diagnose.make()(view_of(paths, "check"))
+        diagnose.Diagnose().collect(view_of(paths, "check"))
 
 
 def test_the_command_gets_nothing_and_knows_little(

@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/drbd.py and drbd_status.py."""
+"""Tests of ganeti/collectors/drbd.py and ganeti/storage/drbd_status.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors import drbd
 from ganeti.collectors.cluster_facts import ClusterFacts
-from ganeti.collectors.node_view import NodeView
+from ganeti.collectors.collector import NodeView
 from ganeti.collectors.report import StatusCode
 
 DRBD_8_4 = """\
@@ -195,7 +195,7 @@ def test_whatever_follows_the_version_is_survived(text: str) -> None:
 
 
 def test_a_node_without_drbd(tmp_path: Path) -> None:
-    collect = drbd.make(str(tmp_path / "drbd"))
+    collect = drbd.Drbd(str(tmp_path / "drbd")).collect
     view = NodeView(Paths(), "n")
     found: Any = msgspec.to_builtins(collect(view))
     assert found["status"]["code"] == StatusCode.OK

@@ -11,10 +11,10 @@ import pytest
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeInstances
+from ganeti.collectors.collector import NodeView
 from ganeti.collectors.instance_status import ActualState, Found, judge, report_on, uptime_text
-from ganeti.collectors.node_view import NodeView
 from ganeti.collectors.report import StatusCode
-from ganeti.objects.admin_state import AdminState
+from ganeti.objects.model import AdminState
 
 OK, SOON, BAD = StatusCode.OK, StatusCode.TEMPORARILY_BAD, StatusCode.BAD
 

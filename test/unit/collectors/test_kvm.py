@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/kvm.py and the two collectors that use it."""
+"""Tests of ganeti/collectors/kvm.py, and of the running machines that it asks for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.waiting import wait_until
 
 from ganeti.base.paths import Paths
-from ganeti.collectors import kvm, kvm_cpu_load, kvm_instances
+from ganeti.collectors import instance_status
 from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeInstances
-from ganeti.collectors.node_view import NodeView
+from ganeti.collectors.collector import NodeView
+from ganeti.collectors.kvm import KvmInstanceLoad, KvmInstanceStatus
 from ganeti.hypervisor.interface import InstanceInfo, InstanceState
+from ganeti.hypervisor.kvm import state as state_module
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.objects.admin_state import AdminState
+from ganeti.objects.model import AdminState
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -47,6 +50,9 @@ def start(view: NodeView) -> Iterator[Start]:
         files.make_directories()
         words = ["sh", "-c", "read -r line", "qemu", "-pidfile", files.pid_file, *arguments]
         started.append(subprocess.Popen(words, stdin=subprocess.PIPE))
+        # The kernel closes the pipe that Popen waits for shortly before it shows the arguments.
+        shown = Path(f"/proc/{started[-1].pid}/cmdline")
+        wait_until(shown.read_bytes, "the arguments of the process")
         Path(files.pid_file).write_text(f"{started[-1].pid}\n")
         return started[-1]
 
@@ -57,7 +63,7 @@ def start(view: NodeView) -> Iterator[Start]:
 
 
 def report(view: NodeView) -> Any:
-    return msgspec.to_builtins(kvm_instances.make()(view))
+    return msgspec.to_builtins(KvmInstanceStatus().collect(view))
 
 
 def test_a_node_where_nothing_ever_ran(view: NodeView) -> None:
@@ -65,7 +71,7 @@ def test_a_node_where_nothing_ever_ran(view: NodeView) -> None:
     states = {one["name"]: one["actualState"] for one in found["instances"]}
     assert states == {"runs": "absent", "down": "absent", "gone": "absent"}
     assert found["status"]["code"] == 4
-    assert kvm_cpu_load.make()(view) == {}
+    assert KvmInstanceLoad().collect(view) == {}
 
 
 def test_what_runs_and_what_does_not(view: NodeView, start: Start) -> None:
@@ -134,7 +140,7 @@ def test_a_qemu_that_outlives_its_guest_is_asked(
         asked.append(files.name)
         return None if state is None else InstanceInfo(files.name, 1, 1, state, 0.0)
 
-    monkeypatch.setattr(kvm.state, "look", look)
+    monkeypatch.setattr(state_module, "look", look)
     start("runs", "-no-shutdown")
     start("down")
     assert report(view)["instances"][0]["actualState"] == actual
@@ -145,13 +151,13 @@ def test_the_load_of_instances(
     view: NodeView, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start("runs")
-    collect = kvm_cpu_load.make()
-    monkeypatch.setattr(kvm_cpu_load.clock, "monotonic", lambda: 10.0)
+    collect = KvmInstanceLoad().collect
+    monkeypatch.setattr(instance_status.clock, "monotonic", lambda: 10.0)
     assert collect(view) == {"runs": 0.0}
-    read = kvm.process_facts.read
+    read = state_module.process_facts.read
     monkeypatch.setattr(
-        kvm.process_facts, "read", lambda pid: dataclasses.replace(read(pid), cpu_s=400.0)
+        state_module.process_facts, "read", lambda pid: dataclasses.replace(read(pid), cpu_s=400.0)
     )
-    monkeypatch.setattr(kvm_cpu_load.clock, "monotonic", lambda: 410.0)
+    monkeypatch.setattr(instance_status.clock, "monotonic", lambda: 410.0)
     found: Any = collect(view)
     assert found == {"runs": pytest.approx(1.0, abs=0.1)}

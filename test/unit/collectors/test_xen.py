@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/xen.py and the two collectors that use it."""
+"""Tests of ganeti/collectors/xen.py and ganeti/hypervisor/xen.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
-from ganeti.collectors import xen, xen_cpu_load, xen_instances
+from ganeti.collectors import instance_status
 from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeInstances
-from ganeti.collectors.instance_status import ActualState, Found
-from ganeti.collectors.node_view import NodeView
-from ganeti.objects.admin_state import AdminState
+from ganeti.collectors.collector import NodeView
+from ganeti.collectors.xen import XenInstanceLoad, XenInstanceStatus, toolstack
+from ganeti.hypervisor import xen
+from ganeti.hypervisor.xen import Domain, DomainState
+from ganeti.objects.model import AdminState
 from ganeti.system.process import CommandResult
 
 LIST = """\
@@ -60,10 +62,10 @@ def instance(name: str, admin_state: AdminState = AdminState.UP) -> InstanceFact
 
 def test_domains_and_what_they_do() -> None:
     assert xen.parse_list(LIST, xen.parse_uptime(UPTIME)) == {
-        "inst1.example.com": Found(ActualState.BLOCKED, "20:23:16"),
-        "inst2.example.com": Found(ActualState.RUNNING, "1 day,  0:00:01"),
-        "inst3.example.com": Found(ActualState.SHUTDOWN),
-        "inst4.example.com": Found(ActualState.CRASHED),
+        "inst1.example.com": Domain(DomainState.BLOCKED, "20:23:16"),
+        "inst2.example.com": Domain(DomainState.RUNNING, "1 day,  0:00:01"),
+        "inst3.example.com": Domain(DomainState.SHUTDOWN),
+        "inst4.example.com": Domain(DomainState.CRASHED),
     }
 
 
@@ -87,7 +89,7 @@ def test_the_report_on_instances(tmp_path: Path) -> None:
         secondary=(instance("inst3.example.com"),),
     )
     view = NodeView(Paths(str(tmp_path)), "n", ClusterFacts(instances=known), tools)
-    found: Any = msgspec.to_builtins(xen_instances.make()(view))
+    found: Any = msgspec.to_builtins(XenInstanceStatus().collect(view))
     assert tools.called == ["xl uptime", "xl list"]
     assert found["instances"][0] == {
         "name": "inst1.example.com",
@@ -108,25 +110,25 @@ def test_the_report_on_instances(tmp_path: Path) -> None:
 def test_the_tool_is_the_one_of_the_cluster(tmp_path: Path) -> None:
     paths = Paths(str(tmp_path))
     Path(paths.data_dir).mkdir(parents=True)
-    assert xen.toolstack(NodeView(paths, "n")) == "xl"
+    assert toolstack(NodeView(paths, "n")) == "xl"
     Path(paths.ssconf_file("hvparams_xen-pvm")).write_text("bridge=x\nxen_cmd=xm\n")
-    assert xen.toolstack(NodeView(paths, "n")) == "xm"
+    assert toolstack(NodeView(paths, "n")) == "xm"
     Path(paths.ssconf_file("hvparams_xen-pvm")).write_text("xen_cmd=rm -rf\n")
-    assert xen.toolstack(NodeView(paths, "n")) == "xl"
+    assert toolstack(NodeView(paths, "n")) == "xl"
 
 
 def test_the_load_of_domains(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = Tools(top=XENTOP.format(more=""))
-    view, collect = NodeView(Paths(), "n", run=tools), xen_cpu_load.make()
-    monkeypatch.setattr(xen_cpu_load.clock, "monotonic", lambda: 100.0)
+    view, collect = NodeView(Paths(), "n", run=tools), XenInstanceLoad().collect
+    monkeypatch.setattr(instance_status.clock, "monotonic", lambda: 100.0)
     assert collect(view) == {"inst1.example.com": 0.0}
     tools.outputs["top"] = XENTOP.format(more="5")  # 105 seconds instead of 10
-    monkeypatch.setattr(xen_cpu_load.clock, "monotonic", lambda: 195.0)
+    monkeypatch.setattr(instance_status.clock, "monotonic", lambda: 195.0)
     assert collect(view) == {"inst1.example.com": 1.0}
 
 
 def test_a_node_without_xen_says_so(tmp_path: Path) -> None:
     view = NodeView(Paths(str(tmp_path)), "n", run=Tools())
-    for collect in (xen_instances.make(), xen_cpu_load.make()):
+    for collector in (XenInstanceStatus(), XenInstanceLoad()):
         with pytest.raises(CommandError, match="cannot run 'x"):
-            collect(view)
+            collector.collect(view)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import AddressPoolError
 from ganeti.config.address_pool import AddressPool
-from ganeti.objects.network import Network
+from ganeti.objects.model import Network
 
 
 def network(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ganeti.base.secret import REDACTED
 from ganeti.config.blanking import blank_secrets
-from ganeti.objects.config_data import ConfigData
+from ganeti.config.config_data import ConfigData
 
 SECRETS = (
     "d0c5ecre7d0c5ecre7",  # DRBD, in logical_id and physical_id

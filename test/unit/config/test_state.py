@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from fakes.large_config import disk, instance, large_config_bytes, mac_of, node, uuid_of
+from fakes.old_configs import config_bytes, load_config
 
 from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.config import changes, instances
 from ganeti.config.checks import cluster_problems, problems_of
 from ganeti.config.index import CLUSTER_ID, GROUPS, INSTANCES, NODES, By
 from ganeti.config.ssconf_values import SsconfComposer, ssconf_values
-from ganeti.config.state import ConfigState
+from ganeti.config.state import ConfigState, problems_in
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import Base, View
 
@@ -251,3 +252,22 @@ def test_an_index_follows_every_layer() -> None:
     assert state.durable.find(By.PORT, 11000) == ((INSTANCES, uuid_of("instance", 0)),)
     assert state.head.find(By.PORT, 11000) == ()
     assert state.head.find(By.PORT, 11001) == ((INSTANCES, uuid_of("instance", 0)),)
+
+
+def test_a_good_configuration_has_no_problems() -> None:
+    assert problems_in(config_bytes("3.0")) == []
+
+
+def test_problems_name_their_objects() -> None:
+    config = load_config("3.0")
+    node = next(iter(config["nodes"].values()))
+    node["group"] = "nowhere"
+    config["cluster"]["candidate_pool_size"] = 3
+    found = problems_in(json.dumps(config).encode())
+    assert "too few master candidates: 2, wanted are 3" in found
+    assert f"node '{node['name']}': its group nowhere does not exist" in found
+
+
+def test_what_cannot_be_read_raises() -> None:
+    with pytest.raises(ConfigurationError, match="byte"):
+        problems_in(b'{"cluster": {')

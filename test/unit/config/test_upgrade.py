@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from ganeti.base.errors import ConfigurationError, ConfigVersionMismatch
 from ganeti.base.versions import CONFIG_VERSION
 from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode, build_config
+from ganeti.config.config_data import TABLES, ConfigData, join_config, split_config
+from ganeti.config.state import problems_in
 from ganeti.config.upgrade.steps import STEPS, steps_for
 from ganeti.config.upgrade.upgrading import (
     decode_config,
@@ -31,9 +33,6 @@ from ganeti.config.upgrade.upgrading import (
     upgrade_config,
 )
 from ganeti.config.upgrade.versions import CURRENT, UnsupportedVersion, Version, check_version
-from ganeti.config.verification import problems_in
-from ganeti.objects.config_data import TABLES, ConfigData
-from ganeti.objects.split import join_config, split_config
 
 FILES = [*OLD_VERSIONS, CURRENT_VERSION]
 UNKNOWN = "x-nobody-knows"

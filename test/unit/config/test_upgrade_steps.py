@@ -31,11 +31,7 @@ def instance_of(draft: Draft, name: str = "i") -> Any:
     [
         ([], {}, ["diskless"]),
         ([], {"volume_group_name": "vg"}, ["plain"]),
-        (
-            [],
-            {"volume_group_name": "vg", "drbd_usermode_helper": "/bin/true"},
-            ["plain", "drbd"],
-        ),
+        ([], {"volume_group_name": "vg", "drbd_usermode_helper": "/bin/true"}, ["plain", "drbd"]),
         (["file", "drbd", "drbd"], {"volume_group_name": "vg"}, ["drbd", "file", "plain"]),
         (["diskless", "diskless", "rbd"], {}, ["rbd", "diskless"]),
         (["ext"], {"enabled_disk_templates": ["plain"]}, ["plain"]),

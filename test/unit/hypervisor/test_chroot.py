@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from guests.instances import make_instance
+from guests.trees import tree_disk
 
-from ganeti.base.errors import HotplugError, HypervisorError, OpPrereqError
+from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.chroot import ChrootHypervisor, mounted_below, processes_in
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
@@ -23,10 +23,6 @@ MOUNTS = r"""22 1 254:0 / / rw - ext4 /dev/vda rw
 31 22 0:6 / /run/chroot/a.example.com/proc rw - proc proc rw
 32 22 0:7 / /run/chroot/with\040space rw - ext4 /dev/loop1 rw
 """
-INIT = """#!/bin/sh
-echo "$1" >> /calls
-[ "$1" != start ] || sleep 1000 > /dev/null 2>&1 &
-"""
 
 
 def test_what_is_mounted() -> None:
@@ -35,7 +31,9 @@ def test_what_is_mounted() -> None:
 
 
 def driver(root: Path) -> ChrootHypervisor:
-    return ChrootHypervisor(NodeEnv(Paths(str(root)), "node1.example.com", "127.0.0.1"))
+    return ChrootHypervisor(
+        "chroot", NodeEnv(Paths(str(root)), "node1.example.com", "127.0.0.1"), {}
+    )
 
 
 def instance(script: str = "/ganeti-chroot"):  # type: ignore[no-untyped-def]
@@ -49,10 +47,7 @@ def test_what_it_cannot_do(tmp_path: Path) -> None:
     chroot.stop(NAME)
     with pytest.raises(HypervisorError, match="needs exactly one"):
         chroot.start(instance(), [])
-    with pytest.raises(HypervisorError, match="cannot be migrated; use failover"):
-        chroot.migratable(instance())
-    with pytest.raises(HotplugError):
-        chroot.hotplug_supported(instance())
+    assert (chroot.migration, chroot.hotplug, chroot.snapshots) == (None, None, None)
     with pytest.raises(HypervisorError, match="does not limit memory"):
         chroot.balloon(NAME, 1)
     with pytest.raises(HypervisorError, match="cannot be the name"):
@@ -62,8 +57,8 @@ def test_what_it_cannot_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["", "init", "/../bin/sh", "/bin//sh"])
 def test_init_scripts_are_absolute(tmp_path: Path, script: str) -> None:
     with pytest.raises(OpPrereqError, match="init_script"):
-        driver(tmp_path).validate_params({"init_script": script})
-    driver(tmp_path).validate_params({"init_script": "/ganeti-chroot"})
+        driver(tmp_path).check_params({"init_script": script})
+    driver(tmp_path).check_params({"init_script": "/ganeti-chroot"})
 
 
 def test_its_console_is_a_shell_in_the_tree(tmp_path: Path) -> None:
@@ -72,42 +67,10 @@ def test_its_console_is_a_shell_in_the_tree(tmp_path: Path) -> None:
     assert console.command == ["chroot", f"{tmp_path}/var/run/ganeti/chroot-hypervisor/{NAME}"]
 
 
-def put_program(tree: Path, name: str) -> None:
-    """Copy a program of this machine into a tree, with the libraries that it needs."""
-    path = shutil.which(name)
-    assert path is not None
-    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
-    libraries = [word for word in listed.split() if word.startswith("/")]
-    shutil.copy(path, tree / "bin" / name)
-    for library in libraries:
-        target = tree / library.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, target)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[AssembledDisk]:
     """A file system with a shell and an init script."""
-    mkfs = shutil.which("mkfs.ext4", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
-    if os.geteuid() != 0 or mkfs is None:
-        pytest.skip("needs root and mkfs.ext4")
-    tree = tmp_path / "tree"
-    for name in ("bin", "dev", "mnt"):
-        (tree / name).mkdir(parents=True)
-    (tree / "dev" / "null").touch()  # a shell wants it for what it starts in the background
-    for name in ("sh", "sleep"):
-        put_program(tree, name)
-    script = tree / "ganeti-chroot"
-    script.write_text(INIT)
-    script.chmod(0o755)
-    path = str(tmp_path / "disk")
-    subprocess.run([mkfs, "-q", "-d", str(tree), path, "32M"], check=True)
-    mount_point = tmp_path / "try"
-    mount_point.mkdir()
-    if subprocess.run(["mount", "-o", "loop", path, str(mount_point)], check=False).returncode:
-        pytest.skip("cannot mount here")
-    subprocess.run(["umount", str(mount_point)], check=True)
-    yield AssembledDisk(0, "uuid", path, 32)
+    yield tree_disk(tmp_path)
     for found in driver(tmp_path).list_instances():
         driver(tmp_path).stop(found, force=True)
 

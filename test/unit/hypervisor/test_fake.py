@@ -1,4 +1,4 @@
-"""The hypervisor that only keeps books."""
+"""The hypervisor that only keeps books; its promises are in test/daemon/test_hypervisor_contract.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from guests.instances import make_instance
 
-from ganeti.base.errors import HotplugError, HypervisorError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import HypervisorError, NotSupportedError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.hypervisor.interface import Hypervisor, InstanceState, NodeEnv
-from ganeti.hypervisor.registry import get_hypervisor, supported_hypervisors
+from ganeti.hypervisor.interface import Hypervisor, InstanceState, NodeEnv, get_hypervisor
 from ganeti.objects.hypervisors import RebootType
 
 INSTANCE = make_instance("inst1.example.com", "fake", memory_mib=64, vcpus=2)
@@ -20,7 +19,7 @@ NAME = INSTANCE.name
 
 def node(root: Path, name: str) -> Hypervisor:
     env = NodeEnv(Paths(str(root / name)), name, "127.0.0.1")
-    return get_hypervisor("fake", env)
+    return get_hypervisor("fake", env, {})
 
 
 @pytest.fixture
@@ -54,46 +53,24 @@ def test_life_of_an_instance(source: Hypervisor, tmp_path: Path) -> None:
 
 def test_migration_keeps_the_time_of_the_start(source: Hypervisor, target: Hypervisor) -> None:
     source.start(INSTANCE, [])
-    info = source.migration_info(INSTANCE)
-    address = target.accept_instance(INSTANCE, info, "127.0.0.2", [])
+    info = source.migration.describe(INSTANCE)
+    address = target.migration.accept(INSTANCE, info, "127.0.0.2", [])
     assert target.list_instances() == []
-    source.migrate(INSTANCE, address, live=True)
-    assert source.migration_status(INSTANCE).to_wire()["status"] == "completed"
+    source.migration.send(INSTANCE, address, live=True)
+    assert source.migration.status(INSTANCE).to_wire()["status"] == "completed"
     state = source.instance_info(NAME)
     assert state is not None
     assert state.state is InstanceState.SHUTDOWN
-    target.finalize_migration_dst(INSTANCE, info, success=True)
-    source.finalize_migration_src(INSTANCE, success=True, live=True)
+    target.migration.finish_target(INSTANCE, info, success=True)
+    source.migration.finish_source(INSTANCE, success=True, live=True)
     assert (source.list_instances(), target.list_instances()) == ([], [NAME])
-    assert target.migration_info(INSTANCE) == info
-
-
-def test_at_every_cut_at_most_one_copy_runs(source: Hypervisor, target: Hypervisor) -> None:
-    def running() -> list[str]:
-        found = [source.instance_info(NAME), target.instance_info(NAME)]
-        return [info.name for info in found if info and info.state is InstanceState.RUNNING]
-
-    for cut in range(4):
-        source.start(INSTANCE, [])
-        steps = [
-            lambda: target.accept_instance(INSTANCE, "", "127.0.0.2", []),
-            lambda: source.migrate(INSTANCE, "127.0.0.2", live=True),
-            lambda: target.finalize_migration_dst(INSTANCE, "", success=True),
-        ]
-        for step in steps[:cut]:
-            step()
-            assert len(running()) <= 1
-        moved = target.instance_info(NAME) is not None
-        target.finalize_migration_dst(INSTANCE, "", success=False)
-        source.finalize_migration_src(INSTANCE, success=moved, live=True)
-        assert running() == [NAME]
-        (target if moved else source).stop(NAME)
+    assert target.migration.describe(INSTANCE) == info
 
 
 def test_running_instance_is_never_forgotten_as_moved(source: Hypervisor) -> None:
     source.start(INSTANCE, [])
     with pytest.raises(HypervisorError, match="still runs"):
-        source.finalize_migration_src(INSTANCE, success=True, live=True)
+        source.migration.finish_source(INSTANCE, success=True, live=True)
     assert source.list_instances() == [NAME]
 
 
@@ -104,12 +81,12 @@ def test_wrong_requests_are_answered(source: Hypervisor) -> None:
     with pytest.raises(OpPrereqError, match="migration_mode"):
         source.check_params({"migration_mode": "teleport"})
     with pytest.raises(HypervisorError, match="does not run"):
-        source.migrate(INSTANCE, "127.0.0.2", live=True)
-    with pytest.raises(HotplugError):
-        source.hotplug_supported(INSTANCE)
+        source.migration.send(INSTANCE, "127.0.0.2", live=True)
+    assert source.hotplug is None
+    assert source.snapshots is None
     with pytest.raises(NotSupportedError, match="virtual node"):
         source.powercycle()
-    source.validate_params({"migration_mode": "live"})
+    source.check_on_node({"migration_mode": "live"})
 
 
 def test_node_info_has_the_keys_of_the_wire(source: Hypervisor) -> None:
@@ -135,9 +112,8 @@ def test_console_is_a_message(source: Hypervisor) -> None:
 
 def test_registry(tmp_path: Path) -> None:
     env = NodeEnv(Paths(str(tmp_path)), "n", "a")
-    assert isinstance(get_hypervisor("fake", env), FakeHypervisor)
-    assert supported_hypervisors() == ["chroot", "fake", "kvm"]
+    assert isinstance(get_hypervisor("fake", env, {}), FakeHypervisor)
     with pytest.raises(NotSupportedError, match="xen-pvm"):
-        get_hypervisor("xen-pvm", env)
+        get_hypervisor("xen-pvm", env, {})
     with pytest.raises(OpPrereqError, match="unknown hypervisor"):
-        get_hypervisor("vmware", env)
+        get_hypervisor("vmware", env, {})

@@ -1,4 +1,4 @@
-"""User ids lent from the pool."""
+"""User ids locked from the pool."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_id_is_lent_to_one_at_a_time(tmp_path: Path) -> None:
     assert {first.uid, second.uid} == {FREE, FREE + 1}
     with pytest.raises(OpPrereqError, match="all 2 user ids of the pool are in use"):
         request_unused_uid(found)
-    first.give_back()
+    first.release()
     assert files(found) == [str(second.uid)]
     assert request_unused_uid(found).uid == first.uid
     second.in_use()
@@ -71,10 +71,10 @@ def test_ids_of_processes_are_not_lent(tmp_path: Path) -> None:
 
 def test_an_id_that_is_lent_again_is_not_released(tmp_path: Path) -> None:
     found = paths(tmp_path, str(FREE))
-    lent = request_unused_uid(found)
+    locked = request_unused_uid(found)
     release_uid(found, FREE)  # by whoever had it before
     assert files(found) == [str(FREE)]
-    lent.give_back()
+    locked.release()
 
 
 def test_an_empty_pool_says_what_to_do(tmp_path: Path) -> None:

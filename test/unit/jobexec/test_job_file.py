@@ -5,14 +5,15 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from fakes.waiting import wait_until
 
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.copies.quorum import Tally
 from ganeti.jobexec.job_file import JobFile, log_delay_s
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
@@ -32,11 +33,8 @@ class Candidates:
         self.on_disk: list[bytes | None] = []
         self.files: JobFiles | None = None
 
-    def __call__(
-        self, path: str, data: bytes, wait_s: float
-    ) -> tuple[Collection[str], Collection[str]]:
+    def __call__(self, data: bytes, wait_s: float) -> Tally:
         assert self.files is not None
-        assert path.endswith("/job-5")
         self.waits.append(wait_s)
         if self.back_after and len(self.waits) > self.back_after:
             self.reachable, self.fails = {"n3"}, False
@@ -44,7 +42,7 @@ class Candidates:
         self.on_disk.append(self.files.read(JobId(5)))
         if self.fails:
             raise GenericError("no certificate")
-        return ["n2", "n3"], sorted(self.reachable)
+        return Tally(["n2", "n3"], self.reachable)
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ def file(tmp_path: object, candidates: Candidates, sleeps: list[float]) -> JobFi
     candidates.files.prepare()
     job = QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),))
     job = changes.handed_over(job, livelock="/l", process_id=1, now=(1, 1))
-    made = JobFile(paths, job, replicate=candidates, sleep=sleeps.append)
+    made = JobFile(paths, job, send=candidates, sleep=sleeps.append)
     made.update(job)
     return made
 
@@ -104,10 +102,7 @@ def test_one_of_two_others_is_enough(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_without_candidates_it_tries_again_and_then_records_a_failure_here(
-    file: JobFile,
-    candidates: Candidates,
-    fails: bool,
-    caplog: pytest.LogCaptureFixture,
+    file: JobFile, candidates: Candidates, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     candidates.reachable = set()
     candidates.fails = fails
@@ -237,10 +232,7 @@ def logged(job: QueuedJob, text: str) -> QueuedJob:
 
 
 def wait_for_log(candidates: Candidates, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(on_disk(candidates).ops[0].log) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: len(on_disk(candidates).ops[0].log) >= count, "the log")
 
 
 def test_log_lines_of_a_short_file_are_there_at_once(file: JobFile, candidates: Candidates) -> None:

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.ids import JobId
+from ganeti.copies.quorum import copies_needed
 from ganeti.jobs import changes
-from ganeti.jobs.copies import copies_needed
 from ganeti.jobs.merging import digest, furthest, plan_copy, plan_merge
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.submission import make_job
-from ganeti.protocol.mastership import QueueListing
+from ganeti.protocol.node_facts import QueueListing
 
 NOW = (1, 2)
 

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from ganeti.base.errors import JobFileCorrupted
-from ganeti.jobs.record import QueuedJob, decode_job, encode_job
+from ganeti.base.ids import JobId
+from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
 from ganeti.jobs.status import Status
 
 # A job file as Ganeti 3.0 leaves it.
@@ -68,3 +69,12 @@ def test_a_queued_job_of_3_0_has_no_process() -> None:
     assert isinstance(job, QueuedJob)
     assert job.livelock is None
     assert job.process_id is None
+
+
+def test_jobs_that_mend_a_lack_of_candidates() -> None:
+    mends = QueuedOp({"OP_ID": "OP_NODE_SET_PARAMS", "offline": True})
+    delay = QueuedOp({"OP_ID": "OP_TEST_DELAY"})
+    others = QueuedOp({"OP_ID": "OP_NODE_SET_PARAMS", "ndparams": {}})
+    assert QueuedJob(JobId(1), (mends,)).mends
+    assert not QueuedJob(JobId(1), (mends, delay)).mends
+    assert not QueuedJob(JobId(1), (others,)).mends

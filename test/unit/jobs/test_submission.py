@@ -3,12 +3,7 @@ import pytest
 from ganeti.base.errors import OpCodeUnknown, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
-from ganeti.jobs.submission import (
-    OPCODES_PER_JOB_MAX,
-    check_submission,
-    has_lost_secrets,
-    make_job,
-)
+from ganeti.jobs.submission import OPCODES_PER_JOB_MAX, check_submission, has_lost_secrets, make_job
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 1, "reason": [["me", "because", 5]]}
 

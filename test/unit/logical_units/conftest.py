@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.fake_cluster import FakeCluster
+from fakes.fake_config import OPEN
 
 
 @pytest.fixture
@@ -15,6 +16,7 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
     (tmp_path / "etc").mkdir()
     hosts = [f"192.0.2.{n} node{n}.example.com node{n}" for n in range(1, 6)]
     (tmp_path / "etc" / "hosts").write_text("\n".join(hosts))
-    made = FakeCluster(str(tmp_path))
-    yield made
-    assert not made.config.held, "locks were left"
+    with OPEN:
+        made = FakeCluster(str(tmp_path))
+        yield made
+        assert not made.config.held, "locks were left"

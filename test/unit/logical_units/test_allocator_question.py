@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.config.config_data import split_config
 from ganeti.logical_units.allocator.question import (
     NodeFacts,
     Snapshot,
@@ -29,7 +31,7 @@ WANTED = AllocateSecondary(name="a")
 
 def config(**instance: Any) -> FakeConfig:
     """Return a cluster with instance ``a`` on node1, of one mirrored disk."""
-    made = FakeConfig()
+    made = FakeConfig(tempfile.mkdtemp())
     made.instances["i"] = {
         "name": "a",
         "primary_node": NODE,
@@ -72,7 +74,7 @@ def facts(running_mib: int | None = None, **more: Any) -> NodeFacts:
 
 
 def node_of(made: FakeConfig, known: NodeFacts | None) -> AllocatorNode:
-    snapshot = Snapshot.from_wire(made.do_read_config())
+    snapshot = Snapshot(split_config(bytes(made.read_config())))
     question = build_question(snapshot, {} if known is None else {NODE: known}, WANTED)
     json.loads(encode_request(question))
     return question.nodes["node1.example.com"]
@@ -142,7 +144,7 @@ def test_of_some_nodes_nothing_is_known(flags: dict[str, Any]) -> None:
 
 
 def test_an_instance_and_the_wish_for_one_like_it() -> None:
-    snapshot = Snapshot.from_wire(config().do_read_config())
+    snapshot = Snapshot(split_config(bytes(config().read_config())))
     told = build_question(snapshot, {}, WANTED).instances["a"]
     assert told.nodes == ["node1.example.com", "node2.example.com"]
     assert told.disk_space_total == 1000 + 128
@@ -155,14 +157,14 @@ def test_an_instance_and_the_wish_for_one_like_it() -> None:
 
 def test_networks_that_a_place_must_have_are_told() -> None:
     nic = {"mac": "aa:00:00:00:00:01", "uuid": "n", "nicparams": {}, "network": "lan-uuid"}
-    snapshot = Snapshot.from_wire(config(nics=[nic]).do_read_config())
+    snapshot = Snapshot(split_config(bytes(config(nics=[nic]).read_config())))
     wish = like_existing(snapshot, snapshot.instance("a"))
     assert wish.nics == [{"mac": "aa:00:00:00:00:01", "ip": None, "network": "lan-uuid"}]
 
 
 def test_an_instance_that_is_nowhere_yet_is_left_out() -> None:
     made = config(primary_node="", forthcoming=True)
-    snapshot = Snapshot.from_wire(made.do_read_config())
+    snapshot = Snapshot(split_config(bytes(made.read_config())))
     assert build_question(snapshot, {}, WANTED).instances == {}
     with pytest.raises(OpPrereqError, match="instance 'a' is on no node"):
         snapshot.instance("a")

@@ -239,13 +239,19 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(
 
 
 def test_free_nodes_only(cluster: FakeCluster, hail: Allocator) -> None:
-    held = {f"node/{uuid_of('node1')}": [(OTHER, "exclusive")]}
-    cluster.config.do_list_all_locks_owners = lambda: [  # type: ignore[method-assign]
-        (lock, [(owner.to_wire(), how) for owner, how in owners]) for lock, owners in held.items()
-    ]
+    cluster.config.lock_by_another(f"node/{uuid_of('node1')}")
+    held: list[dict[str, str]] = []
+
+    def answer(_question: dict[str, Any]) -> Any:
+        held.append(dict(cluster.config.held))
+        return [name(2)]
+
+    hail.answer = answer
     create(cluster, opportunistic_locking=True)
     assert hail.request["restrict-to-nodes"] == [name(2), name(3)]
-    held["node/[lockset]"] = [(OTHER, "exclusive")]
+    locks = {f"node/{uuid_of(node)}": "shared" for node in ("node2", "node3")}
+    assert held == [locks]  # nobody takes a node away while the allocator thinks
+    cluster.config.lock_by_another(*locks)
     with pytest.raises(OpPrereqError, match="every node is locked") as caught:
         create(cluster, instance_name="b", opportunistic_locking=True)
     assert caught.value.ecode == "temp_insufficient_resources"

@@ -10,9 +10,9 @@ from fakes.fake_cluster import FakeCluster, make_cluster, uuid_of
 
 from ganeti.base.errors import OpExecError
 from ganeti.logical_units import ancillary
-from ganeti.logical_units.cluster.redistribute import failures
-from ganeti.node_ops.files import ALLOWED_PATHS
-from ganeti.objects.cluster import Cluster
+from ganeti.logical_units.cluster.life import failures
+from ganeti.node_ops.machine.files import ALLOWED_PATHS
+from ganeti.objects.model import Cluster
 
 BRIDGE = "/etc/ganeti/kvm-vif-bridge"
 USERS = "/var/lib/ganeti/rapi/users"
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_read_is_named(cluster: FakeCluster) -> None:
 def test_too_few_candidates_fail_the_job_after_everything_was_tried(cluster: FakeCluster) -> None:
     write(cluster, HMAC)
     cluster.config.failing["flushConfig"] = OpExecError("not on enough master candidates")
-    cluster.config.replication = [row("node2", serial_no=0, error="no route")]
+    cluster.config.distribution.rows = [row("node2", serial_no=0, error="no route")]
     with pytest.raises(OpExecError, match="not on enough"):
         cluster.execute("OP_CLUSTER_REDIST_CONF")
     assert cluster.said("cannot send the configuration to node node2: no route")
@@ -173,10 +173,10 @@ def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -
 
 def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE, STORAGE)
-    sums = ancillary.file_sums(cluster.context.paths, cluster.config.do_get_cluster())
+    sums = ancillary.file_sums(cluster.context.paths, cluster.config.get_cluster())
     assert sums.paths == sorted([BRIDGE, STORAGE, USERS])
     cluster.config.node(2).update(vm_capable=False)
     cluster.config.node(3).update(master_candidate=False)
-    two, three = cluster.config.do_get_nodes([uuid_of("node2"), uuid_of("node3")])
+    two, three = cluster.config.get_nodes([uuid_of("node2"), uuid_of("node3")])
     assert set(sums.of(two)) == {USERS}
     assert set(sums.of(three)) == {BRIDGE, STORAGE}

@@ -9,13 +9,9 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
-from ganeti.logical_units.instance.copying import why_failed
-from ganeti.objects.node import Node
-from ganeti.protocol.export_description import (
-    DumpedDisk,
-    ExportDescription,
-    format_description,
-)
+from ganeti.logical_units.instance.storage.copying import why_failed
+from ganeti.objects.model import Node
+from ganeti.protocol.export_description import DumpedDisk, ExportDescription, format_description
 from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
 
 NAME = "web1.example.com"

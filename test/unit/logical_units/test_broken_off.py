@@ -18,11 +18,7 @@ from fakes.cuts import CUTS_MAX, NotCut, cut_off, every_cancel, every_kill, stat
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
-from ganeti.protocol.export_description import (
-    DumpedDisk,
-    ExportDescription,
-    format_description,
-)
+from ganeti.protocol.export_description import DumpedDisk, ExportDescription, format_description
 
 NAME = "web1.example.com"
 NEW_NAME = "web2.example.com"
@@ -89,7 +85,8 @@ class Job:
         for number in (1, 2, 3):
             cluster.rpc.node(f"node{number}")
         if self.made is not None:
-            cluster.add_instance(NAME, disks=[{"size": 64}, {"size": 8}], **self.made)
+            nics = [{"mac": "aa:00:00:00:00:01"}]  # the same in each cluster
+            cluster.add_instance(NAME, disks=[{"size": 64}, {"size": 8}], nics=nics, **self.made)
             fill(cluster)
         if self.is_stopped:
             cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)

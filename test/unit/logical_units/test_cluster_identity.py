@@ -30,7 +30,7 @@ def rename(cluster: FakeCluster, name: str = NEW) -> Any:
 
 def test_name_and_address_move_together(resolving: FakeCluster) -> None:
     paths = resolving.context.paths
-    os.makedirs(paths.data_dir)
+    os.makedirs(paths.data_dir, exist_ok=True)
     with open(paths.known_hosts, "w", encoding="utf-8") as file:
         file.write(f"{OLD} ssh-rsa AAAA\n")
     assert rename(resolving) == NEW

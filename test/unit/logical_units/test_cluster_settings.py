@@ -9,8 +9,8 @@ import pytest
 from fakes.fake_cluster import GROUP, FakeCluster
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
-from ganeti.logical_units.cluster import setting_values as values
-from ganeti.objects.cluster import IpFamily
+from ganeti.logical_units.cluster import settings
+from ganeti.objects.model import IpFamily
 
 NAME = "web1.example.com"
 LIMITS = {
@@ -57,7 +57,7 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
         ({"compression_tools": ["gzip", "none"]}, "not the name of a program"),
         ({"reserved_lvs": ["a("]}, "not a regular expression"),
         ({"data_collector_interval": {"lv": 0}}, "interval above 0"),
-        ({"enabled_data_collectors": {"nix": True}}, "'nix'; known are: diagnose, inst-status-kvm"),
+        ({"enabled_data_collectors": {"nix": True}}, "'nix'; known are: cpu-avg-load, diagnose, "),
         ({"diagnose_data_collector_filename": "../x"}, "not a name of letters"),
         ({"uid_pool": [[0, 4294967296]]}, "does not lie between"),
         ({"default_iallocator": "nonsense"}, "no allocator 'nonsense' on node"),
@@ -148,9 +148,9 @@ def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
 
 
 def test_ipv6_prefixes_are_longer() -> None:
-    assert values.netmask(128, IpFamily.IPV6) == 128
+    assert settings.netmask(128, IpFamily.IPV6) == 128
     with pytest.raises(OpPrereqError, match="IPv4"):
-        values.netmask(128, IpFamily.IPV4)
+        settings.netmask(128, IpFamily.IPV4)
 
 
 # User ids.
@@ -193,9 +193,7 @@ def test_policies_allow_only_enabled_templates(cluster: FakeCluster) -> None:
     )
     refused(cluster, "allows.* file,", ipolicy={"disk-templates": ["file", "sharedfile"]})
     modify(
-        cluster,
-        enabled_disk_templates=["sharedfile"],
-        ipolicy={"disk-templates": ["sharedfile"]},
+        cluster, enabled_disk_templates=["sharedfile"], ipolicy={"disk-templates": ["sharedfile"]}
     )
     modify(cluster, enabled_disk_templates=["sharedfile", "file"])
     cluster.config.nodegroups[GROUP]["ipolicy"] = {"disk-templates": ["file"]}
@@ -205,6 +203,7 @@ def test_policies_allow_only_enabled_templates(cluster: FakeCluster) -> None:
 def test_templates_in_files_need_their_directory(cluster: FakeCluster) -> None:
     cluster.config.cluster["enabled_disk_templates"] = ["sharedfile", "diskless"]
     refused(cluster, "--shared-file-storage-dir", shared_file_storage_dir="")
+    cluster.config.cluster["ipolicy"]["disk-templates"] = ["sharedfile"]
     assert modify(cluster, file_storage_dir="")["file_storage_dir"] == ""
     refused(cluster, "--file-storage-dir", enabled_disk_templates=["sharedfile", "file"])
     modify(cluster, file_storage_dir="/x", enabled_disk_templates=["sharedfile", "file"])
@@ -249,7 +248,7 @@ def test_a_group_may_be_for_larger_instances_than_usual(cluster: FakeCluster) ->
     cluster.config.cluster["ipolicy"] = {"minmax": [LIMITS], "std": STD}
     large = {**LIMITS, "min": {**LIMITS["min"], "memory-size": 1000}}
     cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", ipolicy={"minmax": [large]})
-    refused(cluster, "standard specification.*outside", ipolicy={"minmax": [large]})
+    refused(cluster, "std .*lies outside all limits", ipolicy={"minmax": [large]})
 
 
 def test_a_pool_larger_than_the_cluster_is_remarked_on(cluster: FakeCluster) -> None:

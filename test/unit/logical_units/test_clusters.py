@@ -10,8 +10,9 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 from ganeti.base.errors import ConfigurationError, ConfigVerifyError, OpExecError, OpPrereqError
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.logical_units.cluster.findings import Clock, Finding, judge_node, softened
-from ganeti.objects.node import Node
+from ganeti.objects.model import Node
 from ganeti.objects.verify_errors import VerifyErrorCode
+from ganeti.protocol.wconfd import WConfCalls
 
 NAME = "web1.example.com"
 
@@ -68,7 +69,7 @@ def test_groups_of_parameters_are_laid_over_the_old(cluster: FakeCluster) -> Non
         ({"hvparams": {"nix": {}}}, "unknown hypervisor 'nix'"),
         ({"hvparams": {"kvm": {"nix": 1}}}, "'nix'"),
         ({"beparams": {"minmem": 256}}, "larger than maxmem"),
-        ({"nicparams": {"mode": "pool"}}, "unknown NIC mode"),
+        ({"nicparams": {"mode": "pool"}}, "'pool' is not one of bridged"),
         ({"file_storage_dir": "x"}, "not an absolute path"),
         ({"uid_pool": [[9, 1]]}, "upside down"),
         ({"remove_uids": [[1, 9]]}, "not in the pool"),
@@ -106,28 +107,27 @@ def test_a_larger_pool_is_filled(cluster: FakeCluster) -> None:
 
 
 def test_a_change_that_came_in_between_is_kept(cluster: FakeCluster) -> None:
-    original = cluster.config.do_replace_cluster
+    call = WConfCalls.calls["replaceCluster"]
     once = [True]
 
     def overtaken(wire: Any) -> Any:
         if once:
             once.clear()
             cluster.config.cluster |= {"hidden_os": ["other"], "serial_no": 2}
-            raise ConfigurationError("was updated since it was read")
-        return original(wire)
+        return cluster.config.serve(call, [wire])
 
-    cluster.config.do_replace_cluster = overtaken  # type: ignore[method-assign]
+    cluster.config.stand_ins["replace_cluster"] = overtaken
     modify(cluster, hidden_os=[["add", "mine"]])
     assert cluster.config.cluster["hidden_os"] == ["other", "mine"]
 
 
 def test_a_cluster_that_never_stands_still_is_given_up(cluster: FakeCluster) -> None:
 
-    def overtaken(_wire: Any) -> Any:
+    def overtaken(wire: Any) -> Any:
         cluster.config.cluster["serial_no"] += 1
-        raise ConfigurationError("was updated since it was read")
+        return cluster.config.serve(WConfCalls.calls["replaceCluster"], [wire])
 
-    cluster.config.do_replace_cluster = overtaken  # type: ignore[method-assign]
+    cluster.config.stand_ins["replace_cluster"] = overtaken
     with pytest.raises(OpExecError, match="kept changing"):
         modify(cluster, max_running_jobs=3)
 
@@ -240,10 +240,7 @@ def test_an_instance_that_is_being_worked_on_is_not_judged(cluster: FakeCluster)
     healthy(cluster)
     cluster.add_instance()
     cluster.rpc.node("node1").running.clear()
-    owner = [9, "/l", 1]
-    cluster.config.do_list_all_locks_owners = lambda: [  # type: ignore[method-assign]
-        (f"instance/{NAME}", [(owner, "exclusive")])
-    ]
+    cluster.config.lock_by_another(f"instance/{NAME}")
     assert verify(cluster) is True
 
 
@@ -300,7 +297,7 @@ def test_certificates_that_end_are_told(cluster: FakeCluster) -> None:
     from ganeti.system import certificates
 
     paths = cluster.context.paths
-    os.makedirs(paths.data_dir)
+    os.makedirs(paths.data_dir, exist_ok=True)
     now = 1_900_000_000.0
     for name, days in (("server_pem", 20), ("rapi_pem", 3), ("spice_pem", 900)):
         with open(getattr(paths, name), "wb") as file:

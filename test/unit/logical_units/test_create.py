@@ -96,12 +96,7 @@ def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluste
     assert "hush" not in str(cluster.rpc.called("instance_start"))
 
 
-CHANGING = (
-    "file_storage_dir_create",
-    "blockdev_create",
-    "instance_os_add",
-    "instance_start",
-)
+CHANGING = ("file_storage_dir_create", "blockdev_create", "instance_os_add", "instance_start")
 
 
 @pytest.mark.parametrize("number", range(40))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.logical_units.instance.device_changes import (
+from ganeti.logical_units.instance.changes.device_changes import (
     DISKS,
     NICS,
     DevicePlan,

@@ -11,8 +11,8 @@ import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
-from ganeti.logical_units.instance.copying import progress_text
-from ganeti.logical_units.instance.grow_disk import grown_size
+from ganeti.logical_units.instance.storage.copying import progress_text
+from ganeti.logical_units.instance.storage.grow_disk import grown_size
 
 NAME = "web1.example.com"
 DATA = "what the guest wrote"
@@ -179,19 +179,19 @@ def kill_at(cluster: FakeCluster, cut: int) -> None:
             raise Killed
 
     cluster.rpc.failure = step  # type: ignore[assignment]  # returns None: it does not fail
-    invoke = type(cluster.config)._invoke
+    invoke = type(cluster.config).invoke
 
-    def die(method: str, args: Any) -> Any:
+    def die(call: Any, args: Any) -> Any:
         step()
-        return invoke(cluster.config, method, args)
+        return invoke(cluster.config, call, args)
 
-    cluster.config._invoke = die  # type: ignore[method-assign]
+    cluster.config.invoke = die  # type: ignore[method-assign]
 
 
 def revive(cluster: FakeCluster) -> None:
-    del cluster.config._invoke
+    del cluster.config.invoke
     cluster.rpc.failure = lambda _node, _call, _args: None
-    cluster.config.held.clear()
+    cluster.config.free_everything()
     cluster.rpc.transfers.clear()
 
 
@@ -379,11 +379,7 @@ def test_missing_disks_are_found_with_one_call_per_node(running: FakeCluster) ->
     lost = running.config.disks[running.config.instance(NAME)["disks"][1]]
     running.rpc.node("node1").disks.discard(lost["logical_id"][1])
     answer = running.execute("OP_GROUP_VERIFY_DISKS", group_name="default")
-    assert answer == (
-        {},
-        [],
-        {NAME: [["node1.example.com", f"disk/1 ({lost['uuid']})"]]},
-    )
+    assert answer == ({}, [], {NAME: [["node1.example.com", f"disk/1 ({lost['uuid']})"]]})
     assert len(running.rpc.called("blockdev_getmirrorstatus_multi")) == 2
 
 
@@ -570,6 +566,7 @@ def adopt(cluster: FakeCluster, name: str = "web2.example.com", path: str = DEVI
 def with_device(cluster: FakeCluster) -> FakeCluster:
     """A cluster whose nodes have a device of 32 MiB to adopt."""
     cluster.config.cluster["enabled_disk_templates"].append("blockdev")
+    cluster.config.cluster["ipolicy"]["disk-templates"].append("blockdev")
     cluster.config.cluster["prealloc_wipe_disks"] = True
     cluster.rpc.devices = {DEVICE: 32}
     return cluster

@@ -9,9 +9,10 @@ import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import OpExecError, OpPrereqError
-from ganeti.logical_units.instance.forthcoming import with_planned_disks
+from ganeti.base.ids import DiskUuid
+from ganeti.logical_units.instance.creation.forthcoming import with_planned_disks
 from ganeti.logical_units.processor import execute_opcode
-from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.model import Disk
 from ganeti.opcodes.registry import decode_opcode
 
 NAME = "web1.example.com"
@@ -158,7 +159,7 @@ def test_a_plan_is_dropped_without_its_node(cluster: FakeCluster) -> None:
 def test_who_looks_for_room_sees_the_planned_disks(
     template: str, logical_id: list[str], settings: dict[str, Any]
 ) -> None:
-    disk = SimpleNamespace(dev_type=template, logical_id=logical_id, size=5, mode=DiskMode.RW)
+    disk = Disk(uuid=DiskUuid("d1"), dev_type=template, logical_id=logical_id, size=5, serial_no=1)
     planned: Any = SimpleNamespace(template=template, disks=[disk])
     op: Any = decode_opcode({**BARE, "disk_template": template})
     assert with_planned_disks(op, planned).disks == [settings]

@@ -9,10 +9,8 @@ from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 from ganeti.logical_units.cluster import group_findings as judges
 from ganeti.logical_units.cluster.findings import judge_dangling, judge_leftover_files
 from ganeti.logical_units.cluster.findings import judge_oob_programs as judge_oob
-from ganeti.objects.disk import Disk
-from ganeti.objects.instance import Instance
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import Disk, Instance, Node, NodeGroup
 
 NAME = "web1.example.com"
 NODES = {uuid_of(f"node{number}"): f"node{number}" for number in (1, 2, 3)}
@@ -32,7 +30,7 @@ def found(findings: Any) -> list[str]:
 
 
 def group_of(cluster: FakeCluster) -> NodeGroup:
-    group: NodeGroup = cluster.config.do_get_node_groups(None)[0]
+    group: NodeGroup = cluster.config.get_node_groups()[0]
     return group
 
 
@@ -47,7 +45,7 @@ def test_layout(cluster: FakeCluster) -> None:
     texts = found(
         judges.judge_layout(
             guest(cluster, disk=drbd, beparams={"vcpus": 99}),
-            cluster.config.do_get_cluster(),
+            cluster.config.get_cluster(),
             group_of(cluster),
             nodes,
         )
@@ -69,7 +67,7 @@ def test_exclusive_storage_suits_few_templates(cluster: FakeCluster) -> None:
     node = Node.from_wire(make_node(1, ndparams={"exclusive_storage": True}))
     texts = found(
         judges.judge_layout(
-            guest(cluster), cluster.config.do_get_cluster(), group_of(cluster), {node.uuid: node}
+            guest(cluster), cluster.config.get_cluster(), group_of(cluster), {node.uuid: node}
         )
     )
     assert [text.split()[0] for text in texts] == ["EINSTANCEUNSUITABLENODE"]
@@ -77,7 +75,7 @@ def test_exclusive_storage_suits_few_templates(cluster: FakeCluster) -> None:
 
 def test_memory_for_instances_of_a_node_that_fails(cluster: FakeCluster) -> None:
     cluster.add_instance()
-    settings = cluster.config.do_get_cluster()
+    settings = cluster.config.get_cluster()
     drbd = {"dev_type": "drbd", "nodes": [uuid_of("node1"), uuid_of("node2")]}
     free = {uuid_of("node1"): 5000, uuid_of("node2"): 100}
     mirrored = guest(cluster, disk=drbd)
@@ -95,7 +93,7 @@ def test_memory_for_instances_of_a_node_that_fails(cluster: FakeCluster) -> None
 
 def test_memory_for_instances_that_any_node_may_take(cluster: FakeCluster) -> None:
     cluster.add_instance()
-    settings = cluster.config.do_get_cluster()
+    settings = cluster.config.get_cluster()
     shared = guest(cluster, disk={"dev_type": "sharedfile"})
     two = [shared, shared]
     enough = {uuid_of("node1"): 0, uuid_of("node2"): 128, uuid_of("node3"): 130}
@@ -110,7 +108,7 @@ def test_memory_for_instances_that_any_node_may_take(cluster: FakeCluster) -> No
 def test_instances_that_tags_keep_apart(cluster: FakeCluster) -> None:
     cluster.add_instance()
     cluster.config.cluster["tags"] = ["htools:iextags:service"]
-    settings = cluster.config.do_get_cluster()
+    settings = cluster.config.get_cluster()
     tagged = guest(cluster, tags=["service:dns", "services"])
     assert found(judges.judge_exclusion(settings, [tagged, tagged], NODES)) == [
         f"EEXTAGS node1: instances {NAME}, {NAME} are on it, which all have the tag service:dns"
@@ -143,7 +141,7 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
     arguments: dict[str, Any] = {
         "owned": {f"/srv/{NAME}/a"},
         "busy": {"new"},
-        "directories": {"sharedfile": "/srv"},
+        "directories": {DiskTemplate.SHAREDFILE: "/srv"},
         "node_names": NODES,
     }
     stored = {"node1": ["/srv/gone/x", "/srv/new/y"], "node2": ["/srv/gone/x"]}
@@ -151,7 +149,7 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
         "ENODEORPHANLV node1: file /srv/gone/x belongs to no disk",
         f"EINSTANCEMISSINGDISK {NAME}: disk/0 on node1: file /srv/{NAME}/a is missing",
     ]
-    arguments["directories"] = {"file": "/srv"}  # of each node
+    arguments["directories"] = {DiskTemplate.FILE: "/srv"}  # of each node
     assert len(found(judges.judge_stored_disks([stopped], stored, **arguments))) == 3
     stored = {"node1": ["/srv/new/a"]}
     assert found(judges.judge_stored_disks([stopped], stored, **arguments)) == [

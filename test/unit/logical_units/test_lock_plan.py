@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.locking.names import in_order
-from ganeti.logical_units.lock_plan import (
+from ganeti.logical_units.locks import (
     LockLevel,
     all_shared,
     covers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.clients.node_rpc import RpcResult, Target
+from ganeti.clients.node_rpc import NodeClient, RpcResult, Target
 from ganeti.config.reservations import Reservations
 from ganeti.logical_units.instance.memory import reserve_memory
-from ganeti.objects.node import Node
+from ganeti.objects.model import Node
+from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.wconfd import ClientId
 
 NODE_MIB = 1000
@@ -83,7 +84,7 @@ class World:
         return run
 
 
-class View:
+class View(NodeClient):
     """The world as one job sees it; it waits for its turn before each call."""
 
     def __init__(self, world: World, number: int, turns: Turns) -> None:
@@ -95,7 +96,7 @@ class View:
         return self
 
     @property
-    def rpc(self) -> View:
+    def nodes(self) -> View:
         return self
 
     def reserve_node_resources(self, wanted: Any, free: Any) -> None:
@@ -109,10 +110,13 @@ class View:
         found = self._world.reserved.listed_amounts()
         return [[owner.to_wire(), *rest] for owner, *rest in found]
 
-    def single(self, _call: str, target: Target, *_args: object) -> RpcResult:
+    def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
         self._turns.wait(self._number)
         free_mib = NODE_MIB - self._world.running_mib
-        return RpcResult(target.name, ["boot", [], [{"memory_free": free_mib}]])
+        payload = ["boot", [], [{"memory_free": free_mib}]]
+        return {target.name: RpcResult(target.name, payload) for target in targets}
 
 
 NODE = Node.from_wire(make_node(1))

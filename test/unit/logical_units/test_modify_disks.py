@@ -237,7 +237,7 @@ RENAME = ["modify", 0, {"name": "n"}]
     [
         ("addDisk", [RENAME, DETACH, ADD]),
         ("removeDisk", [RENAME, DETACH, REMOVE]),
-        ("modifyDisk", [ADD, REMOVE, RENAME]),
+        ("modifyObjects", [ADD, REMOVE, RENAME]),
         ("detachDisk", [ADD, RENAME, REMOVE, DETACH]),
     ],
 )

@@ -133,11 +133,7 @@ def test_nics_come_change_and_go(networks: FakeCluster) -> None:
 
 def test_an_address_passes_from_one_nic_to_the_next(networks: FakeCluster) -> None:
     create(networks, {"network": "net1", "ip": "192.0.2.9"})
-    modify(
-        networks,
-        ["remove", 0, {}],
-        ["add", -1, {"network": "net1", "ip": "192.0.2.9"}],
-    )
+    modify(networks, ["remove", 0, {}], ["add", -1, {"network": "net1", "ip": "192.0.2.9"}])
     assert [nic["ip"] for nic in nics(networks)] == ["192.0.2.9"]
 
 

@@ -8,9 +8,9 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
-from ganeti.logical_units.instance.cleanup import Seen, Step, plan_cleanup
-from ganeti.logical_units.instance.migrate import decide_live
-from ganeti.logical_units.instance.migration import progress_text
+from ganeti.logical_units.instance.moving.cleanup import Seen, Step, plan_cleanup
+from ganeti.logical_units.instance.moving.migrate import decide_live
+from ganeti.logical_units.instance.moving.migration import progress_text
 from ganeti.objects.hypervisors import MigrationMode
 
 NAME = "web1.example.com"
@@ -184,7 +184,7 @@ def test_killed_anywhere_clean_up_puts_it_right(running: FakeCluster, number: in
         migrate(running)
     except Killed:
         running.rpc.failure = lambda *_args: None
-        running.config.held.clear()
+        running.config.free_everything()
         assert list(where(running).values()).count(0) <= 1
         migrate(running, cleanup=True)
     assert list(where(running).values()) == [0]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ganeti.base.errors import OpPrereqError
 from ganeti.config.address_pool import AddressPool
 from ganeti.logical_units.network import planning
-from ganeti.logical_units.network.change import hooks_values
-from ganeti.objects.network import Network
+from ganeti.logical_units.network.units import hook_values_of
+from ganeti.objects.model import Network
 from ganeti.opcodes.network import OpNetworkAdd, OpNetworkSetParams
 
 CONNECTION = {"network_mode": "bridged", "network_link": "br0"}
@@ -74,7 +74,7 @@ def test_addresses_of_the_cluster_itself_are_kept_away(cluster: FakeCluster) -> 
 
 def test_hooks_are_told_all_but_the_uuid(cluster: FakeCluster) -> None:
     made = Network.from_wire(add(cluster, gateway="192.0.2.1", tags=["a", "b"]))
-    assert hooks_values(made) == {
+    assert hook_values_of(made) == {
         "NETWORK_NAME": "net1",
         "NETWORK_TAGS": "a b",
         "NETWORK_SUBNET": "192.0.2.0/28",

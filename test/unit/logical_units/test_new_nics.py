@@ -10,16 +10,15 @@ from fakes.fake_cluster import make_cluster, make_group
 from msgspec.structs import asdict
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.logical_units.instance.hooks_env import instance_env
-from ganeti.logical_units.instance.new_nics import Around, changed_nic, plan_nic, plan_nics
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.nic import NIC
-from ganeti.objects.nic_modes import MAC_GENERATE
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.logical_units.instance.changes.new_nics import (
+    Connections,
+    changed_nic,
+    plan_nic,
+    plan_nics,
+)
+from ganeti.logical_units.instance.view import instance_env
+from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
+from ganeti.objects.nic import MAC_GENERATE, NIC
 
 CLUSTER = Cluster.from_wire(make_cluster())
 NETWORK = Network.from_wire(
@@ -34,7 +33,7 @@ NETWORK = Network.from_wire(
 FAR = Network.from_wire({"name": "far", "network": "198.51.100.0/24", "uuid": "n2", "serial_no": 1})
 CONNECTION = {"mode": "bridged", "link": "br7", "vlan": ".7"}
 GROUP = NodeGroup.from_wire(make_group(networks={"n1": CONNECTION}))
-AROUND = Around(CLUSTER, GROUP, {"n1": NETWORK, "n2": FAR}, {"net1": "n1", "far": "n2"})
+AROUND = Connections(CLUSTER, GROUP, {"n1": NETWORK, "n2": FAR}, {"net1": "n1", "far": "n2"})
 
 
 def plan(resolved: str | None = None, **settings: str | None) -> Any:

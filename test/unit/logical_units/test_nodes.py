@@ -9,8 +9,8 @@ from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node.candidates import has_room
-from ganeti.logical_units.node.roles import Flags, plan_flags
-from ganeti.objects.node import Node
+from ganeti.logical_units.node.set_params import Flags, plan_flags
+from ganeti.objects.model import Node
 
 
 def add(cluster: FakeCluster, name: str = "node4", **params: Any) -> None:
@@ -41,10 +41,7 @@ def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -
 
 
 def test_ancillary_files_go_to_the_new_node(cluster: FakeCluster) -> None:
-    import os
-
     path = cluster.context.paths.known_hosts
-    os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
         file.write("hosts")
     add(cluster)
@@ -100,18 +97,18 @@ def test_with_several_groups_one_must_be_named(cluster: FakeCluster) -> None:
     assert by_name(cluster, "node4.example.com")["group"] == "g2"
 
 
-@pytest.mark.parametrize("failing", ["createNode", "setCandidateCert"])
+@pytest.mark.parametrize("failing", ["createObject", "setCandidateCert"])
 def test_a_failed_add_leaves_no_node(cluster: FakeCluster, failing: str) -> None:
     calls = {"n": 0}
-    original = cluster.config._invoke
+    original = cluster.config.invoke
 
-    def invoke(method: str, args: Any) -> Any:
-        if method == failing and not calls["n"]:
+    def invoke(call: Any, args: Any) -> Any:
+        if call.name == failing and not calls["n"]:
             calls["n"] += 1
             raise GenericError("disk full")
-        return original(method, args)
+        return original(call, args)
 
-    cluster.config._invoke = invoke  # type: ignore[method-assign]
+    cluster.config.invoke = invoke  # type: ignore[method-assign]
     with pytest.raises(GenericError, match="disk full"):
         add(cluster)
     assert len(cluster.config.nodes) == 3
@@ -307,10 +304,10 @@ def test_a_secondary_address_is_changed(cluster: FakeCluster) -> None:
     dual(cluster)
     modify(cluster, secondary_ip="198.51.100.99")
     assert cluster.config.node(2)["secondary_ip"] == "198.51.100.99"
-    with pytest.raises(OpPrereqError, match="exactly if the master"):
+    with pytest.raises(OpPrereqError, match="no secondary address, unlike the master"):
         modify(cluster, secondary_ip="192.0.2.2")
     cluster.rpc.has_ip = False
-    with pytest.raises(OpPrereqError, match="does not have the address"):
+    with pytest.raises(OpPrereqError, match="does not have the secondary address"):
         modify(cluster, secondary_ip="198.51.100.98")
 
 

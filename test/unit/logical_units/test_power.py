@@ -67,7 +67,7 @@ def test_a_running_instance_is_not_started_again(running: FakeCluster) -> None:
     running.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
     assert not running.rpc.called("instance_start")
     assert running.said("is running already")
-    assert "modifyInstance" not in running.config.calls
+    assert "modifyObjects" not in running.config.calls
 
 
 def test_one_that_powered_itself_off_is_started(running: FakeCluster) -> None:
@@ -97,7 +97,7 @@ def test_start_needs_memory(stopped: FakeCluster) -> None:
 def test_parameters_for_one_start_must_make_sense(stopped: FakeCluster) -> None:
     with pytest.raises(OpPrereqError, match=r"minmem .* must not be larger than maxmem"):
         stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"minmem": 4096})
-    with pytest.raises(OpPrereqError, match="'vcpus' must be at least 1"):
+    with pytest.raises(OpPrereqError, match="'vcpus': 0 is less than 1"):
         stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"vcpus": 0})
 
 
@@ -145,7 +145,7 @@ def test_a_running_instance_is_rebooted_inside(running: FakeCluster, kind: str) 
     running.execute("OP_INSTANCE_REBOOT", instance_name=NAME, reboot_type=kind)
     ((_, args),) = running.rpc.called("instance_reboot")
     assert args[1] == kind
-    assert "modifyInstance" not in running.config.calls
+    assert "modifyObjects" not in running.config.calls
 
 
 def test_a_full_reboot_stops_and_starts(running: FakeCluster) -> None:

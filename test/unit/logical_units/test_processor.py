@@ -17,10 +17,16 @@ from ganeti.base.errors import (
     OpResultError,
 )
 from ganeti.logical_units import locks, processor, registry
-from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.hooks import HOOK_POINTS, HookRun, Phase, build_environment, failures
-from ganeti.opcodes.registry import all_op_ids, decode_opcode, opcode_class
-from ganeti.protocol.wconfd import ClientId
+from ganeti.logical_units.hooks import (
+    HookPoint,
+    HookRun,
+    ObjectType,
+    Phase,
+    build_environment,
+    failures,
+)
+from ganeti.opcodes.registry import all_op_ids, decode_opcode
+from ganeti.protocol.wconfd import ClientId, WConfCalls
 
 NAME = "web1.example.com"
 
@@ -62,15 +68,20 @@ def test_an_opcode_without_a_unit_is_named(cluster: FakeCluster) -> None:
     assert cluster.config.calls == []
 
 
-@pytest.mark.parametrize("op_id", sorted(registry.LOGICAL_UNITS))
-def test_every_row_of_the_registry_leads_to_a_unit(op_id: str) -> None:
-    unit = registry.logical_unit_class(op_id)
-    assert issubclass(unit, LogicalUnit)
-    assert opcode_class(op_id).__name__.replace("Op", "LU", 1) == unit.__name__
+@pytest.mark.parametrize("key", sorted(registry.all_units()), ids="-".join)
+def test_every_unit_is_named_like_its_opcode(key: tuple[str, str]) -> None:
+    unit = registry.all_units()[key]
+    name = unit.opcode.__name__.replace("Op", "LU", 1)
+    assert unit.__name__ == name + ("Remote" if key[1] else "")
 
 
-def test_hook_points_are_opcodes() -> None:
-    assert set(HOOK_POINTS) <= set(all_op_ids())
+def test_every_opcode_but_one_has_a_unit() -> None:
+    assert set(all_op_ids()) - {op_id for op_id, _ in registry.all_units()} == {"OP_TEST_DUMMY"}
+
+
+def test_every_module_that_is_listed_has_a_unit() -> None:
+    modules = {unit.__module__ for unit in registry.all_units().values()}
+    assert modules == {f"ganeti.logical_units.{name}" for name in registry.UNIT_MODULES}
 
 
 # The optimistic strategy.
@@ -91,7 +102,7 @@ def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> N
 
 def test_a_thing_that_went_away_while_waiting_is_refused(cluster: FakeCluster) -> None:
     uuid = cluster.add_instance(start=False)["uuid"]
-    cluster.config.before_grant = [lambda: cluster.config.do_delete_instance(uuid)]
+    cluster.config.before_grant = [lambda: cluster.config.instances.pop(uuid)]
     with pytest.raises(OpPrereqError, match="not known"):
         cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
     assert not cluster.config.held
@@ -119,15 +130,17 @@ HOLDER = ClientId(17, "/l17", 17)
 
 def held_by_another(cluster: FakeCluster, times: int) -> list[int]:
     priorities: list[int] = []
-    grant = cluster.config.do_wait_locks
+    call = WConfCalls.calls["waitLocks"]
 
     def wait(priority: int, request: Any, timeout_s: float) -> Any:
         priorities.append(priority)
         cluster.clock += timeout_s
-        return ("timeout", [HOLDER]) if len(priorities) <= times else grant(priority, request, 0)
+        if len(priorities) <= times:
+            return ("timeout", [HOLDER])
+        return cluster.config.serve(call, [priority, request, timeout_s])
 
-    cluster.config.do_wait_locks = wait  # type: ignore[method-assign]
-    cluster.config.do_list_all_locks_owners = lambda: [  # type: ignore[method-assign]
+    cluster.config.stand_ins["wait_locks"] = wait
+    cluster.config.stand_ins["list_all_locks_owners"] = lambda: [
         ("cluster/BGL", [(HOLDER.to_wire(), "exclusive")]),
         ("node/other", [(HOLDER.to_wire(), "exclusive")]),
     ]
@@ -166,14 +179,14 @@ def test_the_highest_priority_is_the_end() -> None:
 # Giving back.
 
 
-@pytest.mark.parametrize("where", ["check_prereq", "exec"])
+@pytest.mark.parametrize("where", ["plan", "execute"])
 def test_locks_go_back_however_it_ends(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def fail(_unit: object) -> None:
+    def fail(_unit: object, _state: object) -> None:
         raise RuntimeError("bug")
 
-    unit = registry.logical_unit_class("OP_TEST_DELAY")
+    unit = registry.all_units()["OP_TEST_DELAY", ""]
     monkeypatch.setattr(unit, where, fail)
     with pytest.raises(RuntimeError):
         cluster.execute("OP_TEST_DELAY", duration=0)
@@ -183,7 +196,7 @@ def test_locks_go_back_however_it_ends(
 def test_a_failure_to_give_back_does_not_hide_the_result(cluster: FakeCluster) -> None:
     cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
     assert cluster.execute("OP_TEST_JQUEUE") is True
-    cluster.config.held.clear()
+    cluster.config.free_everything()
 
 
 def test_the_context_knows_whether_the_configuration_changed(cluster: FakeCluster) -> None:
@@ -199,7 +212,7 @@ def test_the_context_knows_whether_the_configuration_changed(cluster: FakeCluste
 def test_a_result_of_another_type_is_our_mistake() -> None:
     op = decode_opcode({"OP_ID": "OP_TEST_JQUEUE"})
     with pytest.raises(OpResultError, match="OP_TEST_JQUEUE"):
-        processor.checked_result("OP_TEST_JQUEUE", op, "yes")
+        processor.checked_result(op, "yes")
 
 
 def test_test_messages_are_logged(cluster: FakeCluster) -> None:
@@ -210,7 +223,7 @@ def test_test_messages_are_logged(cluster: FakeCluster) -> None:
 
 # Hooks.
 
-RUN = HookRun("OP_NODE_ADD", HOOK_POINTS["OP_NODE_ADD"], "cl", "n1")
+RUN = HookRun("OP_NODE_ADD", HookPoint("node-add", ObjectType.NODE), "cl", "n1")
 
 
 def test_the_environment_of_both_phases() -> None:
@@ -276,7 +289,7 @@ def test_a_pre_hook_that_fails_aborts_with_nothing_changed(cluster: FakeCluster)
     with pytest.raises(HooksAbort) as caught:
         start()
     assert caught.value.args == ([["node2.example.com", "instance-start-pre.d/x", "no"]],)
-    assert "modifyInstance" not in cluster.config.calls
+    assert "modifyObjects" not in cluster.config.calls
 
 
 def test_a_post_hook_that_fails_is_only_told(cluster: FakeCluster) -> None:

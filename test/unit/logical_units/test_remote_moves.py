@@ -24,7 +24,7 @@ KEY = "x509-1"
 @pytest.fixture
 def ours(cluster: FakeCluster) -> FakeCluster:
     path = Path(cluster.context.paths.cluster_domain_secret)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("0123456789abcdef\n")
     cluster.rpc.answers["x509_cert_create"] = [KEY, PEM]
     return cluster

@@ -18,7 +18,7 @@ def managed(cluster: FakeCluster) -> FakeCluster:
     cluster.config.cluster["modify_ssh_setup"] = True
     cluster.config.node(3)["master_candidate"] = False
     paths = cluster.context.paths
-    os.makedirs(paths.data_dir)
+    os.makedirs(paths.data_dir, exist_ok=True)
     lines = [f"{uuid_of(name)} {KEYS[name]}" for name in ("node1", "node2")]
     Path(paths.ssh_pub_keys).write_text("\n".join(lines) + "\n")
     let_in: dict[str, set[str]] = {name: set() for name in KEYS}

@@ -13,8 +13,8 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import ssh_keys
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine.ssh_keys import SshKeys
 from ganeti.system import files, ssh
 
 NAMES = ("node1", "node2", "node3")
@@ -28,7 +28,7 @@ class Machines:
             name: NodeContext(Paths(str(root / name)), f"{name}.example.com") for name in NAMES
         }
         for context in self.contexts.values():
-            os.makedirs(context.paths.data_dir)
+            os.makedirs(context.paths.data_dir, exist_ok=True)
             files.write_durable(context.paths.ssh_managed, b"", 0o644)
 
     def context(self, node: Any) -> NodeContext:
@@ -60,16 +60,15 @@ def machines(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cluster.config.node(3)["master_candidate"] = False
     rpc: Any = cluster.rpc
     for call in ("ssh_root_key", "ssh_next_key", "ssh_take_key", "ssh_authorize"):
-        handler = getattr(ssh_keys, call)
         setattr(
             rpc,
             f"do_{call}",
-            lambda node, *args, handler=handler: handler(made.context(node), *args),
+            lambda node, *args, call=call: getattr(SshKeys(made.context(node)), call)(*args),
         )
-    keys = {name: ssh_keys.ssh_root_key(made.contexts[name], "rsa", 2048) for name in NAMES}
+    keys = {name: SshKeys(made.contexts[name]).ssh_root_key("rsa", 2048) for name in NAMES}
     for name in NAMES:
-        ssh_keys.ssh_authorize(made.contexts[name], [keys["node1"], keys["node2"]], [])
-    os.makedirs(cluster.context.paths.data_dir)
+        SshKeys(made.contexts[name]).ssh_authorize([keys["node1"], keys["node2"]], [])
+    os.makedirs(cluster.context.paths.data_dir, exist_ok=True)
     lines = [f"{uuid_of(name)} {keys[name]}\n" for name in NAMES]
     Path(cluster.context.paths.ssh_pub_keys).write_text("".join(lines))
     return made

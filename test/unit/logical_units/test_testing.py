@@ -10,7 +10,7 @@ from fakes.fake_cluster import FakeCluster
 
 from ganeti.base.errors import OpExecError
 from ganeti.logical_units import testing
-from ganeti.system.meeting import visit
+from ganeti.transport.rendezvous import visit
 
 
 class Visitor:

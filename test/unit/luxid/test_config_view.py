@@ -8,9 +8,8 @@ from fakes.sample_config import CONFIG
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.luxid.cluster_info import cluster_info, config_values
 from ganeti.luxid.config_view import ConfigView
-from ganeti.objects.query_words import QueryResource
+from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
 
 
 class Files:
@@ -90,9 +89,7 @@ def test_names_follow_renames_additions_and_removals(files: Files) -> None:
     view = ConfigView(files.paths)
     view.refresh()
     first, *rest = view.nodes
-    assert view.index.matching(QueryResource.NODE, view.nodes[first].name.partition(".")[0]) == [
-        first
-    ]
+    assert view.nodes.named(view.nodes[first].name.partition(".")[0]) == [first]
     files.config["nodes"][first]["name"] = "renamed.example.com"
     for uuid in rest:
         del files.config["nodes"][uuid]
@@ -103,9 +100,9 @@ def test_names_follow_renames_additions_and_removals(files: Files) -> None:
     files.write()
     view.on_file_event("config.data", "moved_to")
     view.refresh()
-    assert view.index.matching(QueryResource.NODE, "renamed") == [first]
-    assert view.index.matching(QueryResource.NODE, "added.example.com") == ["new-uuid"]
-    assert all(view.index.matching(QueryResource.NODE, name) == () for name in names)
+    assert view.nodes.named("renamed") == [first]
+    assert view.nodes.named("added.example.com") == ["new-uuid"]
+    assert all(view.nodes.named(name) == [] for name in names)
 
 
 def test_objects_are_found_by_uuid_name_and_short_name(files: Files) -> None:
@@ -115,11 +112,10 @@ def test_objects_are_found_by_uuid_name_and_short_name(files: Files) -> None:
     name = view.nodes[uuid].name
     for key in (uuid, name, name.partition(".")[0]):
         found = view.nodes.find(key)
-        assert found is not None
-        assert found.uuid == uuid
+        assert found == uuid
     assert view.nodes.find("nowhere") is None
     with pytest.raises(OpPrereqError, match="node 'nowhere' not found"):
-        view.require(view.nodes, "node", "nowhere")
+        view.require("nodes", "nowhere")
 
 
 def test_an_ambiguous_short_name_is_refused(files: Files) -> None:
@@ -197,13 +193,17 @@ OWN_INFO_KEYS = ["modify_etc_hosts", "hv_state_static", "disk_state_static"]
 
 
 def test_cluster_info_has_every_key(files: Files) -> None:
-    info = cluster_info(ConfigView(files.paths))
+    view = ConfigView(files.paths)
+    info = cluster_info(view.cluster, view.master.name, ["64bits", "x86_64"])
     assert set(INFO_KEYS) <= set(info)
     json.dumps(info)
 
 
-def test_config_values_in_the_order_asked(files: Files) -> None:
+def test_config_values(files: Files) -> None:
     view = ConfigView(files.paths)
-    names = ["drain_flag", "nonsense", "watcher_pause", "ssh_key_bits"]
-    values = config_values(view, names, drained=True, watcher_pause=5.5)
-    assert values == [True, None, 5.5, CONFIG["cluster"]["ssh_key_bits"]]
+    around = Surroundings(
+        master_name=view.master.name, architecture=[], is_drained=True, watcher_pause=5.5
+    )
+    values = config_values(view.cluster, around)
+    names = ("drain_flag", "watcher_pause", "ssh_key_bits")
+    assert [values[name] for name in names] == [True, 5.5, CONFIG["cluster"]["ssh_key_bits"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fakes.loop import run_in_virtual_time
 
@@ -11,7 +11,11 @@ from ganeti.base.errors import GenericError
 from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.luxid.live_calls import LiveCalls
 from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.service import call_of
 
+CALL = call_of(NodeCalls.restricted_command)
 DEADLINE_S = 20.0
 GRACE_S = 5.0
 GOOD, DEAD = Target("good", "192.0.2.1"), Target("dead", "192.0.2.2")
@@ -25,14 +29,18 @@ class FakeNodes:
         self.waiting = 0
         self.error: str | None = None
 
-    async def single(self, name: str, target: Target, *args: object) -> RpcResult:
+    async def perform(
+        self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[object]]:
+        [(target, args)] = targets.items()
         if target == DEAD:
             self.waiting += 1
             try:
                 await self.awake.wait()
             finally:
                 self.waiting -= 1
-        return RpcResult(target.name, payload=[name, *args], error=self.error)
+        payload = [call.name, *args]
+        return {target.name: RpcResult(target.name, payload=payload, error=self.error)}
 
 
 def with_calls(test: Callable[[FakeNodes, LiveCalls], Awaitable[None]]) -> None:
@@ -47,10 +55,10 @@ def with_calls(test: Callable[[FakeNodes, LiveCalls], Awaitable[None]]) -> None:
     run_in_virtual_time(body())
 
 
-async def timed(calls: LiveCalls, *targets: Target) -> tuple[dict[str, RpcResult], float]:
+async def timed(calls: LiveCalls, *targets: Target) -> tuple[dict[str, RpcResult[object]], float]:
     loop = asyncio.get_running_loop()
     started = loop.time()
-    results = await calls.ask("call", {target: ["x"] for target in targets})
+    results = await calls.ask(CALL, {target: ["x"] for target in targets})
     return results, loop.time() - started
 
 
@@ -58,7 +66,7 @@ def test_a_dead_node_is_waited_for_once() -> None:
     async def test(nodes: FakeNodes, calls: LiveCalls) -> None:
         first, took_s = await timed(calls, GOOD, DEAD)
         assert took_s >= DEADLINE_S
-        assert first["good"].payload == ["call", "x"]
+        assert first["good"].payload == ["restricted_command", "x"]
         assert first["dead"].error == "no answer in time"
         second, took_s = await timed(calls, DEAD, GOOD)
         assert GRACE_S <= took_s < DEADLINE_S
@@ -108,13 +116,15 @@ def test_a_late_failure_makes_a_node_silent() -> None:
 
 def test_a_call_that_cannot_be_made_is_an_error_of_each_node() -> None:
     class NoCertificate:
-        async def single(self, name: str, target: Target, *args: object) -> RpcResult:
+        async def perform(
+            self, call: NodeCall, targets: Mapping[Target, Sequence[object]]
+        ) -> dict[str, RpcResult[object]]:
             raise GenericError("no certificate")
 
     async def body() -> None:
         async with asyncio.TaskGroup() as group:
             calls = LiveCalls(NoCertificate(), Tasks(group))
-            results = await calls.ask("call", {GOOD: [], DEAD: []})
+            results = await calls.ask(CALL, {GOOD: [], DEAD: []})
             assert {result.error for result in results.values()} == {"no certificate"}
 
     run_in_virtual_time(body())
@@ -122,6 +132,6 @@ def test_a_call_that_cannot_be_made_is_an_error_of_each_node() -> None:
 
 def test_nobody_to_ask() -> None:
     async def test(nodes: FakeNodes, calls: LiveCalls) -> None:
-        assert await calls.ask("call", {}) == {}
+        assert await calls.ask(CALL, {}) == {}
 
     with_calls(test)

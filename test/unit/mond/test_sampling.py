@@ -9,13 +9,13 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
-from fakes.loop import run_in_virtual_time, until
+from fakes.loop import run_in_virtual_time
+from fakes.waiting import until
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import Need, Switch
-from ganeti.collectors.node_view import Collect, NodeView
-from ganeti.collectors.registry import CollectorRow, Timing
+from ganeti.collectors.collector import Collector, NodeView, Timing
 from ganeti.collectors.report import Kind, StatusCode
 from ganeti.mond import sampling
 from ganeti.mond.sampling import FIRST_WAIT_S, IDLE_S, Sampler
@@ -37,26 +37,28 @@ class Subject:
     """What a test's collector finds, and how often it was asked to."""
 
     def __init__(self, timing: Timing, kind: Kind = Kind.PERFORMANCE) -> None:
-        self.row = CollectorRow(
-            name="test",
-            summary="a test's",
-            category=None,
-            kind=kind,
-            timing=timing,
-            target="fake:make",
-            empty={},
-            needs=frozenset({Need.INSTANCES}),
-        )
+        subject, its_timing, its_kind = self, timing, kind
+
+        class Test(Collector):
+            name = "test"
+            summary = "a test's"
+            kind = its_kind
+            timing = its_timing
+            needs = frozenset({Need.INSTANCES})
+
+            def __init__(self) -> None:
+                subject.made += 1
+
+            def collect(self, _view: NodeView) -> object:
+                return subject.collect()
+
+        self.row = Test
         self.collected: list[float] = []
         self.made = 0
         self.result: object = "data"
         self.gate: asyncio.Event | None = None
 
-    def make(self) -> Collect:
-        self.made += 1
-        return self.collect
-
-    def collect(self, _view: NodeView) -> object:
+    def collect(self) -> object:
         self.collected.append(asyncio.get_running_loop().time())
         if isinstance(self.result, Exception):
             raise self.result
@@ -71,7 +73,6 @@ class Subject:
 
 @contextlib.asynccontextmanager
 async def at_work(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sampler]:
-    monkeypatch.setattr(CollectorRow, "load", lambda _row: subject.make())
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = []
 
@@ -208,9 +209,7 @@ async def test_a_collector_that_is_switched_off_rests_and_forgets(
 
 
 @in_virtual_time
-async def test_a_tiny_interval_does_not_keep_the_node_busy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_tiny_interval_does_not_keep_the_node_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(Timing.STEADY)
     async with at_work(subject, monkeypatch) as sampler:
         sampler.set_switch(Switch(True, 1e-6))
@@ -219,12 +218,10 @@ async def test_a_tiny_interval_does_not_keep_the_node_busy(
 
 
 @in_virtual_time
-async def test_an_interval_is_cut_where_reports_grow_stale(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_interval_is_cut_where_reports_grow_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(Timing.WHEN_ASKED)
     monkeypatch.setattr(sampling, "IDLE_S", 1e9)
-    object.__setattr__(subject.row, "interval_s_max", 120.0)
+    monkeypatch.setattr(subject.row, "interval_s_max", 120.0)
     async with at_work(subject, monkeypatch) as sampler:
         sampler.set_switch(Switch(True, 3600.0))
         await sampler.report()

@@ -8,8 +8,8 @@ import pytest
 from fakes.shell_scripts import write_script
 
 from ganeti.base.errors import CommandError, GenericError
-from ganeti.node_ops import commands
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine import commands
 from ganeti.system import clock
 
 
@@ -17,7 +17,7 @@ def test_an_allocator_gets_its_request_and_options(context: NodeContext) -> None
     directory = Path(context.paths.iallocator_search_path[1])
     write_script(directory / "mine", 'cat "$1"; shift; echo " $@"')
     options = {"ignore-soft-errors": None, "capacity": 3}
-    answer = commands.iallocator_runner(context, "mine", '{"x": 1}', options)
+    answer = commands.Commands(context).iallocator_runner("mine", '{"x": 1}', options)
     assert answer == '{"x": 1} --ignore-soft-errors --capacity=3\n'
     assert os.listdir(context.paths.run_dir) == []
 
@@ -26,9 +26,9 @@ def test_a_failing_or_missing_allocator_is_named(context: NodeContext) -> None:
     directory = Path(context.paths.iallocator_search_path[0])
     write_script(directory / "bad", "echo no nodes; exit 1")
     with pytest.raises(CommandError, match="no nodes"):
-        commands.iallocator_runner(context, "bad", "{}", None)
+        commands.Commands(context).iallocator_runner("bad", "{}", None)
     with pytest.raises(GenericError, match="iallocator 'hail' is not in"):
-        commands.iallocator_runner(context, "hail", "{}", None)
+        commands.Commands(context).iallocator_runner("hail", "{}", None)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_allocator_that_goes_astray_is_ended(context: NodeContext, body: str,
     # The script's time is over at once when the call's is: it then gets the least there is.
     hurried = replace(context, deadline_s=clock.monotonic()) if "sleep" in body else context
     with pytest.raises(CommandError, match=said) as caught:
-        commands.iallocator_runner(hurried, "astray", "{}", None)
+        commands.Commands(hurried).iallocator_runner("astray", "{}", None)
     assert len(caught.value.message) < 20_000
 
 
@@ -54,7 +54,7 @@ def test_a_parameter_is_one_long_option_and_nothing_else(context: NodeContext, n
     directory = Path(context.paths.iallocator_search_path[0])
     write_script(directory / "mine", "exit 0")
     with pytest.raises(GenericError, match="is not a valid name"):
-        commands.iallocator_runner(context, "mine", "{}", {name: 1})
+        commands.Commands(context).iallocator_runner("mine", "{}", {name: 1})
 
 
 @pytest.mark.parametrize("name", ["../mine", "/bin/true", "", ".", "a/b", "mine\x00"])
@@ -63,7 +63,7 @@ def test_an_allocator_is_found_by_a_plain_name_only(context: NodeContext, name: 
     write_script(directory.parent / "mine", "exit 0")
     directory.mkdir(parents=True, exist_ok=True)
     with pytest.raises(GenericError, match="is not a valid name"):
-        commands.iallocator_runner(context, name, "{}", None)
+        commands.Commands(context).iallocator_runner(name, "{}", None)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_restricted_command_runs_without_environment(
     context: NodeContext, restricted: Path
 ) -> None:
     write_script(restricted / "show", "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=; pwd")
-    assert commands.restricted_command(context, "show") == "/\n"
+    assert commands.Commands(context).restricted_command("show") == "/\n"
 
 
 def test_restricted_commands_that_anybody_could_have_written_are_refused(
@@ -95,29 +95,29 @@ def test_restricted_commands_that_anybody_could_have_written_are_refused(
         ("../show", "not a valid name"),
     ):
         with pytest.raises(GenericError, match=words):
-            commands.restricted_command(context, name)
+            commands.Commands(context).restricted_command(name)
     with pytest.raises(CommandError, match="broken"):
-        commands.restricted_command(context, "fails")
+        commands.Commands(context).restricted_command("fails")
     restricted.chmod(0o777)
     with pytest.raises(GenericError, match="restricted-commands can be changed by others"):
-        commands.restricted_command(context, "fails")
+        commands.Commands(context).restricted_command("fails")
 
 
 def test_out_of_band_helpers(context: NodeContext) -> None:
     script = 'case "$1" in power-status) echo "{\\"powered\\": true}";; health) echo "?";; esac'
     write_script(Path(context.paths.localize("/opt/oob")), script)
-    status = commands.run_oob(context, "/opt/oob", "power-status", "node2", 60)
+    status = commands.Commands(context).run_oob("/opt/oob", "power-status", "node2", 60)
     assert status == {"powered": True}
-    assert commands.run_oob(context, "/opt/oob", "power-on", "node2", 60) is None
+    assert commands.Commands(context).run_oob("/opt/oob", "power-on", "node2", 60) is None
     with pytest.raises(GenericError, match="/opt/oob health: answer is invalid JSON"):
-        commands.run_oob(context, "/opt/oob", "health", "node2", 60)
+        commands.Commands(context).run_oob("/opt/oob", "health", "node2", 60)
     with pytest.raises(GenericError, match="unknown out-of-band command"):
-        commands.run_oob(context, "/opt/oob", "explode", "node2", 60)
+        commands.Commands(context).run_oob("/opt/oob", "explode", "node2", 60)
     with pytest.raises(GenericError, match="not an executable file"):
-        commands.run_oob(context, "/opt/none", "health", "node2", 60)
+        commands.Commands(context).run_oob("/opt/none", "health", "node2", 60)
 
 
 def test_an_out_of_band_helper_that_hangs_is_ended(context: NodeContext) -> None:
     write_script(Path(context.paths.localize("/opt/oob")), "sleep 600")
     with pytest.raises(CommandError, match="did not end in time"):
-        commands.run_oob(context, "/opt/oob", "power-off", "node2", 0.3)
+        commands.Commands(context).run_oob("/opt/oob", "power-off", "node2", 0.3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganeti.node_ops.etc_hosts import with_entry, without_name
+from ganeti.node_ops.machine.etc_hosts import with_entry, without_name
 
 NAME = "node2.example.com"
 
@@ -11,18 +11,9 @@ NAME = "node2.example.com"
     ("before", "after"),
     [
         ("", "10.0.0.2\tnode2.example.com node2\n"),
-        (
-            "127.0.0.1 localhost\n",
-            "127.0.0.1 localhost\n10.0.0.2\tnode2.example.com node2\n",
-        ),
-        (
-            "10.0.0.2 other # by hand\n",
-            "10.0.0.2\tnode2.example.com node2 other # by hand\n",
-        ),
-        (
-            "10.0.0.9 node2.example.com node2\n",
-            "10.0.0.2\tnode2.example.com node2\n",
-        ),
+        ("127.0.0.1 localhost\n", "127.0.0.1 localhost\n10.0.0.2\tnode2.example.com node2\n"),
+        ("10.0.0.2 other # by hand\n", "10.0.0.2\tnode2.example.com node2 other # by hand\n"),
+        ("10.0.0.9 node2.example.com node2\n", "10.0.0.2\tnode2.example.com node2\n"),
         (
             "10.0.0.9 node2 db  # both\n::1 localhost",
             "10.0.0.9\tdb # both\n::1 localhost\n10.0.0.2\tnode2.example.com node2\n",

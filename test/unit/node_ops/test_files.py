@@ -10,11 +10,12 @@ import pytest
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import dispatch, files
+from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.files import ALLOWED_PATHS, ConfigHead, refusal
-from ganeti.protocol.node_rpc import NODE_RPC
-from ganeti.protocol.node_rpc_values import FileDetails, compress
+from ganeti.node_ops.machine import files
+from ganeti.node_ops.machine.files import ALLOWED_PATHS, ConfigHead, refusal
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText, FileDetails, compress
 
 CONFIG = "/var/lib/ganeti/config.data"
 
@@ -47,7 +48,9 @@ def config(serial: int, cluster: str = "c1", **more: Any) -> str:
 
 
 def send(context: NodeContext, text: str, path: str = CONFIG) -> None:
-    files.upload_file_single(context, path, compress(text), 0o100640, "root", "root", 10.0, 20.0)
+    files.Files(context).upload_file_single(
+        path, CompressedText(text), 0o100640, "root", "root", 10.0, 20.0
+    )
 
 
 def test_a_configuration_is_written_with_mode_and_times(context: NodeContext) -> None:
@@ -91,7 +94,7 @@ def test_the_list_holds_no_directory_and_no_program() -> None:
 
 
 def test_owners_are_looked_up_on_real_nodes_only(context: NodeContext) -> None:
-    details = FileDetails(CONFIG, b"", 0o600, "no-such-user", "no-such-group", 0, 0)
+    details = FileDetails(CONFIG, CompressedText(""), 0o600, "no-such-user", "no-such-group", 0, 0)
     assert files._owner(context.paths, details) is None
     if os.geteuid() == 0:
         with pytest.raises(GenericError, match="no-such-user"):
@@ -112,7 +115,9 @@ def test_a_full_disk_is_an_answer_and_the_old_file_stays(
     send(context, config(1))
     monkeypatch.setattr(os, "fsync", full)
     args = [CONFIG, compress(config(2)), 0o640, "root", "root", 1.0, 1.0]
-    answer = dispatch.answer(context, NODE_RPC["upload_file_single"], json.dumps(args).encode())
+    answer = dispatch.answer(
+        context, NodeCalls.calls["upload_file_single"], json.dumps(args).encode()
+    )
     assert answer == b'[false,"No space left on device"]\n'
     assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 1
     assert os.listdir(context.paths.data_dir) == ["config.data"]

@@ -8,10 +8,10 @@ import pytest
 
 from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import job_queue
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.job_queue import SharedHold, queue_path
-from ganeti.protocol.node_rpc_values import compress
+from ganeti.node_ops.machine import job_queue
+from ganeti.node_ops.machine.job_queue import SharedHold, queue_path
+from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
 
@@ -46,13 +46,13 @@ def test_nothing_else_is_a_queue_file(path: str) -> None:
 
 def test_a_job_is_written_archived_and_purged(context: NodeContext) -> None:
     paths = context.paths
-    job_queue.jobqueue_update(context, f"{QUEUE}/job-12", compress("{}"))
-    job_queue.jobqueue_update(context, f"{QUEUE}/serial", compress("12\n"))
+    job_queue.JobQueue(context).jobqueue_update(f"{QUEUE}/job-12", CompressedText("{}"))
+    job_queue.JobQueue(context).jobqueue_update(f"{QUEUE}/serial", CompressedText("12\n"))
     assert os.stat(paths.job_file(12)).st_mode & 0o777 == 0o640
     pair = (f"{QUEUE}/job-12", f"{QUEUE}/archive/0/job-12")
-    assert job_queue.jobqueue_rename(context, [pair, pair]) == [None, None]
+    assert job_queue.JobQueue(context).jobqueue_rename([pair, pair]) == [None, None]
     assert os.path.exists(paths.archived_job_file(12))
-    job_queue.jobqueue_purge(context)
+    job_queue.JobQueue(context).jobqueue_purge()
     assert os.listdir(paths.queue_dir) == ["lock"]
 
 
@@ -76,9 +76,9 @@ def test_who_is_not_the_master_writes_nothing(
     asked = replace(context, peer_name=peer_name)
     job = f"{QUEUE}/job-12"
     calls = [
-        lambda: job_queue.jobqueue_update(asked, job, compress("{}")),
-        lambda: job_queue.jobqueue_rename(asked, [(job, f"{QUEUE}/archive/0/job-12")]),
-        lambda: job_queue.jobqueue_purge(asked),
+        lambda: job_queue.JobQueue(asked).jobqueue_update(job, CompressedText("{}")),
+        lambda: job_queue.JobQueue(asked).jobqueue_rename([(job, f"{QUEUE}/archive/0/job-12")]),
+        lambda: job_queue.JobQueue(asked).jobqueue_purge(),
     ]
     for call in calls:
         if is_refused:
@@ -89,8 +89,8 @@ def test_who_is_not_the_master_writes_nothing(
 
 
 def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
-    job_queue.jobqueue_purge(context)
-    job_queue.jobqueue_set_drain_flag(context, False)
+    job_queue.JobQueue(context).jobqueue_purge()
+    job_queue.JobQueue(context).jobqueue_set_drain_flag(False)
 
 
 def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
@@ -105,3 +105,22 @@ def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
         pytest.fail("held twice")
     with hold.held(path, 0):
         assert os.path.exists(path)
+
+
+def test_several_files_are_written_and_each_failure_is_told(context: NodeContext) -> None:
+    paths = context.paths
+    os.makedirs(paths.job_file(2))
+    errors = job_queue.JobQueue(context).jobqueue_write(
+        [
+            (f"{QUEUE}/job-1", CompressedText("{}")),
+            (f"{QUEUE}/job-2", CompressedText("{}")),
+            ("/etc/passwd", CompressedText("x")),
+            (f"{QUEUE}/serial", CompressedText("3\n")),
+        ]
+    )
+    assert errors[0] is None
+    assert errors[3] is None
+    assert "job-2" in (errors[1] or "")
+    assert "/etc/passwd" in (errors[2] or "")
+    assert Path(paths.job_file(1)).read_text() == "{}"
+    assert Path(paths.queue_serial).read_text() == "3\n"

@@ -7,8 +7,8 @@ import pytest
 
 from ganeti.base.errors import GenericError, NotSupportedError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import os_definitions
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.instances import os_definitions
 
 SCRIPTS = ("create", "import", "export", "rename")
 
@@ -51,7 +51,9 @@ def test_an_os_may_name_its_hypervisors(paths: Paths, os_dir: Path) -> None:
 
     def check(name: str, hypervisor: str) -> bool:
         checks = ["parameters", f"hypervisor:{hypervisor}"]
-        return os_definitions.os_validate(NodeContext(paths, "n"), True, name, checks, {}, False)
+        return os_definitions.OsDefinitions(NodeContext(paths, "n")).os_validate(
+            True, name, checks, {}, False
+        )
 
     assert check("a", "lxc")
     assert check("b", "fake")
@@ -129,7 +131,7 @@ def test_diagnosing_lists_good_and_bad_in_search_order(paths: Paths, os_dir: Pat
     make_os(os_dir / "bad")
     make_os(os_dir / ".hidden")
     make_os(Path(paths.os_search_path[1]) / "good", ganeti_api_version="10")
-    rows = os_definitions.os_diagnose(NodeContext(paths, "node1"))
+    rows = os_definitions.OsDefinitions(NodeContext(paths, "node1")).os_diagnose()
     assert rows == [
         [
             "bad",
@@ -160,7 +162,9 @@ def test_names_never_leave_the_search_path(paths: Paths, name: str) -> None:
 
 def validate(paths: Paths, name: str, required: bool = True, **params: object) -> bool:
     context = NodeContext(paths, "node1")
-    return os_definitions.os_validate(context, required, name, ["parameters"], params, False)
+    return os_definitions.OsDefinitions(context).os_validate(
+        required, name, ["parameters"], params, False
+    )
 
 
 def test_validating(paths: Paths, os_dir: Path) -> None:
@@ -180,5 +184,7 @@ def test_validating(paths: Paths, os_dir: Path) -> None:
     with pytest.raises(GenericError, match=r"exit status 1: parameters 3g$"):
         validate(paths, "a", size="3g")
     with pytest.raises(GenericError, match="unknown checks"):
-        os_definitions.os_validate(NodeContext(paths, "n"), True, "a", ["x"], {}, False)
+        os_definitions.OsDefinitions(NodeContext(paths, "n")).os_validate(
+            True, "a", ["x"], {}, False
+        )
     assert os.path.isdir(path)

@@ -9,9 +9,9 @@ import pytest
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import verify_ssh
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.ssh_keys import ssh_authorize, ssh_next_key, ssh_root_key, ssh_take_key
+from ganeti.node_ops.machine.ssh_keys import SshKeys
+from ganeti.node_ops.verify import ssh as verify_ssh
 from ganeti.system import files, ssh
 
 NAME = "node2.example.com"
@@ -33,10 +33,10 @@ def manage(context: NodeContext) -> Path:
 
 def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> None:
     for call in (
-        lambda: ssh_authorize(context, [KEY], []),
-        lambda: ssh_root_key(context, "rsa", 9),
-        lambda: ssh_next_key(context, "rsa", 9),
-        lambda: ssh_take_key(context, "rsa", KEY),
+        lambda: SshKeys(context).ssh_authorize([KEY], []),
+        lambda: SshKeys(context).ssh_root_key("rsa", 9),
+        lambda: SshKeys(context).ssh_next_key("rsa", 9),
+        lambda: SshKeys(context).ssh_take_key("rsa", KEY),
     ):
         with pytest.raises(GenericError, match=r"gnt-node add --readd"):
             call()
@@ -45,10 +45,10 @@ def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> N
 
 def test_keys_come_and_go(context: NodeContext) -> None:
     authorized = manage(context)
-    assert ssh_authorize(context, [KEY], []) is True
-    assert ssh_authorize(context, [KEY], []) is False
+    assert SshKeys(context).ssh_authorize([KEY], []) is True
+    assert SshKeys(context).ssh_authorize([KEY], []) is False
     assert authorized.read_text() == f"{KEY}\n"
-    assert ssh_authorize(context, [], [KEY]) is True
+    assert SshKeys(context).ssh_authorize([], [KEY]) is True
     assert authorized.read_text() == ""
 
 
@@ -56,7 +56,7 @@ def test_keys_come_and_go(context: NodeContext) -> None:
 def test_what_is_no_key_is_refused(context: NodeContext, line: str) -> None:
     manage(context)
     with pytest.raises(GenericError, match="not a public SSH key"):
-        ssh_authorize(context, [line], [])
+        SshKeys(context).ssh_authorize([line], [])
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_a_key_that_is_made_and_taken_may_be_cut_off_anywhere(
         Path(f"{private}.pub").write_text("ssh-rsa MADE root@node2\n")
 
     monkeypatch.setattr(ssh, "_generate", generate)
-    key = ssh_next_key(context, "rsa", 2048)
-    assert ssh_next_key(context, "rsa", 2048) == key
+    key = SshKeys(context).ssh_next_key("rsa", 2048)
+    assert SshKeys(context).ssh_next_key("rsa", 2048) == key
     for _ in range(2):
-        ssh_take_key(context, "rsa", key)
+        SshKeys(context).ssh_take_key("rsa", key)
         private, public = (directory / "id_rsa").read_text(), (directory / "id_rsa.pub").read_text()
         assert (private, public.split()[1]) in {("new", "NEXT"), ("made", "MADE")}
     assert sorted(os.listdir(directory)) == ["id_rsa", "id_rsa.pub"]
     with pytest.raises(GenericError, match="make another"):
-        ssh_take_key(context, "rsa", "ssh-rsa OTHER")
+        SshKeys(context).ssh_take_key("rsa", "ssh-rsa OTHER")
 
 
 def test_an_unknown_kind_of_key_is_refused(context: NodeContext) -> None:
     manage(context)
     with pytest.raises(GenericError, match="no kind"):
-        ssh_root_key(context, "../x", 2048)
+        SshKeys(context).ssh_root_key("../x", 2048)
 
 
 def test_a_login_that_ends_elsewhere_is_told() -> None:

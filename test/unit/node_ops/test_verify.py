@@ -10,8 +10,8 @@ from fakes.shell_scripts import write_script
 
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.verify import node_verify, node_verify_light
-from ganeti.node_ops.verify_files import client_certificate
+from ganeti.node_ops.verify.calls import Verify
+from ganeti.node_ops.verify.files import client_certificate
 from ganeti.system import certificates, clock
 
 DAY_S = 86400.0
@@ -19,14 +19,14 @@ DAY_S = 86400.0
 
 def verify(context: NodeContext, **checks: Any) -> dict[str, Any]:
     wanted = {name.replace("_", "-"): value for name, value in checks.items()}
-    return node_verify(context, wanted, "cluster.example.com", {})
+    return Verify(context).node_verify(wanted, "cluster.example.com", {})
 
 
 def test_version_and_time(context: NodeContext) -> None:
     found = verify(context, version=None, time=None)
     assert found["version"] == [PROTOCOL_VERSION, RELEASE_VERSION]
     assert abs(found["time"][0] - clock.now()) < 60
-    assert set(node_verify_light(context, {"version": 1}, "c", {})) == {"version"}
+    assert set(Verify(context).node_verify_light({"version": 1}, "c", {})) == {"version"}
 
 
 def test_files(context: NodeContext) -> None:
@@ -115,6 +115,20 @@ def test_hypervisors(context: NodeContext) -> None:
     assert "migration_mode" in message
 
 
+def test_the_parameters_of_the_cluster_say_where_qemu_is(context: NodeContext) -> None:
+    def told(kvm_path: str) -> object:
+        hvparams = {"kvm": {"kvm_path": kvm_path}}
+        found = Verify(context).node_verify(
+            {"hypervisor": ["kvm"]}, "cluster.example.com", hvparams
+        )
+        return found["hypervisor"]
+
+    assert told("/bin/true") == {"kvm": None}
+    assert told("/no/such/qemu") == {
+        "kvm": "hypervisor parameter kvm_path: there is no program /no/such/qemu"
+    }
+
+
 def test_a_node_without_instances_is_not_asked_about_them(context: NodeContext) -> None:
     found = verify(context, nonvmnodes=["node1.example.com"], hypervisor=["fake"], version=1)
     assert set(found) == {"version"}
@@ -140,19 +154,18 @@ def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> Non
 
 
 @pytest.mark.parametrize(
-    ("check", "form"),
-    [("drbd-list", str), ("lvlist", str), ("drbd-helper", list)],
+    ("check", "form"), [("drbd-list", str), ("lvlist", str), ("drbd-helper", list)]
 )
 def test_what_is_not_built_says_so_in_the_form_of_its_check(
     context: NodeContext, check: str, form: type
 ) -> None:
-    found = node_verify(context, {check: None}, "c", {})[check]
+    found = Verify(context).node_verify({check: None}, "c", {})[check]
     assert isinstance(found, form)
     assert "not supported yet" in str(found)
 
 
 def test_unknown_checks_and_wrong_inputs_are_answered(context: NodeContext) -> None:
-    found = node_verify(context, {"colour": 1, "filelist": 7, "version": 1}, "c", {})
+    found = Verify(context).node_verify({"colour": 1, "filelist": 7, "version": 1}, "c", {})
     assert "unknown check" in str(found["colour"])
     assert "Expected `array`" in str(found["filelist"])
     assert found["version"][0] == PROTOCOL_VERSION

@@ -47,9 +47,7 @@ def test_nothing_is_locked_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("enabled")
-def test_all_in_the_daemon_and_only_what_is_new_in_a_child(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_all_in_the_daemon_and_only_what_is_new_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     library = FakeLibrary(0)
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda *_args, **_options: library)
     assert memory.lock_everything()

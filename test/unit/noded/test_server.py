@@ -5,7 +5,7 @@ from msgspec import structs
 
 from ganeti.noded import server
 from ganeti.noded.child import RequestHead
-from ganeti.protocol.node_rpc import NODE_RPC
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.transport.http_message import HttpRequest
 from ganeti.transport.tls import PeerCertificate
 
@@ -22,7 +22,7 @@ def request(**headers: str) -> HttpRequest:
     + [({"x-ganeti-job": text}, None) for text in ("", "twelve", "1.5")],
 )
 def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: int | None) -> None:
-    head = server._request_head(request(**headers), NODE_RPC["version"])
+    head = server._request_head(request(**headers), NodeCalls.calls["version"])
     name = "node1.example.com"
     assert head == RequestHead("version", f"127.0.0.5 ({name})", job_id, peer_name=name)
 
@@ -37,7 +37,7 @@ def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: in
     ],
 )
 def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> None:
-    assert server._limit_s(NODE_RPC[name], body) == limit_s
+    assert server._limit_s(NodeCalls.calls[name], body) == limit_s
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> Non
     ],
 )
 def test_slow_calls_never_keep_quick_ones_waiting(name: str, speed: str) -> None:
-    assert server._speed(NODE_RPC[name]) == speed
+    assert server._speed(NodeCalls.calls[name]) == speed
 
 
 def test_a_deadline_is_handed_on() -> None:

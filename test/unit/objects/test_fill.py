@@ -8,7 +8,6 @@ import pytest
 from fakes.sample_config import CONFIG, only
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.objects.cluster import Cluster
 from ganeti.objects.fill import (
     cluster_hvparams,
     fill_all_diskparams,
@@ -22,11 +21,9 @@ from ganeti.objects.fill import (
     fill_osparams,
     fill_osparams_all,
 )
-from ganeti.objects.instance import Instance
+from ganeti.objects.model import Cluster, Instance, Node, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.node import Node
-from ganeti.objects.nodegroup import NodeGroup
-from ganeti.objects.private import PrivateParams
+from ganeti.objects.record import PrivateParams
 
 
 def cluster(**changes: Any) -> Cluster:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ganeti.hypervisor.registry import supported_hypervisors
-from ganeti.node_ops.files import ALLOWED_PATHS
-from ganeti.objects.hypervisors import ANCILLARY_FILES, SUPPORTED_HYPERVISORS
+from ganeti.hypervisor.interface import driver_modules
+from ganeti.node_ops.machine.files import ALLOWED_PATHS
+from ganeti.objects.hypervisors import SUPPORTED_HYPERVISORS, Hypervisor
 
 
 def test_supported_are_those_with_a_driver() -> None:
-    assert sorted(SUPPORTED_HYPERVISORS) == supported_hypervisors()
+    assert len(driver_modules()) == len(SUPPORTED_HYPERVISORS)
 
 
 def test_nodes_accept_the_files_of_hypervisors() -> None:
-    assert {path for paths in ANCILLARY_FILES.values() for path in paths} <= ALLOWED_PATHS
+    assert {path for each in Hypervisor for path in each.traits.files} <= ALLOWED_PATHS

@@ -9,23 +9,26 @@ import pytest
 from fakes.sample_config import load_sample
 
 from ganeti.base.errors import TypeEnforcementError
+from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.parameters import (
+    ABSOLUTE_PATH,
     BEPARAMS,
     DISKPARAMS,
-    HVPARAMS,
     IPOLICY_DEFAULTS,
     NDPARAMS,
     NICPARAMS,
-    ParamSpec,
+    VALUE_DEFAULT,
     ParamTable,
-    ValueType,
     apply_changes,
-    bool_param,
     cluster_wide_only,
-    defaults_of,
     enforce_types,
-    int_param,
-    text_param,
+    flag,
+    integer,
+    maybe_text,
+    number,
+    problems,
+    size,
+    text,
 )
 
 GOLDEN: dict[str, Any] = load_sample("parameters")
@@ -57,12 +60,13 @@ def test_policy_defaults_are_as_specified() -> None:
 
 
 TABLE = {
-    "b": ParamSpec(ValueType.BOOL, True),
-    "f": ParamSpec(ValueType.FLOAT, 1.0),
-    "i": ParamSpec(ValueType.INT, 1, cluster_wide=True),
-    "m": ParamSpec(ValueType.MAYBE_STRING, ""),
-    "s": ParamSpec(ValueType.STRING, ""),
-    "z": ParamSpec(ValueType.SIZE, 128),
+    "b": flag(True),
+    "f": number(1.0, least=0.5),
+    "i": integer(1, least=0, most=12, cluster_wide=True),
+    "m": maybe_text(""),
+    "s": text("", choices=("", "x")),
+    "z": size(128),
+    "p": text("", form=ABSOLUTE_PATH),
 }
 
 
@@ -128,11 +132,22 @@ def test_what_only_the_cluster_may_set() -> None:
     assert cluster_wide_only({"i": 1, "b": True, "x": 1}, TABLE) == ["i"]
 
 
-def test_reading_filled_parameters() -> None:
-    filled = defaults_of(HVPARAMS["kvm"])
-    assert text_param(filled, "kvm_path") == "/usr/bin/kvm"
-    assert int_param(filled, "migration_port") == 8102
-    assert bool_param(filled, "acpi") is True
-    for read, name in ((text_param, "acpi"), (int_param, "acpi"), (bool_param, "nothing")):
-        with pytest.raises(TypeEnforcementError):
-            read(filled, name)
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("f", 0.1, "thing 'f': 0.1 is less than 0.5"),
+        ("i", "13", "thing 'i': 13 is not between 0 and 12"),
+        ("s", "y", "thing 's': 'y' is not one of \"\", x"),
+        ("p", "etc/x", "thing 'p': 'etc/x' is not an absolute path"),
+        ("z", "big", "thing 'z': expected a size in MiB or with a unit, such as 512 or 10g,"),
+        ("nothing", 1, "unknown thing 'nothing'; known are: b, f, i, m, p, s, z"),
+    ],
+)
+def test_problems_are_found_without_raising(name: str, value: object, problem: str) -> None:
+    (found,) = problems({name: value, "b": True}, TABLE, what="thing")
+    assert found.startswith(problem)
+
+
+def test_default_and_right_values_are_no_problem() -> None:
+    given = {"f": 0.5, "i": VALUE_DEFAULT, "s": "default", "p": "/etc/x", "m": None}
+    assert list(problems(given, TABLE)) == []

@@ -8,16 +8,21 @@ import pytest
 from fakes.sample_config import CONFIG, only
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.objects.cluster import Cluster, IpFamily, master_network_parameters
-from ganeti.objects.config_data import TABLES, ConfigData
-from ganeti.objects.console import InstanceConsole
-from ganeti.objects.disk import Disk
+from ganeti.config.config_data import TABLES, ConfigData
 from ganeti.objects.hypervisors import ConsoleKind
-from ganeti.objects.instance import Instance
+from ganeti.objects.model import (
+    Cluster,
+    Disk,
+    Instance,
+    InstanceConsole,
+    IpFamily,
+    Node,
+    NodeRole,
+    master_network_parameters,
+    role_of,
+)
 from ganeti.objects.nic import NIC
-from ganeti.objects.node import Node
-from ganeti.objects.node_role import NodeRole, role_of
-from ganeti.objects.record import Record
+from ganeti.objects.record import PrivateParams, Record
 
 
 def test_the_whole_configuration_survives() -> None:
@@ -38,12 +43,7 @@ def test_unset_fields_are_left_out() -> None:
 
 
 def test_a_disk_with_children_survives() -> None:
-    child = {
-        **only("disks"),
-        "uuid": "child",
-        "dev_type": "plain",
-        "logical_id": ["vg", "lv"],
-    }
+    child = {**only("disks"), "uuid": "child", "dev_type": "plain", "logical_id": ["vg", "lv"]}
     disk = {**only("disks"), "children": [child], "name": "data"}
     assert Disk.from_wire(disk).to_wire() == disk
 
@@ -125,3 +125,31 @@ def test_master_network_parameters() -> None:
         "ip_family": 2,
     }
     assert IpFamily.IPV6.version == 6
+
+
+def test_only_names_are_shown() -> None:
+    params = PrivateParams({"key": "VALUE"})
+    for shown in (repr(params), str(params), f"{params}", f"{[params]}"):
+        assert "VALUE" not in shown
+        assert "'key': ***" in shown
+
+
+def test_values_are_there_for_who_asks() -> None:
+    params = PrivateParams({"a": "1", "b": 2})
+    revealed = params.reveal()
+    revealed["c"] = 3
+    assert params.reveal() == {"a": "1", "b": 2}
+    assert (list(params), params.names(), len(params), "a" in params) == (
+        ["a", "b"],
+        ["a", "b"],
+        2,
+        True,
+    )
+
+
+def test_merging_and_comparing() -> None:
+    params = PrivateParams({"a": "1"})
+    assert params.merged({"b": "2"}) == PrivateParams({"a": "1", "b": "2"})
+    assert params.merged(PrivateParams({"a": "3"})).reveal() == {"a": "3"}
+    assert params != PrivateParams({"a": "2"})
+    assert params != {"a": "1"}

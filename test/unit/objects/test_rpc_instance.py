@@ -7,11 +7,7 @@ from typing import Any
 from fakes.sample_config import CONFIG, load_sample, only
 
 from ganeti.base.ids import NodeUuid
-from ganeti.objects.cluster import Cluster
-from ganeti.objects.disk import Disk
-from ganeti.objects.instance import Instance
-from ganeti.objects.network import Network
-from ganeti.objects.nodegroup import NodeGroup
+from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.rpc_instance import (
     RpcInstance,
     build_rpc_disk,

@@ -24,9 +24,4 @@ def test_kind_of_thing(code: str, kind: str) -> None:
 
 def test_all_codes_have_a_kind() -> None:
     assert len(VerifyErrorCode) == 41
-    assert {item_kind(code) for code in VerifyErrorCode} == {
-        "cluster",
-        "group",
-        "instance",
-        "node",
-    }
+    assert {item_kind(code) for code in VerifyErrorCode} == {"cluster", "group", "instance", "node"}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from fakes.sample_config import load_sample
 
-from ganeti.objects.describe import describe_field
+from ganeti.objects.describe import describe_place
 from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
 from ganeti.opcodes.registry import all_op_ids, op_id_of, opcode_class
 
@@ -115,7 +115,7 @@ DESCRIBED = {
 @pytest.mark.parametrize(("place", "kind"), sorted(TYPES.items()))
 def test_types_say_what_they_expect(place: tuple[str, str], kind: str) -> None:
     op_id, param = place
-    described = describe_field(opcode_class(op_id), param)
+    described = describe_place(opcode_class(op_id), param)
     assert sorted(described.split(" or ")) == sorted(DESCRIBED[kind].split(" or "))
 
 
@@ -144,4 +144,4 @@ def test_every_opcode_can_be_documented() -> None:
         assert cls.__doc__
         assert cls.__doc__.endswith(".")
         for name in cls.__struct_fields__:
-            assert "another type" not in describe_field(cls, name)
+            assert "another type" not in describe_place(cls, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.opcodes.registry import decode_opcode
-from ganeti.opcodes.summary import reason_source, summary, tiny_summary
+from ganeti.opcodes.summary import reason_source, summary
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,5 @@ def test_an_opcode_of_another_release_shows_its_name() -> None:
     assert summary({"OP_ID": "OP_NEW_THING", "name": "x"}) == "NEW_THING"
 
 
-def test_tiny_summary_and_reason_source() -> None:
-    assert tiny_summary("OP_INSTANCE_CREATE") == "I_CREATE"
-    assert tiny_summary("OP_CLUSTER_VERIFY") == "C_VERIFY"
-    assert tiny_summary("OP_TEST_DELAY") == "TEST_DELAY"
+def test_reason_source() -> None:
     assert reason_source("OP_INSTANCE_SHUTDOWN") == "gnt:opcode:instance_shutdown"

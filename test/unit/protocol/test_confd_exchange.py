@@ -9,15 +9,7 @@ import pytest
 from ganeti.base.errors import ConfdClientError
 from ganeti.protocol import confd_exchange
 from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal, sealable
-from ganeti.protocol.confd_exchange import (
-    Answer,
-    Asked,
-    Event,
-    EventKind,
-    Exchange,
-    changes_only,
-    newest_only,
-)
+from ganeti.protocol.confd_exchange import Answer, Asked, Event, EventKind, Exchange
 from ganeti.protocol.confd_queries import QueryType
 
 NOW = 1700000000
@@ -132,28 +124,6 @@ def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         client.ask()
     with pytest.raises(ConfdClientError, match=r"has \d+ bytes, 61440 fit"):
         Client().ask("a", query="x" * 62_000)
-
-
-def test_filter_of_newest() -> None:
-    client = Client()
-    callback = newest_only(client.events.append)
-    asked = client.ask("a", "b", "c", callback=callback)
-    for peer, serial in (("a", 2), ("b", 2), ("c", 3)):
-        client.exchange.receive(reply(asked, b"%d" % serial, serial), peer)
-    assert client.answers() == [2, 3]
-    assert client.ended() == [3]
-
-
-def test_filter_of_changes() -> None:
-    client = Client()
-    callback = changes_only(client.events.append)
-    for value, serial in ((b"1", 4), (b"1", 5), (b"0", 4), (b"2", 6), (b"2", 7)):
-        asked = client.ask("a", callback=callback)
-        client.exchange.receive(reply(asked, value, serial), "a")
-    asked = client.ask("a", query="else", callback=callback)
-    client.exchange.receive(reply(asked, b"2", 1), "a")
-    assert client.answers() == [1, 2, 2]
-    assert len(client.ended()) == 6
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ganeti.base.errors import ProtocolError
-from ganeti.cli.commands.confd_client import TABLES
+from ganeti.cli.tools.confd_client import TABLES
 from ganeti.protocol.confd_queries import (
     OWN_TYPES_FROM,
     QUERIES,

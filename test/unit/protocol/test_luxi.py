@@ -1,17 +1,17 @@
 import pytest
 
-from ganeti.protocol.envelope import RequestError
-from ganeti.protocol.luxi import LUXI_METHODS, check_args, find_method, is_kill, job_id
+from ganeti.base.errors import ProtocolError
+from ganeti.protocol.luxi import LuxiCalls, as_job_id, is_kill
 
 
 def test_the_table_has_every_method() -> None:
-    assert len(LUXI_METHODS) == 25
-    assert all(name == method.name for name, method in LUXI_METHODS.items())
+    assert len(LuxiCalls.calls) == 25
 
 
-def test_unknown_methods_break_the_rules() -> None:
-    with pytest.raises(RequestError, match="unknown method 'Nonsense'"):
-        find_method("Nonsense")
+def test_all_types_can_be_described() -> None:
+    for call in LuxiCalls.calls.values():
+        assert all(argument.describe() for argument in call.arguments)
+        assert call.answers_nothing is (call.name == "DeleteFilter")
 
 
 @pytest.mark.parametrize(
@@ -32,20 +32,20 @@ def test_unknown_methods_break_the_rules() -> None:
     ],
 )
 def test_good_arguments_pass(name: str, args: list[object]) -> None:
-    assert len(check_args(find_method(name), args)) == len(LUXI_METHODS[name].args)
+    assert len(LuxiCalls.calls[name].read(args)) == len(LuxiCalls.calls[name].names)
 
 
 @pytest.mark.parametrize(
     ("name", "args", "text"),
     [
-        ("SubmitJob", [], "SubmitJob takes 1 arguments (job), 0 were given"),
+        ("SubmitJob", [], "SubmitJob: takes 1 arguments (opcodes), got 0"),
         ("SubmitJob", [[], []], "takes 1 arguments"),
-        ("SubmitJob", [["x"]], "argument job of SubmitJob"),
-        ("ArchiveJob", [-5], "argument job"),
-        ("ArchiveJob", ["-5"], "argument job"),
-        ("ArchiveJob", [1.5], "argument job"),
-        ("ArchiveJob", [2**63], "argument job"),
-        ("ArchiveJob", [True], "argument job"),
+        ("SubmitJob", [["x"]], "SubmitJob: wrong argument opcodes"),
+        ("ArchiveJob", [-5], "wrong argument job_id"),
+        ("ArchiveJob", ["-5"], "wrong argument job_id"),
+        ("ArchiveJob", [1.5], "wrong argument job_id"),
+        ("ArchiveJob", [2**63], "wrong argument job_id"),
+        ("ArchiveJob", [True], "wrong argument job_id"),
         ("SetDrainFlag", [1], "argument flag"),
         ("QueryJobs", [None, [], -1], "argument limit"),
         ("ReplaceFilter", [None, -1, [], "PAUSE", []], "argument priority"),
@@ -53,15 +53,16 @@ def test_good_arguments_pass(name: str, args: list[object]) -> None:
     ],
 )
 def test_bad_arguments_are_named(name: str, args: list[object], text: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        check_args(find_method(name), args)
+    with pytest.raises(ProtocolError) as refused:
+        LuxiCalls.calls[name].read(args)
     assert text in refused.value.message
 
 
 def test_the_optional_argument() -> None:
-    method = find_method("CancelJob")
-    assert check_args(method, [5]) == [5, None]
-    assert check_args(method, [5, [True]]) == [5, [True]]
+    call = LuxiCalls.calls["CancelJob"]
+    assert call.read([5]) == [5, False]
+    assert call.read([5, None]) == [5, None]
+    assert call.read([5, [True]]) == [5, [True]]
 
 
 @pytest.mark.parametrize(
@@ -73,4 +74,4 @@ def test_kill_comes_in_several_forms(value: bool | list[bool] | None, expected: 
 
 
 def test_job_ids_come_as_numbers_or_text() -> None:
-    assert job_id("12") == job_id(12) == 12
+    assert as_job_id("12") == as_job_id(12) == 12

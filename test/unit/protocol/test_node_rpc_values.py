@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ProtocolError
+from ganeti.base.json import dumps, loads
 from ganeti.protocol import node_rpc_values as values
-from ganeti.protocol.node_rpc_values import FileDetails
+from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
 
 
 @given(st.text())
@@ -35,8 +36,7 @@ def test_what_is_not_text_is_refused_before_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "wire",
-    [None, [], [0], [2, "x"], [0, 1], [1, "!"], [1, "eA=="], [0, "x", "y"], ["0", "x"]],
+    "wire", [None, [], [0], [2, "x"], [0, 1], [1, "!"], [1, "eA=="], [0, "x", "y"], ["0", "x"]]
 )
 def test_a_wrong_form_is_refused(wire: object) -> None:
     with pytest.raises(ProtocolError):
@@ -55,16 +55,22 @@ def test_a_value_that_unpacks_to_too_much_is_refused() -> None:
         values.decompress([1, bomb])
 
 
-DETAILS = FileDetails("/etc/hosts", b"text", 0o644, "root", "adm", 1.5, 2.0)
+DETAILS = FileDetails("/etc/hosts", CompressedText(b"text"), 0o644, "root", "adm", 1.5, 2.0)
 
 
 def test_file_details() -> None:
-    wire = values.encode_file_details(DETAILS)
+    wire = loads(dumps(DETAILS.to_wire()))
     assert wire == ["/etc/hosts", [0, "text"], 420, "root", "adm", 1.5, 2.0]
-    assert values.decode_file_details(wire) == DETAILS
+    assert FileDetails.from_wire(wire) == DETAILS
+
+
+def test_a_text_is_packed_once() -> None:
+    text = CompressedText("x" * 512)
+    assert text.to_wire() is text.to_wire()
+    assert CompressedText.from_wire(loads(dumps(text.to_wire()))) == text
 
 
 @pytest.mark.parametrize("wire", [None, ["/x"], ["/x", [0, ""], "0644", "root", "adm", 1, 2]])
 def test_wrong_file_details_are_refused(wire: object) -> None:
     with pytest.raises(ProtocolError):
-        values.decode_file_details(wire)
+        FileDetails.from_wire(wire)

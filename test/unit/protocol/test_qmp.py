@@ -126,16 +126,13 @@ SCHEMA = qmp.Schema(
 )
 
 
-def test_schema_knows_commands_events_and_arguments() -> None:
+def test_schema_knows_commands_and_arguments() -> None:
     assert SCHEMA.has_command("device_add")
     assert not SCHEMA.has_command("STOP")
-    assert SCHEMA.has_event("STOP")
     assert SCHEMA.has_argument("device_add", "id")
     assert not SCHEMA.has_argument("device_add", "bus")
     assert not SCHEMA.has_argument("nonsense", "id")
     assert SCHEMA.has_argument("set-caps", "capabilities", "extra")
-    assert SCHEMA.enum_values("set-caps", "capabilities", "capability") == {"a", "b"}
-    assert SCHEMA.enum_values("device_add", "id") == frozenset()
 
 
 def test_schema_must_be_a_list() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fakes.sample_config import CONFIG, load_sample, only
@@ -12,12 +12,14 @@ from msgspec import Raw
 from ganeti.base.errors import OpPrereqError, ParameterError
 from ganeti.base.ids import InstanceUuid, JobId, NodeUuid
 from ganeti.base.json import dumps
+from ganeti.config.config_data import split_config
+from ganeti.config.index import By
+from ganeti.config.tables import Tables
 from ganeti.jobs.record import QueuedJob, QueuedOp
-from ganeti.objects.config_data import ConfigData
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.engine import fields_of, prepare
 from ganeti.query.fields import Source
-from ganeti.query.names import NameIndex
+from ganeti.query.kept_rows import KeptRows
 from ganeti.query.view import (
     HypervisorInfo,
     InstanceLive,
@@ -40,17 +42,7 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
         table, name = place.split("/")
         found = next(item for item in config[table].values() if item["name"] == name)
         found.update(change)
-    data = ConfigData.from_wire(config)
-    return View(
-        cluster=data.cluster,
-        nodes=data.nodes,
-        groups=data.nodegroups,
-        instances=data.instances,
-        disks=data.disks,
-        networks=data.networks,
-        filters=data.filters,
-        **live,
-    )
+    return View(config=Tables(split_config(dumps(config))), **live)
 
 
 OWN = {"lock": {"priorities"}}  # fields that 3.0 does not have
@@ -214,43 +206,16 @@ def test_short_names_match_and_groups_need_the_full_one() -> None:
     assert values("group", ["name"], view, ["==", "name", "a.b"]) == [[[0, "a.b"]]]
 
 
-class FakeIndex:
-    """Knows names, order and rows of the nodes of a view, and what it was asked."""
-
-    def __init__(self, view: View) -> None:
-        self.names = NameIndex((uuid, node.name) for uuid, node in view.nodes.items())
-        self.order = sorted(view.nodes, key=lambda uuid: view.nodes[uuid].name)
-        self.kept: dict[str, Raw] = {}
-        self.asked: list[str] = []
-        self.made: dict[str, Any] = {}
-
-    def matching(self, resource: QueryResource, name: str) -> Any:
-        self.asked.append(name)
-        return self.names.matching(name)
-
-    def ordered(self, resource: QueryResource) -> Any:
-        return self.order
-
-    def rows(self, resource: QueryResource, fields: tuple[str, ...]) -> dict[str, Raw]:
-        return self.kept
-
-
-def indexed_view() -> tuple[View, FakeIndex]:
-    plain = make_view()
-    index = FakeIndex(plain)
-    return View(cluster=plain.cluster, nodes=plain.nodes, index=index), index
-
-
-def test_names_are_looked_up_where_the_caller_can() -> None:
-    view, index = indexed_view()
+def test_names_are_looked_up() -> None:
     qfilter = ["|", ["==", "name", "node2"], ["=", "name", "node1"], ["==", "name", "no"]]
+    view = make_view()
     assert values("node", ["name"], view, qfilter) == [[[0, "node1"]], [[0, "node2"]]]
-    assert index.asked == ["node2", "node1", "no"]
+    assert view.config.nodes.find_all(By.SHORT_NAME, "node2") == (NODE2,)
 
 
-def test_the_order_is_the_callers_where_it_knows_it() -> None:
-    view, index = indexed_view()
-    index.order.reverse()
+def test_the_order_is_that_of_the_table() -> None:
+    view = make_view()
+    cast("list[Any]", view.config.nodes.order).reverse()
     assert values("node", ["name"], view) == [[[0, "node2"]], [[0, "node1"]]]
     qfilter = ["=~", "name", "."]
     assert values("node", ["name"], view, qfilter) == [[[0, "node2"]], [[0, "node1"]]]
@@ -267,22 +232,26 @@ def test_encoded_answers_say_the_same(resource: str, qfilter: Any) -> None:
     assert json.loads(encoded) == json.loads(dumps(plan.run(make_view())))
 
 
-def test_rows_that_are_known_are_not_made_again() -> None:
-    view, index = indexed_view()
-    plan = prepare("node", ["name", "pip"])
+def test_rows_of_instances_that_are_known_are_not_made_again() -> None:
+    kept = KeptRows()
+    view = View(config=make_view().config, kept_rows=kept)
+    plan = prepare("instance", ["name", "pnode"])
     before = dumps(plan.run_encoded(view))
-    assert set(index.kept) == {NODE1, NODE2}
-    index.kept[NODE1] = Raw(b'"kept"')
-    assert json.loads(dumps(plan.run_encoded(view)))["data"][0] == "kept"
-    index.kept.clear()
+    rows = kept.of(("name", "pnode"))
+    assert set(rows) == set(view.config.instances)
+    rows[next(iter(rows))] = Raw(b'"kept"')
+    assert "kept" in json.loads(dumps(plan.run_encoded(view)))["data"]
+    rows.clear()
     assert dumps(plan.run_encoded(view)) == before
 
 
 def test_rows_with_live_or_unknown_values_are_made_each_time() -> None:
-    view, index = indexed_view()
-    for fields in (["name", "mfree"], ["name", "nonsense"]):
-        prepare("node", fields).run_encoded(view)
-    assert index.kept == {}
+    kept = KeptRows()
+    view = View(config=make_view().config, kept_rows=kept)
+    for fields in (["name", "oper_ram"], ["name", "nonsense"]):
+        prepare("instance", fields).run_encoded(view)
+    prepare("node", ["name"]).run_encoded(view)
+    assert kept.lists == ()
 
 
 def test_old_style_queries_take_uuids_and_leave_out_what_is_not_there() -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes.sample_config import CONFIG
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ParameterError
-from ganeti.objects.cluster import Cluster
 from ganeti.objects.query_words import FieldKind, ResultStatus
 from ganeti.query.context import RunContext
 from ganeti.query.fields import NODATA, Absent, AnyField, Comparison, FieldSpec, Source
 from ganeti.query.filter_prefix import compile_filter
 from ganeti.query.view import View
 
-CONTEXT = RunContext(View(cluster=Cluster.from_wire(CONFIG["cluster"])))
+CONTEXT = RunContext(View())
 
 
 def field(name: str, kind: FieldKind, **kwargs: Any) -> AnyField:

@@ -7,7 +7,9 @@ import json
 import pytest
 from fakes.sample_config import CONFIG, only
 
-from ganeti.objects.config_data import ConfigData
+from ganeti.base.json import dumps
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.query.engine import prepare
 from ganeti.query.view import InstanceLive, View
 
@@ -70,13 +72,8 @@ def state_of(
     next(iter(config["instances"].values())).update(instance)
     config["nodes"][NODE1]["offline"] = offline
     config["cluster"]["enabled_user_shutdown"] = user_shutdown
-    data = ConfigData.from_wire(config)
     view = View(
-        cluster=data.cluster,
-        nodes=data.nodes,
-        groups=data.nodegroups,
-        instances=data.instances,
-        disks=data.disks,
+        config=Tables(split_config(dumps(config))),
         instance_live=answers,  # type: ignore[arg-type]
     )
     plan = prepare("instance", ["status", "oper_state", "oper_ram", "oper_vcpus"])

@@ -12,10 +12,10 @@ from fakes.loop import run
 from fakes.rapi import SALT, write_users
 
 from ganeti.base.paths import Paths
-from ganeti.protocol import rapi_users
-from ganeti.protocol.rapi import TABLE
-from ganeti.protocol.rapi_users import Grant, Token, User
-from ganeti.protocol.rapi_values import HttpProblem
+from ganeti.protocol.rapi import users as rapi_users
+from ganeti.protocol.rapi.table import TABLE
+from ganeti.protocol.rapi.users import Grant, Token, User
+from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import access as module
 from ganeti.rapid.access import Access
 from ganeti.system import files

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.protocol.rapi_values import HttpProblem
+from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import planning
 from ganeti.rapid.planning import Target
 from ganeti.transport.http_message import HttpRequest
@@ -102,14 +102,7 @@ CREATION = {"__version__": 1, "name": "a", "mode": "create", "disks": [], "nics"
             "POST",
             "/2/instances/a/disk/2/grow",
             {"amount": 10},
-            [
-                {
-                    "OP_ID": "OP_INSTANCE_GROW_DISK",
-                    "instance_name": "a",
-                    "disk": 2,
-                    "amount": 10,
-                }
-            ],
+            [{"OP_ID": "OP_INSTANCE_GROW_DISK", "instance_name": "a", "disk": 2, "amount": 10}],
         ),
         (
             "PUT",
@@ -202,12 +195,7 @@ CREATION = {"__version__": 1, "name": "a", "mode": "create", "disks": [], "nics"
             {"duration": 1.0},
             [{"OP_ID": "OP_TEST_DELAY", "duration": 1.0}],
         ),
-        (
-            "DELETE",
-            "/2/exports/a",
-            None,
-            [{"OP_ID": "OP_BACKUP_REMOVE", "instance_name": "a"}],
-        ),
+        ("DELETE", "/2/exports/a", None, [{"OP_ID": "OP_BACKUP_REMOVE", "instance_name": "a"}]),
     ],
 )
 def test_a_request_becomes_a_job(
@@ -336,12 +324,7 @@ def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
             {"fields": ["status"], "previous_job_info": ["queued"], "previous_log_serial": 3},
             ("WaitForJobChange", ["7", ["status"], ["queued"], 3, 10]),
         ),
-        (
-            "POST",
-            "/2/filters",
-            {"priority": 5},
-            ("ReplaceFilter", [None, 5, [], "CONTINUE", []]),
-        ),
+        ("POST", "/2/filters", {"priority": 5}, ("ReplaceFilter", [None, 5, [], "CONTINUE", []])),
         ("GET", "/2/jobs", None, ("QueryJobs", [None, ["id"]])),
         ("GET", "/2/jobs?limit=5", None, ("QueryJobs", [None, ["id"], 5, None])),
         ("GET", "/2/jobs?limit=5&before=9", None, ("QueryJobs", [None, ["id"], 5, 9])),

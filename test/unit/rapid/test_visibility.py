@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.protocol.rapi import TABLE
-from ganeti.protocol.rapi_jobs import Inputs
-from ganeti.protocol.rapi_routes import Question
-from ganeti.protocol.rapi_users import Grant
-from ganeti.protocol.rapi_values import HttpProblem
+from ganeti.protocol.rapi.jobs import Inputs
+from ganeti.protocol.rapi.routes import Question
+from ganeti.protocol.rapi.table import TABLE
+from ganeti.protocol.rapi.users import Grant
+from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import visibility as module
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import Target

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ProtocolError
-from ganeti.objects.split import split_config
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.protocol.confd import (
     DATAGRAM_BYTES_MAX,
     Reply,
@@ -23,12 +24,11 @@ from ganeti.protocol.confd_queries import QueryType
 from ganeti.rconfd import answering
 from ganeti.rconfd.answering import Answerer
 from ganeti.rconfd.answers import HANDLERS
-from ganeti.rconfd.facts import Facts
 from ganeti.rconfd.following import Desk
 
 NOW = 1700000000
 SIGNER = Signer(b"key\n")
-FACTS = Facts(split_config(encoded(confd_config())))
+FACTS = Tables(split_config(encoded(confd_config())))
 
 
 def ask(
@@ -71,10 +71,10 @@ def test_what_is_kept_has_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert 0 < len(answerer._kept) < 40
 
 
-def large_facts() -> Facts:
+def large_facts() -> Tables:
     config = confd_config()
     config["cluster"]["tags"] = ["x" * 1000] * 62
-    return Facts(split_config(encoded(config)))
+    return Tables(split_config(encoded(config)))
 
 
 def test_an_answer_that_is_too_large_is_refused_in_words() -> None:
@@ -95,12 +95,12 @@ def test_what_is_too_large_is_not_kept() -> None:
 def test_quoting_may_make_an_answer_too_large() -> None:
     config = confd_config()
     config["cluster"]["tags"] = [""] * 15_000  # 45,000 bytes, and a backslash for each mark
-    answerer = Answerer(Facts(split_config(encoded(config))), SIGNER)
+    answerer = Answerer(Tables(split_config(encoded(config))), SIGNER)
     assert "fit into a datagram" in str(ask(answerer, 10, "/cluster/tags")[1].answer)
 
 
 def test_many_drbd_devices_are_told_in_parts_that_fit() -> None:
-    facts = Facts(split_config(encoded(mirrored_config(1500))))
+    facts = Tables(split_config(encoded(mirrored_config(1500))))
     answerer = Answerer(facts, SIGNER)
     assert ask(answerer, QueryType.NODE_DRBD, NODES[0])[1].status is Status.ERROR
     rows: list[object] = []

@@ -18,27 +18,27 @@ from fakes.confd_config import (
     mirrored_config,
 )
 
-from ganeti.objects.split import split_config
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.protocol.confd import ErrorKind
 from ganeti.protocol.confd_queries import QueryType, decode_question
 from ganeti.rconfd.answers import HANDLERS, Found, Refused
-from ganeti.rconfd.facts import Facts
 
 CONFIG = confd_config()
-FACTS = Facts(split_config(encoded(CONFIG)))
+FACTS = Tables(split_config(encoded(CONFIG)))
 UNKNOWN, INTERNAL, ARGUMENT = ErrorKind.UNKNOWN_ENTRY, ErrorKind.INTERNAL, ErrorKind.ARGUMENT
 
 
-def find(kind: QueryType, question: object, facts: Facts = FACTS) -> Found:
+def find(kind: QueryType, question: object, facts: Tables = FACTS) -> Found:
     return HANDLERS[kind](facts, decode_question(msgspec.json.encode(question)))
 
 
-def value(kind: QueryType, question: object, facts: Facts = FACTS) -> Any:
+def value(kind: QueryType, question: object, facts: Tables = FACTS) -> Any:
     return json.loads(find(kind, question, facts).value)
 
 
-def changed(**cluster: object) -> Facts:
-    return Facts(split_config(encoded({**CONFIG, "cluster": {**CONFIG["cluster"], **cluster}})))
+def changed(**cluster: object) -> Tables:
+    return Tables(split_config(encoded({**CONFIG, "cluster": {**CONFIG["cluster"], **cluster}})))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_drbd_devices_of_a_node() -> None:
 
 
 def test_drbd_devices_are_listed_from_one_on() -> None:
-    facts = Facts(split_config(encoded(mirrored_config(3))))
+    facts = Tables(split_config(encoded(mirrored_config(3))))
     rows = value(QueryType.NODE_DRBD, NODES[0], facts)
     assert value(QueryType.NODE_DRBD_PART, NODES[0], facts) == [rows, None]
     assert value(QueryType.NODE_DRBD_PART, "node1.example.com/2", facts) == [rows[2:], None]
@@ -119,7 +119,7 @@ def test_serial_numbers_of_instances_come_with_that_of_the_configuration() -> No
     found = find(QueryType.NODE_INSTANCE_SERIALS, "node1.example.com")
     assert json.loads(found.value) == [[[WEB, 5]], [[DB, 6]]]
     assert found.serial == CONFIG["serial_no"] != CONFIG["cluster"]["serial_no"]
-    without = Facts(split_config(encoded({**CONFIG, "serial_no": 0})))
+    without = Tables(split_config(encoded({**CONFIG, "serial_no": 0})))
     assert find(QueryType.NODE_INSTANCE_SERIALS, "node5", without).serial == 0
 
 
@@ -201,7 +201,7 @@ def test_a_master_that_is_no_node_is_an_error_of_ours() -> None:
 def test_short_names_must_fit_only_one() -> None:
     config = confd_config()
     config["nodes"][NODES[3]]["name"] = "node5.example.org"
-    facts = Facts(split_config(encoded(config)))
+    facts = Tables(split_config(encoded(config)))
     with pytest.raises(Refused):
         find(QueryType.NODE_ROLE, "node5", facts)
     assert value(QueryType.NODE_ROLE, "node5.example.org", facts) == 3

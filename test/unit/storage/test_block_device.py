@@ -12,7 +12,7 @@ import pytest
 
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
-from ganeti.storage.block_device import AdoptedDisk
+from ganeti.storage.block_device import AdoptedVolume
 
 PATH = "/dev/disk/by-id/made-up"
 
@@ -30,6 +30,7 @@ class Disk:
     size: int = 4
     name: str | None = None
     params: Mapping[str, object] | None = None
+    children: Sequence[Disk] = ()
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
 
 def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, stat.S_IFBLK | 0o660)
-    disk = AdoptedDisk(Disk(), node)
+    disk = AdoptedVolume(Disk(), node)
     assert disk.create(4) is None
     assert disk.assemble().dev_path == PATH
     found = disk.find()
@@ -56,19 +57,19 @@ def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_its_data_is_left_alone(node: Node) -> None:
-    disk = AdoptedDisk(Disk(), node)
+    disk = AdoptedVolume(Disk(), node)
     for forbidden in (
         lambda: disk.wipe(0, 1),
         lambda: disk.grow(1),
         lambda: disk.rename(["manual", "/dev/disk/x"]),
         lambda: disk.snapshot("s", 1),
     ):
-        with pytest.raises(NotSupportedError, match="was adopted: Ganeti does not"):
+        with pytest.raises(NotSupportedError, match="was adopted, so it cannot be"):
             forbidden()
 
 
 def test_what_is_missing_or_no_device_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = AdoptedDisk(Disk(), node)
+    disk = AdoptedVolume(Disk(), node)
     assert disk.find() is None
     assert disk.dimensions() is None
     for action in (disk.assemble, lambda: disk.create(4)):
@@ -91,4 +92,4 @@ def test_what_is_missing_or_no_device_is_told(node: Node, monkeypatch: pytest.Mo
 )
 def test_only_devices_by_their_names_are_adopted(node: Node, logical_id: Sequence[object]) -> None:
     with pytest.raises(BlockDeviceError):
-        AdoptedDisk(Disk(logical_id), node)
+        AdoptedVolume(Disk(logical_id), node)

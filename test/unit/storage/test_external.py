@@ -14,7 +14,7 @@ from fakes.shell_scripts import write_script
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.storage import external_provider
-from ganeti.storage.external import ExternalDisk, parse_attached
+from ganeti.storage.external import ExternalVolume, parse_attached
 from ganeti.storage.external_provider import (
     REQUIRED_SCRIPTS,
     find_provider,
@@ -39,6 +39,7 @@ class Disk:
     size: int = 4
     name: str | None = "data"
     params: Mapping[str, object] | None = field(default_factory=lambda: {"access": "kernelspace"})
+    children: Sequence[Disk] = ()
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def volume(node: Node) -> Path:
 
 
 def test_a_whole_life(node: Node) -> None:
-    disk = ExternalDisk(Disk(), node)
+    disk = ExternalVolume(Disk(), node)
     assert disk.find() is None
     disk.create(4)
     disk.set_info("originstname+web1")
@@ -93,7 +94,7 @@ def test_a_whole_life(node: Node) -> None:
 def test_scripts_are_told_everything(node: Node) -> None:
     path = provider_of(node, "teller", create="env | sort > env", open="env > open_env")
     params = {"access": "kernelspace", "color": "red", "deep": 7}
-    disk = ExternalDisk(Disk(("teller", "v"), params=params), node)
+    disk = ExternalVolume(Disk(("teller", "v"), params=params), node)
     disk.create(4)
     disk.open(exclusive=False)
     told = (path / "env").read_text().splitlines()
@@ -111,14 +112,14 @@ def test_scripts_are_told_everything(node: Node) -> None:
 
 
 def test_userspace_disks_have_an_address(node: Node) -> None:
-    disk = ExternalDisk(Disk(params={"access": "userspace"}), node)
+    disk = ExternalVolume(Disk(params={"access": "userspace"}), node)
     disk.create(4)
     assert disk.assemble().uri == f"file:{volume(node)}"
     provider_of(node, "net", attach="echo; echo xen:no; echo kvm:nbd://host/x")
-    found = ExternalDisk(Disk(("net", "v"), params={"access": "userspace"}), node).assemble()
+    found = ExternalVolume(Disk(("net", "v"), params={"access": "userspace"}), node).assemble()
     assert (found.dev_path, found.uri) == ("", "nbd://host/x")
     with pytest.raises(BlockDeviceError, match="need access=userspace"):
-        ExternalDisk(Disk(("net", "v")), node).assemble()
+        ExternalVolume(Disk(("net", "v")), node).assemble()
 
 
 def test_what_attach_prints_is_read_line_by_line() -> None:
@@ -138,25 +139,25 @@ def test_what_attach_prints_is_read_line_by_line() -> None:
 def test_a_script_that_fails_is_named_with_its_words(node: Node, script: str, text: str) -> None:
     provider_of(node, "bad", create=script)
     with pytest.raises(BlockDeviceError, match=f"(?s)script 'create' of .* 'bad' .*{text}"):
-        ExternalDisk(Disk(("bad", "v")), node).create(4)
+        ExternalVolume(Disk(("bad", "v")), node).create(4)
 
 
 def test_a_provider_that_hangs_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_provider, "SCRIPT_TIMEOUT_S", 0.2)
     provider_of(node, "slow", attach="sleep 600")
     with pytest.raises(BlockDeviceError, match="did not end in time and was killed"):
-        ExternalDisk(Disk(("slow", "v")), node).assemble()
+        ExternalVolume(Disk(("slow", "v")), node).assemble()
 
 
 def test_a_device_that_is_not_there_is_told(node: Node) -> None:
     provider_of(node, "liar", attach="echo /nix")
     with pytest.raises(BlockDeviceError, match="at /nix, which does not exist"):
-        ExternalDisk(Disk(("liar", "v")), node).assemble()
+        ExternalVolume(Disk(("liar", "v")), node).assemble()
 
 
 def test_optional_scripts_may_be_missing(node: Node) -> None:
     provider_of(node, "plain")
-    disk = ExternalDisk(Disk(("plain", "v")), node)
+    disk = ExternalVolume(Disk(("plain", "v")), node)
     disk.open()
     disk.close()
     with pytest.raises(NotSupportedError, match="no script 'snapshot'"):
@@ -189,4 +190,4 @@ def test_lists_of_parameters_may_have_no_descriptions() -> None:
 
 def test_a_wrong_logical_id_is_refused(node: Node) -> None:
     with pytest.raises(BlockDeviceError, match=r"is not \[provider, name\]"):
-        ExternalDisk(Disk(("files",)), node)
+        ExternalVolume(Disk(("files",)), node)

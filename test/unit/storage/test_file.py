@@ -1,4 +1,4 @@
-"""Disks in files."""
+"""Disks in files, and the directories that hold them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import (
-    BlockDeviceError,
-    FileStoragePathError,
-    NotSupportedError,
-    OpPrereqError,
-)
+from ganeti.base.errors import BlockDeviceError, FileStoragePathError, StorageError
 from ganeti.base.paths import Paths
-from ganeti.storage.file import FileDisk, SharedFileDisk
-from ganeti.storage.interface import BlockDevice
-from ganeti.storage.registry import get_driver, supported_templates
+from ganeti.objects.disk_templates import StorageType
+from ganeti.storage.file import (
+    FileStorage,
+    FileVolume,
+    create_directory,
+    remove_directory,
+    rename_directory,
+)
 
 MIB = 1 << 20
+BASE = "/srv/ganeti/file-storage"
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 
 
@@ -37,6 +38,7 @@ class Disk:
     size: int = 4
     name: str | None = None
     params: Mapping[str, object] | None = None
+    children: Sequence[Disk] = ()
 
 
 @pytest.fixture
@@ -45,8 +47,8 @@ def node(tmp_path: Path) -> Node:
 
 
 @pytest.fixture
-def disk(node: Node) -> FileDisk:
-    return FileDisk(Disk(["loop", WIRE_PATH]), node)
+def disk(node: Node) -> FileVolume:
+    return FileVolume(Disk(["loop", WIRE_PATH]), node)
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def local(node: Node) -> Path:
     return Path(node.paths.localize(WIRE_PATH))
 
 
-def test_what_could_never_be_filled_is_not_made(disk: FileDisk, local: Path) -> None:
+def test_what_could_never_be_filled_is_not_made(disk: FileVolume, local: Path) -> None:
     with pytest.raises(BlockDeviceError, match=r"no room for .* MiB left, \d+ MiB are needed"):
         disk.create(1 << 40)
     assert not os.path.lexists(local)
@@ -64,7 +66,7 @@ def test_what_could_never_be_filled_is_not_made(disk: FileDisk, local: Path) -> 
     assert local.stat().st_size == 4 * MIB
 
 
-def test_created_disk_is_sparse_and_of_full_size(disk: FileDisk, local: Path) -> None:
+def test_created_disk_is_sparse_and_of_full_size(disk: FileVolume, local: Path) -> None:
     assert disk.create(4) is None
     found = local.stat()
     assert found.st_size == 4 * MIB
@@ -72,7 +74,7 @@ def test_created_disk_is_sparse_and_of_full_size(disk: FileDisk, local: Path) ->
     assert os.listdir(local.parent) == [local.name]
 
 
-def test_creation_never_overwrites(disk: FileDisk, local: Path) -> None:
+def test_creation_never_overwrites(disk: FileVolume, local: Path) -> None:
     local.parent.mkdir(parents=True)
     local.write_bytes(b"precious")
     with pytest.raises(BlockDeviceError, match="File exists"):
@@ -82,19 +84,19 @@ def test_creation_never_overwrites(disk: FileDisk, local: Path) -> None:
 
 
 @pytest.mark.parametrize("size_mib", [0, -1, 1 << 63, (1 << 63) // MIB])
-def test_impossible_sizes_leave_nothing(disk: FileDisk, local: Path, size_mib: int) -> None:
+def test_impossible_sizes_leave_nothing(disk: FileVolume, local: Path, size_mib: int) -> None:
     with pytest.raises(BlockDeviceError):
         disk.create(size_mib)
     assert not local.exists()
 
 
-def test_size_beyond_the_file_system_leaves_nothing(disk: FileDisk, local: Path) -> None:
+def test_size_beyond_the_file_system_leaves_nothing(disk: FileVolume, local: Path) -> None:
     with pytest.raises(BlockDeviceError, match="no room for"):
         disk.create(1 << 42)
     assert os.listdir(local.parent) == []
 
 
-def test_life_of_a_disk(disk: FileDisk, local: Path) -> None:
+def test_life_of_a_disk(disk: FileVolume, local: Path) -> None:
     assert disk.find() is None
     assert disk.dimensions() is None
     with pytest.raises(BlockDeviceError, match="does not exist"):
@@ -117,13 +119,13 @@ def test_life_of_a_disk(disk: FileDisk, local: Path) -> None:
     disk.shutdown()
     dimensions = disk.dimensions()
     assert dimensions is not None
-    assert dimensions.to_wire() == [4 * MIB, None]
+    assert (dimensions.size_bytes, dimensions.spindles) == (4 * MIB, None)
     disk.remove()
     disk.remove()
     assert disk.find() is None
 
 
-def test_grow(disk: FileDisk, local: Path) -> None:
+def test_grow(disk: FileVolume, local: Path) -> None:
     disk.create(1)
     disk.grow(2, dryrun=True)
     assert local.stat().st_size == MIB
@@ -134,7 +136,7 @@ def test_grow(disk: FileDisk, local: Path) -> None:
             disk.grow(amount)
 
 
-def test_wipe_zeroes_only_the_part(disk: FileDisk, local: Path) -> None:
+def test_wipe_zeroes_only_the_part(disk: FileVolume, local: Path) -> None:
     disk.create(3)
     local.write_bytes(b"x" * 3 * MIB)
     disk.wipe(1, 1)
@@ -143,54 +145,75 @@ def test_wipe_zeroes_only_the_part(disk: FileDisk, local: Path) -> None:
         disk.wipe(2, 2)
 
 
-def test_wiping_holes_takes_no_space(disk: FileDisk, local: Path) -> None:
+def test_wiping_holes_takes_no_space(disk: FileVolume, local: Path) -> None:
     disk.create(64)
     disk.wipe(0, 64)
     assert local.stat().st_blocks == 0
 
 
-def test_rename_moves_and_never_overwrites(node: Node, disk: FileDisk, local: Path) -> None:
+def test_rename_moves_and_never_overwrites(node: Node, disk: FileVolume, local: Path) -> None:
     disk.create(1)
     other = local.parent.parent / "inst2" / "disk0"
     disk.rename(["loop", WIRE_PATH.replace("inst1", "inst2")])
     assert other.stat().st_size == MIB
     assert not local.exists()
-    FileDisk(Disk(["loop", WIRE_PATH]), node).create(2)
+    FileVolume(Disk(["loop", WIRE_PATH]), node).create(2)
     with pytest.raises(BlockDeviceError, match="File exists"):
         disk.rename(["loop", WIRE_PATH])
-
-
-def test_snapshots_are_not_supported(disk: FileDisk) -> None:
-    disk.create(1)
-    with pytest.raises(NotSupportedError, match="do not have snapshots"):
-        disk.snapshot("s", 1)
 
 
 @pytest.mark.parametrize("logical_id", [[], ["loop"], ["zip", WIRE_PATH], ["loop", 5]])
 def test_wrong_logical_id_is_named(node: Node, logical_id: list[object]) -> None:
     with pytest.raises(BlockDeviceError, match="d1"):
-        FileDisk(Disk(logical_id), node)
+        FileVolume(Disk(logical_id), node)
 
 
 def test_path_outside_is_refused(node: Node) -> None:
     with pytest.raises(FileStoragePathError):
-        FileDisk(Disk(["loop", "/etc/passwd"]), node)
+        FileVolume(Disk(["loop", "/etc/passwd"]), node)
 
 
-def test_directory_in_the_way_is_named(disk: FileDisk, local: Path) -> None:
+def test_directory_in_the_way_is_named(disk: FileVolume, local: Path) -> None:
     local.mkdir(parents=True)
     with pytest.raises(BlockDeviceError, match="not a regular file"):
         disk.find()
 
 
-def test_registry_knows_every_template(node: Node) -> None:
-    shared: BlockDevice = get_driver(Disk(["loop", WIRE_PATH], "sharedfile"), node)
-    assert isinstance(shared, SharedFileDisk)
-    assert shared.info.externally_mirrored
-    assert supported_templates() == ["blockdev", "diskless", "ext", "file", "sharedfile"]
-    for template in ("plain", "drbd", "rbd", "gluster"):
-        with pytest.raises(NotSupportedError, match=f"{template}.*not supported"):
-            get_driver(Disk([], template), node)
-    for template in ("diskless", "floppy"):
-        with pytest.raises(OpPrereqError):
-            get_driver(Disk([], template), node)
+def test_directories_come_and_go(node: Node, tmp_path: Path) -> None:
+    create_directory(f"{BASE}/inst1", node)
+    create_directory(f"{BASE}/inst1", node)
+    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node)
+    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node)
+    assert os.listdir(tmp_path / BASE[1:]) == ["inst2"]
+    (tmp_path / BASE[1:] / "inst2" / "disk").touch()
+    with pytest.raises(StorageError, match="not empty"):
+        remove_directory(f"{BASE}/inst2", node)
+    (tmp_path / BASE[1:] / "inst2" / "disk").unlink()
+    remove_directory(f"{BASE}/inst2", node)
+    remove_directory(f"{BASE}/inst2", node)
+
+
+def test_rename_does_not_merge(node: Node) -> None:
+    create_directory(f"{BASE}/a", node)
+    create_directory(f"{BASE}/b", node)
+    with pytest.raises(StorageError, match="both exist"):
+        rename_directory(f"{BASE}/a", f"{BASE}/b", node)
+
+
+def test_directories_elsewhere_are_refused(node: Node) -> None:
+    with pytest.raises(FileStoragePathError):
+        create_directory("/etc/inst", node)
+
+
+def test_space_of_a_directory_is_that_of_its_file_system(node: Node) -> None:
+    create_directory(f"{BASE}/x", node)
+    space = FileStorage(StorageType.FILE, node).space(BASE).to_wire()
+    assert space["name"] == BASE
+    assert 0 < int(str(space["storage_free"])) <= int(str(space["storage_size"]))
+
+
+def test_units_tell_what_their_files_take(node: Node) -> None:
+    create_directory(f"{BASE}/x", node)
+    (Path(node.paths.file_storage_dir) / "x" / "disk").write_bytes(b"x" * (2 << 20))
+    [unit] = FileStorage(StorageType.FILE, node).units([BASE])
+    assert (unit.name, unit.used_mib) == (BASE, 2)

@@ -139,10 +139,7 @@ def test_it_is_streamed_without_its_holes(tmp_path: Path) -> None:
     ],
 )
 def test_who_is_no_such_server_is_refused(tmp_path: Path, said: bytes, text: str) -> None:
-    with (
-        server(tmp_path, said, answers=False) as path,
-        pytest.raises(StorageError, match=text),
-    ):
+    with server(tmp_path, said, answers=False) as path, pytest.raises(StorageError, match=text):
         NbdImage(path, "disk")
 
 

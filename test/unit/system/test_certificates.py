@@ -70,9 +70,7 @@ def test_rsa_authority_of_an_older_cluster_can_issue() -> None:
         .sign(key, hashes.SHA256())
     )
     pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ) + certificate.public_bytes(serialization.Encoding.PEM)
     issued = certificates.issue("node2", pem, now=NOW, serial=3)
     assert certificates.facts(issued, "client.pem").issuer_name == "ganeti.example.com"

@@ -6,9 +6,8 @@ import pytest
 from guests.instances import make_instance
 
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.command import command_line
+from ganeti.hypervisor.kvm.command import Placement, command_line
 from ganeti.hypervisor.kvm.machine import build_machine
-from ganeti.hypervisor.kvm.placement import Placement
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.rpc_instance import RpcInstance

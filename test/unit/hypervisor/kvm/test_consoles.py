@@ -1,14 +1,18 @@
-"""The ways to an instance's console."""
+"""The ways to an instance's console, and the addresses that VNC and SPICE listen at."""
 
 from __future__ import annotations
 
 import pytest
 from guests.instances import make_instance
 
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import NodeEnv
-from ganeti.hypervisor.kvm.consoles import consoles
-from ganeti.objects.console import InstanceConsole
+from ganeti.hypervisor.kvm import consoles as consoles_module
+from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, listen_address, reached_at
+from ganeti.hypervisor.kvm.params import KvmParams
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.model import InstanceConsole
 
 REAL = NodeEnv(Paths(""), "node1.example.com", "192.0.2.1")
 
@@ -48,3 +52,78 @@ def test_message_where_nothing_can_be_connected_to(hvparams: dict[str, object], 
     (message,) = found(serial_console=False, **hvparams)
     assert message.kind == "msg"
     assert text in str(message.message)
+
+
+HERE = NodeEnv(Paths(""), "node1.example.com", "192.0.2.1")
+BOTH = ["192.0.2.7", "2001:db8::7", "fe80::1%eth0"]
+
+
+@pytest.fixture(autouse=True)
+def _interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"eth0": BOTH, "six0": ["2001:db8::8"], "bare0": []}
+    monkeypatch.setattr(consoles_module, "addresses_of", lambda name: known.get(name, []))
+
+
+def params(**changes: object) -> KvmParams:
+    defaults = {name: spec.default for name, spec in HVPARAMS["kvm"].items()}
+    return KvmParams({**defaults, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({}, ""),
+        ({"vnc_bind_address": "/var/run"}, ""),
+        ({"vnc_bind_address": "198.51.100.1"}, "198.51.100.1"),
+        ({"vnc_bind_address": "127.0.0.1"}, "127.0.0.1"),
+        ({"vnc_bind_address": "eth0"}, "192.0.2.7"),
+        ({"vnc_bind_address": "six0"}, "2001:db8::8"),
+        ({"spice_bind": "::"}, "::"),
+        ({"spice_bind": "eth0"}, "192.0.2.7"),
+        ({"spice_bind": "eth0", "spice_ip_version": 4}, "192.0.2.7"),
+        ({"spice_bind": "eth0", "spice_ip_version": 6}, "2001:db8::7"),
+    ],
+    ids=str,
+)
+def test_an_interface_stands_for_one_of_its_addresses(
+    changes: dict[str, object], address: str
+) -> None:
+    assert listen_address(params(**changes), HERE) == address
+
+
+def test_without_a_wish_the_version_is_that_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consoles_module.ssconf, "read_key_or_none", lambda _paths, _key: "10")
+    assert listen_address(params(spice_bind="eth0"), HERE) == "2001:db8::7"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"spice_bind": "nosuch0"}, "spice_bind: 'nosuch0' is neither"),
+        ({"vnc_bind_address": "bare0"}, "vnc_bind_address: 'bare0' is neither"),
+        ({"spice_bind": "six0", "spice_ip_version": 4}, "six0 of node node1.example.com has no"),
+    ],
+    ids=str,
+)
+def test_what_the_interface_lacks_is_named(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        listen_address(params(**changes), HERE)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "127.0.0.1", "::1", "eth0"])
+def test_on_virtual_nodes_shared_addresses_are_replaced(bind: str) -> None:
+    env = NodeEnv(Paths("/vc/node1"), "node1", "127.9.9.1")
+    assert listen_address(params(vnc_bind_address=bind), env) == "127.9.9.1"
+
+
+def test_any_address_is_reached_at_that_of_the_node() -> None:
+    assert reached_at(params(vnc_bind_address="::"), HERE, "192.0.2.1") == "192.0.2.1"
+    assert reached_at(params(spice_bind="eth0"), HERE, "192.0.2.1") == "192.0.2.7"
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    """203.0.113.0/24 is for documents, and on no machine."""
+    with pytest.raises(OpPrereqError, match=r"spice_bind: 203\.0\.113\.77 is no address of node"):
+        check_on_node(params(spice_bind="203.0.113.77"), HERE)
+    check_on_node(params(spice_bind="127.0.0.1"), HERE)
+    check_on_node(params(), HERE)

@@ -10,17 +10,15 @@ from guests.instances import make_instance
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.command import command_line
-from ganeti.hypervisor.kvm.cpu_mask import assign_cpus
+from ganeti.hypervisor.kvm.command import Placement, command_line
+from ganeti.hypervisor.kvm.files import FILE_PARAMETERS, read_password
 from ganeti.hypervisor.kvm.launch import uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import build_machine
 from ganeti.hypervisor.kvm.migration import migration_port
-from ganeti.hypervisor.kvm.node_files import FILE_PARAMETERS, read_password
-from ganeti.hypervisor.kvm.params import KvmParams, check_params
-from ganeti.hypervisor.kvm.placement import Placement
-from ganeti.hypervisor.kvm.qemu_binary import find_qemu
+from ganeti.hypervisor.kvm.params import KvmParams, assign_cpus, check_params
+from ganeti.hypervisor.kvm.qemu import find_qemu
 from ganeti.netdev.backends import BackendKind, NicBackend
-from ganeti.objects.parameters import HVPARAMS
+from ganeti.objects.hypervisors import HVPARAMS
 
 VNC = {"vnc_bind_address": "127.0.0.1"}
 SPICE = {"spice_bind": "127.0.0.1"}

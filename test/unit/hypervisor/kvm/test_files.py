@@ -8,10 +8,9 @@ import pytest
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.node_files import local_file, local_files, read_password
+from ganeti.hypervisor.kvm.files import MachineFiles, local_file, local_files, read_password
 from ganeti.hypervisor.kvm.params import KvmParams
-from ganeti.hypervisor.kvm.qemu_binary import find_qemu
+from ganeti.hypervisor.kvm.qemu import find_qemu
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\0b"])

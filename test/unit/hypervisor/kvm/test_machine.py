@@ -8,7 +8,7 @@ from guests.instances import make_instance
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.machine import build_machine, with_machine_type
-from ganeti.hypervisor.kvm.runtime import Runtime, decode_runtime, runtime_for_migration
+from ganeti.hypervisor.kvm.state import Runtime, decode_runtime, runtime_for_migration
 from ganeti.objects.disk_templates import DiskMode
 
 

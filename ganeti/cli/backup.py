@@ -1,0 +1,152 @@
+"""``gnt-backup`` export, import and remove."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.command import (
+    EXIT_FAILURE,
+    EXIT_SUCCESS,
+    ArgKind,
+    Command,
+    Context,
+    Options,
+    command,
+    confirm,
+    opt,
+)
+from ganeti.cli.declaration.values import Float
+from ganeti.cli.instance.creation import settings_of_new
+from ganeti.cli.instance.devices import (
+    DISK_TEMPLATE,
+    FILE_DRIVER,
+    disk_settings,
+    in_order,
+    nics_for_create,
+)
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.jobs import execute
+from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.opcodes.instance import OpInstanceCreate
+
+
+def export(context: Context, options: Options, args: list[str]) -> int:
+    """Export an instance to a node."""
+    [name] = args
+    if options.target_node is None:
+        raise OpPrereqError("name the node to export to, with -n NODE")
+    if options.remove_instance and not options.force:
+        confirm(context, f"This removes instance {name} once it is exported.  Go on?")
+    opcode = bound(context.command, options, args)
+    [result] = execute(context, options, opcode)
+    match result:
+        case None if options.dry_run:
+            return EXIT_SUCCESS
+        case [True, list(disks)] if all(disks):
+            return EXIT_SUCCESS
+        case [_, list(disks)]:
+            failed = ", ".join(str(index) for index, good in enumerate(disks) if not good)
+            context.terminal.error(f"The export of {name} is not complete; disks: {failed or '-'}")
+    return EXIT_FAILURE
+
+
+def import_(context: Context, options: Options, args: list[str]) -> None:
+    """Create an instance from an export."""
+    if options.no_nics:
+        raise OpPrereqError("an import has the NICs of the export, or those given with --net")
+    if options.os_size is not None and options.disks:
+        raise OpPrereqError("give either -s or --disk, not both")
+    disks = (
+        [{"size": options.os_size}]
+        if options.os_size is not None
+        else [disk_settings(index, values) for index, values in in_order("disk", options.disks)]
+        if options.disks
+        else []
+    )
+    nics = nics_for_create(options.nics, no_nics=False) if options.nics else []
+    opcode = bound(
+        context.command, options, args, **settings_of_new(options), disks=disks, nics=nics
+    )
+    execute(context, options, opcode)
+
+
+COMMANDS: Final = (
+    command(
+        export,
+        opt.ONE_INSTANCE,
+        (
+            opt.FORCE,
+            opt.flag("--ignore-remove-failures", "count it as done although removal failed"),
+            opt.flag("--long-sleep", "keep the guest stopped during the whole export"),
+            replace(opt.NODE, help="node to export to", dest="target_node"),
+            opt.unflag(
+                "--noshutdown",
+                "do not stop the guest; KVM keeps what its disks hold at one instant",
+                dest="shutdown",
+            ),
+            opt.flag("--remove-instance", "remove the instance afterwards"),
+            opt.SHUTDOWN_TIMEOUT,
+            opt.option(
+                "--transport-compression",
+                "compression of what is sent",
+                metavar="TRANSPORT_COMPRESSION",
+                dest="compress",
+                default="none",
+            ),
+            opt.flag("--zero-free-space", "fill free space with zeroes first"),
+            opt.number("--zeroing-timeout-fixed", "seconds that zeroing gets at least"),
+            opt.option(
+                "--zeroing-timeout-per-mib", "seconds that zeroing gets for each MiB", Float
+            ),
+            *opt.CHANGE,
+        ),
+        description="""The instance is stopped while its disks are read, and started again after
+that. With --noshutdown a running guest of KVM goes on: what all its disks hold at one instant is
+exported, as if the power had failed then.  Until the export ends that needs as much free room in
+the export directory of its primary node as the disks are large. An earlier export of it is
+replaced once the new one is complete.""",
+        examples=(
+            ("gnt-backup export -n node3 web1", "to node3, below /var/lib/ganeti/export"),
+            ("gnt-backup export --noshutdown -n node3 web1", "while it runs"),
+        ),
+        opcode=OpBackupExport,
+        fixed={"mode": "local"},
+    ),
+    command(
+        import_,
+        (opt.Argument(ArgKind.INSTANCE),),
+        (
+            *opt.NEW_INSTANCE,
+            opt.COMPRESS,
+            DISK_TEMPLATE,
+            FILE_DRIVER,
+            opt.flag("--identify-defaults", "leave parameters unset that equal the defaults"),
+            replace(opt.NODE_GROUP, help="node group to put it in", dest="group_name"),
+            opt.option("--src-dir", "directory of the export", metavar="<dir>", dest="src_path"),
+            opt.option(
+                "--src-node", "node that has the export", metavar="<node>", completes=ArgKind.NODE
+            ),
+        ),
+        description="""Whatever no option says is as it was when the instance was exported.  Without
+--src-node, the export is looked for on all nodes.  The instance is not started.""",
+        examples=(
+            ("gnt-backup import -n node1 web1", "bring web1 back"),
+            (
+                "gnt-backup import --src-node node3 --src-dir web1 -n node2 web2",
+                "a copy of web1 under another name, with new MAC addresses",
+            ),
+        ),
+        opcode=OpInstanceCreate,
+        fixed={"mode": "import", "start": False},
+    ),
+    Command(
+        "remove",
+        "remove an export",
+        OpBackupRemove,
+        (opt.Argument(ArgKind.TEXT, metavar="<export>", dest="instance_name"),),
+        opt.CHANGE,
+    ),
+)

@@ -1,0 +1,294 @@
+"""``gnt-cluster renew-crypto``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import keys, renewal
+from ganeti.bootstrap.node_transport import transport_to
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
+from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
+from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
+from ganeti.protocol.luxi import DrainedBy
+from ganeti.store import master_facts, ssconf
+from ganeti.store import renewal as note
+from ganeti.store.job_files import JobFiles
+from ganeti.system import certificates, files, ssh
+from ganeti.system.environment import own_hostname
+
+FILE_BYTES_MAX: Final = 1 << 20
+# well-known path of a secret or certificate -> option for a new one, option for a given one
+_FILES: Final = {
+    "rapi_pem": ("new_rapi_certificate", "rapi_certificate"),
+    "spice_pem": ("new_spice_certificate", "spice_certificate"),
+    "spice_ca_pem": ("new_spice_certificate", "spice_ca_certificate"),
+    "cluster_domain_secret": ("new_cluster_domain_secret", "cluster_domain_secret"),
+    "hmac_key": ("new_confd_hmac_key", None),
+}
+_WITH_KEY: Final = frozenset({"rapi_pem", "spice_pem"})
+_JOBS_SHOWN_MAX: Final = 10
+
+
+def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
+    """Replace keys and certificates."""
+    if (options.ssh_key_type or options.ssh_key_bits) and not options.new_ssh_keys:
+        raise OpPrereqError("--ssh-key-type and --ssh-key-bits need --new-ssh-keys")
+    if note.is_cut_off(context.paths):
+        return _go_on(context, options)
+    contents = new_contents(context, options)
+    stops = options.new_cluster_certificate or options.new_node_certificates
+    if not (contents or stops or options.new_ssh_keys):
+        raise OpPrereqError("say with --new-... or a file what is to be replaced")
+    if not options.force:
+        what = " and all daemons are stopped for a while" if stops else ""
+        confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
+    peers = reachable_peers(context, options) if contents or stops else []
+    if options.verbose:
+        for name in contents:
+            context.write(f"Replacing {getattr(context.paths, name)}")
+    if stops:
+        renewal.check_reachable(peers)
+        missed = _replace_identity(context, options, contents, peers)
+    else:
+        renewal.write_files(context.paths, contents)
+        missed = []
+    if contents:
+        execute(context, options, make_opcode(OpClusterRedistConf))
+    if stops:
+        _renew_candidates(context, options)
+    if options.new_ssh_keys:
+        _replace_ssh_keys(context, options)
+    return _name_missed(context, missed)
+
+
+def _renew_candidates(context: Context, options: Options) -> None:
+    opcode = make_opcode(OpClusterRenewCrypto, node_certificates=True, verbose=options.verbose)
+    execute(context, options, opcode)
+    note.end(context.paths)
+
+
+def _name_missed(context: Context, missed: Sequence[str]) -> int:
+    for name in missed:
+        context.terminal.error(f"Node {name} was not told; run: gnt-node add --readd {name}")
+    return EXIT_FAILURE if missed else EXIT_SUCCESS
+
+
+def _go_on(context: Context, options: Options) -> int:
+    """Complete a renewal that was cut off, whatever new one is asked for.
+
+    LuxiD may not run, so what is known of the nodes is read from files.
+    """
+    paths = context.paths
+    own_name, master = own_hostname(), ssconf.master_node(paths)
+    if own_name != master:
+        raise OpPrereqError(
+            f"certificates were being replaced here when {own_name} was master, which is {master}"
+            f" now; take this node in again there: gnt-node add --readd {own_name}",
+            ErrorCode.STATE,
+        )
+    if not options.force:
+        confirm(
+            context,
+            "The replacement of certificates that was cut off goes on, and all daemons are stopped"
+            " for a while.  Go on?",
+        )
+    context.write("Going on with the replacement of certificates that was cut off")
+    running = master_facts.running_jobs(paths)
+    if running:
+        raise OpPrereqError(
+            f"jobs are running: {', '.join(map(str, running))}; wait for them, or cancel them",
+            ErrorCode.STATE,
+        )
+    peers = _peers(context, options, _nodes_in_files(paths))
+    renewal.check_reachable(peers)
+    missed = renewal.replace_identity(
+        paths, ssconf.master_node(paths), peers, server_pem=None, say=context.write
+    )
+    if JobFiles(paths).drained_by() is DrainedBy.RENEWAL:
+        context.client.set_drain_flag(False)
+    execute(context, options, make_opcode(OpClusterRedistConf))
+    _renew_candidates(context, options)
+    context.write("That is complete; for anything else run the command again.")
+    return _name_missed(context, missed)
+
+
+def _nodes_in_files(paths: Paths) -> list[tuple[str, bool, int]]:
+    """Return name, whether it is offline, and SSH port of all nodes, as the last master knew."""
+    ports = ssconf.parse_map("ssh_ports", ssconf.read_key_or_none(paths, "ssh_ports") or "", "=")
+    offline = ssconf.offline_nodes(paths)
+    return [
+        (name, name in offline, int(ports.get(name, ssh.SSH_PORT)))
+        for name in ssconf.node_list(paths)
+    ]
+
+
+def _replace_ssh_keys(context: Context, options: Options) -> None:
+    opcode = make_opcode(
+        OpClusterRenewCrypto,
+        renew_ssh_keys=True,
+        ssh_key_type=options.ssh_key_type,
+        ssh_key_bits=options.ssh_key_bits,
+        verbose=options.verbose,
+    )
+    execute(context, options, opcode)
+
+
+def new_contents(context: Context, options: Options) -> dict[str, bytes]:
+    """Return the new secrets and certificates by names of well-known paths.
+
+    Raises:
+        OpPrereqError: options contradict each other, or a file cannot be used.
+    """
+    if bool(options.spice_certificate) != bool(options.spice_ca_certificate):
+        raise OpPrereqError("give both --spice-certificate and --spice-ca-certificate, or none")
+    found: dict[str, bytes] = {}
+    made: Mapping[str, bytes] = {}
+    for name, (new, given) in _FILES.items():
+        path = options.get(given) if given else None
+        if options.get(new) and path:
+            raise OpPrereqError(f"give either {_flag(new)} or {_flag(str(given))}, not both")
+        if path:
+            found[name] = _given(name, str(path))
+        elif options.get(new):
+            made = made or (_made(context, options))
+            found[name] = made[name]
+    return found
+
+
+def _made(context: Context, options: Options) -> dict[str, bytes]:
+    made = {
+        "rapi_pem": keys.make_certificate(),
+        "cluster_domain_secret": keys.make_secret(),
+        "hmac_key": keys.make_secret(),
+    }
+    if options.new_spice_certificate:
+        made.update(keys.make_spice_certificates(context.paths))
+    return made
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _given(name: str, path: str) -> bytes:
+    try:
+        content = files.read_bytes(path, FILE_BYTES_MAX)
+    except OSError as err:
+        raise OpPrereqError(f"cannot read {path}: {err.strerror}") from err
+    if name in _WITH_KEY:
+        certificates.check_key_fits(content, path)
+    elif name == "spice_ca_pem":
+        content = certificates.certificate_only(content, path)
+    elif not content.strip():
+        raise OpPrereqError(f"{path} is empty")
+    return content
+
+
+def reachable_peers(context: Context, options: Options) -> list[renewal.Peer]:
+    """Return the other nodes that are not offline; says which are left out."""
+    rows = rows_of_nodes(context, [], ["name", "offline", "ndp/ssh_port"])
+    nodes = [(str(name), bool(offline), int(str(port))) for name, offline, port in rows]
+    return _peers(context, options, nodes)
+
+
+def _peers(
+    context: Context, options: Options, nodes: Sequence[tuple[str, bool, int]]
+) -> list[renewal.Peer]:
+    own_name = ssconf.master_node(context.paths)
+    cluster_name = ssconf.cluster_name(context.paths)
+    peers = []
+    for name, offline, port in nodes:
+        if offline:
+            context.terminal.error(
+                f"Node {name} is offline and keeps what it has; take it in again by"
+                f" 'gnt-node add --readd {name}'"
+            )
+        elif name != own_name:
+            transport = transport_to(
+                context.paths,
+                name,
+                cluster_name=cluster_name,
+                port=port,
+                check_host_key=options.ssh_key_check,
+            )
+            peers.append(renewal.Peer(name, transport))
+    return peers
+
+
+def _replace_identity(
+    context: Context, options: Options, contents: Mapping[str, bytes], peers: list[renewal.Peer]
+) -> list[str]:
+    """Replace the certificates of nodes while nothing runs; returns who was not told."""
+    queue = JobFiles(context.paths)
+    was_drained = queue.is_drained() and queue.drained_by() is not DrainedBy.RENEWAL
+    if not was_drained:
+        context.client.set_drain_flag(True, DrainedBy.RENEWAL)
+    try:
+        _check_idle(context)
+        renewal.write_files(context.paths, contents)
+        return renewal.replace_identity(
+            context.paths,
+            ssconf.master_node(context.paths),
+            peers,
+            server_pem=keys.make_certificate() if options.new_cluster_certificate else None,
+            say=context.write,
+        )
+    finally:
+        if not was_drained:
+            context.reconnect()
+            context.client.set_drain_flag(False)
+
+
+def _check_idle(context: Context) -> None:
+    rows = context.client.query_jobs(None, ["id", "status"])
+    busy = [str(job_id) for job_id, status in rows if status not in FINAL_STATUSES]
+    if busy:
+        shown = ", ".join(busy[:_JOBS_SHOWN_MAX])
+        raise OpPrereqError(
+            f"{len(busy)} job(s) have not ended: {shown}; wait for them ('gnt-job wait'), or cancel"
+            " them",
+            ErrorCode.STATE,
+        )
+
+
+COMMANDS: Final = (
+    command(
+        renew_crypto,
+        (),
+        (
+            opt.option("--cluster-domain-secret", "file with the new secret"),
+            opt.FORCE,
+            opt.flag("--new-cluster-certificate", "a new cluster certificate"),
+            opt.flag("--new-cluster-domain-secret", "a new secret between clusters"),
+            opt.flag("--new-confd-hmac-key", "a new key for the configuration daemon"),
+            opt.flag("--new-node-certificates", "new certificates for all nodes"),
+            opt.flag("--new-rapi-certificate", "a new certificate for the remote API"),
+            opt.flag("--new-spice-certificate", "a new certificate for SPICE"),
+            opt.flag("--new-ssh-keys", "new SSH keys for root of the nodes"),
+            opt.NO_SSH_KEY_CHECK,
+            opt.option("--rapi-certificate", "file with the certificate", metavar="RAPI_CERT"),
+            opt.option("--spice-ca-certificate", "file with the authority", metavar="SPICE_CACERT"),
+            opt.option("--spice-certificate", "file with the certificate", metavar="SPICE_CERT"),
+            opt.SSH_KEY_BITS,
+            opt.SSH_KEY_TYPE,
+            opt.VERBOSE,
+        ),
+        description="""A new secret, or a certificate for the remote API or for SPICE, is put on the
+master and sent to all nodes.  For --new-cluster-certificate and --new-node-certificates the queue
+must be empty; all daemons stop, each node is told by SSH (nodes of a virtual cluster directly), and
+the master candidates get new client certificates by a job.  Instances run on meanwhile.  Nodes that
+are offline keep what they have and must be taken in again by 'gnt-node add --readd'.  New SSH keys
+are made and told by a job, of the type and length that --ssh-key-type and --ssh-key-bits say from
+then on; nodes let in old and new ones until all have theirs.  A command that was interrupted, by a
+power failure too, is completed by running it again.""",
+        examples=(
+            ("gnt-cluster renew-crypto --new-cluster-certificate", "before the old one ends"),
+            ("gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem", "one of your own"),
+            ("gnt-cluster renew-crypto --new-ssh-keys --ssh-key-type=ecdsa", "another kind"),
+        ),
+    ),
+)

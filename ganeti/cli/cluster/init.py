@@ -1,0 +1,162 @@
+"""``gnt-cluster`` init and destroy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.bootstrap.cluster_config import USUAL_DISK_TEMPLATES, ClusterRequest
+from ganeti.cli.cluster.modify import CLUSTER_PARAMETERS
+from ganeti.cli.command import ArgKind, Context, Options, command, confirm, opt
+from ganeti.cli.declaration.values import KeyValues
+from ganeti.cli.policy import ipolicy_of
+from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.objects.hypervisors import USUAL_HYPERVISOR
+from ganeti.opcodes.cluster import OpClusterDestroy, OpClusterPostInit
+
+# Options that nothing supports yet, and why.
+_NOT_YET: Final = {
+    "vg_name": "--vg-name (logical volumes)",
+    "drbd_helper": "--drbd-usermode-helper (DRBD)",
+    "disk_state": "--disk-state",
+    "hv_state": "--hypervisor-state",
+    "install_image": "--install-image (helper instances)",
+    "zeroing_image": "--zeroing-image (helper instances)",
+}
+_OLD_SPECS: Final = {
+    "specs_cpu_count": "cpu-count",
+    "specs_disk_count": "disk-count",
+    "specs_disk_size": "disk-size",
+    "specs_mem_size": "memory-size",
+    "specs_nic_count": "nic-count",
+}
+
+
+def init(context: Context, options: Options, args: list[str]) -> None:
+    """Make a cluster, with this machine as its first node."""
+    from ganeti.bootstrap.init import init_cluster
+
+    request = make_request(args[0], options)
+    try:
+        init_cluster(context.paths, request, context.write)
+    except OSError as err:
+        raise GenericError(
+            f"cannot use {err.filename}: {err.strerror}; what was made is removed again"
+        ) from err
+    execute(context, options, make_opcode(OpClusterPostInit))
+    context.write(f"Cluster {request.cluster_name} is ready.")
+
+
+def make_request(cluster_name: str, options: Options) -> ClusterRequest:
+    """Return what the options ask for.
+
+    Raises:
+        OpPrereqError: they contradict each other, or ask for what is not supported.
+    """
+    for name, what in _NOT_YET.items():
+        if options.get(name):
+            raise NotSupportedError(f"{what} is not supported yet")
+    given = {
+        field.name: options.get(field.name)
+        for field in dataclasses.fields(ClusterRequest)
+        if options.get(field.name) not in (None, (), {}, [])
+    }
+    policy = {**_old_ipolicy(options), **ipolicy_of(options).get("ipolicy", {})}
+    wanted: dict[str, object] = {
+        "enabled_hypervisors": [str(USUAL_HYPERVISOR)],
+        "enabled_disk_templates": [str(template) for template in USUAL_DISK_TEMPLATES],
+        **given,
+        "cluster_name": cluster_name.lower(),
+        "ipolicy": policy,
+        "primary_ip_version": _ip_version(options.primary_ip_version),
+    }
+    return ClusterRequest(**wanted)  # type: ignore[arg-type]  # names and types as of the table
+
+
+def _ip_version(given: object) -> int:
+    if str(given) not in ("4", "6"):
+        raise OpPrereqError(f"IP version {given!r} is neither 4 nor 6")
+    return int(str(given))
+
+
+def _old_ipolicy(options: Options) -> dict[str, object]:
+    """Return the policy of the options ``--specs-*``, each with min, max and std of one thing."""
+    from ganeti.objects.parameters import IPOLICY_DEFAULTS
+
+    given = {name: options.get(option) for option, name in _OLD_SPECS.items()}
+    if not any(given.values()):
+        return {}
+    if options.ipolicy_bounds_specs or options.ipolicy_std_specs:
+        raise OpPrereqError("give either --specs-* or --ipolicy-*-specs, not both")
+    defaults = IPOLICY_DEFAULTS["minmax"]
+    std_defaults = IPOLICY_DEFAULTS["std"]
+    assert isinstance(defaults, list)
+    assert isinstance(std_defaults, Mapping)
+    bounds = {which: dict(defaults[0][which]) for which in ("min", "max")}
+    std = dict(std_defaults)
+    for name, values in given.items():
+        for which, value in (values or {}).items():
+            if which not in ("min", "max", "std"):
+                raise OpPrereqError(f"{name}: {which!r} is none of min, max and std")
+            (std if which == "std" else bounds[which])[name] = value
+    return {"minmax": [bounds], "std": std}
+
+
+def destroy(context: Context, options: Options, _args: list[str]) -> None:
+    """Destroy the cluster: no instances and no other nodes may be left."""
+    from ganeti.bootstrap.init import finish_destroy
+
+    if not options.yes_do_it:
+        confirm(context, "This destroys the cluster.  Go on?", option="--yes-do-it")
+    execute(context, options, make_opcode(OpClusterDestroy))
+    finish_destroy(context.paths, context.write)
+    context.write("The cluster is destroyed.")
+
+
+COMMANDS: Final = (
+    command(
+        destroy,
+        (),
+        (opt.YES_DO_IT,),
+        examples=(("gnt-cluster destroy --yes-do-it", "stop the daemons, remove the files"),),
+    ),
+    command(
+        init,
+        (opt.Argument(ArgKind.HOST, metavar="<cluster-name>"),),
+        (
+            *CLUSTER_PARAMETERS,
+            opt.option(
+                "--gluster-storage-dir",
+                "directory for gluster mounts",
+                metavar="GLUSTERDIR",
+                default="/var/run/ganeti/gluster",
+            ),
+            opt.unflag("--no-etc-hosts", "do not change /etc/hosts", dest="modify_etc_hosts"),
+            opt.unflag("--no-ssh-init", "do not set up SSH keys", dest="modify_ssh_setup"),
+            opt.option("--primary-ip-version", "IP version of the nodes", metavar="4|6", default=4),
+            opt.option(
+                "-s --secondary-ip", "address in the replication network", metavar="ADDRESS"
+            ),
+            opt.option("--specs-cpu-count", "min, max and std CPUs", KeyValues, default={}),
+            opt.option("--specs-disk-count", "min, max and std disks", KeyValues, default={}),
+            opt.option("--specs-disk-size", "min, max and std disk size", KeyValues, default={}),
+            opt.option("--specs-mem-size", "min, max and std memory", KeyValues, default={}),
+            opt.option("--specs-nic-count", "min, max and std interfaces", KeyValues, default={}),
+            opt.SSH_KEY_BITS,
+            opt.SSH_KEY_TYPE,
+        ),
+        description="""The name of the cluster must resolve to an address that is free; it becomes
+the address of the master.  Nothing is left behind when a step fails.""",
+        examples=(
+            (
+                (
+                    "gnt-cluster init --enabled-hypervisors=kvm --enabled-disk-templates=file "
+                    "cluster.example.com"
+                ),
+                "a cluster that runs KVM guests from files",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,200 @@
+"""``gnt-cluster`` modify and redist-conf.
+
+``gnt-cluster rename``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ganeti.cli.command import (
+    EXIT_FAILURE,
+    EXIT_SUCCESS,
+    ArgKind,
+    Command,
+    Context,
+    Options,
+    command,
+    opt,
+)
+from ganeti.cli.declaration.values import Intervals, Netmask, Switches, UidPool
+from ganeti.cli.policy import ipolicy_of
+from ganeti.cli.run.binding import ask, bound
+from ganeti.cli.run.failures import JobSubmitted
+from ganeti.cli.run.jobs import encode, execute, follow, results_of_all, submitted_jobs
+from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRename, OpClusterSetParams
+from ganeti.opcodes.opcode import OpCode
+
+
+def follow_parts(context: Context, _opcode: OpCode, result: object) -> int:
+    """Follow the jobs that a change has submitted."""
+    failures, _ = results_of_all(context, submitted_jobs(result))
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def redist_conf(context: Context, options: Options, args: list[str]) -> None:
+    """Copy the configuration and all other files that nodes need to all nodes again."""
+    opcode = bound(context.command, options, args)
+    if not options.yes_do_it:
+        execute(context, options, opcode)
+        return
+    job_id = context.client.submit_job_to_drained_queue([encode(context, options, opcode)])
+    if options.submit:
+        raise JobSubmitted(job_id)
+    follow(context, job_id)
+
+
+def rename(context: Context, options: Options, args: list[str]) -> None:
+    """Rename the cluster."""
+    opcode = bound(context.command, options, args)
+    [old] = context.client.query_config_values(["cluster_name"])
+    ask(
+        context,
+        context.command,
+        options,
+        f"This renames the cluster {old} to {args[0]}.  Clients connected to its address may be cut"
+        " off, and have to be told the new name.  Go on?",
+    )
+    [new] = execute(context, options, opcode)
+    if not options.dry_run:
+        context.write(f"The cluster is called {new} now.")
+
+
+CLUSTER_PARAMETERS = (
+    opt.BACKEND_PARAMETERS,
+    opt.number("-C --candidate-pool-size", "how many master candidates", metavar="N"),
+    opt.names("--compression-tools", "compression tools for exports, separated by commas"),
+    opt.option(
+        "-I --default-iallocator",
+        "allocator that . stands for",
+        metavar="<NAME>",
+        completes=ArgKind.IALLOCATOR,
+    ),
+    opt.settings("--default-iallocator-params", "options of the default allocator"),
+    opt.DISK_PARAMETERS,
+    opt.DISK_STATE,
+    opt.option("--drbd-usermode-helper", "helper of DRBD", str, dest="drbd_helper"),
+    opt.names(
+        "--enabled-disk-templates", "disk templates that instances may have, separated by commas"
+    ),
+    opt.names(
+        "--enabled-hypervisors", "hypervisors, separated by commas; the first is the default one"
+    ),
+    opt.option("--file-storage-dir", "directory for disks in files", metavar="DIR"),
+    opt.HYPERVISORS_PARAMETERS,
+    opt.HYPERVISOR_STATE,
+    opt.option("--install-image", "image of the helper instance"),
+    *opt.IPOLICY_CLUSTER,
+    opt.option("-m --mac-prefix", "first half of MAC addresses, as aa:00:00", metavar="PREFIX"),
+    opt.yes_no("--maintain-node-health", "whether nodes stop what should not run there"),
+    opt.option("--master-netdev", "interface that carries the master address", metavar="NETDEV"),
+    opt.option(
+        "--master-netmask", "prefix length of the master address", Netmask, metavar="NETMASK"
+    ),
+    opt.NIC_PARAMETERS,
+    opt.NODE_PARAMETERS,
+    opt.yes_no("--prealloc-wipe-disks", "whether new disks are overwritten first"),
+    opt.option(
+        "--shared-file-storage-dir",
+        "directory for disks in files that all nodes share",
+        metavar="SHAREDDIR",
+    ),
+    opt.option("--uid-pool", "user ids for guests, as 5000-5999,7000", UidPool),
+    opt.yes_no("--use-external-mip-script", "whether an own script sets the master address"),
+    opt.yes_no(
+        "--user-shutdown",
+        "whether a guest that shuts itself down stays down",
+        dest="enabled_user_shutdown",
+    ),
+    opt.option("--vg-name", "volume group for logical volumes; empty for none", metavar="VG"),
+    opt.option("--zeroing-image", "image that fills free space with zeroes"),
+)
+COMMANDS: Final = (
+    command(
+        redist_conf,
+        (),
+        (opt.flag("--yes-do-it", "also while the queue accepts no jobs"), *opt.CHANGE),
+        description="""The configuration goes to the master candidates, the simple configuration
+to all nodes; besides these, the files that are there on the master: known_hosts, the keys for the
+configuration daemon and between clusters, certificates of the remote API and of SPICE, the users
+of the remote API (to master candidates), the files of enabled hypervisors, and /etc/hosts if the
+cluster keeps it up to date.  Offline nodes are left out; each node that does not take something
+is named.""",
+        opcode=OpClusterRedistConf,
+    ),
+    command(
+        rename,
+        (opt.Argument(ArgKind.HOST, metavar="<new-name>", dest="name"),),
+        (opt.DRY_RUN, opt.FORCE),
+        description="""The new name must resolve, to the address that the cluster has or to one
+that is free; the address moves with the name.  Clients have to be told.""",
+        examples=(("gnt-cluster rename cluster2.example.com", ""),),
+        opcode=OpClusterRename,
+    ),
+    Command(
+        "modify",
+        "change parameters of the cluster",
+        OpClusterSetParams,
+        (),
+        (
+            *CLUSTER_PARAMETERS,
+            opt.option("--add-uids", "more user ids", UidPool),
+            opt.option("--remove-uids", "fewer user ids", UidPool),
+            opt.option(
+                "--data-collector-interval",
+                "seconds between two runs: collector=seconds,...",
+                Intervals,
+                default={},
+            ),
+            opt.option(
+                "--enabled-data-collectors",
+                "collectors to run: collector=yes,...",
+                Switches,
+                default={},
+            ),
+            opt.option(
+                "--diagnose-data-collector-filename",
+                "command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
+                metavar="FILE",
+            ),
+            opt.FORCE,
+            opt.option(
+                "--instance-communication-network",
+                "network for the internal communication interface",
+            ),
+            opt.number("--max-running-jobs", "how many jobs run at a time", metavar="N"),
+            opt.number(
+                "--max-tracked-jobs",
+                "how many jobs LuxiD of 3.0 watches at a time; this one watches all",
+                metavar="N",
+            ),
+            opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
+            opt.names(
+                "--reserved-lvs", "patterns of logical volumes to leave alone, separated by commas"
+            ),
+            *opt.CHANGE,
+        ),
+        description="""Every value is checked before anything is changed, and all changes are made
+together or not at all.  Parameters are laid over those that are there: key=default (or -key)
+forgets an own value.  Hypervisors and disk templates can only be disabled while no instance uses
+them, and the instance policy may allow only enabled disk templates.  User ids are a set: ranges
+may overlap, --add-uids adds to it, --remove-uids takes ids out of ranges; an empty --uid-pool
+switches the pool off.  When the size of the candidate pool changes, nodes are promoted or demoted
+until it fits.  Another --master-netdev or --master-netmask moves the cluster's address on the
+master node at once.  Changed hypervisor parameters are tried on all nodes, unless --force is
+given.  Not supported yet, and refused: --vg-name, --drbd-usermode-helper, --zeroing-image and
+--instance-communication-network.""",
+        examples=(
+            ("gnt-cluster modify -B memory=512", "new instances get 512 MiB"),
+            ("gnt-cluster modify -H kvm:vga=std", "a default of one hypervisor"),
+            ("gnt-cluster modify --max-running-jobs=40", "more jobs at a time"),
+            ("gnt-cluster modify --add-uids=5000-5999,7000", "more user ids for guests"),
+            (
+                "gnt-cluster modify --ipolicy-std-specs=memory-size=1g",
+                "the usual instance has 1 GiB",
+            ),
+        ),
+        makes=ipolicy_of,
+        changes=True,
+        result=follow_parts,
+    ),
+)

@@ -1,0 +1,213 @@
+"""``gnt-cluster`` command and copyfile: straight to the nodes, by SSH, without a job."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.bootstrap.node_transport import NodeTransport, transport_to
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
+from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.store import ssconf
+from ganeti.system.process import CommandResult, describe_end
+
+COMMAND_TIMEOUT_S: Final = 3600.0
+COPY_TIMEOUT_S: Final = 600.0
+FILE_BYTES_MAX: Final = 256 << 20  # it is held in memory, once for all nodes
+_AT_ONCE_MAX: Final = 16
+# Written beside the old file and renamed, so that nobody finds half a file.
+_RECEIVE: Final = (
+    'set -e; umask 077; new="$1.new.$$"; trap \'rm -f "$new"\' EXIT;'
+    ' cat > "$new"; chmod "$2" "$new"; mv -f "$new" "$1"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A node that is to run something."""
+
+    name: str
+    transport: NodeTransport
+
+
+def command(context: Context, options: Options, args: list[str]) -> int:
+    """Run a command on nodes; the exit status tells whether it worked on all of them."""
+    line = " ".join(args)  # a shell there reads it, as with SSH itself
+    chosen = destinations(context, options)
+
+    def run(node: Destination, stop_fd: int) -> CommandResult:
+        argv = ["sh", "-c", line]
+        return node.transport.run(argv, stdin=b"", timeout_s=COMMAND_TIMEOUT_S, stop_fd=stop_fd)
+
+    failures = 0
+    for node, result in on_each(chosen, run):
+        succeeded = isinstance(result, CommandResult) and result.status == 0
+        failures += not succeeded
+        if succeeded and options.failure_only:
+            continue
+        _show(context, node, result, with_name=options.show_machine_names)
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def _show(
+    context: Context, node: Destination, result: CommandResult | GenericError, *, with_name: bool
+) -> None:
+    if not with_name:
+        context.write("-" * 48)
+        context.write(f"node: {node.name}")
+    if isinstance(result, GenericError):
+        context.terminal.error(f"Node {node.name}: {result.message}")
+        return
+    prefix = f"{node.name}: " if with_name else ""
+    for text in result.output.splitlines():
+        context.write(f"{prefix}{text}")
+    if result.timed_out:
+        context.terminal.error(f"Node {node.name}: the command {describe_end(result)}")
+    elif not with_name or result.status != 0:
+        context.write(f"{prefix}return code = {result.status}")
+
+
+def copyfile(context: Context, options: Options, args: list[str]) -> int:
+    """Copy a file to the other nodes; the exit status tells whether all have it."""
+    [path] = args
+    data, mode = read_file(path)
+    own_name = ssconf.master_node(context.paths)
+    chosen = [node for node in destinations(context, options) if node.name != own_name]
+
+    def send(node: Destination, stop_fd: int) -> CommandResult:
+        there = place_on(context, path, node.name)
+        argv = ["sh", "-c", _RECEIVE, "sh", there, f"{mode:o}"]
+        return node.transport.run(
+            argv, stdin=data, timeout_s=COPY_TIMEOUT_S, stop_fd=stop_fd
+        ).check()
+
+    failures = 0
+    for node, result in on_each(chosen, send):
+        if isinstance(result, GenericError):
+            failures += 1
+            context.terminal.error(f"Copying {path} to node {node.name} failed: {result.message}")
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def read_file(path: str) -> tuple[bytes, int]:
+    """Return a file's content and its mode.
+
+    Raises:
+        OpPrereqError: it cannot be read, is no plain file, or is too large.
+    """
+    if not os.path.isabs(path):
+        raise OpPrereqError(f"path {path!r} is not absolute")
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OpPrereqError(f"{path} is not a plain file")
+            if found.st_size > FILE_BYTES_MAX:
+                raise OpPrereqError(f"{path} has {found.st_size} bytes, at most {FILE_BYTES_MAX}")
+            return file.read(), stat.S_IMODE(found.st_mode)
+    except OSError as err:
+        raise OpPrereqError(f"cannot read {path}: {err.strerror}") from err
+
+
+def place_on(context: Context, path: str, node_name: str) -> str:
+    """Return where a file goes on another node: the same path, below the node's own root.
+
+    Raises:
+        OpPrereqError: this is a virtual node, and the file is not below its root.
+    """
+    root = context.paths.root
+    if not root:
+        return path
+    if not path.startswith(f"{root}/"):
+        raise OpPrereqError(f"{path} is not below {root}, the root of this virtual node")
+    return os.path.join(os.path.dirname(root), node_name) + path.removeprefix(root)
+
+
+def destinations(context: Context, options: Options) -> list[Destination]:
+    """Return the nodes named, or all of a group or of the cluster; offline ones are left out.
+
+    Raises:
+        OpPrereqError: one is unknown, or none is left.
+    """
+    address = "sip" if options.get("use_replication_network") else "name"
+    fields = ["name", "offline", "group", "ndp/ssh_port", address]
+    rows = rows_of_nodes(context, options.nodes, fields)
+    group, cluster_name = options.node_group, ssconf.cluster_name(context.paths)
+    chosen = []
+    for name, is_offline, its_group, port, reached_at in rows:
+        if group is not None and group != its_group:
+            continue
+        if is_offline:
+            if options.nodes:
+                context.terminal.error(f"Node {name} is offline, leaving it out.")
+            continue
+        transport = transport_to(
+            context.paths,
+            str(name),
+            cluster_name=cluster_name,
+            address=str(reached_at),
+            port=int(str(port)),
+        )
+        chosen.append(Destination(str(name), transport))
+    if not chosen:
+        where = f" in group {group}" if group else ""
+        raise OpPrereqError(f"there are no nodes that are not offline{where}")
+    return chosen
+
+
+def on_each(
+    nodes: Sequence[Destination], work: Callable[[Destination, int], CommandResult]
+) -> Iterator[tuple[Destination, CommandResult | GenericError]]:
+    """Do something on all nodes, several at once; yields what became of each, in their order.
+
+    Args:
+        work: also gets a descriptor that can be read once nobody waits any more.
+    """
+    stop_fd, writer = os.pipe2(os.O_CLOEXEC)
+
+    def one(node: Destination) -> CommandResult | GenericError:
+        try:
+            return work(node, stop_fd)
+        except GenericError as err:
+            return err
+
+    try:
+        with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(len(nodes), 1))) as pool:
+            try:
+                yield from zip(nodes, pool.map(one, nodes), strict=True)
+            finally:
+                os.close(writer)
+    finally:
+        os.close(stop_fd)
+
+
+COMMANDS: Final = (
+    Command(
+        "command",
+        "run a command on nodes",
+        command,
+        (opt.Argument(ArgKind.COMMAND, 1, None),),
+        (
+            opt.flag("--failure-only", "show only what failed"),
+            opt.NODES,
+            opt.NODE_GROUP,
+            opt.flag("-M --show-machine-names", "put the node's name before each line"),
+        ),
+    ),
+    Command(
+        "copyfile",
+        "copy a file to nodes",
+        copyfile,
+        (opt.Argument(ArgKind.FILE),),
+        (
+            opt.NODES,
+            opt.NODE_GROUP,
+            opt.flag("--use-replication-network", "copy through the replication network"),
+        ),
+    ),
+)

@@ -1,0 +1,148 @@
+"""``gnt-cluster`` verify and verify-config.
+
+``gnt-cluster`` verify-disks and repair-disk-sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
+from ganeti.cli.run.jobs import results_of_all, submitted_jobs
+from ganeti.objects.verify_errors import VerifyErrorCode
+from ganeti.opcodes.cluster import (
+    OpClusterRepairDiskSizes,
+    OpClusterVerify,
+    OpClusterVerifyConfig,
+    OpClusterVerifyDisks,
+)
+from ganeti.opcodes.opcode import OpCode
+
+
+def show_verification(context: Context, _opcode: OpCode, result: object) -> int:
+    """Follow the jobs that verify; the exit status tells whether all is well."""
+    failures, results = results_of_all(context, submitted_jobs(result))
+    is_well = not failures and all(each for results_of_job in results for each in results_of_job)
+    return EXIT_SUCCESS if is_well else EXIT_FAILURE
+
+
+def show_verdict(context: Context, _opcode: OpCode, is_well: object) -> int:
+    """Say whether all is well; so does the exit status."""
+    if not is_well:
+        context.terminal.error("The configuration has errors; see above.")
+        return EXIT_FAILURE
+    context.write("The configuration has no errors.")
+    return EXIT_SUCCESS
+
+
+def show_disks(context: Context, _opcode: OpCode, result: object) -> int:
+    """Say which disks are missing; the exit status tells whether all is well."""
+    failures, results = results_of_all(context, submitted_jobs(result))
+    is_well = not failures
+    for [answer] in results:
+        match answer:
+            case [{**failing}, [*_to_activate], {**missing}]:
+                is_well = _tell(context, failing, missing) and is_well
+    return EXIT_SUCCESS if is_well else EXIT_FAILURE
+
+
+def _tell(
+    context: Context, failing: Mapping[object, object], missing: Mapping[object, object]
+) -> bool:
+    """Say what was found; returns whether all is well."""
+    for node, text in failing.items():
+        context.terminal.error(f"Node {node} cannot be asked: {text}")
+    for instance, disks in missing.items():
+        context.write(f"Instance {instance} has missing disks:")
+        for node, disk in disks if isinstance(disks, list) else []:
+            context.write(f"  {node} {disk}")
+        context.write(f"  To make them anew, empty: gnt-instance recreate-disks {instance}")
+    return not failing and not missing
+
+
+def show_sizes(context: Context, _opcode: OpCode, result: object) -> None:
+    """Print the sizes that were recorded wrongly."""
+    changed = result if isinstance(result, list) else []
+    for instance, index, what, value in changed:
+        context.write(f"Disk {index} of instance {instance}: {what} is {value} MiB")
+    if not changed:
+        context.write("All recorded sizes are right.")
+
+
+_IGNORE_ERRORS = opt.several(
+    "-I --ignore-errors",
+    "count this error as a warning",
+    choices=tuple(code.value for code in VerifyErrorCode),
+)
+
+
+def skipped_checks(options: Options) -> Mapping[str, object]:
+    """Return the checks that are left out."""
+    return {"skip_checks": ["nplusone_mem"]} if options.no_nplus1_mem else {}
+
+
+_NODE_GROUP = replace(opt.NODE_GROUP, dest="group_name")
+COMMANDS: Final = (
+    Command(
+        "verify",
+        "check the whole cluster",
+        OpClusterVerify,
+        (),
+        (
+            opt.flag("--debug-simulate-errors", "end as if an error had been found"),
+            opt.DRY_RUN,
+            opt.flag("--error-codes", "report in a form for programs"),
+            _IGNORE_ERRORS,
+            opt.flag("--no-nplus1-mem", "do not check that any one node may fail"),
+            _NODE_GROUP,
+            opt.PRIORITY,
+            opt.VERBOSE,
+            opt.flag(
+                "--verify-ssh-clutter",
+                "look for old SSH keys that still let somebody in",
+                dest="verify_clutter",
+            ),
+        ),
+        makes=skipped_checks,
+        result=show_verification,
+    ),
+    Command(
+        "verify-config",
+        "check the configuration and the certificates, asking no node",
+        OpClusterVerifyConfig,
+        (),
+        (
+            opt.flag("--debug-simulate-errors", "end as if an error had been found"),
+            opt.flag("--error-codes", "report in a form for programs"),
+            _IGNORE_ERRORS,
+            opt.PRIORITY,
+            opt.VERBOSE,
+        ),
+        description="""Reports names, UUIDs, addresses, ports and DRBD minors that are used
+twice, references to what is not there, values of a wrong type or out of range, policies that
+contradict themselves, too few master candidates, and address maps of networks that do not fit
+what instances use.  The exit status is 1 when there is an error.  The configuration daemon
+refuses changes that would introduce such an error, so what is found has been there before, or
+came in by editing the file.""",
+        examples=(("gnt-cluster verify-config", "see that the configuration is sound"),),
+        result=show_verdict,
+    ),
+    Command(
+        "verify-disks",
+        "check the disks of all instances and activate those that are not",
+        OpClusterVerifyDisks,
+        (),
+        (_NODE_GROUP, opt.PRIORITY),
+        result=show_disks,
+    ),
+    Command(
+        "repair-disk-sizes",
+        "record the real sizes of disks",
+        OpClusterRepairDiskSizes,
+        (opt.Argument(ArgKind.INSTANCE, 0, None),),
+        (opt.DRY_RUN, opt.PRIORITY),
+        result=show_sizes,
+    ),
+)

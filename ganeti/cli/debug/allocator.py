@@ -1,0 +1,130 @@
+"""``gnt-debug iallocator``: ask an allocator, or show what it would be asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.units import parse_unit
+from ganeti.cli.command import ArgKind, Command, Context, Options, opt
+from ganeti.cli.instance.devices import DISK_TEMPLATE
+from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.objects.allocation_modes import IAllocatorMode
+from ganeti.opcodes.test import OpTestAllocator
+
+_OF_INSTANCES = (IAllocatorMode.CHANGE_GROUP, IAllocatorMode.NODE_EVACUATE)
+_NIC_PARTS = ("mac", "ip", "link")
+
+
+def ask(context: Context, options: Options, args: list[str]) -> None:
+    """Make the question, and print it or the answer."""
+    several = options.mode in _OF_INSTANCES
+    if len(args) > 1 and not several:
+        raise OpPrereqError(f"mode {options.mode} is about one instance, {len(args)} were given")
+    opcode = make_opcode(
+        OpTestAllocator,
+        direction=options.direction,
+        mode=options.mode,
+        name=args[0],
+        instances=args if several else None,
+        iallocator=options.iallocator,
+        disks=disks_of(options.disks),
+        disk_template=options.disk_template,
+        nics=nics_of(options.nics),
+        os=options.os_type,
+        tags=options.tags or [],
+        memory=options.memory,
+        vcpus=options.vcpus,
+        spindle_use=options.spindle_use,
+        count=options.count,
+        evac_mode=options.evac_mode,
+        target_groups=list(options.target_groups or []) or None,
+    )
+    [result] = execute(context, options, opcode)
+    context.write(str(result).rstrip("\n"))
+
+
+def disks_of(text: str) -> list[dict[str, object]]:
+    """Return disks of given sizes: ``4g,1024``; an empty text means none.
+
+    Raises:
+        UnitParseError: one is no size.
+    """
+    return [{"size": parse_unit(size)} for size in text.split(",") if size]
+
+
+def nics_of(text: str) -> list[dict[str, str]]:
+    """Return network interfaces: ``MAC[/IP[/LINK]],...``; an empty text means none.
+
+    Raises:
+        OpPrereqError: one has more parts.
+    """
+    nics = []
+    for given in filter(None, text.split(",")):
+        parts = given.split("/")
+        if len(parts) > len(_NIC_PARTS):
+            raise OpPrereqError(f"--nics: {given!r} is not of the form MAC[/IP[/LINK]]")
+        nics.append({name: part for name, part in zip(_NIC_PARTS, parts, strict=False) if part})
+    return nics
+
+
+COMMANDS: Final = (
+    Command(
+        "iallocator",
+        "ask an allocator, or show what it would be asked",
+        ask,
+        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<instance>"),),
+        (
+            opt.number("--count", "how many instances", metavar="N", default=2),
+            opt.option(
+                "--dir",
+                "in: show the question; out: ask",
+                dest="direction",
+                choices=("out", "in"),
+                default="in",
+            ),
+            DISK_TEMPLATE,
+            opt.option("--disks", "sizes of the disks", default="4096,4096"),
+            opt.DRY_RUN,
+            opt.option(
+                "--evac-mode",
+                "which instances of the node",
+                choices=("all", "primary-only", "secondary-only"),
+                default="all",
+            ),
+            opt.IALLOCATOR,
+            opt.size("--memory", "memory", default=128),
+            opt.option(
+                "-m --mode",
+                "kind of question",
+                choices=(
+                    "multi-allocate",
+                    "change-group",
+                    "relocate",
+                    "allocate",
+                    "allocate-secondary",
+                    "node-evacuate",
+                ),
+                default="relocate",
+            ),
+            opt.option("--nics", "network interfaces", default="00:11:22:33:44:55"),
+            opt.OS_TYPE,
+            opt.PRIORITY,
+            opt.number("--spindle-use", "weight on the disks", metavar="N", default=1),
+            opt.TAGS,
+            opt.several("--target-groups", "groups to move to"),
+            opt.number("-p --vcpus", "virtual CPUs", metavar="N", default=1),
+        ),
+        aliases=("allocator",),
+        description="""Modes allocate and multi-allocate are about instances that do not exist,
+and take their size from the options; the others are about existing ones.  Nothing is changed: the
+question (--dir=in) or what the allocator prints (--dir=out) is shown as it is.""",
+        examples=(
+            (
+                "gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1",
+                "where would it go",
+            ),
+            ("gnt-debug iallocator -m relocate web1", "what is asked to relocate web1"),
+        ),
+    ),
+)

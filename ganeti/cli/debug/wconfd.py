@@ -1,0 +1,204 @@
+"""``gnt-debug wconfd``: methods of WConfD by short words, or any by its name.
+
+Source: cli.json, "gnt-debug"; wconfd.json, "methods".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from ganeti.base import json
+from ganeti.base.errors import NotMasterError, OpPrereqError, ProtocolError
+from ganeti.base.paths import Paths
+from ganeti.cli.command import ArgKind, Command, Context, Options, command, opt
+from ganeti.transport.unix_client import UnixClient
+
+CONNECT_TIMEOUT_S: Final = 5.0
+FLUSH_TIMEOUT_S: Final = 120.0  # the daemon itself gives up after 60
+
+
+def wconfd(context: Context, _options: Options, args: list[str]) -> None:
+    """Talk to the configuration daemon.
+
+    Raises:
+        OpPrereqError: the words are not understood.
+        NotMasterError: there is no WConfD here, another node is the master.
+    """
+    from ganeti.transport.unix_client import UnixClient
+
+    _check_master(context.paths)
+    word, *words = args
+    connection = UnixClient(
+        context.paths.wconfd_socket, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=FLUSH_TIMEOUT_S
+    )
+    try:
+        if word in SHORT:
+            context.terminal.write_lines(SHORT[word](connection, words))
+        else:
+            context.write(json.dumps(connection.call(word, _decode(words))).decode())
+    finally:
+        connection.close()
+
+
+def _check_master(paths: Paths) -> None:
+    """Refuse to run on a node where there can be no WConfD."""
+    from ganeti.store import ssconf
+    from ganeti.system.environment import own_hostname
+
+    master = ssconf.read_key_or_none(paths, "master_node")
+    if master != own_hostname():
+        raise NotMasterError("this is not the master node", master or None)
+
+
+def _decode(words: Sequence[str]) -> list[object]:
+    try:
+        return [json.loads(word) for word in words]
+    except ProtocolError as err:
+        raise OpPrereqError(f"arguments of methods are JSON: {err.message}") from err
+
+
+def _echo(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    return [str(connection.call("echo", [" ".join(words)]))]
+
+
+def _clean_up_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    _no_more(words)
+    connection.call("cleanupLocks", [])
+    return ["Freed what dead owners held."]
+
+
+def _list_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    if len(words) != 1 or not words[0].isdigit():
+        raise OpPrereqError("whose locks? for example: gnt-debug wconfd listlocks 12")
+    client = client_of_job(_status(connection), int(words[0]))
+    if client is None:
+        return [f"Job {words[0]} holds no locks and waits for none."]
+    held = connection.call("listLocks", [client])
+    return format_held(held) or [f"Job {words[0]} holds no locks; it waits for some."]
+
+
+def _list_all_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    _no_more(words)
+    return [str(name) for name in _items(connection.call("listAllLocks", []))]
+
+
+def _list_all_locks_owners(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    _no_more(words)
+    return format_owners(connection.call("listAllLocksOwners", []))
+
+
+def _list_locks_waiting_status(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    _no_more(words)
+    owners, waiters = _status(connection)
+    return [*format_owners(owners), *format_waiters(waiters)]
+
+
+def _flush_config(connection: UnixClient, words: Sequence[str]) -> list[str]:
+    _no_more(words)
+    connection.call("flushConfig", [])
+    return ["The configuration is on enough master candidates."]
+
+
+SHORT: Final[Mapping[str, Callable[[UnixClient, Sequence[str]], list[str]]]] = {
+    "echo": _echo,
+    "cleanuplocks": _clean_up_locks,
+    "listlocks": _list_locks,
+    "listalllocks": _list_all_locks,
+    "listalllocksowners": _list_all_locks_owners,
+    "listlockswaitingstatus": _list_locks_waiting_status,
+    "flushconfig": _flush_config,
+}
+
+
+def _no_more(words: Sequence[str]) -> None:
+    if words:
+        raise OpPrereqError(f"this takes no argument, {words[0]!r} was given")
+
+
+def _status(connection: UnixClient) -> tuple[object, object]:
+    match connection.call("listLocksWaitingStatus", []):
+        case [owners, waiters]:
+            return owners, waiters
+        case answer:
+            raise ProtocolError(f"unexpected answer about locks: {answer!r:.80}")
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+# What the answers mean, and how they are shown.  Plain functions over plain values.
+
+
+def client_of_job(status: tuple[object, object], job_id: int) -> object:
+    """Return how WConfD knows a job that holds or waits for something, or None."""
+    owners, waiters = status
+    clients = [client for _, held in _pairs(owners) for client, _ in _pairs(held)]
+    clients += [row[1] for row in _items(waiters) if isinstance(row, list) and len(row) == 3]
+    for client in clients:
+        if isinstance(client, list) and client and client[0] == job_id:
+            return client
+    return None
+
+
+def _pairs(value: object) -> Iterable[tuple[object, object]]:
+    return [(row[0], row[1]) for row in _items(value) if isinstance(row, list) and len(row) == 2]
+
+
+def client_name(client: object) -> str:
+    """Return how people call an owner of locks."""
+    match client:
+        case [int(job_id), *_]:
+            return f"job {job_id}"
+        case [identifier, *_]:
+            return str(identifier)
+    return str(client)
+
+
+def format_held(held: object) -> list[str]:
+    """Return one line for each lock of one owner."""
+    return [f"{lock}: {mode}" for lock, mode in _pairs(held)]
+
+
+def format_owners(owners: object) -> list[str]:
+    """Return one line for each lock, with its owners."""
+    return [
+        f"{lock}: " + ", ".join(f"{client_name(client)} ({mode})" for client, mode in _pairs(held))
+        for lock, held in _pairs(owners)
+    ]
+
+
+def format_waiters(waiters: object) -> list[str]:
+    """Return one line for each request that waits."""
+    lines = []
+    for row in _items(waiters):
+        match row:
+            case [priority, client, request]:
+                wanted = ", ".join(f"{lock} ({mode})" for lock, mode in _pairs(request))
+                lines.append(f"{client_name(client)} waits with priority {priority}: {wanted}")
+    return lines
+
+
+COMMANDS: Final = (
+    Command(
+        "metad",
+        "talk to the metadata daemon",
+        None,
+        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<word>"),),
+    ),
+    command(
+        wconfd,
+        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<word>"),),
+        description="""The words are one of: echo TEXT; cleanuplocks, to free what dead
+owners hold; listlocks JOB, what a job holds; listalllocks; listalllocksowners;
+listlockswaitingstatus, owners and who waits; flushconfig, to return once the configuration is on
+enough master candidates.  Any other method is called by its name, with its arguments as JSON; the
+answer is printed as JSON.""",
+        examples=(
+            ("gnt-debug wconfd echo hello", "see that it answers"),
+            ("gnt-debug wconfd listlocks 12", "what job 12 holds"),
+            ("gnt-debug wconfd getNodes '[\"node1\"]'", "a node as it is stored"),
+        ),
+    ),
+)

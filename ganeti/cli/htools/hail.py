@@ -1,0 +1,299 @@
+"""``hail``: the allocator that comes with the cluster manager.
+
+It is started by the node daemon of the master with the path of a question, and prints the answer.
+Only what it needs is imported: a job waits for it.
+
+Source: iallocator.json, "calling"; cli.json, "htools"; manual page hail(1).
+
+
+One run of ``hail``: read the question, have it answered, write what was asked for besides."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Final
+
+from ganeti.allocation.answers import Question, answer
+from ganeti.allocation.model import Rules
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.state import ClusterState
+from ganeti.allocation.tags import TagMeanings, meanings_of
+from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
+from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
+from ganeti.cli.declaration.program import DEBUG, VERSION, Section, single_program
+from ganeti.cli.run.failures import told_by
+from ganeti.protocol.iallocator import AllocatorRequest, decode_request, encode_response
+
+NAME: Final = "hail"
+SUMMARY: Final = "choose nodes for instances, as an allocator"
+PROSE: Final = """Reads a question of the allocator interface from FILE (- for the standard input)
+and prints the answer as JSON: where a new instance goes, or how instances leave a node or a group.
+The program is called by the jobs that were told to use the allocator hail (-I hail, or the
+cluster's default allocator); called by hand it only shows what it would say, and changes
+nothing."""
+
+SECTIONS: Final = (
+    Section(
+        "PLACEMENT",
+        (
+            """Of all nodes that can have an instance the one is taken with which the node group
+            gets the lowest score; of all pairs of nodes, for instances with mirrors. No other
+            instance is moved to make room. Groups are taken by their allocation policy, then by
+            score. Equal places are taken in natural order of the names of the nodes, so the
+            same question always gets the same answer.""",
+            """The score adds up how unevenly memory, disk space, virtual CPUs, spindles and
+            instances are spread over the nodes of the group, and counts, with much more weight,
+            what should not be: instances on nodes that are offline or drained, nodes that could
+            not take over for another one, exclusion tags twice on a node or in a failure
+            domain, mirrors within one failure domain, unmet wishes for a location.""",
+        ),
+    ),
+    Section(
+        "WHAT A NODE MUST HAVE",
+        (
+            """A limit that is exceeded already forbids only what makes it worse. The answer says
+            how many nodes were refused for what.""",
+        ),
+        (
+            ("memory", "more than the instance takes; instances that are down are thought to run"),
+            ("disk", "more than its disks take, for templates drbd, plain and file"),
+            (
+                "spindles",
+                """spindle use within the ratio of the instance policy, for the same templates; with
+                exclusive storage enough free spindles""",
+            ),
+            ("virtual CPUs", "within the ratio of the instance policy"),
+            ("exclusion tags", "none that one of its primary instances has"),
+            ("migration tags", "those of the node that an instance is migrated from"),
+            (
+                "N+1",
+                """each node must be able to take over the mirrored instances of any other one, and
+                the instances on shared storage of a node must find memory on others if it fails.
+                The latter is looked at for new instances and changes of the group, not when
+                instances leave a node""",
+            ),
+        ),
+    ),
+    Section(
+        "TAGS OF THE CLUSTER",
+        ("These tell what tags of instances and nodes mean.",),
+        (
+            (
+                "htools:iextags:NAME",
+                "no two instances with the same tag NAME:... belong on one node",
+            ),
+            ("htools:nlocation:NAME", "nodes with the same tag NAME:... fail together"),
+            (
+                "htools:desiredlocation:NAME",
+                "an instance with a tag NAME:... would like a node that has it as a location",
+            ),
+            (
+                "htools:migration:NAME",
+                "an instance can be migrated only to nodes that have all tags NAME:... of its own",
+            ),
+            (
+                "htools:allowmigration:X::Y",
+                "a node with migration tag Y takes instances as if it had tag X",
+            ),
+        ),
+    ),
+    Section(
+        "EXIT STATUS",
+        (),
+        (
+            ("0", "the question was answered, be it that there is no place"),
+            ("1", "the question cannot be read or makes no sense, or an option is wrong"),
+        ),
+    ),
+)
+
+OPTIONS: Final = (
+    opt.flag(
+        "--ignore-soft-errors",
+        "leave out what may be exceeded in need: ratios of virtual CPUs and spindles,"
+        " exclusion tags, N+1 of mirrored instances",
+    ),
+    opt.flag(
+        "--no-capacity-checks",
+        "do not ask that all instances of a node can be restarted when it fails; the"
+        " secondary nodes of mirrored instances are still checked",
+    ),
+    opt.commas(
+        "--restrict-allocation-to",
+        "place instances on these nodes only, whatever the question says",
+        metavar="NODE,...",
+    ),
+    opt.flag("--ignore-dynu", "leave the number of instances out of the score"),
+    opt.number(
+        "--static-kvm-node-memory",
+        "memory in MiB that a KVM node needs for itself, instead of what it reports; 0 is what it"
+        " reports",
+        metavar="N",
+        default=0,
+    ),
+    opt.option(
+        "-t --text-data",
+        "read the cluster from this file, not from the question",
+        metavar="FILE",
+        completes=ArgKind.FILE,
+    ),
+    opt.several(
+        "--simulate",
+        "make an empty group up: policy,nodes,disk,memory,cpus,spindles",
+        metavar="SPEC",
+    ),
+    opt.option(
+        "-S --save",
+        "write the cluster to FILE.pre-ialloc, and as it will be to FILE.post-ialloc",
+        metavar="FILE",
+        completes=ArgKind.FILE,
+    ),
+    opt.option(
+        "-p --print-nodes",
+        "print the nodes before and afterwards (not supported yet)",
+        metavar="FIELDS",
+        alone="",
+    ),
+    opt.option(
+        "--mond",
+        "whether to ask the monitoring daemons for the load of the nodes; only 'no' is supported",
+        choices=("yes", "no"),
+        alone="yes",
+    ),
+    opt.flag("--mond-xen", "ask for the load of Xen too; not supported"),
+    opt.count("-v --verbose", "say more on the standard error"),
+    VERSION,
+    DEBUG,
+)
+STANDARD_INPUT = "-"
+QUESTION_BYTES_MAX = 256 << 20  # 10,000 instances with 16 disks and networks each are 50 MB
+_BEFORE, _AFTER = "pre-ialloc", "post-ialloc"
+
+
+def answer_file(context: Context, options: Options, args: list[str]) -> None:
+    """Answer the question in a file: prints the answer as JSON.
+
+    Raises:
+        GenericError: the question cannot be read or makes no sense.
+    """
+    _check_supported(options)
+    gc.disable()  # the process ends before there is garbage that matters
+    request = _other_cluster(options, _read_question(args[0]))
+    _remark(
+        options,
+        1,
+        f"{request.mode.value}, {len(request.nodes)} nodes, {len(request.instances)} instances",
+    )
+    cluster, meanings = _cluster(options, request)
+    rules = Rules(
+        ignores_soft=options.ignore_soft_errors,
+        checks_capacity=not options.no_capacity_checks,
+        only=_only(options),
+    )
+    found = answer(Question(cluster, meanings, rules), request.request)
+    _remark(options, 1, found.response.info)
+    if options.save is not None:
+        _save(options.save, request, cluster, found.after)
+    context.write(encode_response(found.response))
+
+
+def _check_supported(options: Options) -> None:
+    if options.mond == "yes" or options.mond_xen:
+        raise NotSupportedError("--mond: the load that monitoring daemons report is not used yet")
+    if options.print_nodes is not None:
+        raise NotSupportedError("--print-nodes is not supported yet")
+    if options.text_data is not None and options.simulate:
+        raise GenericError("only one of --text-data and --simulate can be given")
+    if options.static_kvm_node_memory < 0:
+        raise GenericError("--static-kvm-node-memory: memory cannot be negative")
+
+
+def _only(options: Options) -> frozenset[str] | None:
+    names = options.restrict_allocation_to
+    return None if names is None else frozenset(names)
+
+
+def _remark(options: Options, level: int, text: str) -> None:
+    if options.verbose >= level:
+        sys.stderr.write(f"{text}\n")
+
+
+def _read_question(path: str) -> AllocatorRequest:
+    try:
+        return decode_request(_read(path))
+    except ProtocolError as err:
+        raise GenericError(f"{path}: no question to an allocator: {err.message}") from err
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(QUESTION_BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:
+                content = file.read(QUESTION_BYTES_MAX + 1)
+    except OSError as err:
+        raise GenericError(f"{path}: {err.strerror}") from err
+    if len(content) > QUESTION_BYTES_MAX:
+        raise GenericError(f"{path}: more than {QUESTION_BYTES_MAX >> 20} MiB")
+    return content
+
+
+def _other_cluster(options: Options, request: AllocatorRequest) -> AllocatorRequest:
+    """Return the question about the cluster that the options tell, if they tell one."""
+    if options.text_data is not None:
+        from ganeti.allocation.text_data import with_text
+
+        path = options.text_data
+        content = _read(path)
+        try:
+            return with_text(request, content.decode())
+        except UnicodeDecodeError as err:
+            raise GenericError(f"{path}: invalid UTF-8 at byte {err.start}") from err
+        except GenericError as err:
+            raise GenericError(f"{path}: {err.message}") from err
+    if options.simulate:
+        from ganeti.allocation.text_data import with_made_up
+
+        return with_made_up(request, options.simulate)
+    return request
+
+
+def _save(path: str, request: AllocatorRequest, before: ClusterState, after: ClusterState) -> None:
+    """Write the cluster as it is and as it will be."""
+    from ganeti.allocation.text_data import followed, to_text
+
+    then = followed(request, before, after)
+    for ending, content in ((_BEFORE, request), (_AFTER, then)):
+        target = f"{path}.{ending}"
+        try:
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(to_text(content))
+        except OSError as err:
+            raise GenericError(f"{target}: {err.strerror}") from err
+
+
+def _cluster(options: Options, request: AllocatorRequest) -> tuple[ClusterState, TagMeanings]:
+    """Return the cluster: of the question, of a file, or made up."""
+    meanings = meanings_of(request.cluster_tags)
+    state = state_of(
+        request, counts_load=not options.ignore_dynu, kvm_node_memory=options.static_kvm_node_memory
+    )
+    return state, meanings
+
+
+PROGRAM: Final = single_program(
+    NAME,
+    SUMMARY,
+    PROSE,
+    answer_file,
+    args=(opt.Argument(ArgKind.FILE, metavar="FILE"),),
+    options=OPTIONS,
+    is_interspersed=True,
+    explain=told_by(NAME),
+    usage_status=EXIT_FAILURE,
+    sections=SECTIONS,
+    manual_section=1,
+    see_also=("gnt-instance", "gnt-node", "gnt-cluster", "gnt-debug"),
+)

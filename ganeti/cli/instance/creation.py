@@ -1,0 +1,219 @@
+"""``gnt-instance add``.
+
+``gnt-instance batch-create``: many instances from one JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.declaration.values import with_defaults
+from ganeti.cli.instance.devices import (
+    DISK_TEMPLATE,
+    FILE_DRIVER,
+    disk_settings,
+    disks_for_create,
+    nics_for_create,
+    split_nodes,
+)
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.jobs import execute, follow_all, make_opcode, read_json, split_submitted
+from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
+from ganeti.opcodes.registry import encode_opcode
+
+
+def add(context: Context, options: Options, args: list[str]) -> None:
+    """Create an instance, install its operating system and start it."""
+    opcode = bound(
+        context.command,
+        options,
+        args,
+        **settings_of_new(options),
+        **_devices(options),
+        start=options.start and not options.forthcoming,
+    )
+    execute(context, options, opcode)
+
+
+def _devices(options: Options) -> dict[str, object]:
+    """Return disks and interfaces; none where a planned instance is made as it was planned."""
+    as_planned = options.commit and options.os_size is None
+    disks: list[dict[str, object]] = []
+    nics: list[dict[str, object]] = []
+    if options.disks or not as_planned:
+        disks = disks_for_create(options.disks, options.disk_template, options.os_size)
+    if options.nics or not options.commit:
+        nics = nics_for_create(options.nics, no_nics=options.no_nics)
+    return {"disks": disks, "nics": nics}
+
+
+def settings_of_new(options: Options) -> dict[str, object]:
+    """Return the settings that every command takes by which an instance is made.
+
+    Raises:
+        OpPrereqError: two options do not go together, or one has no such value.
+    """
+    pnode, snode = split_nodes(options.node)
+    if pnode is not None and options.iallocator is not None:
+        raise OpPrereqError("give either nodes or an allocator, not both")
+    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
+    return {"pnode": pnode, "snode": snode, "hypervisor": hypervisor, "hvparams": hvparams}
+
+
+def hypervisor_and_parameters(given: object) -> tuple[str | None, dict[str, object]]:
+    """Return hypervisor and parameters from ``-H``.
+
+    Raises:
+        OpPrereqError: it removes or unsets, which means nothing here.
+    """
+    match given:
+        case None:
+            return None, {}
+        case (str(name), dict(params)):
+            return name, with_defaults(params)
+        case _:
+            raise OpPrereqError("-H takes HYPERVISOR[:parameter=value,...]")
+
+
+_NEW_INSTANCE = OpInstanceCreate
+
+
+def batch_create(context: Context, options: Options, args: list[str]) -> int:
+    """Create many instances from a JSON file."""
+    [path] = args
+    instances = instances_of(path, read_json(path))
+    opcode = make_opcode(OpInstanceMultiAlloc, iallocator=options.iallocator, instances=instances)
+    [result] = execute(context, options, opcode)
+    jobs, refused = split_submitted(result)
+    nowhere = _names(result, "failed")
+    for name in nowhere:
+        context.terminal.error(f"The allocator finds no place for instance {name}.")
+    for said in refused:
+        context.terminal.error(f"Not submitted: {said}")
+    named = [
+        (name, job_id)
+        for name, (_, job_id) in zip(_names(result, "allocatable"), jobs, strict=False)
+    ]
+    failures = follow_all(context, named if len(named) == len(jobs) else jobs)
+    return EXIT_FAILURE if failures or nowhere or refused else EXIT_SUCCESS
+
+
+def _names(result: object, key: str) -> list[str]:
+    names = result.get(key) if isinstance(result, Mapping) else None
+    return list(map(str, names)) if isinstance(names, list) else []
+
+
+def instances_of(path: str, content: object) -> list[dict[str, object]]:
+    """Return the creations that a file holds, checked, in the form of opcodes.
+
+    Raises:
+        OpPrereqError: the file has another shape, or a value is wrong; the text names the entry.
+    """
+    if not isinstance(content, list) or not content:
+        raise OpPrereqError(f"{path}: a list of instances is needed, with one object for each")
+    return [_checked(f"{path}: entry {number}", entry) for number, entry in enumerate(content, 1)]
+
+
+def _checked(where: str, entry: object) -> dict[str, object]:
+    if not isinstance(entry, Mapping):
+        raise OpPrereqError(f"{where}: an object with the settings of an instance is needed")
+    settings = {name: value for name, value in entry.items() if name != "OP_ID"}
+    if settings.get("name") and "instance_name" not in settings:
+        settings["instance_name"] = settings.pop("name")
+    if not isinstance(settings.get("instance_name"), str):
+        raise OpPrereqError(f"{where}: instance_name is missing")
+    where = f"{where} ({settings['instance_name']})"
+    if settings.get("mode", "create") != "create":
+        raise OpPrereqError(f"{where}: the mode can only be create")
+    try:
+        disks = [_disk(index, disk) for index, disk in enumerate(_list(settings, "disks", []))]
+        opcode = make_opcode(
+            _NEW_INSTANCE,
+            **{**settings, "mode": "create", "disks": disks, "nics": _list(settings, "nics", [{}])},
+        )
+    except OpPrereqError as err:
+        raise OpPrereqError(f"{where}: {err.message}") from err
+    return encode_opcode(opcode)
+
+
+def _list(settings: Mapping[str, object], name: str, default: list[object]) -> list[object]:
+    value = settings.get(name, default)
+    if not isinstance(value, list):
+        raise OpPrereqError(f"{name} must be a list")
+    return value
+
+
+def _disk(index: int, disk: object) -> Mapping[str, object]:
+    """Return the settings of a disk; its size may have a unit."""
+    if not isinstance(disk, Mapping):
+        raise OpPrereqError(f"disk {index} must be an object")
+    if not isinstance(disk.get("size"), str):
+        return disk
+    return {**disk, **disk_settings(index, {"size": disk["size"]})}
+
+
+_HOST = (opt.Argument(ArgKind.HOST, metavar="<instance>", dest="instance_name"),)
+COMMANDS: Final = (
+    command(
+        add,
+        _HOST,
+        (
+            *opt.NEW_INSTANCE,
+            opt.flag(
+                "--commit", "make a forthcoming instance; what is left out is as it was planned"
+            ),
+            opt.COMMUNICATION,
+            DISK_TEMPLATE,
+            FILE_DRIVER,
+            opt.FORCE_VARIANT,
+            opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
+            opt.flag("--no-install", "do not run the operating system's create script"),
+            opt.unflag("--no-start", "do not start it", dest="start"),
+            replace(opt.NODE_GROUP, help="node group to put it in", dest="group_name"),
+            opt.OS_TYPE,
+        ),
+        description="""The name must resolve, and nobody may answer at its address, unless
+--no-name-check and --no-ip-check are given.  Disks are numbered from 0; sizes are MiB unless they
+end in g or t.  One network interface is made unless --net or --no-nics is given.""",
+        examples=(
+            (
+                "gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com",
+                "one disk of 1 GiB in a file on node1",
+            ),
+            (
+                (
+                    "gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap "
+                    "-B memory=1g,vcpus=2 -o test -n node1 db1.example.com"
+                ),
+                "two disks, 1 GiB of memory, two CPUs",
+            ),
+            (
+                (
+                    "gnt-instance add -t diskless -H fake -o test --no-name-check"
+                    " --no-ip-check -n node2 x"
+                ),
+                "no disks; a name that no name server knows",
+            ),
+        ),
+        opcode=OpInstanceCreate,
+        fixed={"mode": "create"},
+    ),
+    command(
+        batch_create,
+        (opt.Argument(ArgKind.FILE),),
+        (opt.IALLOCATOR, *opt.CHANGE),
+        description="""The file holds a list with one object for each instance, whose keys are the
+parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Each instance needs its
+node (pnode).  Each is made by a job of its own, all at the same time.""",
+        examples=(
+            (
+                "gnt-instance batch-create instances.json",
+                'with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]',
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,168 @@
+"""Parameter groups of instances as options name them.  Pure.
+
+Disks and network interfaces as options name them.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError, UnitParseError
+from ganeti.base.units import parse_unit
+from ganeti.cli.command import opt
+from ganeti.objects.disk_templates import DiskTemplate, FileDriver
+from ganeti.objects.nic import NIC_PARAM_NAMES
+
+
+def split_nodes(text: str | None) -> tuple[str | None, str | None]:
+    """Split ``primary[:secondary]``."""
+    if not text:
+        return None, None
+    primary, _, secondary = text.partition(":")
+    return primary or None, secondary or None
+
+
+DISK_TEMPLATES: Final = tuple(str(each) for each in DiskTemplate)
+FILE_DRIVERS: Final = tuple(str(each) for each in FileDriver)
+DISK_TEMPLATE: Final = opt.option(
+    "-t --disk-template", "kind of disks", metavar="TEMPL", choices=DISK_TEMPLATES
+)
+FILE_DRIVER: Final = opt.option(
+    "--file-driver", "how files become disks", metavar="<DRIVER>", choices=FILE_DRIVERS
+)
+
+Given = Sequence[tuple[str, object]]
+
+_ACTIONS = ("add", "attach", "detach", "remove")
+
+
+def disks_for_create(
+    given: Given, disk_template: str | None, os_size_mib: int | None
+) -> list[dict[str, object]]:
+    """Return the disks of a new instance in order.
+
+    Args:
+        given: pairs of a number and settings, as ``--disk`` gave them.
+        os_size_mib: the size of the only disk, as ``-s`` gave it.
+
+    Raises:
+        OpPrereqError: numbers are missing or given twice, or sizes are missing or wrong.
+    """
+    if disk_template == DiskTemplate.DISKLESS:
+        if given or os_size_mib is not None:
+            raise OpPrereqError("a diskless instance has no disks; leave --disk and -s out")
+        return []
+    if os_size_mib is not None:
+        if given:
+            raise OpPrereqError("give either -s or --disk, not both")
+        return [{"size": os_size_mib}]
+    if not given:
+        raise OpPrereqError("no disks given; use --disk 0:size=... or -s SIZE, or -t diskless")
+    disks = [disk_settings(index, settings) for index, settings in in_order("disk", given)]
+    for index, disk in enumerate(disks):
+        if "size" not in disk and "adopt" not in disk:
+            raise OpPrereqError(f"disk {index} needs a size: --disk {index}:size=...")
+    return disks
+
+
+def disk_settings(index: object, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a disk with its size in MiB.
+
+    Raises:
+        OpPrereqError: the size cannot be understood, or a value is missing.
+    """
+    converted: dict[str, object] = {}
+    for name, value in settings.items():
+        if value is True or value is False or value is None:
+            raise OpPrereqError(f"disk {index}: {name} needs a value")
+        if name == "size":
+            try:
+                converted[name] = parse_unit(str(value))
+            except UnitParseError as err:
+                raise OpPrereqError(f"disk {index}: {err.message}") from err
+        elif name == "spindles" and str(value).isdigit():
+            converted[name] = int(str(value))
+        else:
+            converted[name] = value
+    return converted
+
+
+def nics_for_create(given: Given, *, no_nics: bool) -> list[dict[str, object]]:
+    """Return the network interfaces of a new instance in order; one with defaults if none given.
+
+    Raises:
+        OpPrereqError: numbers are missing or given twice, or --no-nics contradicts.
+    """
+    if no_nics:
+        if given:
+            raise OpPrereqError("give either --no-nics or --net, not both")
+        return []
+    if not given:
+        return [{}]
+    return [nic_settings(index, settings) for index, settings in in_order("interface", given)]
+
+
+def nic_settings(index: object, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of an interface; ``none`` as a value means without.
+
+    Raises:
+        OpPrereqError: a value is missing, or there is no such setting.
+    """
+    converted: dict[str, object] = {}
+    for name, value in settings.items():
+        if name not in NIC_PARAM_NAMES:
+            known = ", ".join(sorted(NIC_PARAM_NAMES))
+            raise OpPrereqError(f"interface {index}: unknown setting {name!r}; known are: {known}")
+        if value is True or value is False:
+            raise OpPrereqError(f"interface {index}: {name} needs a value")
+        converted[name] = value
+    return converted
+
+
+def in_order(what: str, given: Given) -> list[tuple[int, Mapping[str, object]]]:
+    """Return devices by number, checking that the numbers run from 0 without gaps.
+
+    Raises:
+        OpPrereqError: they do not.
+    """
+    by_index: dict[int, Mapping[str, object]] = {}
+    for ident, settings in given:
+        if not ident.isdigit():
+            raise OpPrereqError(f"{what} {ident!r}: give its number, from 0 on")
+        index = int(ident)
+        if index in by_index:
+            raise OpPrereqError(f"{what} {index} is given twice")
+        if not isinstance(settings, Mapping):
+            raise OpPrereqError(f"{what} {index} cannot be removed, there is none yet")
+        by_index[index] = settings
+    missing = sorted(set(range(max(by_index) + 1)) - set(by_index))
+    if missing:
+        raise OpPrereqError(f"{what} {missing[0]} is missing; the numbers must have no gaps")
+    return sorted(by_index.items())
+
+
+def changes(given: Given, convert: object) -> list[list[object]]:
+    """Return the changes of devices that ``gnt-instance modify`` was asked for.
+
+    Written as ``add``, ``-1:add``, ``NUMBER:add,...``, ``NUMBER:remove`` or ``NUMBER:key=value``;
+    the number may also be a name or UUID.
+
+    Raises:
+        OpPrereqError: a change cannot be understood.
+    """
+    assert callable(convert)
+    found: list[list[object]] = []
+    for ident, settings in given:
+        if not isinstance(settings, Mapping):
+            raise OpPrereqError(f"device {ident!r} is written as {ident}:remove")
+        if ident in _ACTIONS:
+            found.append([ident, -1, convert(ident, settings)])
+            continue
+        named = [action for action in _ACTIONS if settings.get(action) is True]
+        if len(named) > 1:
+            raise OpPrereqError(f"device {ident!r}: give one of {', '.join(named)}")
+        rest = {name: value for name, value in settings.items() if name not in named}
+        action = named[0] if named else "modify"
+        identifier: object = int(ident) if ident.lstrip("-").isdigit() else ident
+        found.append([action, identifier, convert(ident, rest)])
+    return found

@@ -1,0 +1,146 @@
+"""``gnt-instance`` activate-disks, deactivate-disks, grow-disk, recreate-disks, replace-disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError, UnitParseError
+from ganeti.base.units import parse_unit
+from ganeti.cli.command import ArgKind, Command, Context, Options, opt
+from ganeti.cli.instance.devices import disk_settings
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.jobs import execute
+from ganeti.opcodes.instance import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceReplaceDisks,
+)
+from ganeti.opcodes.opcode import OpCode
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise OpPrereqError(f"disk {text!r}: give its number, from 0 on")
+    return int(text)
+
+
+def show_devices(context: Context, _opcode: OpCode, devices: object) -> None:
+    """Print ``node:disk:device`` for each disk."""
+    for device in devices if isinstance(devices, list) else []:
+        context.write(":".join(str(part) for part in device))
+
+
+def grow(context: Context, options: Options, args: list[str]) -> None:
+    """Make a disk larger."""
+    name, disk, size = args
+    try:
+        amount_mib = parse_unit(size)
+    except UnitParseError as err:
+        raise OpPrereqError(f"disk {disk}: {err.message}") from err
+    opcode = bound(context.command, options, [name], disk=_number(disk), amount=amount_mib)
+    execute(context, options, opcode)
+
+
+def lost_disks(options: Options) -> Mapping[str, object]:
+    """Return the disks to make anew, all if none is named, and the nodes for them."""
+    disks = []
+    for ident, settings in options.disks:
+        index = _number(ident)
+        disks.append((index, disk_settings(index, settings) if settings else {}))
+    return {"disks": disks, "nodes": [node for node in (options.node or "").split(":") if node]}
+
+
+def replacement(options: Options) -> Mapping[str, object]:
+    """Return which disks are replaced, and how."""
+    ways = {
+        "replace_auto": options.auto,
+        "replace_on_primary": options.on_primary,
+        "replace_on_secondary": options.on_secondary,
+        "replace_new_secondary": options.remote_node is not None or options.iallocator is not None,
+    }
+    chosen = [mode for mode, is_asked in ways.items() if is_asked]
+    if len(chosen) != 1:
+        raise OpPrereqError("give one of -a, -p, -s, -n NODE and -I ALLOCATOR")
+    disks = [_number(part) for part in (options.disks or "").split(",") if part]
+    return {"mode": chosen[0], "disks": disks}
+
+
+_NEW_SECONDARY = opt.option(
+    "-n --new-secondary",
+    "the new secondary node",
+    metavar="NODE",
+    dest="remote_node",
+    completes=ArgKind.NODE,
+)
+COMMANDS: Final = (
+    Command(
+        "activate-disks",
+        "make an instance's disks usable on its node",
+        OpInstanceActivateDisks,
+        opt.ONE_INSTANCE,
+        (
+            opt.flag("--ignore-size", "do not compare with the recorded size"),
+            *opt.SUBMISSION,
+            opt.flag("--wait-for-sync", "wait until the disks are in step"),
+        ),
+        result=show_devices,
+    ),
+    Command(
+        "deactivate-disks",
+        "put an instance's disks to rest",
+        OpInstanceDeactivateDisks,
+        opt.ONE_INSTANCE,
+        (opt.FORCE, *opt.CHANGE),
+    ),
+    Command(
+        "grow-disk",
+        "make a disk larger",
+        grow,
+        (
+            opt.Argument(ArgKind.INSTANCE),
+            opt.Argument(ArgKind.TEXT, metavar="<disk>"),
+            opt.Argument(ArgKind.TEXT, metavar="<size>"),
+        ),
+        (
+            opt.flag("--absolute", "the size is the new size, not what to add"),
+            opt.IGNORE_IPOLICY,
+            opt.NO_WAIT_FOR_SYNC,
+            *opt.CHANGE,
+        ),
+        opcode=OpInstanceGrowDisk,
+    ),
+    Command(
+        "recreate-disks",
+        "make an instance's lost disks anew, empty",
+        OpInstanceRecreateDisks,
+        opt.ONE_INSTANCE,
+        (
+            opt.with_help(opt.DISK, "only this disk, perhaps changed"),
+            opt.IALLOCATOR,
+            opt.with_help(opt.NODE_PAIR, "nodes to make them on"),
+            *opt.CHANGE,
+        ),
+        makes=lost_disks,
+    ),
+    Command(
+        "replace-disks",
+        "replace a mirrored disk",
+        OpInstanceReplaceDisks,
+        opt.ONE_INSTANCE,
+        (
+            opt.flag("-a --auto", "find out which disks are broken"),
+            opt.option("--disks", "numbers of the disks, separated by commas"),
+            opt.EARLY_RELEASE,
+            opt.IALLOCATOR,
+            opt.IGNORE_IPOLICY,
+            _NEW_SECONDARY,
+            opt.flag("-p --on-primary", "replace the disks on the primary node"),
+            opt.flag("-s --on-secondary", "replace the disks on the secondary node"),
+            *opt.CHANGE,
+        ),
+        makes=replacement,
+    ),
+)

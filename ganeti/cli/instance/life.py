@@ -1,0 +1,199 @@
+"""Which instances a command on many of them means.
+
+``gnt-instance`` startup, shutdown, reboot and remove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import natural_sorted
+from ganeti.cli.command import Command, Context, Each, Options, opt
+from ganeti.cli.run.context import confirm_many
+from ganeti.opcodes.instance import (
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+
+_PRIMARY: Final = ("pinst_list",)
+_SECONDARY: Final = ("sinst_list",)
+# mode -> the node fields that list instances
+_BY_NODE: Final = {
+    "nodes": _PRIMARY + _SECONDARY,
+    "nodes-pri": _PRIMARY,
+    "nodes-sec": _SECONDARY,
+    "nodes-by-tags": _PRIMARY + _SECONDARY,
+    "nodes-pri-by-tags": _PRIMARY,
+    "nodes-sec-by-tags": _SECONDARY,
+}
+
+
+def select_instances(
+    context: Context, options: Options, args: Sequence[str], what: str
+) -> list[str]:
+    """Return the names of the instances meant, after asking when they are several.
+
+    Raises:
+        OpPrereqError: none is meant, or a name is unknown.
+        NotConfirmed: the user does not want that.
+    """
+    mode = options.multi_mode or "instances"
+    names = _find(context, mode, args)
+    if not names:
+        raise OpPrereqError("the selection holds no instances", ErrorCode.NOENT)
+    # Names that a script spelled out are meant; what a selection found is shown first.
+    is_spelled_out = mode == "instances" and not context.terminal.is_interactive
+    if len(names) > 1 and not (options.force_multiple or is_spelled_out):
+        confirm_many(context, what, names, option="--force-multiple")
+    return names
+
+
+def _find(context: Context, mode: str, args: Sequence[str]) -> list[str]:
+    client = context.client
+    if mode == "cluster":
+        if args:
+            raise OpPrereqError("--all takes no names")
+        return _names(client.query_instances([], ["name"]))
+    if not args:
+        raise OpPrereqError("no instances given")
+    if mode == "instances":
+        return _distinct(args)
+    if mode == "instances-by-tags":
+        wanted = set(args)
+        rows = client.query_instances([], ["name", "tags"])
+        return natural_sorted(str(name) for name, tags in rows if wanted & set(_texts(tags)))
+    return _of_nodes(context, mode, args)
+
+
+def _of_nodes(context: Context, mode: str, args: Sequence[str]) -> list[str]:
+    fields = _BY_NODE[mode]
+    by_tags = mode.endswith("by-tags")
+    rows = context.client.query_nodes([] if by_tags else list(args), ["tags", *fields])
+    found: set[str] = set()
+    for tags, *lists in rows:
+        if not by_tags or set(args) & set(_texts(tags)):
+            for names in lists:
+                found.update(_texts(names))
+    return natural_sorted(found)
+
+
+def _names(rows: Sequence[Sequence[object]]) -> list[str]:
+    return natural_sorted(str(row[0]) for row in rows)
+
+
+def _texts(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def each_instance(what: str) -> Each:
+    """Return what yields the instances meant, which are asked about as those to be ``what``."""
+
+    def each(
+        context: Context, options: Options, args: Sequence[str]
+    ) -> Iterator[tuple[str, Mapping[str, object]]]:
+        for name in select_instances(context, options, args, what):
+            yield name, {"instance_name": name}
+
+    return each
+
+
+_MULTI_TEXT = """Without an option that says otherwise, the arguments are names of instances.  When
+more than one instance is meant, the command lists them and asks first, unless --force-multiple is
+given."""
+_IGNORE_OFFLINE = opt.flag(
+    "--ignore-offline",
+    "go on when the node is offline: only record it",
+    dest="ignore_offline_nodes",
+)
+_NO_REMEMBER = opt.flag("--no-remember", "do not record the new state in the configuration")
+_MULTI = opt.multi_instance_options()
+COMMANDS: Final = (
+    Command(
+        "startup",
+        "start instances",
+        OpInstanceStartup,
+        opt.ANY_INSTANCES,
+        (
+            opt.BACKEND_PARAMETERS,
+            opt.FORCE,
+            opt.INSTANCE_HYPERVISOR_PARAMETERS,
+            _IGNORE_OFFLINE,
+            _NO_REMEMBER,
+            opt.flag("--paused", "start it, but let it wait", dest="startup_paused"),
+            *opt.CHANGE,
+            *_MULTI,
+        ),
+        aliases=("start",),
+        description=_MULTI_TEXT,
+        examples=(
+            ("gnt-instance startup web1 web2", "start two instances"),
+            ("gnt-instance startup --node node3", "start all instances of a node"),
+        ),
+        each=each_instance("start"),
+    ),
+    Command(
+        "shutdown",
+        "stop instances",
+        OpInstanceShutdown,
+        opt.ANY_INSTANCES,
+        (
+            opt.FORCE,
+            _IGNORE_OFFLINE,
+            _NO_REMEMBER,
+            opt.number(
+                "--timeout", "seconds that the guest gets to shut down by itself", default=120
+            ),
+            *opt.CHANGE,
+            *_MULTI,
+        ),
+        aliases=("stop",),
+        description=_MULTI_TEXT,
+        examples=(
+            ("gnt-instance shutdown --timeout=10 web1", "wait ten seconds, then pull the plug"),
+        ),
+        each=each_instance("stop"),
+    ),
+    Command(
+        "reboot",
+        "restart instances",
+        OpInstanceReboot,
+        opt.ANY_INSTANCES,
+        (
+            opt.flag("--ignore-secondaries", "go on when secondary disks cannot be opened"),
+            opt.SHUTDOWN_TIMEOUT,
+            opt.option(
+                "-t --type",
+                "soft: inside the hypervisor; hard: stop and start; full: with its disks",
+                metavar="<REBOOT>",
+                dest="reboot_type",
+                choices=("soft", "full", "hard"),
+                default="hard",
+            ),
+            *opt.CHANGE,
+            *_MULTI,
+        ),
+        description=_MULTI_TEXT,
+        each=each_instance("restart"),
+    ),
+    Command(
+        "remove",
+        "remove an instance and its disks",
+        OpInstanceRemove,
+        opt.ONE_INSTANCE,
+        (
+            opt.FORCE,
+            opt.flag("--ignore-failures", "remove it from the configuration whatever fails"),
+            opt.SHUTDOWN_TIMEOUT,
+            *opt.CHANGE,
+        ),
+        examples=(("gnt-instance remove -f web1", "remove web1 without asking"),),
+        confirm="This removes instance {instance_name} and all its data.  Go on?",
+    ),
+)

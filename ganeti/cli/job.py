@@ -1,0 +1,286 @@
+"""``gnt-job`` info, wait and watch.
+
+``gnt-job`` archive, autoarchive, cancel and change-priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
+from ganeti.base.ids import JobId
+from ganeti.cli.cluster.master import parse_duration
+from ganeti.cli.command import (
+    EXIT_FAILURE,
+    EXIT_SUCCESS,
+    ArgKind,
+    Context,
+    Options,
+    command,
+    confirm,
+    opt,
+)
+from ganeti.cli.lists import PENDING, state
+from ganeti.cli.run.failures import explain
+from ganeti.cli.run.jobs import FINAL_STATUSES, changes, follow
+from ganeti.cli.run.report import Facts, format_report
+from ganeti.cli.run.table import format_time
+
+FIELDS: Final = (
+    "id",
+    "status",
+    "ops",
+    "opresult",
+    "opstatus",
+    "oplog",
+    "opstart",
+    "opexec",
+    "opend",
+    "received_ts",
+    "start_ts",
+    "end_ts",
+    "archived",
+)
+
+
+def info(context: Context, _options: Options, args: list[str]) -> int:
+    """Show jobs."""
+    rows = context.client.query_jobs([parse_job_id(arg) for arg in args], FIELDS)
+    status = EXIT_SUCCESS
+    found = []
+    for job_id, row in zip(args, rows, strict=True):
+        job = dict(zip(FIELDS, row, strict=True))
+        if job["status"] is None:
+            context.terminal.error(f"Job ID {job_id} not found")
+            status = EXIT_FAILURE
+        else:
+            found.append(describe(job))
+    context.terminal.write_lines(format_report(found))
+    return status
+
+
+def describe(job: Mapping[str, object]) -> Facts:
+    """Return what is shown of a job."""
+    facts = Facts(
+        [
+            ("Job ID", job["id"]),
+            ("Status", job["status"]),
+            ("Received", format_time(job["received_ts"])),
+            ("Processing start", format_time(job["start_ts"])),
+            ("Processing end", format_time(job["end_ts"])),
+            ("Archived", bool(job["archived"])),
+        ]
+    )
+    columns = [_list(job[name]) for name in ("ops", "opstatus", "opresult", "oplog")]
+    times = [_list(job[name]) for name in ("opstart", "opexec", "opend")]
+    opcodes = []
+    for position, opcode in enumerate(columns[0]):
+        status, result, log = (_at(column, position) for column in columns[1:])
+        start, execution, end = (_at(column, position) for column in times)
+        opcodes.append(_opcode(opcode, status, result, log, start, execution, end))
+    facts.append(("Opcodes", opcodes))
+    return facts
+
+
+def _opcode(
+    opcode: object,
+    status: object,
+    result: object,
+    log: object,
+    start: object,
+    execution: object,
+    end: object,
+) -> Facts:
+    parameters = dict(opcode) if isinstance(opcode, Mapping) else {}
+    name = parameters.pop("OP_ID", "?")
+    facts = Facts(
+        [
+            ("Opcode", name),
+            ("Status", status),
+            ("Processing start", format_time(start)),
+            ("Execution start", format_time(execution)),
+            ("Processing end", format_time(end)),
+            ("Input fields", parameters),
+        ]
+    )
+    if status == "error" and isinstance(result, list):
+        facts.append(("Result", explain(decode_error(result))[0].replace("\n", " ")))
+    else:
+        facts.append(("Result", result))
+    lines = []
+    for entry in _list(log):
+        match entry:
+            case [_, [int(seconds), int()], _, payload]:
+                lines.append(f"{format_time([seconds, 0])} {payload}")
+            case _:
+                lines.append(str(entry))
+    facts.append(("Execution log", lines))
+    return facts
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []
+
+
+def _at(column: Sequence[object], position: int) -> object:
+    return column[position] if position < len(column) else None
+
+
+def wait(context: Context, _options: Options, args: list[str]) -> int:
+    """Wait until a job has ended."""
+    job_id = parse_job_id(args[0])
+    status = ""
+    for change in changes(context, job_id):
+        status = str(change.fields[0]) if change.fields else ""
+        if status in FINAL_STATUSES:
+            break
+    return EXIT_SUCCESS if status == "success" else EXIT_FAILURE
+
+
+def watch(context: Context, _options: Options, args: list[str]) -> int:
+    """Follow a job's messages until it has ended."""
+    job_id = parse_job_id(args[0])
+    context.write(f"Output from job {job_id} follows")
+    context.write("-" * 40)
+    try:
+        follow(context, job_id)
+    except JobLost as err:
+        raise OpPrereqError(err.message, ErrorCode.NOENT) from err
+    except GenericError as err:
+        context.terminal.error(explain(err)[0])
+        return EXIT_FAILURE
+    context.write("Job ended successfully")
+    return EXIT_SUCCESS
+
+
+ARCHIVE_TIMEOUT_S: Final = 30  # the rest is left for the next call, and told
+ALL: Final = -1  # an age: all jobs that ended
+
+
+def parse_job_id(text: str) -> JobId:
+    """Parse a job number.
+
+    Raises:
+        OpPrereqError: not one.
+    """
+    if not text.isascii() or not text.isdigit():
+        raise OpPrereqError(f"{text!r} is not a job number")
+    return JobId(int(text))
+
+
+def archive(context: Context, _options: Options, args: list[str]) -> int:
+    """Take finished jobs out of the queue."""
+    status = EXIT_SUCCESS
+    for job_id in [parse_job_id(arg) for arg in args]:
+        if not context.client.archive_job(job_id):
+            context.terminal.error(f"Failed to archive job {job_id}: unknown, or not ended yet")
+            status = EXIT_FAILURE
+    return status
+
+
+def autoarchive(context: Context, _options: Options, args: list[str]) -> None:
+    """Take all jobs out of the queue that finished long enough ago."""
+    [text] = args
+    age_s = ALL if text == "all" else parse_duration(text)
+    archived, left = context.client.auto_archive_jobs(age_s, ARCHIVE_TIMEOUT_S)
+    context.write(f"Archived {archived} jobs, {left} unchecked left")
+
+
+def _selected(context: Context, options: Options, args: Sequence[str]) -> list[JobId]:
+    """Return the jobs that the arguments name, or that have one of the statuses asked for."""
+    if options.status_filter is None:
+        if not args:
+            raise OpPrereqError("give job numbers, or one of --pending, --queued and --waiting")
+        return [parse_job_id(arg) for arg in args]
+    if args:
+        raise OpPrereqError("give either job numbers or a status, not both")
+    qfilter = ["|", *(["==", "status", status] for status in options.status_filter)]
+    rows = context.client.query("job", ["id", "status", "summary"], qfilter).rows()
+    if rows and not options.force:
+        for job_id, status, summary in rows:
+            words = ", ".join(str(word) for word in summary) if isinstance(summary, list) else ""
+            context.write(f"  {job_id} {status} {words}")
+        confirm(context, f"These are {len(rows)} jobs.  Go on?")
+    return [JobId(job_id) for job_id, *_ in rows if isinstance(job_id, int)]
+
+
+def _each(
+    context: Context, jobs: Sequence[JobId], change: Callable[[JobId], tuple[bool, str]]
+) -> int:
+    """Change jobs one by one, whatever becomes of the others; returns the exit status."""
+    status = EXIT_SUCCESS
+    for job_id in jobs:
+        try:
+            done, message = change(job_id)
+        except JobLost as err:
+            done, message = False, err.message
+        if done:
+            context.write(message)
+        else:
+            context.terminal.error(message)
+            status = EXIT_FAILURE
+    return status
+
+
+def cancel(context: Context, options: Options, args: list[str]) -> int:
+    """Cancel jobs."""
+    if options.kill and not options.yes_do_it:
+        raise OpPrereqError("--kill may leave things half done; it also needs --yes-do-it")
+    client = context.client
+    jobs = _selected(context, options, args)
+    return _each(context, jobs, lambda job_id: client.cancel_job(job_id, kill=options.kill))
+
+
+def change_priority(context: Context, options: Options, args: list[str]) -> int:
+    """Change the priority of jobs that have not begun."""
+    if options.priority is None:
+        raise OpPrereqError("give --priority=low, normal or high")
+    client = context.client
+    jobs = _selected(context, options, args)
+    return _each(context, jobs, lambda job_id: client.change_job_priority(job_id, options.priority))
+
+
+_JOBS = (opt.Argument(ArgKind.JOB_ID, 1, None),)
+
+
+_QUEUED = state("--queued", "jobs in the queue", ("queued",))
+_ANY_JOBS = (opt.Argument(ArgKind.JOB_ID, 0, None),)
+_WAITING = state("--waiting", "jobs that wait for locks", ("waiting",))
+_ONE_JOB = (opt.Argument(ArgKind.JOB_ID),)
+COMMANDS: Final = (
+    command(archive, _JOBS, examples=(("gnt-job archive 12 13", "archive two jobs"),)),
+    command(
+        autoarchive,
+        (opt.Argument(ArgKind.SUGGEST, choices=("1d", "1w", "4w", "all"), metavar="<age>|all"),),
+        examples=(("gnt-job autoarchive 1d", "archive what finished a day ago or earlier"),),
+    ),
+    command(
+        cancel,
+        _ANY_JOBS,
+        (
+            opt.FORCE,
+            opt.flag("--kill", "kill the process of a running job"),
+            PENDING,
+            _QUEUED,
+            _WAITING,
+            opt.YES_DO_IT,
+        ),
+        description="""Give job numbers, or one of --pending, --queued and --waiting.  Queued
+and waiting jobs end as canceled.  A running job ends when it waits next, and undoes what it has
+begun.  With --kill, which also asks for --yes-do-it, its process ends at once: nothing is undone,
+and what it left is mended by the next command on the same object.""",
+        examples=(
+            ("gnt-job cancel 12", "cancel job 12"),
+            ("gnt-job cancel --kill --yes-do-it 12", "kill job 12 even when it runs"),
+        ),
+    ),
+    command(
+        change_priority,
+        _ANY_JOBS,
+        (opt.FORCE, PENDING, opt.PRIORITY, _QUEUED, _WAITING),
+        examples=(("gnt-job change-priority --priority=high 12", "let job 12 go first"),),
+    ),
+    command(info, _JOBS, aliases=("show",)),
+    command(wait, _ONE_JOB),
+    command(watch, _ONE_JOB),
+)

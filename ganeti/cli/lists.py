@@ -1,0 +1,213 @@
+"""Parts of job filters as people read and type them.
+
+The list and list-fields commands of all programs.
+
+Source: query_fields.json, "default_fields".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ganeti.base import json
+from ganeti.cli.command import ArgKind, Command, Context, Handler, Options, opt
+from ganeti.cli.run.listing import Listing, both_filters, show_fields, show_list
+from ganeti.cli.run.table import format_other, format_time
+
+_NANOSECONDS: Final = 1_000_000_000
+
+
+def format_action(value: object) -> str:
+    """Return an action as ``--action`` takes it."""
+    return " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
+
+
+def format_json(value: object) -> str:
+    """Return predicates as ``--predicates`` takes them."""
+    return json.dumps(value).decode()
+
+
+def format_trail(value: object) -> list[str]:
+    """Return the steps of a reason trail, each with its time."""
+    steps = []
+    for step in as_list(value):
+        match step:
+            case [str(source), str(reason), int(nanoseconds)]:
+                moment = format_time(nanoseconds / _NANOSECONDS)
+                steps.append(f"{moment} {source}: {reason}" if reason else f"{moment} {source}")
+            case _:
+                steps.append(format_json(step))
+    return steps
+
+
+def as_list(value: object) -> Sequence[object]:
+    """Return a list, empty if it is something else."""
+    return value if isinstance(value, list) else []
+
+
+INSTANCES: Final = Listing("instance", ("name", "hypervisor", "os", "pnode", "status", "oper_ram"))
+NODES: Final = Listing(
+    "node", ("name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt")
+)
+GROUPS: Final = Listing("group", ("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"))
+NETWORKS: Final = Listing(
+    "network", ("name", "network", "gateway", "mac_prefix", "group_list", "tags")
+)
+FILTERS: Final = Listing(
+    "filter",
+    ("uuid", "watermark", "priority", "predicates", "action", "reason_trail"),
+    name_field="uuid",
+    formats={
+        "action": format_action,
+        "predicates": format_json,
+        "reason_trail": lambda value: "; ".join(format_trail(value)),
+    },
+)
+EXPORTS: Final = Listing("export", ("node", "export"), name_field="node")
+
+
+def format_summary(value: object) -> str:
+    """Return what a job does: the summaries of its opcodes."""
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
+
+
+def format_times(value: object) -> str:
+    """Return the times of a job's opcodes."""
+    return ",".join(format_time(part) for part in value) if isinstance(value, list) else "-"
+
+
+JOBS: Final = Listing(
+    "job",
+    ("id", "status", "summary"),
+    name_field="id",
+    names_are_numbers=True,
+    formats={
+        "summary": format_summary,
+        "received_ts": format_time,
+        "start_ts": format_time,
+        "end_ts": format_time,
+        "opstart": format_times,
+        "opexec": format_times,
+        "opend": format_times,
+        "opresult": format_other,
+    },
+)
+
+
+def _lister(listing: Listing) -> Handler:
+    def handler(context: Context, options: Options, args: list[str]) -> int:
+        return show_list(context, options, args, listing)
+
+    return handler
+
+
+def _fields(resource: str) -> Handler:
+    def handler(context: Context, options: Options, args: list[str]) -> int:
+        return show_fields(context, options, args, resource)
+
+    return handler
+
+
+def jobs(context: Context, options: Options, args: list[str]) -> int:
+    """List jobs, with archived ones only when asked for."""
+    extra: object = None
+    if options.status_filter:
+        extra = ["|", *(["==", "status", status] for status in options.status_filter)]
+    if options.archived:
+        extra = both_filters(extra, ["|", ["?", "archived"], ["!", ["?", "archived"]]])
+    return show_list(context, options, args, JOBS, extra)
+
+
+def exports(context: Context, options: Options, _args: list[str]) -> int:
+    """List exports, of some nodes or of all."""
+    return show_list(context, options, options.nodes, EXPORTS)
+
+
+def state(name: str, help: str, statuses: tuple[str, ...]) -> opt.Option:
+    """Return an option that selects jobs by their status."""
+    return opt.constant(name, help, dest="status_filter", const=statuses)
+
+
+PENDING = state("--pending", "jobs that have not begun", ("canceling", "queued", "waiting"))
+
+
+def _commands(
+    kind: str,
+    handler: Handler,
+    args: tuple[opt.Argument, ...],
+    options: tuple[opt.Option, ...] = (),
+    examples: tuple[tuple[str, str], ...] = (),
+    *,
+    has_patterns: bool = False,
+) -> tuple[Command, Command]:
+    """Return the commands that list the objects of a kind, and their fields."""
+    patterns = f"""The arguments are names, patterns with * and ?, or one filter.  The fields
+are named by 'gnt-{kind} list-fields'."""
+    return (
+        Command(
+            "list",
+            f"list {kind}s",
+            handler,
+            args,
+            (*options, *opt.LISTING),
+            description=patterns if has_patterns else "",
+            examples=examples,
+        ),
+        Command(
+            "list-fields",
+            f"list the fields of {kind}s",
+            _fields(kind),
+            opt.ANY_FIELDS,
+            opt.FIELD_LISTING,
+        ),
+    )
+
+
+COMMANDS: Final = {
+    "gnt-backup": _commands("export", exports, (), (opt.NODES, opt.UNITS)),
+    "gnt-filter": _commands("filter", _lister(FILTERS), (opt.Argument(ArgKind.FILTER, 0, None),)),
+    "gnt-group": _commands("group", _lister(GROUPS), opt.ANY_GROUPS, (opt.FORCE_FILTER,)),
+    "gnt-instance": _commands(
+        "instance",
+        _lister(INSTANCES),
+        opt.ANY_INSTANCES,
+        (opt.FORCE_FILTER, opt.UNITS),
+        (
+            ("gnt-instance list", "all instances"),
+            ("gnt-instance list -o +be/vcpus,tags 'web*'", "more fields, some instances"),
+            ("""gnt-instance list 'pnode == "node1" and not admin_up'""", "a filter"),
+        ),
+        has_patterns=True,
+    ),
+    "gnt-job": _commands(
+        "job",
+        jobs,
+        (opt.Argument(ArgKind.JOB_ID, 0, None),),
+        (
+            opt.flag("--archived", "archived jobs too"),
+            state("--error", "only jobs that failed", ("error",)),
+            opt.FORCE_FILTER,
+            state("--finished", "only jobs that ended", ("canceled", "error", "success")),
+            PENDING,
+            state("--running", "only jobs that run", ("running",)),
+        ),
+        (
+            ("gnt-job list --running", "what is being done now"),
+            ("gnt-job list -o +received_ts,opresult --error", "what failed, and why"),
+        ),
+    ),
+    "gnt-network": _commands("network", _lister(NETWORKS), opt.ANY_NETWORKS),
+    "gnt-node": _commands(
+        "node",
+        _lister(NODES),
+        opt.ANY_NODES,
+        (opt.FORCE_FILTER, opt.UNITS),
+        (
+            ("gnt-node list", "all nodes"),
+            ("gnt-node list -o name,role,pip", "some fields"),
+            ("gnt-node list 'master_candidate and not offline'", "a filter"),
+        ),
+        has_patterns=True,
+    ),
+}

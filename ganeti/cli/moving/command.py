@@ -1,0 +1,302 @@
+"""``tools/move-instance``: move instances to another cluster, from anywhere.
+
+Source: cli.json, "move-instance".
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Final
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
+from ganeti.cli.declaration.program import DEBUG, Section, single_program
+from ganeti.cli.declaration.values import Int
+from ganeti.cli.instance.devices import DISK_TEMPLATES
+from ganeti.cli.moving.clusters import Cluster
+from ganeti.cli.moving.move import Manner, Move
+from ganeti.cli.moving.preflight import Preflight
+from ganeti.cli.moving.wish import Overrides
+from ganeti.cli.run.failures import told_by
+from ganeti.protocol.rapi.values import DEFAULT_PORT
+
+_INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+NAME = "move-instance"
+SUMMARY = "move instances to another cluster"
+INTRODUCTION = """Moves instances from one cluster to another through the remote APIs of both,
+which may be asked from any machine.  The disks go straight from node to node, over TLS."""
+SECTIONS: Final = (
+    Section(
+        "SET-UP",
+        (
+            """Both clusters must know the same domain secret: make one on the first, with
+'gnt-cluster renew-crypto --new-cluster-domain-secret', and give a copy of the file
+/var/lib/ganeti/cluster-domain-secret to the second, with 'gnt-cluster renew-crypto
+--cluster-domain-secret=FILE'.  In both, a user with the right to write is needed, made by
+'gnt-rapi set-user --rights=write'.  The certificate of each remote API is
+/var/lib/ganeti/rapi.pem; only its public part is needed.  The node that sends must reach the one
+that receives on any port.""",
+        ),
+    ),
+    Section(
+        "CHECKS",
+        (
+            """Before anything is touched, everything that is known to be needed is looked for:
+versions, users, the domain secret, a free name, the operating system, hypervisor, disk template,
+networks, a node with enough room and memory.  All that is missing is told at once.  --dry-run ends
+after that.""",
+        ),
+    ),
+    Section(
+        "COURSE OF A MOVE",
+        (
+            """An instance that runs is shut down once the other cluster waits for its disks, and
+started there when all of them have arrived complete; then it is removed from the first cluster,
+unless --keep-source is given.  When anything fails, nothing of it is left in the other cluster, and
+it is started again where it was.  Ctrl-C, or the end of the session, has the same effect at any
+moment.""",
+        ),
+    ),
+    Section(
+        "THE NEW INSTANCE",
+        (
+            """The new instance is as the old one was, but for what options say: back-end parameters
+as they are in effect, those of hypervisor and operating system as far as they are its own,
+interfaces with their MAC addresses, tags.  Parameters of the operating system that are private or
+secret are not handed out; give them again with --os-parameters-private.""",
+        ),
+    ),
+    Section(
+        "EXIT STATUS",
+        (
+            """Exit status: 0 all instances were moved; 1 one was not, or something is missing; 2 an
+option is wrong; 130 interrupted before anything was touched.""",
+        ),
+    ),
+)
+
+
+def _both(suffix: str, text: str, **settings: object) -> tuple[opt.Option, opt.Option]:
+    """Declare one option for each of the two clusters."""
+    return (
+        opt.Option((f"--src-{suffix}",), text.format("source"), **settings),  # type: ignore[arg-type]
+        opt.Option((f"--dest-{suffix}",), text.format("destination"), **settings),  # type: ignore[arg-type]
+    )
+
+
+_PARALLEL = opt.number(
+    "-p --parallel", "how many instances to move at a time", metavar="<number>", default=1
+)
+_TRIES = opt.number(
+    "--opportunistic-tries",
+    "how often to try with opportunistic locking, if resources are short for the moment",
+    metavar="<number>",
+    default=0,
+)
+_DELAY = opt.number(
+    "--opportunistic-delay", "seconds between two of these tries", metavar="<number>", default=30
+)
+
+OPTIONS = (
+    opt.flag("--dry-run", "say what is missing, change nothing"),
+    opt.flag("--keep-source", "leave the instance in the source cluster, shut down"),
+    DEBUG,
+    opt.flag("-v --verbose", "accepted for the sake of 3.0; all that happens is shown anyway"),
+    opt.with_help(opt.IALLOCATOR, "allocator of the destination cluster that chooses the nodes"),
+    opt.BACKEND_PARAMETERS,
+    opt.INSTANCE_HYPERVISOR_PARAMETERS,
+    opt.OS_PARAMETERS,
+    opt.OS_PARAMETERS_PRIVATE,
+    opt.with_help(
+        opt.NET, "settings of an interface that are to be others: N:link=...,mac=generate"
+    ),
+    *_both(
+        "rapi-port",
+        "port of the remote API of the {} cluster",
+        type=Int,
+        metavar="PORT",
+        default=DEFAULT_PORT,
+    ),
+    *_both(
+        "ca-file",
+        "PEM file with the certificate of that remote API ({} cluster), or its authority's",
+        metavar="FILE",
+        completes=ArgKind.FILE,
+    ),
+    *_both("username", "user of the remote API of the {} cluster", metavar="NAME"),
+    *_both(
+        "password-file",
+        "file with the password of that user, {} cluster",
+        metavar="FILE",
+        completes=ArgKind.FILE,
+    ),
+    opt.option("--dest-instance-name", "name there; by default the same", metavar="NAME"),
+    opt.option("--dest-primary-node", "node to put it on", metavar="NODE"),
+    opt.option("--dest-secondary-node", "secondary node, for mirrored disks", metavar="NODE"),
+    opt.option(
+        "--dest-disk-template",
+        "disk template there; by default the same",
+        metavar="TEMPL",
+        choices=DISK_TEMPLATES,
+    ),
+    opt.with_help(opt.COMPRESS, "compression of what is sent"),
+    _PARALLEL,
+    _TRIES,
+    _DELAY,
+)
+_EXAMPLE = (
+    "move-instance --src-username=jim --src-password-file=src.pw --src-ca-file=src.pem"
+    " --dest-username=jim --dest-password-file=dest.pw --dest-ca-file=dest.pem"
+    " --dest-primary-node=node7 old.example.com new.example.com web1.example.com"
+)
+PARALLEL_MAX: Final = 32
+
+
+def move(context: Context, options: Options, args: Sequence[str]) -> int:
+    """Move instances, so that an end of the session leaves no half of a move."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
+    try:
+        return _move(context, options, args)
+    except KeyboardInterrupt:
+        context.terminal.error(f"{NAME}: interrupted; nothing was touched")
+        return _INTERRUPTED
+
+
+def _move(context: Context, options: Options, args: Sequence[str]) -> int:
+    """Move instances from one cluster to another.
+
+    Raises:
+        OpPrereqError: the options contradict.
+    """
+    source_address, destination_address, *names = args
+    _check_options(options, names)
+    source = _cluster(options, "source cluster", "src", source_address)
+    destination = _cluster(options, "destination cluster", "dest", destination_address)
+    preflight = Preflight(source, destination)
+    ready = preflight.run(
+        dict.fromkeys(names, options.dest_instance_name or ""), _overrides(options)
+    )
+    if preflight.problems:
+        context.terminal.error("Nothing was touched, because the move could not go through:")
+        for problem in dict.fromkeys(preflight.problems):
+            context.terminal.error(f"  - {problem}")
+        return EXIT_FAILURE
+    if options.dry_run:
+        context.write("Nothing is missing.")
+        return EXIT_SUCCESS
+    manner = Manner(
+        keeps_source=options.keep_source,
+        opportunistic_tries=options.opportunistic_tries,
+        opportunistic_delay_s=options.opportunistic_delay,
+    )
+    moves = [
+        Move(each, source, destination, manner, partial(_say, context, each.wish.source.name))
+        for each in ready
+    ]
+    return _run_all(context, moves, options.parallel)
+
+
+def _check_options(options: Options, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise OpPrereqError("an instance is named twice")
+    if options.dest_instance_name and len(names) > 1:
+        raise OpPrereqError("--dest-instance-name names one instance, several are to be moved")
+    if options.iallocator and (options.dest_primary_node or options.dest_secondary_node):
+        raise OpPrereqError("give either --iallocator or nodes, not both")
+    if not 1 <= options.parallel <= PARALLEL_MAX:
+        raise OpPrereqError(f"--parallel is a number from 1 to {PARALLEL_MAX}")
+    if options.opportunistic_tries < 0 or options.opportunistic_delay < 0:
+        raise OpPrereqError("--opportunistic-tries and --opportunistic-delay are not negative")
+
+
+def _cluster(options: Options, what: str, prefix: str, address: str) -> Cluster:
+    return Cluster(
+        what=what,
+        options=prefix,
+        address=address,
+        port=options.get(f"{prefix}_rapi_port"),
+        user=options.get(f"{prefix}_username"),
+        password_file=options.get(f"{prefix}_password_file"),
+        ca_file=options.get(f"{prefix}_ca_file"),
+    )
+
+
+def _overrides(options: Options) -> Overrides:
+    return Overrides(
+        beparams=options.beparams,
+        hvparams=options.hvparams,
+        osparams=options.osparams,
+        osparams_private=options.osparams_private,
+        nics=options.nics,
+        disk_template=options.dest_disk_template,
+        primary_node=options.dest_primary_node,
+        secondary_node=options.dest_secondary_node,
+        iallocator=options.iallocator,
+        compress=options.compress,
+    )
+
+
+def _say(context: Context, name: str, text: str) -> None:
+    context.write(f"{name}: {text}")
+
+
+def _run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
+    """Run the moves, so many at a time; an interruption ends all of them in good order."""
+    with ThreadPoolExecutor(parallel, "move") as threads:
+        futures = {threads.submit(each.run): each for each in moves}
+        while not all(future.done() for future in futures):
+            try:
+                wait(futures)
+            except KeyboardInterrupt:
+                context.terminal.error("Interrupted; what was begun is brought to a good end...")
+                _cancel(context, futures)
+        failed = 0
+        for future, each in futures.items():
+            failed += _failed(context, each.name, future)
+    return EXIT_FAILURE if failed else EXIT_SUCCESS
+
+
+def _cancel(context: Context, futures: dict[Future[None], Move]) -> None:
+    for future, each in futures.items():
+        if not future.cancel() and not future.done():
+            try:
+                each.cancel()
+            except GenericError as err:
+                context.terminal.error(f"{each.name}: {err.message}")
+
+
+def _failed(context: Context, name: str, future: Future[None]) -> bool:
+    """Tell why a move failed; returns whether it did."""
+    if future.cancelled():
+        context.terminal.error(f"{name}: canceled before it began")
+        return True
+    error = future.exception()
+    if error is None:
+        return False
+    if not isinstance(error, GenericError):
+        raise error
+    context.terminal.error(f"{name}: not moved: {error.message}")
+    return True
+
+
+PROGRAM: Final = single_program(
+    NAME,
+    SUMMARY,
+    INTRODUCTION,
+    move,
+    args=(
+        opt.Argument(ArgKind.HOST, metavar="<source-cluster>"),
+        opt.Argument(ArgKind.HOST, metavar="<destination-cluster>"),
+        opt.Argument(ArgKind.TEXT, max=None, metavar="<instance>"),
+    ),
+    options=OPTIONS,
+    examples=((_EXAMPLE, "move web1 to node7 of the cluster new.example.com"),),
+    is_interspersed=True,
+    explain=told_by(NAME),
+    sections=SECTIONS,
+    see_also=("gnt-instance", "gnt-backup", "gnt-cluster", "gnt-rapi", "ganeti-rapi"),
+)

@@ -1,0 +1,145 @@
+"""``gnt-node add``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.bootstrap import node_setup
+from ganeti.bootstrap.node_transport import (
+    NodeTransport,
+    SshTransport,
+    VirtualTransport,
+    virtual_sibling,
+)
+from ganeti.cli.command import ArgKind, Context, Options, command, opt
+from ganeti.cli.node.modify import MASTER_CAPABLE, SECONDARY_IP, VM_CAPABLE
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.failures import NodeSetupError
+from ganeti.cli.run.jobs import execute
+from ganeti.opcodes.node import OpNodeAdd
+from ganeti.store import ssconf
+from ganeti.system import environment
+from ganeti.system.ssh import SSH_PORT
+
+_SSH_HINT: Final = (
+    "Root of this node must be able to log in there by its key ('ssh-copy-id') and know its host"
+    " key ('ssh-keyscan', or give --no-ssh-key-check)"
+)
+
+
+def add(context: Context, options: Options, args: list[str]) -> None:
+    """Take a node into the cluster.
+
+    When the job that adds it fails, the node is cleaned up again.
+    """
+    name, address = environment.resolve(args[0], context.paths)
+    _check_membership(context, name, readd=options.readd)
+    # The first question also makes sure that this is the master, before the node is touched.
+    [cluster_name, manages_ssh] = context.client.query_config_values(
+        ["cluster_name", "modify_ssh_setup"]
+    )
+    context.write(f"Setting up node {name} ({address}) for cluster {cluster_name}")
+    transport = choose_transport(context, options, name)
+    if options.verbose:
+        context.write(f"Reaching it by {transport.describe()}")
+    with_ssh = bool(manages_ssh) and bool(options.node_setup)
+    setup = node_setup.compose_setup(
+        context.paths, name, force_join=options.force_join, with_ssh=with_ssh
+    )
+    try:
+        said = node_setup.set_up_remotely(transport, setup)
+    except GenericError as err:
+        hint = "" if context.paths.root else f"\n{_SSH_HINT}."
+        raise NodeSetupError(err.message + hint) from err
+    if said.strip():
+        context.terminal.error(f"Node {name} says: {said.strip()}")
+    opcode = bound(context.command, options, [name], primary_ip=address, node_setup=False)
+    try:
+        execute(context, options, opcode)
+    except GenericError:
+        _clean_up(context, transport, name, readd=options.readd)
+        raise
+
+
+def _check_membership(context: Context, name: str, *, readd: bool) -> None:
+    is_member = any(row[0] == name for row in context.client.query_nodes([], ["name"]))
+    if is_member and not readd:
+        raise OpPrereqError(
+            f"node {name} is in the cluster already; --readd sets it up again", ErrorCode.EXISTS
+        )
+    if readd and not is_member:
+        raise OpPrereqError(
+            f"node {name} is not in the cluster; leave --readd out", ErrorCode.NOENT
+        )
+
+
+def choose_transport(context: Context, options: Options, name: str) -> NodeTransport:
+    """Return the way to reach a machine that is not a node yet."""
+    if context.paths.root:
+        return VirtualTransport(name, virtual_sibling(context.paths, name))
+    is_known = options.readd  # by the host key that all nodes share
+    return SshTransport(
+        name,
+        context.paths.known_hosts if is_known else "",
+        ssconf.cluster_name(context.paths) if is_known else "",
+        port=ssh_port(options.ndparams),
+        check_host_key=options.ssh_key_check,
+    )
+
+
+def ssh_port(ndparams: Mapping[str, object] | None) -> int:
+    """Return the SSH port among node parameters.
+
+    Raises:
+        OpPrereqError: it is not a number.
+    """
+    text = str((ndparams or {}).get("ssh_port", SSH_PORT))
+    if not text.isdigit():
+        raise OpPrereqError(f"ssh_port {text!r} is not a number")
+    return int(text)
+
+
+def _clean_up(context: Context, transport: NodeTransport, name: str, *, readd: bool) -> None:
+    """Leave nothing on a machine that did not become a node."""
+    if readd:
+        return  # it still is one
+    try:
+        node_setup.clean_up_remotely(transport, name)
+        context.terminal.error(f"Node {name} was not added; what was set up on it is removed again")
+    except GenericError as err:
+        context.terminal.error(
+            f"Node {name} was not added, and cleaning it up failed too: {err.message}\n"
+            f"Run 'node-cleanup --yes-do-it' there."
+        )
+
+
+COMMANDS: Final = (
+    command(
+        add,
+        (opt.Argument(ArgKind.HOST, metavar="<node>", dest="node_name"),),
+        (
+            opt.DISK_STATE,
+            opt.flag("--force-join", "take it even if it belongs to another cluster"),
+            opt.HYPERVISOR_STATE,
+            MASTER_CAPABLE,
+            opt.unflag("--no-node-setup", "do not set up SSH keys on the node", dest="node_setup"),
+            opt.NO_SSH_KEY_CHECK,
+            replace(opt.NODE_GROUP, help="group to put it in", dest="group"),
+            opt.NODE_PARAMETERS,
+            opt.PRIORITY,
+            opt.flag("--readd", "set a known node up again, after repair or reinstallation"),
+            SECONDARY_IP,
+            opt.VERBOSE,
+            VM_CAPABLE,
+        ),
+        description="""The node is reached by SSH as root (nodes of a virtual cluster directly),
+gets the cluster's certificate and starts its node daemon; then it is added to the
+configuration.""",
+        examples=(("gnt-node add node2.example.com", "add node2"),),
+        opcode=OpNodeAdd,
+    ),
+)

@@ -1,0 +1,135 @@
+"""``gnt-node`` evacuate, failover and migrate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ganeti.base.text import natural_sorted
+from ganeti.cli.command import (
+    EXIT_SUCCESS,
+    ArgKind,
+    Command,
+    Context,
+    Options,
+    command,
+    confirm,
+    opt,
+)
+from ganeti.cli.instance.moves import migration_mode
+from ganeti.cli.run.jobs import JobGroup, follow_moves, make_opcode
+from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.opcodes.instance import OpInstanceFailover
+from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
+
+_EVACUATED: Final = {
+    (False, False): ("all", "all instances"),
+    (True, False): ("primary-only", "all instances whose primary node it is"),
+    (False, True): ("secondary-only", "all instances whose secondary node it is"),
+}
+
+
+def evacuation_mode(options: Options) -> Mapping[str, object]:
+    """Return which instances move away."""
+    mode, _ = _EVACUATED[options.primary_only, options.secondary_only]
+    return {"mode": mode}
+
+
+def evacuation_question(options: Options) -> str:
+    """Return what is asked before an evacuation."""
+    _, instances = _EVACUATED[options.primary_only, options.secondary_only]
+    return f"This moves {instances} away from node {{node_name}}.  Go on?"
+
+
+def _without_planned(context: Context, names: list[str]) -> list[str]:
+    """Leave out the instances that are not made yet, which nobody can fail over, and name them."""
+    rows = context.client.query_instances(names, ["name", "forthcoming"]) if names else []
+    planned = {str(name) for name, is_forthcoming in rows if is_forthcoming is True}
+    for name in natural_sorted(planned):
+        context.terminal.error(
+            f"Warning: instance {name} is not made yet, only planned; make it on another node with"
+            f" 'gnt-instance add --commit -n NODE {name}', or drop it with 'gnt-instance remove"
+            f" {name}'."
+        )
+    return [name for name in names if name not in planned]
+
+
+def failover(context: Context, options: Options, args: list[str]) -> int:
+    """Fail over all instances of a node."""
+    [name] = args
+    rows = rows_of_nodes(context, [name], ["name", "pinst_list"])
+    [[full_name, found]] = rows
+    names = [str(each) for each in found] if isinstance(found, list) else []
+    names = _without_planned(context, names)
+    if not names:
+        context.terminal.error(f"Node {full_name} has no primary instances, nothing to do.")
+        return EXIT_SUCCESS
+    if not options.force:
+        confirm(context, f"This fails over the instances {', '.join(names)}.  Go on?")
+    jobs = JobGroup(context, options)
+    for instance in names:
+        opcode = make_opcode(
+            OpInstanceFailover,
+            instance_name=instance,
+            ignore_consistency=options.ignore_consistency,
+            iallocator=options.iallocator,
+            target_node=options.target_node,
+        )
+        jobs.add(instance, opcode)
+    return jobs.run()
+
+
+_NEW_SECONDARY = opt.option(
+    "-n --new-secondary",
+    "the node that the instances move to, or their new secondary node",
+    metavar="NODE",
+    dest="remote_node",
+    completes=ArgKind.NODE,
+)
+COMMANDS: Final = (
+    Command(
+        "evacuate",
+        "move instances away from a node",
+        OpNodeEvacuate,
+        opt.ONE_NODE,
+        (
+            opt.EARLY_RELEASE,
+            opt.FORCE,
+            opt.IALLOCATOR,
+            opt.flag("--ignore-soft-errors", "ignore advice of the allocator"),
+            _NEW_SECONDARY,
+            opt.flag("-p --primary-only", "only instances whose primary it is"),
+            opt.flag("-s --secondary-only", "only instances whose secondary it is"),
+            *opt.SUBMISSION,
+        ),
+        makes=evacuation_mode,
+        confirm=evacuation_question,
+        result=follow_moves,
+        exclusive=(("--primary-only", "--secondary-only"),),
+    ),
+    command(
+        failover,
+        opt.ONE_NODE,
+        (opt.FORCE, opt.IALLOCATOR, opt.IGNORE_CONSISTENCY, opt.PRIORITY, opt.TARGET_NODE),
+    ),
+    Command(
+        "migrate",
+        "migrate all instances of a node",
+        OpNodeMigrate,
+        opt.ONE_NODE,
+        (
+            opt.FORCE,
+            opt.IALLOCATOR,
+            opt.IGNORE_IPOLICY,
+            opt.MIGRATION_MODE,
+            opt.NO_RUNTIME_CHANGES,
+            opt.NON_LIVE,
+            *opt.SUBMISSION,
+            opt.TARGET_NODE,
+        ),
+        makes=migration_mode,
+        exclusive=(("--non-live", "--migration-mode"),),
+        confirm="This migrates all instances that run on node {node_name}.  Go on?",
+        result=follow_moves,
+    ),
+)

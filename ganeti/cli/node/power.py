@@ -1,0 +1,188 @@
+"""``gnt-node`` health, power, powercycle and restricted-command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.command import (
+    EXIT_FAILURE,
+    EXIT_SUCCESS,
+    ArgKind,
+    Command,
+    Context,
+    Options,
+    command,
+    confirm,
+    opt,
+)
+from ganeti.cli.node.modify import AUTO_PROMOTE
+from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.listing import rows_of_nodes, style_of
+from ganeti.cli.run.table import Cell, Column, format_table
+from ganeti.opcodes.node import OpNodePowercycle, OpNodeSetParams, OpOobCommand, OpRestrictedCommand
+from ganeti.opcodes.opcode import OpCode
+
+_NORMAL: Final = 0
+_NO_DATA: Final = 2
+
+
+def show_answer(context: Context, _opcode: OpCode, said: object) -> None:
+    """Print the answer of the node."""
+    if said:
+        context.write(str(said))
+
+
+def power(context: Context, options: Options, args: list[str]) -> int:
+    """Switch nodes on and off by the out-of-band helper."""
+    command, *names = args
+    if command != "status":
+        if not names:
+            raise OpPrereqError(f"name the nodes to {_WORDS[command]}")
+        if not options.force:
+            confirm(context, f"This is to {_WORDS[command]} {', '.join(names)}.  Go on?")
+    opcodes = []
+    if command == "off" and not options.ignore_status:
+        opcodes = [
+            make_opcode(
+                OpNodeSetParams, node_name=name, offline=True, auto_promote=options.auto_promote
+            )
+            for name in names
+        ]
+    opcodes.append(
+        make_opcode(
+            OpOobCommand,
+            node_names=names,
+            command=f"power-{command}",
+            ignore_status=options.ignore_status,
+            timeout=options.oob_timeout,
+            power_delay=options.power_delay,
+        )
+    )
+    *_, result = execute(context, options, *opcodes)
+    return _show(context, options, _POWER, result, _power_cells)
+
+
+def health(context: Context, options: Options, args: list[str]) -> int:
+    """Ask the out-of-band helper for the health of nodes."""
+    opcode = make_opcode(
+        OpOobCommand, node_names=args, command="health", timeout=options.oob_timeout
+    )
+    [result] = execute(context, options, opcode)
+    return _show(context, options, _HEALTH, result, _health_cells)
+
+
+_WORDS: Final = {"cycle": "power cycle", "off": "power off", "on": "power on"}
+_POWER: Final = [Column("Status")]
+_HEALTH: Final = [Column("Item"), Column("Status")]
+
+
+def _power_cells(value: object) -> list[list[Cell]]:
+    match value:
+        case {"powered": bool(powered)}:
+            return [[(_NORMAL, "powered" if powered else "unpowered")]]
+        case _:
+            return [[(_NORMAL, "done")]]
+
+
+def _health_cells(value: object) -> list[list[Cell]]:
+    entries = value if isinstance(value, list) else []
+    return [[(_NORMAL, item), (_NORMAL, status)] for item, status in entries]
+
+
+def _show(
+    context: Context,
+    options: Options,
+    columns: Sequence[Column],
+    result: object,
+    cells_of: Callable[[object], list[list[Cell]]],
+) -> int:
+    """Print what became of each node; the exit status tells whether all went well."""
+    rows: list[list[Cell]] = []
+    failed = False
+    for row in result if isinstance(result, list) else []:
+        (_, name), (status, value) = row
+        failed = failed or status == _NO_DATA
+        cells = cells_of(value) if status == _NORMAL else [[(status, None)] * len(columns)]
+        rows += [[(_NORMAL, name), *each] for each in cells]
+    shown = [Column("Node"), *columns]
+    context.terminal.write_lines(format_table(shown, rows, style_of(context, options)))
+    return EXIT_FAILURE if failed else EXIT_SUCCESS
+
+
+def restricted_command(context: Context, options: Options, args: list[str]) -> int:
+    """Run a command that nodes allow."""
+    command, *names = args
+    nodes = _chosen_nodes(context, names, options.node_group)
+    opcode = make_opcode(
+        OpRestrictedCommand, command=command, nodes=nodes, use_locking=options.sync
+    )
+    [result] = execute(context, options, opcode)
+    failures = 0
+    for name, answer in zip(nodes, result if isinstance(result, list) else [], strict=False):
+        good, text = answer
+        if not good:
+            failures += 1
+            context.terminal.error(str(text))
+            continue
+        prefix = f"{name}: " if options.show_machine_names or len(nodes) > 1 else ""
+        for line in str(text).splitlines():
+            context.write(f"{prefix}{line}")
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def _chosen_nodes(context: Context, names: Sequence[str], group: str | None) -> list[str]:
+    """Return the nodes named, or all of a group or of the cluster that are not offline."""
+    rows = rows_of_nodes(context, names, ["name", "offline", "group"])
+    chosen = [
+        str(name)
+        for name, offline, its_group in rows
+        if names or (not offline and group in (None, its_group))
+    ]
+    if not chosen:
+        where = f" in group {group}" if group else ""
+        raise OpPrereqError(f"there are no nodes that are not offline{where}")
+    return chosen
+
+
+COMMANDS: Final = (
+    command(health, opt.ANY_NODES, (opt.NO_HEADERS, opt.OOB_TIMEOUT, opt.PRIORITY, opt.SEPARATOR)),
+    command(
+        power,
+        (
+            opt.Argument(ArgKind.CHOICE, choices=("cycle", "off", "on", "status")),
+            opt.Argument(ArgKind.NODE, 0, None),
+        ),
+        (
+            AUTO_PROMOTE,
+            opt.FORCE,
+            opt.flag("--ignore-status", "switch even a node that is not offline"),
+            opt.NO_HEADERS,
+            opt.OOB_TIMEOUT,
+            opt.POWER_DELAY,
+            opt.SEPARATOR,
+            *opt.SUBMISSION,
+        ),
+    ),
+    Command(
+        "powercycle",
+        "restart a node's machine at once",
+        OpNodePowercycle,
+        opt.ONE_NODE,
+        (opt.FORCE, opt.flag("--yes", "do not ask", dest="confirm"), *opt.CHANGE),
+        confirm="This restarts the machine of node {node_name} without stopping anything on it."
+        "  Go on?",
+        result=show_answer,
+    ),
+    command(
+        restricted_command,
+        (opt.Argument(ArgKind.TEXT, metavar="<command>"), opt.Argument(ArgKind.NODE, 0, None)),
+        (
+            opt.NODE_GROUP,
+            opt.flag("-M --show-machine-names", "put the node's name before each line"),
+            opt.flag("--sync", "run while nothing else changes the nodes"),
+            *opt.SUBMISSION,
+        ),
+    ),
+)

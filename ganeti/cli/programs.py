@@ -1,0 +1,197 @@
+"""All programs: those on the PATH with the modules of their commands, and the tools.
+
+Each is started under its own name by the same launcher, which calls `main`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from ganeti.cli.declaration.program import Program
+from ganeti.cli.run.main import run
+
+PROGRAMS: Final = (
+    Program(
+        "gnt-backup",
+        "export and import instances",
+        (
+            "Makes copies of instances on nodes, and instances from such "
+            "copies.  Runs on the master node."
+        ),
+        modules={"lists": "list list-fields", "backup": "export import remove"},
+    ),
+    Program(
+        "gnt-cluster",
+        "manage the cluster as a whole",
+        """Makes a cluster, changes its parameters, checks it and destroys it.  Runs on the master
+node.""",
+        modules={
+            "cluster.init": "init destroy",
+            "cluster.modify": "modify redist-conf rename",
+            "cluster.verify": "verify verify-config verify-disks repair-disk-sizes",
+            ("cluster.master"): (
+                "master-failover masterfailover activate-master-ip "
+                "deactivate-master-ip queue watcher upgrade"
+            ),
+            "cluster.info": "getmaster master-ping info show version",
+            "cluster.remote": "command copyfile",
+            "cluster.epo": "epo",
+            "cluster.crypto": "renew-crypto",
+            "policy": "show-ispecs-cmd",
+            "tags": "list-tags add-tags remove-tags search-tags",
+        },
+    ),
+    Program(
+        "gnt-debug",
+        "tools for developers and testers",
+        "Runs single opcodes, and looks at locks.  Runs on the master node.",
+        modules={
+            "debug.opcodes": "delay locks submit-job",
+            "debug.allocator": "iallocator allocator",
+            "debug.job_trial": "test-jobqueue test-osparams",
+            "debug.wconfd": "metad wconfd",
+        },
+    ),
+    Program(
+        "gnt-filter",
+        "manage job filters",
+        """A job filter accepts, pauses, rejects or limits jobs before they start.  Runs on the
+master node.""",
+        modules={"lists": "list list-fields", "filter": "add delete info replace"},
+    ),
+    Program(
+        "gnt-group",
+        "manage node groups",
+        """Every node belongs to one group; groups have policies and parameters of their own.
+Runs on the master node.""",
+        modules={
+            "lists": "list list-fields",
+            "group": "add assign-nodes evacuate info modify remove rename",
+            "policy": "show-ispecs-cmd",
+            "tags": "list-tags add-tags remove-tags",
+        },
+        environment_defaults={"list": "GNT_GROUP_LIST"},
+    ),
+    Program(
+        "gnt-instance",
+        "manage virtual machines",
+        """Creates, starts, stops, moves, shows and removes the virtual machines of the cluster.
+Runs on the master node.""",
+        modules={
+            "lists": "list list-fields",
+            "instance.creation": "add batch-create",
+            "instance.modify": "modify rename",
+            "instance.life": "startup start shutdown stop reboot remove",
+            "instance.moves": "failover migrate move change-group",
+            ("instance.disks"): (
+                "activate-disks deactivate-disks grow-disk recreate-disks replace-disks"
+            ),
+            "instance.info": "info show",
+            "instance.console": "console",
+            "instance.reinstall": "reinstall",
+            "tags": "list-tags add-tags remove-tags",
+        },
+        environment_defaults={"list": "GNT_INSTANCE_LIST"},
+    ),
+    Program(
+        "gnt-job",
+        "look at and act on the job queue",
+        """Every change of the cluster is a job.  Jobs wait in a queue, run in their own process,
+and keep their log and result.  Runs on the master node.""",
+        modules={
+            "lists": "list list-fields",
+            "job": "archive autoarchive cancel change-priority info show wait watch",
+        },
+    ),
+    Program(
+        "gnt-network",
+        "manage networks",
+        "A network hands out addresses to the interfaces of instances.  Runs on the master node.",
+        modules={
+            "lists": "list list-fields",
+            "network": "add connect disconnect info modify remove",
+            "tags": "list-tags add-tags remove-tags",
+        },
+    ),
+    Program(
+        "gnt-node",
+        "manage nodes",
+        """Adds machines to the cluster, changes, shows and removes them.  Runs on the master
+node.""",
+        modules={
+            "lists": "list list-fields",
+            "node.add": "add",
+            "node.modify": "modify remove",
+            "node.info": "info show",
+            "node.leaving": "evacuate failover migrate",
+            "node.storage": "volumes list-storage modify-storage repair-storage",
+            "node.power": "health power powercycle restricted-command",
+            "node.drbd": "list-drbd",
+            "tags": "list-tags add-tags remove-tags",
+        },
+        environment_defaults={"list": "GNT_NODE_LIST"},
+    ),
+    Program(
+        "gnt-os",
+        "look at operating system definitions",
+        """An operating system definition is a directory with scripts that install, export and
+rename an instance's system.  It must be the same on all nodes.  Runs on the master node.""",
+        modules={"os": "diagnose info show list modify"},
+    ),
+    Program(
+        "gnt-rapi",
+        "manage users of the remote API",
+        """The remote API knows its users by passwords or tokens.  A user has rights on
+everything, or roles, whose rights may be for some resources and some instances only.  Runs on the
+master node; changes go to the other master candidates, and count at once.""",
+        modules={
+            ("rapi"): (
+                "list-users set-user remove-user list-roles set-role "
+                "remove-role list-tokens add-token remove-token"
+            )
+        },
+    ),
+    Program(
+        "gnt-storage",
+        "look at external storage providers",
+        "Shows the external storage providers of the nodes.  Runs on the master node.",
+        modules={"storage": "diagnose info"},
+    ),
+)
+TOOLS: Final[Mapping[str, str]] = {
+    "cfgupgrade": "tools.cfgupgrade",
+    "confd-client": "tools.confd_client",
+    "demo": "tools.demo",
+    "hail": "htools.hail",
+    "make-docs": "documents.write",
+    "mon-collector": "tools.mon_collector",
+    "move-instance": "moving.command",
+    "node-cleanup": "tools.node_cleanup",
+    "node-daemon-setup": "tools.node_daemon_setup",
+    "query-config": "tools.query_config",
+    "vcluster": "tools.vcluster",
+}
+"""The module of each tool below ``ganeti.cli``, with its ``PROGRAM`` or a ``main`` of its own."""
+
+
+def named(name: str) -> Program:
+    """Return the table of a program that has one."""
+    program = next((each for each in PROGRAMS if each.name == name), None)
+    if program is None:
+        program = import_module(f"ganeti.cli.{TOOLS[name]}").PROGRAM
+    return program
+
+
+def main() -> int:
+    """Run the program by whose name this process was started."""
+    name = os.path.basename(sys.argv[0])
+    if name in TOOLS:
+        module = import_module(f"ganeti.cli.{TOOLS[name]}")
+        if hasattr(module, "main"):  # no table, or more to do with the words first
+            status: int = module.main()
+            return status
+    return run(named(name), sys.argv[1:])

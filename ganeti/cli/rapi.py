@@ -1,0 +1,250 @@
+"""``gnt-rapi``: users, roles and tokens of the remote API."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Container
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, NotMasterError, OpPrereqError
+from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.run.jobs import changes, encode, format_entry, make_opcode, results_of
+from ganeti.cli.run.report import Facts, format_report
+from ganeti.opcodes.cluster import OpClusterRedistConf
+from ganeti.protocol.rapi.users import RIGHTS, ROLE_PREFIX, Grant, check_name
+from ganeti.store import ssconf
+from ganeti.store.rapi_access import RapiAccess, describe_grant
+from ganeti.system import clock
+from ganeti.system.environment import own_hostname
+
+_DAY_S: Final = 86400
+_DAYS_MAX: Final = 36500
+
+
+def list_users(context: Context, _options: Options, _args: list[str]) -> int:
+    """List users, rights and roles."""
+    users = RapiAccess(context.paths).users()
+    facts = [
+        (
+            name,
+            Facts(
+                [
+                    ("password", str(user.scheme)),
+                    ("rights", ",".join(sorted(user.rights))),
+                    ("roles", ",".join(user.roles)),
+                ]
+            ),
+        )
+        for name, user in sorted(users.items())
+    ]
+    context.terminal.write_lines(format_report(Facts(facts)))
+    return EXIT_SUCCESS
+
+
+def set_user(context: Context, options: Options, args: list[str]) -> int:
+    """Add a user, or change one."""
+    [name] = args
+    access = _access(context)
+    check_name(name, "user")
+    known = access.users().get(name)
+    roles = options.roles if options.roles is not None else list(known.roles if known else ())
+    rights = options.rights if options.rights is not None else sorted(known.rights if known else ())
+    missing = sorted(set(roles) - access.roles().keys())
+    if missing:
+        raise OpPrereqError(
+            f"there is no role {missing[0]!r}; make it with gnt-rapi set-role", ErrorCode.NOENT
+        )
+    password = None if options.no_password else _read_password(context, name)
+    access.set_user(name, password, [*rights, *(f"{ROLE_PREFIX}{role}" for role in roles)])
+    return _distribute(context, options)
+
+
+def _read_password(context: Context, name: str) -> str:
+    if not context.terminal.is_interactive:
+        password = context.terminal.ask("")
+    else:
+        password = getpass.getpass(f"Password for {name}: ")
+        if getpass.getpass("Again: ") != password:
+            raise OpPrereqError("the two are not the same; nothing was changed")
+    if not password:
+        raise OpPrereqError("an empty password is not possible; --no-password asks for none")
+    return password
+
+
+def remove_user(context: Context, options: Options, args: list[str]) -> int:
+    """Remove a user and all tokens."""
+    access = _access(context)
+    _require(args[0], access.users(), "user")
+    access.remove_user(args[0])
+    return _distribute(context, options)
+
+
+def list_roles(context: Context, _options: Options, _args: list[str]) -> int:
+    """List roles and what they grant."""
+    roles = RapiAccess(context.paths).roles()
+    facts = [
+        (
+            name,
+            Facts((f"grant {n}", Facts(describe_grant(g).items())) for n, g in enumerate(all_, 1)),
+        )
+        for name, all_ in sorted(roles.items())
+    ]
+    context.terminal.write_lines(format_report(Facts(facts)))
+    return EXIT_SUCCESS
+
+
+def set_role(context: Context, options: Options, args: list[str]) -> int:
+    """Make a role, or replace what it grants."""
+    [name] = args
+    check_name(name, "role")
+    rights = options.rights or ["read"]
+    wrong = sorted(set(rights) - set(RIGHTS))
+    if wrong:
+        raise OpPrereqError(f"{wrong[0]!r} is not a right; there are {' and '.join(RIGHTS)}")
+    given = {
+        key: tuple(options.get(key)) for key in ("resources", "names", "tags") if options.get(key)
+    }
+    access = _access(context)
+    roles = access.roles()
+    before = roles.get(name, []) if options.add else []
+    access.write_roles({**roles, name: [*before, Grant(rights=tuple(rights), **given)]})
+    return _distribute(context, options)
+
+
+def remove_role(context: Context, options: Options, args: list[str]) -> int:
+    """Remove a role."""
+    [name] = args
+    access = _access(context)
+    roles = access.roles()
+    _require(name, roles, "role")
+    users = sorted(user.name for user in access.users().values() if name in user.roles)
+    if users:
+        raise OpPrereqError(f"role {name!r} is that of {', '.join(users)}", ErrorCode.STATE)
+    access.write_roles({key: value for key, value in roles.items() if key != name})
+    return _distribute(context, options)
+
+
+def list_tokens(context: Context, _options: Options, _args: list[str]) -> int:
+    """List tokens, users and ends."""
+    now = clock.now()
+    facts = []
+    for token in sorted(RapiAccess(context.paths).tokens().values(), key=lambda each: each.id):
+        end = "never"
+        if token.expires:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(token.expires))
+            end = f"{stamp} (over)" if token.expires <= now else stamp
+        facts.append((token.id, Facts([("user", token.user), ("expires", end)])))
+    context.terminal.write_lines(format_report(Facts(facts)))
+    return EXIT_SUCCESS
+
+
+def add_token(context: Context, options: Options, args: list[str]) -> int:
+    """Make a token for a user and print it."""
+    [name] = args
+    access = _access(context)
+    _require(name, access.users(), "user")
+    if not 0 <= options.days <= _DAYS_MAX:
+        raise OpPrereqError(f"--days takes 0 to {_DAYS_MAX}")
+    expires = int(clock.now()) + options.days * _DAY_S if options.days else 0
+    context.write(access.add_token(name, expires))
+    return _distribute(context, options)
+
+
+def remove_token(context: Context, options: Options, args: list[str]) -> int:
+    """Remove a token."""
+    access = _access(context)
+    _require(args[0], access.tokens(), "token")
+    access.remove_token(args[0])
+    return _distribute(context, options)
+
+
+def _access(context: Context) -> RapiAccess:
+    """Return the files, to be changed.
+
+    Raises:
+        NotMasterError: another node has those that count.
+    """
+    master = ssconf.master_node(context.paths)
+    if master != own_hostname():
+        raise NotMasterError(f"this is not the master node, run this on {master}", master)
+    return RapiAccess(context.paths)
+
+
+def _require(name: str, known: Container[str], what: str) -> None:
+    if name not in known:
+        raise OpPrereqError(f"there is no {what} {name!r}", ErrorCode.NOENT)
+
+
+def _distribute(context: Context, options: Options) -> int:
+    """Send the files to the other candidates, unless that is to be done later."""
+    if options.local:
+        return EXIT_SUCCESS
+    opcode = make_opcode(OpClusterRedistConf)
+    job_id = context.client.submit_job([encode(context, options, opcode)])
+    for change in changes(context, job_id):
+        for entry in change.log_entries:  # the output is for tokens
+            context.terminal.error("\n".join(format_entry(entry)))
+    results_of(context, job_id)
+    return EXIT_SUCCESS
+
+
+def _words(flag: str, help_text: str, metavar: str) -> opt.Option:
+    return opt.commas(flag, help_text, metavar=metavar)
+
+
+_USER = (opt.Argument(ArgKind.TEXT, metavar="USER"),)
+_RIGHTS = _words("--rights", "read, write, or both with a comma between", "RIGHTS")
+_LOCAL = opt.flag("--local", "change this node's file only; gnt-cluster redist-conf sends it later")
+_GRANT = (
+    _RIGHTS,
+    _words(
+        "--resources",
+        "what the rights are for: patterns such as /2/instances/*, with commas between",
+        "PATTERNS",
+    ),
+    _words("--names", "only for instances with such names (patterns)", "PATTERNS"),
+    _words("--tags", "only for instances that have one of these tags", "TAGS"),
+    opt.flag("--add", "keep the grants that the role has"),
+    _LOCAL,
+)
+_ROLE = (opt.Argument(ArgKind.TEXT, metavar="ROLE"),)
+_TOKEN = (opt.Argument(ArgKind.TEXT, metavar="TOKEN-ID"),)
+COMMANDS: Final = (
+    command(list_users),
+    command(
+        set_user,
+        _USER,
+        (
+            _RIGHTS,
+            _words("--roles", "roles, with commas between", "ROLES"),
+            opt.flag(
+                "--no-password", "ask for no password: keep the old one, or have none but tokens"
+            ),
+            _LOCAL,
+        ),
+        examples=(
+            ("gnt-rapi set-user --rights=read,write joe", "asks for the password"),
+            ("gnt-rapi set-user --roles=webs ann < password-file", "reads it from a file"),
+        ),
+    ),
+    command(remove_user, _USER, (_LOCAL,)),
+    command(list_roles),
+    command(
+        set_role,
+        _ROLE,
+        _GRANT,
+        examples=(
+            (
+                "gnt-rapi set-role --rights=read,write --names='web*' webs",
+                "everything about instances whose names begin with web",
+            ),
+        ),
+    ),
+    command(remove_role, _ROLE, (_LOCAL,)),
+    command(list_tokens),
+    command(
+        add_token, _USER, (opt.number("--days", "when it expires; 0: never", default=90), _LOCAL)
+    ),
+    command(remove_token, _TOKEN, (_LOCAL,)),
+)

@@ -1,0 +1,109 @@
+"""The tag commands of all programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.text import natural_sorted
+from ganeti.cli.command import (
+    EXIT_FAILURE,
+    EXIT_SUCCESS,
+    ArgKind,
+    Command,
+    Context,
+    Handler,
+    Options,
+    opt,
+)
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.jobs import execute
+from ganeti.objects.tags import TagKind
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.tags import OpTagsDel, OpTagsSearch, OpTagsSet
+
+TAGS_FILE_BYTES_MAX: Final = 1 << 20
+
+
+def _list(kind: TagKind) -> Handler:
+    def handler(context: Context, _options: Options, args: list[str]) -> None:
+        name = "" if kind is TagKind.CLUSTER else args[0]
+        context.terminal.write_lines(natural_sorted(context.client.query_tags(str(kind), name)))
+
+    return handler
+
+
+def _change(kind: TagKind) -> Handler:
+    def handler(context: Context, options: Options, args: list[str]) -> None:
+        name, tags = (None, args) if kind is TagKind.CLUSTER else (args[0], args[1:])
+        tags = tags + read_tags(options.tags_source)
+        if not tags:
+            raise OpPrereqError("no tags given")
+        execute(context, options, bound(context.command, options, [], name=name, tags=tags))
+
+    return handler
+
+
+def read_tags(source: str | None) -> list[str]:
+    """Read tags from a file, one per line; ``-`` is the standard input.
+
+    Raises:
+        GenericError: it cannot be read.
+    """
+    if not source:
+        return []
+    try:
+        if source == "-":
+            text = sys.stdin.read(TAGS_FILE_BYTES_MAX)
+        else:
+            with open(source, encoding="utf-8") as file:
+                text = file.read(TAGS_FILE_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as err:
+        raise GenericError(f"cannot read tags from {source}: {err}") from err
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def show_found(context: Context, _opcode: OpCode, found: object) -> int:
+    """Print objects and their tags; the exit status tells whether there are any."""
+    lines = [f"{path} {tag}" for path, tag in found] if isinstance(found, list) else []
+    context.terminal.write_lines(natural_sorted(lines))
+    return EXIT_SUCCESS if lines else EXIT_FAILURE
+
+
+def _commands(kind: TagKind, thing: str, about: tuple[opt.Argument, ...]) -> tuple[Command, ...]:
+    """Return the commands about the tags of one kind of object."""
+    args, options = (*about, opt.ANY_TAGS), (opt.TAGS_FROM, *opt.SUBMISSION)
+    fixed, change = {"kind": kind}, _change(kind)
+    return (
+        Command("list-tags", f"list {thing}'s tags", _list(kind), about),
+        Command(
+            "add-tags", f"give {thing} tags", change, args, options, opcode=OpTagsSet, fixed=fixed
+        ),
+        Command(
+            "remove-tags",
+            f"take tags from {thing}",
+            change,
+            args,
+            options,
+            opcode=OpTagsDel,
+            fixed=fixed,
+        ),
+    )
+
+
+_SEARCH: Final = Command(
+    "search-tags",
+    "find tags of all objects by a regular expression",
+    OpTagsSearch,
+    args=(opt.Argument(ArgKind.TEXT, metavar="<pattern>", dest="pattern"),),
+    options=(opt.PRIORITY,),
+    result=show_found,
+)
+COMMANDS: Final = {
+    "gnt-cluster": (*_commands(TagKind.CLUSTER, "the cluster", ()), _SEARCH),
+    "gnt-group": _commands(TagKind.NODEGROUP, "a group", opt.ONE_GROUP),
+    "gnt-instance": _commands(TagKind.INSTANCE, "an instance", opt.ONE_INSTANCE),
+    "gnt-network": _commands(TagKind.NETWORK, "a network", opt.ONE_NETWORK),
+    "gnt-node": _commands(TagKind.NODE, "a node", opt.ONE_NODE),
+}

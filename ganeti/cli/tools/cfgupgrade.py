@@ -1,0 +1,259 @@
+"""``tools/cfgupgrade``: bring the configuration file of an older version to this one.
+
+Source: cli.json, "tools".
+
+
+What ``cfgupgrade`` does: look, decide, ask, back up, write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import (
+    ConfigurationError,
+    ErrorCode,
+    GenericError,
+    NotMasterError,
+    OpPrereqError,
+)
+from ganeti.base.json import dumps
+from ganeti.base.paths import Paths
+from ganeti.cli.command import EXIT_FAILURE, Context, Options, confirm, opt
+from ganeti.cli.declaration.program import single_program
+from ganeti.cli.run.failures import (
+    EXIT_CONFIGURATION,
+    EXIT_CONFIRMATION,
+    EXIT_NOT_MASTER,
+    NotConfirmed,
+)
+from ganeti.config.state import problems_in
+from ganeti.config.upgrade.downgrade import downgrade_config
+from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
+from ganeti.config.upgrade.versions import CURRENT
+from ganeti.objects.disk_templates import file_templates
+from ganeti.storage.allowed_paths import parse_allowed_paths
+from ganeti.store.config_upgrade import read_config_at, replace_with_backup
+from ganeti.system import clock
+from ganeti.system.daemon_control import running_pid
+from ganeti.system.environment import own_hostname
+from ganeti.system.files import read_bytes_or_none
+
+NAME = "cfgupgrade"
+SUMMARY = "upgrade the configuration file of an older version"
+PROSE = """Brings config.data of version 2.7 to 2.16 into the form of this version, in one step, and
+says what it changes.  It runs on the master node while the cluster's daemons are stopped.  The file
+as it was is kept beside the new one, as config.data.backup-VERSION-TIME.  A file that is as it
+should be is left alone, so the program may be run again at any time.
+
+ganeti-wconfd does the same by itself when it finds an old file; this program shows beforehand what
+will happen (--dry-run) and prepares a file that lies somewhere else (--path).
+
+With --downgrade it takes keys out that Ganeti 3.0 does not know and would refuse to load, so that
+3.0 itself can go on with the file.  That is refused if anything would be lost.
+
+Exit status: 0 done, or nothing to do; 1 failure; 2 the file cannot be used, or an option is wrong;
+11 this is not the master node; 13 not confirmed."""
+
+OPTIONS = (
+    opt.flag("--dry-run", "say what would be changed, change nothing"),
+    opt.flag("-f --force", "do not ask before writing"),
+    opt.flag("-d --debug", "show tracebacks of failures"),
+    opt.flag("-v --verbose", "say more: every problem found, files looked at"),
+    opt.flag("--ignore-hostname", "do not mind that this is not the master node"),
+    opt.option("--path", "directory of config.data and ssconf files", metavar="DATA_DIR"),
+    opt.option("--confdir", "directory of file-storage-paths", metavar="CONF_DIR"),
+    opt.flag("--no-verify", "do not look for problems in the result"),
+    opt.flag("--downgrade", "take out what Ganeti 3.0 does not know"),
+)
+WRITERS: Final = ("ganeti-wconfd", "ganeti-masterd")  # the second up to 2.11
+PROBLEMS_SHOWN: Final = 10
+SMALL_FILE_BYTES_MAX: Final = 1 << 20
+
+
+def upgrade(context: Context, options: Options, _args: list[str]) -> None:
+    """Upgrade or downgrade one configuration file.
+
+    Raises:
+        GenericError: it cannot be done; nothing was written.
+        OSError: a file cannot be read or written; the configuration is as it was.
+    """
+    paths = _paths_of(context, options)
+    data_dir = options.path or paths.data_dir
+    path = os.path.join(data_dir, os.path.basename(paths.config_data))
+    obstacle = _obstacle(paths, data_dir, options)
+    if obstacle is not None and not options.dry_run:
+        raise obstacle
+    data = read_config_at(path)
+    now = clock.now()
+    plan = _plan(data, options, now)
+    if not plan.notes:
+        _say_that_all_is_well(context, options, path, data)
+        return
+    result = dumps(plan.config)
+    _announce(context, options, path, plan)
+    _tell_problems(context, options, result)
+    _tell_directories(context, options, paths, plan.config)
+    if options.dry_run:
+        if obstacle is not None:
+            context.write(f"Without --dry-run this would be refused: {obstacle.message}")
+        context.write("Nothing was written (--dry-run).")
+        return
+    if not options.force:
+        confirm(context, f"Write this to {path}?")
+    backup = replace_with_backup(path, data, result, version=plan.version, now=now)
+    context.write(f"{path} is written. The file as it was: {backup}")
+
+
+def _paths_of(context: Context, options: Options) -> Paths:
+    """Return the paths of the node whose file it is: its daemons must not run."""
+    if not options.path:
+        return context.paths
+    if not os.path.isdir(options.path):
+        raise OpPrereqError(f"{options.path} is not a directory", ErrorCode.NOENT)
+    directory = os.path.realpath(options.path)
+    inner = Paths("").data_dir
+    return Paths(directory.removesuffix(inner)) if directory.endswith(inner) else context.paths
+
+
+def _obstacle(paths: Paths, data_dir: str, options: Options) -> GenericError | None:
+    """Return why the file must not be written now, if there is a reason."""
+    if os.path.realpath(data_dir) == os.path.realpath(paths.data_dir):
+        for daemon in WRITERS:
+            pid = running_pid(paths, daemon)
+            if pid is not None:
+                return OpPrereqError(
+                    f"{daemon} is running (process {pid}) and would write over the file; stop the"
+                    " daemons of the cluster first",
+                    ErrorCode.STATE,
+                )
+    if options.ignore_hostname:
+        return None
+    master = read_bytes_or_none(
+        os.path.join(data_dir, os.path.basename(paths.ssconf_file("master_node"))),
+        SMALL_FILE_BYTES_MAX,
+    )
+    name = "" if master is None else master.decode("utf-8", "replace").strip()
+    if name and name != own_hostname():
+        return NotMasterError(
+            f"this is {own_hostname()}, but the master node is {name}; run it there, or with"
+            " --ignore-hostname if that is no longer true",
+            name,
+        )
+    return None
+
+
+def _plan(data: bytes, options: Options, now: float) -> Upgraded:
+    config = decode_config(data)
+    if options.downgrade:
+        return downgrade_config(config, now=now)
+    return upgrade_config(config, new_uuid=clock.new_uuid, now=now)
+
+
+def _say_that_all_is_well(context: Context, options: Options, path: str, data: bytes) -> None:
+    what = (
+        "holds nothing that Ganeti 3.0 does not know"
+        if options.downgrade
+        else f"is of version {CURRENT} and as it should be"
+    )
+    _tell_problems(context, options, data)
+    context.write(f"{path} {what}; nothing to do.")
+
+
+def _announce(context: Context, options: Options, path: str, plan: Upgraded) -> None:
+    if options.downgrade:
+        context.write(f"{path}, for use with Ganeti 3.0:")
+    else:
+        context.write(f"{path}, from version {plan.version} to {CURRENT}:")
+    for note in plan.notes:
+        context.write(f"  - {note}")
+
+
+def _tell_problems(context: Context, options: Options, data: bytes) -> None:
+    """Say what is wrong with the result; no reason to stop, as it was so before."""
+    if options.no_verify:
+        return
+    problems = problems_in(data)
+    if not problems:
+        return
+    shown = problems if options.verbose else problems[:PROBLEMS_SHOWN]
+    context.write("The configuration has problems, to be mended once the cluster runs again:")
+    for problem in shown:
+        context.write(f"  - {problem}")
+    if len(shown) < len(problems):
+        context.write(f"  and {len(problems) - len(shown)} more (--verbose shows all)")
+
+
+def _tell_directories(
+    context: Context, options: Options, paths: Paths, config: Mapping[str, object]
+) -> None:
+    """Say which directories of files that serve as disks this node does not allow yet."""
+    name = os.path.basename(paths.file_storage_paths_file)
+    path = os.path.join(options.confdir or paths.conf_dir, name)
+    content = read_bytes_or_none(path, SMALL_FILE_BYTES_MAX)
+    if content is None:
+        if options.verbose:
+            context.write(f"{path} does not exist: the default directories are allowed.")
+        return
+    allowed = parse_allowed_paths(content.decode("utf-8", "replace"))
+    for directory in _directories_in_use(config):
+        if not _lies_below(directory, allowed):
+            context.write(
+                f"{directory} is not listed in {path}: add it there, on every node, or disks below"
+                " it cannot be used."
+            )
+
+
+def _directories_in_use(config: Mapping[str, object]) -> Iterator[str]:
+    cluster = config["cluster"]
+    assert isinstance(cluster, Mapping)
+    for template in file_templates():
+        key = template.traits.directory_setting
+        if template in cluster["enabled_disk_templates"] and cluster[key]:
+            yield os.path.normpath(cluster[key])
+
+
+def _lies_below(directory: str, allowed: Sequence[str]) -> bool:
+    return any(directory == one or directory.startswith(one + "/") for one in allowed)
+
+
+def explain(error: GenericError | OSError) -> tuple[str, int]:
+    """Return what to print and what to leave with."""
+    return f"{NAME}: {_text(error)}", _status(error)
+
+
+def _text(error: GenericError | OSError) -> str:
+    if isinstance(error, GenericError):
+        return error.message
+    reason = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {reason}" if error.filename else reason
+
+
+def _status(error: GenericError | OSError) -> int:
+    match error:
+        case NotConfirmed():
+            return EXIT_CONFIRMATION
+        case NotMasterError():
+            return EXIT_NOT_MASTER
+        case ConfigurationError():
+            return EXIT_CONFIGURATION
+        case _:
+            return EXIT_FAILURE
+
+
+PROGRAM: Final = single_program(
+    NAME,
+    SUMMARY,
+    PROSE,
+    upgrade,
+    options=OPTIONS,
+    examples=(
+        ("cfgupgrade --dry-run", "what would happen"),
+        ("cfgupgrade --force", "upgrade without a question"),
+        ("cfgupgrade --path /root/copy --ignore-hostname", "upgrade a copy made elsewhere"),
+    ),
+    explain=explain,
+    see_also=("ganeti-wconfd", "query-config"),
+    expected_errors=(GenericError, OSError),
+)

@@ -1,0 +1,167 @@
+"""Data collectors: facts, metrics and work of one, and the view of the node that it is given.
+
+A collector is a class in a file of its own, named in one row of
+`ganeti.objects.model.DATA_COLLECTORS`.  It runs in a thread, and each of its waits has a
+deadline.  When it cannot do its work it raises a `GenericError` that says why.
+
+Source: mond.json, "collectors"; maintd.json, "data_collectors".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.collectors.cluster_facts import ClusterFacts, Need
+from ganeti.collectors.report import FINE, VERSION, Kind, Report, Status, StatusCode, presentable
+from ganeti.system import files, process
+from ganeti.system.process import CommandResult
+
+_FILE_BYTES_MAX = 16 << 20  # /proc/diskstats of 50,000 devices is half of it
+
+
+class RunCommand(Protocol):
+    """Runs a command to its end, within limits: `ganeti.system.process.run`, or a part of it."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        output_bytes_max: int = process.OUTPUT_BYTES_MAX,
+    ) -> CommandResult:
+        """Return what became of it; raises CommandError if it cannot be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The node as collectors see it."""
+
+    paths: Paths
+    hostname: str
+    cluster: ClusterFacts = field(default_factory=ClusterFacts)
+    run: RunCommand = process.run
+
+
+def read_text(path: str) -> str:
+    """Read a text file whole; bytes that are no text are replaced.
+
+    Raises:
+        GenericError: it cannot be read; the text names it.
+    """
+    try:
+        return files.read_bytes(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
+    except OSError as err:
+        raise GenericError(f"cannot read {path}: {err.strerror}") from err
+
+
+class Timing(Enum):
+    """When a collector works."""
+
+    AT_ONCE = "for each request"  # reads a file or two
+    STEADY = "at its interval"  # makes an average over time
+    WHEN_ASKED = "at its interval while somebody asks"  # runs a command, or looks at much
+
+
+class MetricKind(StrEnum):
+    """How a metric moves."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: MetricKind = MetricKind.GAUGE
+
+
+class Sample(NamedTuple):
+    """One value of a metric, with the values of its labels."""
+
+    name: str
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+def gauges(labels: tuple[str, ...], texts: Mapping[str, str]) -> Iterator[Metric]:
+    """Yield metrics that go up and down, from {name without its first word: help}."""
+    for name, text in texts.items():
+        yield Metric(f"ganeti_{name}", text, labels)
+
+
+def counters(labels: tuple[str, ...], texts: Mapping[str, str]) -> Iterator[Metric]:
+    """Yield metrics that only grow, from {name without its first word: help}."""
+    for name, text in texts.items():
+        yield Metric(f"ganeti_{name}", text, labels, MetricKind.COUNTER)
+
+
+Data = Any  # of a report, in the form of its collector
+
+
+class Collector(ABC):
+    """One collector, with the memory that it may need.
+
+    Attributes:
+        category: None for a collector without one.
+        empty: the data of a report of a collector that failed.
+        needs: facts of the cluster, as of now; those AT_ONCE take the last known ones.
+        hypervisors: it works only where one of them is enabled; empty for always.
+        interval_s_max: an interval longer than that is cut.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    category: ClassVar[str | None] = None
+    kind: ClassVar[Kind] = Kind.PERFORMANCE
+    timing: ClassVar[Timing]
+    empty: ClassVar[Mapping[str, object] | tuple[object, ...]] = {}
+    format_version: ClassVar[int] = 1
+    hypervisors: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    interval_s_max: ClassVar[float] = float("inf")
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+
+    @abstractmethod
+    def collect(self, view: NodeView) -> object:
+        """Return the data of a report."""
+
+    @classmethod
+    def samples(cls, data: Data) -> Iterator[Sample]:  # noqa: ARG003 - for those with metrics
+        """Yield the data of a report as values of the metrics."""
+        yield from ()
+
+    @classmethod
+    def report(cls, data: object, timestamp_ns: int, status: Status = FINE) -> Report:
+        """Put data into the envelope."""
+        return Report(
+            name=cls.name,
+            version=VERSION,
+            format_version=cls.format_version,
+            timestamp=timestamp_ns,
+            category=cls.category,
+            kind=cls.kind,
+            data=data,
+            status=None if status is FINE else status,
+        )
+
+    @classmethod
+    def failure(
+        cls, message: str, timestamp_ns: int, code: StatusCode = StatusCode.UNKNOWN
+    ) -> Report:
+        """Report that there is nothing to report, and why."""
+        status = Status(code, presentable(message))
+        if isinstance(cls.empty, Mapping) and cls.kind is Kind.STATUS:
+            return cls.report({"status": status, **cls.empty}, timestamp_ns)
+        return cls.report(cls.empty, timestamp_ns, status)

@@ -1,0 +1,208 @@
+"""The files that one node should have, those that it has, and when it is tried again.
+
+Theory of operation.  Whoever copies files to nodes only says which version of a file a node should
+have.  Nothing is queued: a newer version takes the place of an older one that has not been sent.
+Whenever the node can be called, everything that it lacks goes out in one *trip*; a file goes with
+one trip at a time, so versions arrive in order.
+
+A trip ends in one of two ways.  The node answers: it has the files, or refuses some of them; those
+rest for a while.  Or it does not answer: then nobody knows whether the files arrived, or still
+will, after newer ones perhaps.  Such a file is *in doubt*: the next acknowledgement only ends the
+doubt, the one after that counts.  The node is *missing* until it answers again.  It is tried
+again and again, less and less often, with nothing but a question first.
+
+A node whose trip takes long is *set aside*: whoever waits for copies goes on without it.  The trip
+itself is not cut short, as the node may only be slow.
+
+Times are seconds of a monotonic clock, given by the caller.
+
+Source: ARCHITECTURE, invariants 8 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+# A node that needs longer for a small file is set aside.
+PATIENCE_S: Final = 0.5
+# Each connection costs a handshake at both ends; a few carry all that a disk can take.
+TRIPS_MAX: Final = 3
+RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0)
+
+Versions = Mapping[str, int]
+
+
+class Trip:
+    """Versions of files on their way; without any it only asks whether the node is there."""
+
+    __slots__ = ("begun_s", "versions")
+
+    def __init__(self, versions: Versions, begun_s: float) -> None:
+        self.versions = versions
+        self.begun_s = begun_s
+
+
+class NodeCopies:
+    """One node.
+
+    Attributes:
+        wanted: versions that the node should have and has not, by file.
+        has: versions that the node has acknowledged, by file.
+        in_doubt: files of which an older version may still arrive.
+        is_missing: the node did not answer the last time, or refused everything.
+        error: the last failure, as text; None since the node took something.
+        silent_delay_s_max: longest time between two tries of a node that does not answer.
+        refused_delay_s_max: the same for a node that refuses: each try sends whole files.
+    """
+
+    def __init__(
+        self,
+        *,
+        trips_max: int = TRIPS_MAX,
+        silent_delay_s_max: float = 1.5,
+        refused_delay_s_max: float = 15.0,
+    ) -> None:
+        self.wanted: dict[str, int] = {}
+        self.has: dict[str, int] = {}
+        self.in_doubt: set[str] = set()
+        self.is_missing = False
+        self.error: str | None = None
+        self.silent_delay_s_max = silent_delay_s_max
+        self.refused_delay_s_max = refused_delay_s_max
+        self._trips_max = trips_max
+        self._trips: list[Trip] = []
+        self._on_the_way: set[str] = set()
+        self._refused: set[str] = set()
+        self._failures = 0
+        self._not_before_s = 0.0
+
+    # What it should have.
+
+    def want(self, file: str, version: int) -> None:
+        """Note the version of a file that the node should have; never goes back."""
+        if version > max(self.has.get(file, 0), self.wanted.get(file, 0)):
+            self.wanted[file] = version
+            self._refused.discard(file)
+
+    def forget(self, files: Collection[str]) -> None:
+        """Note that the node needs nothing of these files, and that nobody knows what it has."""
+        for file in files:
+            self.wanted.pop(file, None)
+            self.has.pop(file, None)
+            self._refused.discard(file)
+
+    def has_version(self, file: str, version: int) -> bool:
+        """Tell whether the node has this version of a file, or a newer one."""
+        return self.has.get(file, 0) >= version
+
+    # When it is tried.
+
+    def next_trip(
+        self, now_s: float, *, may_send: Callable[[str], bool], files_max: int
+    ) -> Trip | None:
+        """Begin a trip, unless there is nothing to do now.
+
+        Args:
+            may_send: tells whether a file can be sent at this time.
+        """
+        if len(self._trips) >= (1 if self.is_missing else self._trips_max):
+            return None
+        rests = now_s < self._not_before_s
+        if rests and self.is_missing:
+            return None
+        if not rests:
+            self._refused.clear()
+        versions: dict[str, int] = {}
+        for file, version in self.wanted.items():
+            if file in self._on_the_way or (rests and file in self._refused):
+                continue
+            if may_send(file):
+                versions[file] = version
+                if len(versions) >= files_max:
+                    break
+        if not versions and not self.is_missing:
+            return None
+        trip = Trip(versions, now_s)
+        self._trips.append(trip)
+        self._on_the_way.update(versions)
+        return trip
+
+    def retry_s(self) -> float | None:
+        """Return when there is something to try again; None if that is not a matter of time."""
+        if self._trips and self.is_missing:
+            return None
+        return self._not_before_s if self.is_missing or self._refused else None
+
+    def hurry(self) -> None:
+        """Try the node again at once, whatever happened."""
+        self._not_before_s = 0.0
+
+    def rests(self, now_s: float) -> bool:
+        """Tell whether the node has failed, and is not being tried at this moment."""
+        return self.is_missing and not self._trips and now_s < self._not_before_s
+
+    def patience_left_s(self, now_s: float) -> float:
+        """Return how much longer the node is waited for; 0 if it is set aside."""
+        if self.is_missing:
+            return 0.0
+        begun_s = min((trip.begun_s for trip in self._trips), default=now_s)
+        return max(0.0, begun_s + PATIENCE_S - now_s)
+
+    # How a trip ended.
+
+    def arrived(
+        self, trip: Trip, taken: Versions, refused: Mapping[str, str], now_s: float
+    ) -> None:
+        """Note that the node answered.
+
+        Args:
+            taken: the versions that it has now, of all or some files of the trip.
+            refused: files that it would not take, with the reasons; they rest for a while.
+        """
+        self._end(trip)
+        for file, version in taken.items():
+            self._acknowledged(file, version)
+        self.is_missing = bool(refused) and not taken
+        self.error = next(iter(refused.values()), None)
+        if refused:
+            self._refused.update(file for file in refused if file in self.wanted)
+            self._rest(now_s, self.refused_delay_s_max)
+        else:
+            self._failures = 0
+
+    def lost(self, trip: Trip, error: str, now_s: float, *, was_sent: bool = True) -> None:
+        """Note that the node did not answer.
+
+        Args:
+            was_sent: the files may have arrived, or still do.
+        """
+        self._end(trip)
+        if was_sent:
+            self.in_doubt.update(trip.versions)
+        self.fail(error, now_s)
+
+    def fail(self, error: str, now_s: float) -> None:
+        """Note that the node is missing, as some other call found out."""
+        self.is_missing = True
+        self.error = error
+        self._rest(now_s, self.silent_delay_s_max)
+
+    def _end(self, trip: Trip) -> None:
+        self._trips.remove(trip)
+        self._on_the_way.difference_update(trip.versions)
+
+    def _acknowledged(self, file: str, version: int) -> None:
+        if file in self.in_doubt:
+            self.in_doubt.discard(file)
+            return  # it stays wanted: the next acknowledgement counts
+        if file not in self.wanted:
+            return  # it was forgotten meanwhile
+        if self.wanted[file] <= version:
+            del self.wanted[file]
+        self.has[file] = max(version, self.has.get(file, 0))
+
+    def _rest(self, now_s: float, delay_s_max: float) -> None:
+        delay_s = RETRY_DELAYS_S[min(self._failures, len(RETRY_DELAYS_S) - 1)]
+        self._failures += 1
+        self._not_before_s = now_s + min(delay_s, delay_s_max)

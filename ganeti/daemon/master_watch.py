@@ -1,0 +1,268 @@
+"""A daemon of the master makes sure that its node is the master: at start, and once in a while.
+
+At start the others are asked until enough of them agree, or it is clear that they do not, or the
+time is over.  Nodes marked offline are asked only if the others are too few.  Later a slow look at
+the other master candidates, a prompt, or having been paused leads to a new vote; a daemon that is
+outvoted ends.
+
+Source: ARCHITECTURE, invariant 9; constants.json, MASTER_VOTING_RETRIES.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import GenericError, NotMasterError, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.clients import master_poll
+from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
+from ganeti.clients.node_rpc import Target
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.main import EXIT_NOTMASTER
+from ganeti.daemon.options import MasterOptions
+from ganeti.jobs.votes import Answer, Poll, Standing, judge
+from ganeti.store import master_facts, renewal, ssconf
+from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
+
+VOTING_RETRIES: Final = 6  # constants.json, MASTER_VOTING_RETRIES
+VOTING_RETRY_INTERVAL_S: Final = 10.0  # constants.json, MASTER_VOTING_RETRY_INTERVALL
+_FIRST_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)  # nodes that start together meet soon
+OBJECTIONS_S: Final = 1.0  # what those are waited for whose votes are not needed any more
+LOOK_INTERVAL_S: Final = 30.0
+TICK_S: Final = 5.0
+PAUSE_S_MIN: Final = 1.0  # who sleeps so much too long was paused, and others may have acted
+
+
+def check_options(context: DaemonContext) -> bool:
+    """Return whether the others are not to be asked.
+
+    Raises:
+        OpPrereqError: --no-voting without --yes-do-it.
+    """
+    options = context.options_as(MasterOptions)
+    if options.no_voting and not options.yes_do_it:
+        raise OpPrereqError(
+            "--no-voting is dangerous: two masters may run; confirm it with --yes-do-it"
+        )
+    return options.no_voting
+
+
+async def check_self(context: DaemonContext) -> Poll:
+    """Return what this node itself says, unless it says that another one is the master.
+
+    Raises:
+        NotMasterError: names the master.
+        OpPrereqError: the options contradict each other.
+    """
+    is_sure = check_options(context)
+    own_name = context.hostname
+    poll = Poll(own_name, [own_name], {own_name: await _own_answer(context.paths)})
+    verdict = judge(poll)
+    if verdict.standing is Standing.REFUSED and not is_sure:
+        raise NotMasterError(verdict.reason, verdict.master_name)
+    return poll
+
+
+async def confirm(context: DaemonContext) -> Poll:
+    """Return what the nodes answered, once it is sure that this one is the master.
+
+    Raises:
+        NotMasterError: it is not, or too few nodes answer; the text says who answered what.
+        OpPrereqError: the options contradict each other.
+        ConfigurationError: this node knows no nodes.
+    """
+    poll = await check_self(context)
+    if context.options_as(MasterOptions).no_voting:
+        logger.warning("Not asking whether this node is the master, as was wished")
+        return poll
+    verdict = judge(poll)
+    async with AsyncNodeRpcClient(context.paths) as rpc:
+        for delay_s in _retry_delays():
+            poll = await take_vote(rpc, context.paths, context.hostname)
+            verdict = judge(poll)
+            if verdict.standing is Standing.CONFIRMED:
+                return poll
+            if verdict.standing is Standing.REFUSED or delay_s is None:
+                break
+            logger.info("%s; asking again in %g s", verdict.reason, delay_s)
+            if await _stops_within(context, delay_s):
+                break
+    hint = f"; {renewal.HINT}" if renewal.is_cut_off(context.paths) else ""
+    raise NotMasterError(
+        f"this node is not the master: {verdict.reason}{hint}", verdict.master_name
+    )
+
+
+def _retry_delays() -> Iterator[float | None]:
+    """Yield what to wait after each try; None after the last one."""
+    left_s = VOTING_RETRIES * VOTING_RETRY_INTERVAL_S
+    for delay_s in itertools.chain(_FIRST_RETRIES_S, itertools.repeat(VOTING_RETRY_INTERVAL_S)):
+        if delay_s > left_s:
+            yield None
+            return
+        left_s -= delay_s
+        yield delay_s
+
+
+async def _stops_within(context: DaemonContext, delay_s: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(context.stopping.wait(), delay_s)
+    return context.stopping.is_set()
+
+
+async def take_vote(rpc: AsyncNodeRpcClient, paths: Paths, own_name: str) -> Poll:
+    """Ask the other nodes once; those marked offline only if that may make a difference.
+
+    Raises:
+        ConfigurationError: this node knows no nodes.
+    """
+    others = await asyncio.to_thread(master_poll.other_nodes, paths, own_name)
+    poll = Poll(
+        own_name,
+        [own_name, *(target.name for target in others)],
+        {own_name: await _own_answer(paths)},
+    )
+    for is_offline in (False, True):
+        targets = [target for target in others if target.offline == is_offline]
+        if targets and judge(poll).standing is not Standing.CONFIRMED:
+            poll = await _ask(rpc, targets, poll)
+            # WConfD here may have written and spread a newer configuration meanwhile.
+            own = {own_name: await _own_answer(paths)}
+            poll = replace(poll, answers={**poll.answers, **own})
+    return poll
+
+
+async def poll_everybody(rpc: AsyncNodeRpcClient, paths: Paths, own_name: str) -> Poll:
+    """Ask all other nodes once, offline ones too, and wait for each.
+
+    Raises:
+        ConfigurationError: this node knows no nodes.
+    """
+    others = await asyncio.to_thread(master_poll.other_nodes, paths, own_name)
+    found = await asyncio.gather(*(master_poll.ask_one(rpc, target) for target in others))
+    names = [target.name for target in others]
+    own = {own_name: await _own_answer(paths)}
+    poll = Poll(own_name, [own_name, *names], own)
+    return _with_answers(poll, dict(zip(names, found, strict=True)))
+
+
+async def _own_answer(paths: Paths) -> Answer:
+    facts = await asyncio.to_thread(master_facts.own_facts, paths)
+    return Answer(facts.master_name, facts)
+
+
+async def _ask(rpc: AsyncNodeRpcClient, targets: Sequence[Target], poll: Poll) -> Poll:
+    """Add the answers of these nodes; whoever is slow and not needed is not waited for."""
+    async with asyncio.TaskGroup() as group:
+        tasks = {
+            group.create_task(
+                master_poll.ask_one(rpc, target), name=f"ask {target.name}"
+            ): target.name
+            for target in targets
+        }
+        pending = set(tasks)
+        enough_at: float | None = None
+        while pending:
+            left_s = None if enough_at is None else enough_at + OBJECTIONS_S - clock.monotonic()
+            done, pending = await asyncio.wait(
+                pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            poll = _with_answers(poll, {tasks[task]: task.result() for task in done})
+            standing = judge(poll).standing
+            if not done or standing is Standing.REFUSED:
+                break
+            if enough_at is None and standing is Standing.CONFIRMED:
+                enough_at = clock.monotonic()
+        for task in pending:
+            task.cancel()
+    late = {tasks[task]: "no answer yet" for task in pending}
+    return replace(poll, silent={**poll.silent, **late})
+
+
+def _with_answers(poll: Poll, found: Mapping[str, Answer | str]) -> Poll:
+    answers, silent = dict(poll.answers), dict(poll.silent)
+    for name, answer in found.items():
+        if isinstance(answer, Answer):
+            answers[name] = answer
+        else:
+            silent[name] = answer
+    return replace(poll, answers=answers, silent=silent)
+
+
+class MasterWatch:
+    """Ends the daemon once its node is not the master any more."""
+
+    def __init__(self, context: DaemonContext, rpc: AsyncNodeRpcClient) -> None:
+        self._context = context
+        self._rpc = rpc
+        self._prompted = asyncio.Event()
+
+    def prompt(self) -> None:
+        """Have the nodes asked soon: one does not behave as if this node were the master."""
+        self._prompted.set()
+
+    async def run(self) -> None:
+        """Look for ever: now and then, when prompted, and after having been paused."""
+        looked_at = clock.monotonic()
+        while True:
+            began = clock.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._prompted.wait(), TICK_S)
+            now = clock.monotonic()
+            is_prompted = self._prompted.is_set() or now > began + TICK_S + PAUSE_S_MIN
+            self._prompted.clear()
+            if not is_prompted and now < looked_at + LOOK_INTERVAL_S:
+                continue
+            looked_at = now
+            try:
+                if is_prompted or await self._is_doubtful():
+                    await self.check()
+            except (GenericError, OSError) as err:
+                logger.warning("Cannot ask who is master: %s; ignoring", err)
+            if is_prompted:
+                await asyncio.sleep(OBJECTIONS_S)  # prompts come by the dozen
+
+    async def check(self) -> bool:
+        """Ask all nodes; returns whether this one may go on as master.
+
+        The daemon begins to stop, with the exit status for that, once another one is.
+
+        Raises:
+            ConfigurationError: this node knows no nodes any more.
+        """
+        context = self._context
+        verdict = judge(await take_vote(self._rpc, context.paths, context.hostname))
+        if verdict.is_deposed:
+            logger.error("This node is not the master any more: %s; ending", verdict.reason)
+            context.stop(EXIT_NOTMASTER)
+        return not verdict.is_deposed
+
+    async def _is_doubtful(self) -> bool:
+        """Tell whether a master candidate that answers follows somebody else."""
+        paths, own_name = self._context.paths, self._context.hostname
+        offline = ssconf.offline_nodes(paths)
+        targets = [
+            Target(node.name, node.ip)
+            for node in ssconf.master_candidates(paths)
+            if node.name != own_name and node.name not in offline
+        ]
+        found = await asyncio.gather(*(master_poll.ask_one(self._rpc, each) for each in targets))
+        answers = {
+            target.name: answer
+            for target, answer in zip(targets, found, strict=True)
+            if isinstance(answer, Answer)
+        }
+        answers[own_name] = await _own_answer(paths)
+        poll = Poll(own_name, list(answers), answers)
+        return judge(poll).standing is Standing.REFUSED or any(
+            answer.master_name != own_name for answer in answers.values()
+        )

@@ -1,0 +1,72 @@
+"""The job process's side of the talk with LuxiD."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from ganeti.base.errors import ProtocolError
+from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.job_start import MESSAGE_BYTES_MAX, Copied, Copy, Dialog, Message
+
+# A LuxiD that hangs must not hold up the end of a job for long.
+COPY_TIMEOUT_S: Final = 5.0
+_READ_BYTES: Final = 65536
+
+
+class LuxidGoneError(Exception):
+    """LuxiD went away; before it has confirmed, that means that the job must not start here."""
+
+
+class LuxidLink:
+    """One stream, one dialog."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._dialog = Dialog("process")
+        self._splitter = MessageSplitter(MESSAGE_BYTES_MAX)
+
+    def say(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            LuxidGoneError: nobody is there to hear it.
+        """
+        try:
+            self._stream.sendall(self._dialog.send(message) + ETX)
+        except OSError as err:
+            raise LuxidGoneError from err
+
+    def hear(self) -> Message:
+        """Wait for the next message.
+
+        Raises:
+            LuxidGoneError: the stream ended instead.
+        """
+        while True:
+            try:
+                chunk = self._stream.recv(_READ_BYTES)
+            except OSError as err:
+                raise LuxidGoneError from err
+            if not chunk:
+                raise LuxidGoneError
+            for data in self._splitter.feed(chunk):
+                return self._dialog.receive(data)
+
+    def copy(self, content: str, wait_s: float = 0.0) -> Copied | None:
+        """Let LuxiD carry a version of the job file to the candidates; None if it does not.
+
+        Args:
+            wait_s: how long LuxiD may wait for a candidate to come back before.
+        """
+        if self._stream.fileno() < 0:
+            return None
+        try:
+            self._stream.settimeout(COPY_TIMEOUT_S + wait_s)
+            self.say(Copy(content, wait_s))
+            copied = self.hear()
+        except (LuxidGoneError, ProtocolError):
+            self._stream.close()  # never asked again
+            return None
+        assert isinstance(copied, Copied)
+        return copied

@@ -1,0 +1,392 @@
+"""Who may be master: what the nodes' answers add up to.  Decisions only.
+
+Theory of operation.  Every node remembers who the master is.  A daemon of the master starts only
+if half plus one of all nodes, offline ones included, name this node, and if none of those that
+answered has a newer configuration; so two groups of nodes that do not see each other never have a
+master each.
+
+A node that is to take the master's place needs the answers of half plus one of all nodes as well,
+and those of more than C - W of the C candidates: a record counts when it is on W of them, so the
+answers then include one that has it, and the newest is known (`plan_takeover`).  It announces the
+serial number of the configuration that it is about to write, well beyond all that are known, to the
+others; a node that has taken note of such a *claim* takes note of no other that was planned before
+it heard of this one.  So of two who try at once, at most one finds enough nodes.
+
+Source: ARCHITECTURE, invariants 8 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import natural_sorted
+from ganeti.copies.quorum import copies_needed
+from ganeti.protocol.node_facts import NodeFacts
+
+# By how much a new master's first configuration is ahead of all that are known: a master that has
+# been cut off starts no jobs, and those that run do not make so many changes.
+SERIAL_LEAP: Final = 10_000
+# The same for job ids, when candidates that may know of higher ones did not answer.
+JOB_ID_LEAP: Final = 1000
+
+OVERRIDE: Final = "--no-voting --yes-do-it"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one node said; a node that runs Ganeti 3.0 only names the master."""
+
+    master_name: str
+    facts: NodeFacts | None = None
+
+
+class Poll(msgspec.Struct, frozen=True):
+    """What came back when the nodes were asked.
+
+    Attributes:
+        nodes: all nodes, this one and those offline included.
+        answers: by node name, this one's included.
+        silent: why others did not answer, as far as that is known.
+    """
+
+    own_name: str
+    nodes: Sequence[str]
+    answers: Mapping[str, Answer]
+    silent: Mapping[str, str] = {}
+
+    @property
+    def own(self) -> NodeFacts:
+        """What this node itself has."""
+        facts = self.answers[self.own_name].facts
+        assert facts is not None
+        return facts
+
+    def known(self) -> dict[str, NodeFacts]:
+        """Return the facts of all nodes that told them, those with another cluster's left out."""
+        own_uuid = self.own.cluster_uuid
+        return {
+            name: answer.facts
+            for name, answer in self.answers.items()
+            if answer.facts is not None
+            if not own_uuid or answer.facts.cluster_uuid in ("", own_uuid)
+        }
+
+
+class Standing(Enum):
+    """Whether this node is the master."""
+
+    CONFIRMED = auto()
+    REFUSED = auto()
+    UNDECIDED = auto()  # too few answers
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether this node is the master, why not, and who is instead, if that is known.
+
+    ``is_deposed``: another one is for sure, or must be; a daemon that runs has to end.
+    """
+
+    standing: Standing
+    reason: str = ""
+    master_name: str | None = None
+    is_deposed: bool = False
+
+
+def votes_needed(node_count: int) -> int:
+    """Return how many nodes must agree: half of them plus one."""
+    return node_count // 2 + 1
+
+
+def judge(poll: Poll) -> Verdict:
+    """Decide whether this node is the master."""
+    own_name, own = poll.own_name, poll.own
+    if own.master_name != own_name:
+        return Verdict(
+            Standing.REFUSED,
+            f"this node ({own_name}) is not the master; as far as it knows, that is"
+            f" {own.master_name or 'nobody'}",
+            own.master_name or None,
+            is_deposed=bool(own.master_name),
+        )
+    newer = newer_configuration(poll)
+    if newer is not None:
+        return Verdict(Standing.REFUSED, newer, is_deposed=True)
+    votes = {
+        name: _vote(answer, own_name, own.config_serial) for name, answer in poll.answers.items()
+    }
+    needed = votes_needed(len(poll.nodes))
+    mine = sum(name == own_name for name in votes.values())
+    if mine >= needed:
+        return Verdict(Standing.CONFIRMED)
+    others = {name for name in votes.values() if name not in (own_name, "")}
+    chosen = [name for name in others if list(votes.values()).count(name) >= needed]
+    undecided = len(poll.nodes) - len(votes)
+    reason = (
+        f"{mine} of {len(poll.nodes)} nodes say that this node ({own_name}) is the master,"
+        f" {needed} are needed: {describe_votes(votes, poll.silent)}"
+    )
+    if chosen or mine + undecided < needed:
+        return Verdict(Standing.REFUSED, reason, next(iter(chosen), None), is_deposed=bool(chosen))
+    return Verdict(Standing.UNDECIDED, reason)
+
+
+def newer_configuration(poll: Poll) -> str | None:
+    """Say which node has a newer configuration than this one, and what to do; or None."""
+    serial, name = max((facts.config_serial, name) for name, facts in poll.known().items())
+    if serial <= poll.own.config_serial:
+        return None
+    return (
+        f"node {name} has a newer configuration (serial number {serial}) than this one"
+        f" ({poll.own_name}: {poll.own.config_serial}); 'gnt-cluster master-failover', there or"
+        " here, takes the newest"
+    )
+
+
+def newer_jobs(poll: Poll) -> list[str]:
+    """Return the nodes that know of higher job ids than this one."""
+    own = poll.own.last_job_id
+    return [name for name, facts in poll.known().items() if facts.last_job_id > own]
+
+
+def highest_job_id(poll: Poll) -> int:
+    """Return the highest job id that any node knows of."""
+    return max(facts.last_job_id for facts in poll.known().values())
+
+
+def may_ask_again(
+    facts: Iterable[NodeFacts], *, own_name: str, serial_no: int, needed: int
+) -> bool:
+    """Decide whether an author whom too few nodes promised themselves to may ask again.
+
+    Of several who announced themselves at once, and none of whom has a majority, the one whose
+    name comes first may: the others withdraw.
+
+    Args:
+        facts: what the nodes, this one included, say now.
+        serial_no: of the configuration that this one announced; rivals have no lower one.
+        needed: how many nodes are a majority.
+    """
+    claims = [each.claim_name for each in facts if each.claim_serial >= serial_no]
+    rivals = set(claims) - {own_name}
+    if any(claims.count(name) >= needed for name in rivals):
+        return False
+    return natural_sorted([own_name, *rivals])[0] == own_name
+
+
+def _vote(answer: Answer, own_name: str, own_serial: int) -> str:
+    """Return whom a node takes for the master; who announced a newer configuration, if any."""
+    facts = answer.facts
+    if facts is not None and facts.claim_serial > own_serial and facts.claim_name != own_name:
+        return facts.claim_name
+    return answer.master_name
+
+
+def describe_votes(votes: Mapping[str, str], silent: Mapping[str, str]) -> str:
+    """Say who answered what."""
+    parts = [
+        f"{', '.join(natural_sorted(n for n, vote in votes.items() if vote == name))}"
+        f" {'names' if list(votes.values()).count(name) == 1 else 'name'} {name or 'nobody'}"
+        for name in natural_sorted(set(votes.values()))
+    ]
+    parts += [f"{name} does not answer ({silent[name]})" for name in natural_sorted(silent)]
+    return "; ".join(parts)
+
+
+# Taking over.
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has to do to become master.
+
+    Attributes:
+        config_from: has the newest configuration; preferably this node.
+        serial_no: of the configuration that this node is to write.
+        hand_over: nodes that answer and are, or take themselves for, the master: they stop first.
+        queue_from: nodes whose copies of the job queue are looked at, this one included.
+        is_complete: every candidate answered, so no job id is unknown.
+        warnings: what the operator should know.
+    """
+
+    config_from: str
+    serial_no: int
+    hand_over: tuple[str, ...]
+    queue_from: tuple[str, ...]
+    is_complete: bool
+    warnings: tuple[str, ...] = ()
+
+
+def plan_takeover(poll: Poll, *, no_voting: bool = False) -> Takeover:
+    """Decide how this node becomes master.
+
+    Args:
+        no_voting: whatever the others say; this node's configuration is used.
+
+    Raises:
+        OpPrereqError: it must not; the text says who is missing and what helps.
+    """
+    known = poll.known()
+    _check_own(poll, known)
+    newest = max(known, key=lambda name: (known[name].config_serial, name == poll.own_name))
+    if no_voting:
+        newest = poll.own_name
+    _check_is_candidate(poll, known, newest)
+    if not no_voting:
+        _check_votes(poll)
+        _check_candidates(poll, known)
+    serials = [max(facts.config_serial, facts.claim_serial) for facts in known.values()]
+    candidates = frozenset(name for facts in known.values() for name in facts.candidates)
+    return Takeover(
+        config_from=newest,
+        serial_no=max(serials) + SERIAL_LEAP,
+        hand_over=_to_hand_over(poll),
+        queue_from=tuple(natural_sorted(known)),
+        is_complete=candidates <= known.keys(),
+        warnings=tuple(_warnings(poll, known, newest)),
+    )
+
+
+def _check_own(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
+    own = poll.own
+    if own.daemons:
+        is_master = own.master_name == poll.own_name
+        raise OpPrereqError(
+            f"this node ({poll.own_name}) is the master already: {' and '.join(own.daemons)} run"
+            " here; this command is for the node that is to become master"
+            if is_master
+            else f"{' and '.join(own.daemons)} run on this node ({poll.own_name}), although the"
+            f" master is {own.master_name or 'unknown'}; stop them first",
+            ErrorCode.STATE,
+        )
+    if not own.config_serial:
+        raise OpPrereqError(
+            f"this node ({poll.own_name}) has no copy of the configuration, so it cannot become"
+            f" master; {_where_instead(poll, known)}",
+            ErrorCode.STATE,
+        )
+
+
+def _check_votes(poll: Poll) -> None:
+    needed = votes_needed(len(poll.nodes))
+    if len(poll.answers) >= needed:
+        return
+    raise OpPrereqError(
+        f"{len(poll.answers)} of {len(poll.nodes)} nodes answer, {needed} are needed:"
+        f" {', '.join(natural_sorted(poll.answers))} answered;"
+        f" {_not_answering(poll, set(poll.nodes) - set(poll.answers))}."
+        f" {_what_helps()}",
+        ErrorCode.ENVIRON,
+    )
+
+
+def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
+    """Refuse unless the candidates that answered have every record that counts.
+
+    Who is a candidate is taken from every node that answered: this one's own list may be old.
+    """
+    views = {frozenset(facts.candidates) for facts in known.values()} - {frozenset[str]()}
+    for view in sorted(views, key=sorted):
+        reached = view & known.keys()
+        needed = len(view) - copies_needed(len(view)) + 1
+        if len(reached) >= needed:
+            continue
+        raise OpPrereqError(
+            f"the newest configuration and job queue may be on nodes that do not answer: of the"
+            f" master candidates {', '.join(natural_sorted(view))} {needed} must answer, and only"
+            f" {', '.join(natural_sorted(reached)) or 'none'} did;"
+            f" {_not_answering(poll, view - reached)}. {_what_helps()}",
+            ErrorCode.ENVIRON,
+        )
+
+
+def _check_is_candidate(poll: Poll, known: Mapping[str, NodeFacts], newest: str) -> None:
+    candidates = known[newest].candidates
+    if poll.own_name not in candidates:
+        raise OpPrereqError(
+            f"this node ({poll.own_name}) is not a master candidate, as of the newest"
+            f" configuration (serial number {known[newest].config_serial}, on node {newest});"
+            f" {_where_instead(poll, known)}",
+            ErrorCode.STATE,
+        )
+
+
+def _where_instead(poll: Poll, known: Mapping[str, NodeFacts]) -> str:
+    """Name the nodes that could become master.
+
+    Nodes answer only master candidates; whoever is none has to go by what it heard last.
+    """
+    newest = max(known, key=lambda name: known[name].config_serial)
+    masters = {facts.master_name for facts in known.values()} | {poll.own_name}
+    others = [name for name in known[newest].candidates if name not in masters]
+    if not others:
+        return "no other master candidate is known"
+    best = sorted(others, key=lambda name: name not in known or -known[name].config_serial)
+    return f"run it on {best[0]}" + (f" (or {', '.join(best[1:])})" if best[1:] else "")
+
+
+def _not_answering(poll: Poll, names: Iterable[str]) -> str:
+    texts = [
+        f"{name} ({poll.silent.get(name, 'it does not say what it has')})"
+        for name in natural_sorted(names)
+    ]
+    return f"missing: {', '.join(texts)}"
+
+
+def _what_helps() -> str:
+    return (
+        "Start the node daemons there; or, if you are sure that no master runs there and can do"
+        f" without what only they know, use {OVERRIDE}"
+    )
+
+
+def _to_hand_over(poll: Poll) -> tuple[str, ...]:
+    """Return who has to stop being master first.
+
+    Raises:
+        OpPrereqError: one cannot be asked to, as its release is too old.
+    """
+    named: set[str] = set()
+    for name, answer in poll.answers.items():
+        named.add(answer.master_name)
+        if answer.facts is not None:
+            named.add(answer.facts.claim_name)
+            if answer.facts.daemons:
+                named.add(name)
+    alive = natural_sorted((named & poll.answers.keys()) - {poll.own_name})
+    for name in alive:
+        if poll.answers[name].facts is None:
+            raise OpPrereqError(
+                f"node {name} may be master and runs another release, which cannot be asked to"
+                " hand over: stop its node daemon and the daemons of the master there first",
+                ErrorCode.STATE,
+            )
+    return tuple(alive)
+
+
+def _warnings(poll: Poll, known: Mapping[str, NodeFacts], newest: str) -> list[str]:
+    found = []
+    for name in sorted(_dead_masters(poll)):
+        why = poll.silent.get(name, "unknown node")
+        found.append(
+            f"{name}, which was the master, does not answer ({why}): should it still run, keep it"
+            " from doing so"
+        )
+    newer = [
+        name
+        for name in natural_sorted(known)
+        if known[name].config_serial > known[newest].config_serial
+    ]
+    found += [
+        f"the configuration on {name} (serial number {known[name].config_serial}) is newer than"
+        f" the one used ({known[newest].config_serial}), and is overwritten"
+        for name in newer
+    ]
+    return found
+
+
+def _dead_masters(poll: Poll) -> Collection[str]:
+    named = {answer.master_name for answer in poll.answers.values()} - {""}
+    return named - poll.answers.keys()

@@ -1,0 +1,202 @@
+"""The work of making an instance that was planned, each step with its undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from ganeti.base.errors import OpExecError
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.creation.forthcoming import clear_remains, plan_again
+from ganeti.logical_units.instance.creation.importing import Export, restore
+from ganeti.logical_units.instance.os_scripts import run_script
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
+from ganeti.logical_units.instance.storage.planner import FilePlace
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.objects.model import Disk, Instance
+from ganeti.objects.record import PrivateParams
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import ObjectKind
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Everything about an instance to be made.
+
+    Attributes:
+        view: the instance as it is to be.
+        place: where files of disks are, if it has any.
+        osparams: all three kinds, filled.
+        export: the disks are filled from it, if there is one.
+        fill: fills the disks from another source.
+        planned: the forthcoming instance whose place it takes.
+    """
+
+    view: InstanceView
+    place: FilePlace | None
+    osparams: PrivateParams
+    install: bool
+    start: bool
+    reason: Sequence[object]
+    debug_level: int
+    export: Export | None = None
+    compress: str = "none"
+    fill: Callable[[JobContext, InstanceView], None] | None = None
+    planned: InstanceView | None = None
+
+    @property
+    def is_to_be_filled(self) -> bool:
+        """Whether the disks are of no use as they are made."""
+        return self.install or self.export is not None or self.fill is not None
+
+
+@dataclass(slots=True)
+class _Port:
+    """The network port of an instance, which goes back once when the creation fails."""
+
+    number: int | None = None
+    goes_with_instance: bool = False  # the configuration takes it back with the instance
+
+
+def build(context: JobContext, plan: Creation) -> None:
+    """Make the instance: disks, configuration, operating system, start.
+
+    Raises:
+        OpExecError: a step failed; what was made before is gone again.
+    """
+    with Undo(context) as undo:
+        if plan.planned is not None:
+            clear_remains(context, plan.planned)
+        port = _take_port(context, plan.view.instance, undo)
+        disks_made = _make_disks(context, plan, undo)
+        instance = structs.replace(
+            plan.view.instance, network_port=port.number, disks_active=plan.start
+        )
+        view = plan.view.with_instance(instance, disks_made)
+        _add_to_configuration(context, plan, view, port, undo)
+        context.check_canceled()
+        if plan.is_to_be_filled:
+            _fill(context, plan, view)
+        context.check_canceled()
+        if plan.start:
+            context.feedback("* starting instance...")
+            _start(context, view, plan.reason, undo)
+        elif plan.is_to_be_filled:
+            disks.deactivate(context, view, view.primary)
+        undo.forget()
+
+
+def _take_port(context: JobContext, instance: Instance, undo: Undo) -> _Port:
+    if not Hypervisor(instance.hypervisor).traits.needs_network_port:
+        return _Port(instance.network_port)
+    number = context.config.allocate_instance_port()
+    port = _Port(number)
+
+    def give_back() -> None:
+        if not port.goes_with_instance:
+            context.config.release_instance_port(number)
+
+    undo.push(f"give back port {number}", give_back)
+    return port
+
+
+def _make_disks(context: JobContext, plan: Creation, undo: Undo) -> list[Disk]:
+    """Make the disks on the primary node, in a directory of their own if they are files."""
+    view = plan.view
+    if not view.disks:
+        return []
+    context.feedback("* creating instance disks...")
+    if plan.place is not None:
+        make_directory(context, view.primary, plan.place.directory, undo)
+    made = []
+    for index, disk in enumerate(view.disks):
+        context.check_canceled()
+        made.append(make_disk(context, view, view.primary, index, disk, undo))
+    return made
+
+
+def _add_to_configuration(
+    context: JobContext, plan: Creation, view: InstanceView, port: _Port, undo: Undo
+) -> None:
+    instance = view.instance
+    context.feedback(f"adding instance {instance.name} to cluster config")
+    # Planned only, so far: a job that dies while it fills the disks leaves nothing that can start.
+    stored = structs.replace(instance, forthcoming=plan.is_to_be_filled)
+    # Pushed first: an answer that is lost on its way must not leave the instance behind.
+    undo.push(
+        f"remove instance {instance.name!r} from the configuration",
+        lambda: _remove_from_configuration(context, plan, instance, port),
+    )
+    disk_wires = [disk.to_wire() for disk in view.disks]
+    if plan.planned is not None:
+        context.config.put_instance(instance.uuid, stored.to_wire(), disk_wires)
+    else:
+        context.config.create_instance(stored.to_wire(), disk_wires)
+
+
+def _remove_from_configuration(
+    context: JobContext, plan: Creation, instance: Instance, port: _Port
+) -> None:
+    [found] = context.config.get_instances([instance.uuid])
+    if found is None:
+        return
+    port.goes_with_instance = found.network_port == instance.network_port
+    if plan.planned is not None:
+        plan_again(context, plan.planned)
+    else:
+        context.config.delete(ObjectKind.INSTANCE, instance.uuid)
+
+
+def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
+    """Put something onto the disks; the instance is a real one after that."""
+    if plan.install:
+        context.feedback("* running the instance OS create scripts...")
+        _install(context, plan, view)
+    if plan.export is not None:
+        _restore(context, plan, view, plan.export)
+    if plan.fill is not None:
+        plan.fill(context, view)
+    context.config.modify(ObjectKind.INSTANCE, view.instance.uuid, {"forthcoming": None})
+
+
+def _install(context: JobContext, plan: Creation, view: InstanceView) -> None:
+    wire = view.wire(osp=plan.osparams)
+    result = run_script(
+        context, view, NodeCalls.instance_os_add, wire, reinstall=False, debug=plan.debug_level
+    )
+    if result.error is not None:
+        doing = f"install operating system {view.instance.os!r} for instance"
+        text = result.explain(f"{doing} {view.instance.name!r}")
+        raise OpExecError(text)
+
+
+def _restore(context: JobContext, plan: Creation, view: InstanceView, export: Export) -> None:
+    """Fill the disks from an export; the operating system is told of a new name."""
+    old_name = export.description.name
+    name, os_name = view.instance.name, view.instance.os
+    context.feedback(f"* filling the disks from the export of {old_name}...")
+    restore(context, view, export, plan.compress)
+    if os_name and name != old_name:
+        doing = f"run the rename script of operating system {os_name!r} for instance {name!r}"
+        wire = view.wire()
+        result = run_script(
+            context, view, NodeCalls.instance_run_rename, wire, old_name, plan.debug_level
+        )
+        if result.error is not None:
+            context.warn(f"{result.explain(doing)}; ignoring")
+
+
+def _start(context: JobContext, view: InstanceView, reason: Sequence[object], undo: Undo) -> None:
+    name = view.instance.name
+    what = f"stop instance {name!r}"
+    undo.push(
+        what, lambda: context.nodes.on(view.primary, what).instance_shutdown(view.wire(), 0, reason)
+    )
+    context.nodes.on(view.primary, f"start instance {name!r}").instance_start(
+        view.wire(), startup_paused=False, reason=reason
+    )

@@ -1,0 +1,127 @@
+"""Which node an instance goes to when the operator leaves that to an allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.logical_units.allocator.asking import choose_allocator
+from ganeti.logical_units.allocator.new_instance import request_for_new
+from ganeti.logical_units.allocator.placing import nodes_to_choose_from, place, relocation
+from ganeti.logical_units.allocator.question import Snapshot, like_existing
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.memory import reserve_memory, space_on_node_mib
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.objects.fill import cluster_hvparams, fill_beparams
+from ganeti.objects.model import AdminState, Cluster, Disk, Node
+from ganeti.opcodes.instance import OpInstanceCreate
+from ganeti.protocol.iallocator import Allocate, NewInstance
+
+
+def check_one_way(what: str, *, node: str | None, iallocator: str | None) -> None:
+    """Refuse both a node and an allocator.
+
+    Raises:
+        OpPrereqError: both are given (wrong_input).
+    """
+    if node is not None and iallocator is not None:
+        raise OpPrereqError(
+            f"{what}: node {node!r} and allocator {iallocator!r} were given; give one of them"
+        )
+
+
+def choose_for_new(
+    context: JobContext, cluster: Cluster, op: OpInstanceCreate, name: str, *, start: bool
+) -> Node:
+    """Return a node for a new instance; its memory and disk space are reserved.
+
+    Raises:
+        OpPrereqError: there is no allocator, or it finds no place.
+    """
+    what = f"instance {name!r}"
+    allocator = choose_allocator(cluster, op.iallocator, what)
+    first = request_for_new(context.config, cluster, op, name)
+
+    def take_room(node: Node) -> None:
+        _take_room(context, cluster, node, first, memory_mib=first.memory if start else 0)
+
+    with nodes_to_choose_from(context, what, only_free=op.opportunistic_locking) as names:
+        wanted = _as_request(structs.replace(first, restrict_to_nodes=names))
+        return place(
+            context, allocator, lambda _snapshot: wanted, take_room, hypervisor=first.hypervisor
+        )
+
+
+def choose_target(context: JobContext, view: InstanceView, iallocator: str | None) -> Node:
+    """Return another node for an instance whose disks every node can reach; memory is reserved.
+
+    Raises:
+        OpPrereqError: there is no allocator, or it finds no place.
+    """
+    cluster, instance = view.cluster, view.instance
+    what = f"instance {instance.name!r}"
+    allocator = choose_allocator(cluster, iallocator, what)
+    is_up = instance.admin_state is AdminState.UP
+    memory_mib = fill_beparams(cluster, instance)["minmem"] if is_up else 0
+
+    def take_room(node: Node) -> None:
+        _reserve(context, cluster, node, what, instance.hypervisor, memory_mib, 0)
+
+    request = relocation(instance.name)
+    return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)
+
+
+def choose_for_disks(
+    context: JobContext, view: InstanceView, disks: Sequence[Disk], iallocator: str
+) -> Node:
+    """Return a node for the disks of an instance that has lost them; their space is reserved.
+
+    Args:
+        disks: as they are to be.
+
+    Raises:
+        OpPrereqError: there is no such allocator, or it finds no place.
+    """
+    cluster, instance = view.cluster, view.instance
+    allocator = choose_allocator(cluster, iallocator, f"instance {instance.name!r}")
+
+    def request(snapshot: Snapshot) -> Allocate:
+        return _as_request(like_existing(snapshot, snapshot.instance(instance.name), disks))
+
+    def take_room(node: Node) -> None:
+        disk_mib = space_on_node_mib(view.template, [disk.size for disk in disks])
+        context.config.reserve_node_resources([(node.uuid, 0, disk_mib)], [])
+
+    return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)
+
+
+def _as_request(wanted: NewInstance) -> Allocate:
+    return Allocate(**{name: getattr(wanted, name) for name in NewInstance.__struct_fields__})
+
+
+def _take_room(
+    context: JobContext, cluster: Cluster, node: Node, wanted: NewInstance, *, memory_mib: int
+) -> None:
+    sizes = [size for disk in wanted.disks if isinstance(size := disk["size"], int)]
+    disk_mib = space_on_node_mib(wanted.disk_template, sizes)
+    what = f"instance {wanted.name!r}"
+    _reserve(context, cluster, node, what, wanted.hypervisor, memory_mib, disk_mib)
+
+
+def _reserve(
+    context: JobContext,
+    cluster: Cluster,
+    node: Node,
+    what: str,
+    hypervisor: str,
+    memory_mib: int,
+    disk_mib: int,
+) -> None:
+    """Reserve memory, if it is needed at all, and disk space."""
+    if memory_mib == 0:
+        context.config.reserve_node_resources([(node.uuid, 0, disk_mib)], [])
+        return
+    params = cluster_hvparams(cluster).get(hypervisor, {})
+    reserve_memory(context, node, what, memory_mib, hypervisor, params, disk_mib=disk_mib)

@@ -1,0 +1,252 @@
+"""Everything about instances, as shown by ``gnt-instance info``.
+
+Live state costs one call per node for all instances on it, and one for all their disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ganeti.base.ids import NodeUuid
+from ganeti.clients.node_rpc import target_of
+from ganeti.logical_units import lookup
+from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.objects.fill import (
+    cluster_hvparams,
+    fill_beparams,
+    fill_hvparams,
+    fill_nicparams,
+    fill_osparams,
+)
+from ganeti.objects.model import Cluster, Disk, Instance, LiveState, Network, Node, NodeGroup
+from ganeti.objects.nic import NIC
+from ganeti.objects.rpc_instance import build_rpc_disk, disk_template, secondary_nodes
+from ganeti.opcodes.instance import OpInstanceQueryData
+from ganeti.protocol.node_calls import NodeCalls
+
+STATUS_FIELDS = (
+    "dev_path",
+    "major",
+    "minor",
+    "sync_percent",
+    "estimated_time",
+    "is_degraded",
+    "ldisk_status",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Instances and all that they refer to, as the configuration has them."""
+
+    cluster: Cluster
+    instances: list[Instance]
+    disks: Mapping[str, Disk]
+    nodes: Mapping[NodeUuid, Node]
+    groups: Mapping[str, NodeGroup]
+    networks: Mapping[str, Network]
+
+    def disks_of(self, instance: Instance) -> list[Disk]:
+        """Return the disks of an instance in order."""
+        return [self.disks[uuid] for uuid in instance.disks if uuid in self.disks]
+
+    def group_of(self, node_uuid: NodeUuid) -> NodeGroup:
+        """Return the group of a node."""
+        return self.groups[self.nodes[node_uuid].group]
+
+
+class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]):
+    """Answer everything that is known about some instances, or about all."""
+
+    def resolve(self) -> Instances:
+        """Read the instances and all that they refer to, each kind in one call."""
+        config = self.config
+        if self.op.instances:
+            instances = lookup.require_instances(config, self.op.instances)
+        else:
+            instances = lookup.present(config.get_instances(None))
+        disk_uuids = [uuid for instance in instances for uuid in instance.disks]
+        found = lookup.present(config.get_disks(disk_uuids)) if disk_uuids else []
+        disks = {str(disk.uuid): disk for disk in found}
+        node_uuids = dict.fromkeys(
+            uuid
+            for instance in instances
+            for uuid in (
+                instance.primary_node,
+                *secondary_nodes(instance, [disks[key] for key in instance.disks if key in disks]),
+            )
+        )
+        nodes = lookup.present(config.get_nodes(list(node_uuids))) if node_uuids else []
+        group_keys = list(dict.fromkeys(node.group for node in nodes))
+        groups = config.get_node_groups(group_keys) if group_keys else []
+        keys = {nic.network for item in instances for nic in item.nics if nic.network}
+        networks = config.get_networks(sorted(keys)) if keys else []
+        return Instances(
+            self.cluster,
+            instances,
+            disks,
+            {node.uuid: node for node in nodes},
+            {group.uuid: group for group in lookup.present(groups)},
+            {str(network.uuid): network for network in lookup.present(networks)},
+        )
+
+    def locks(self, found: Instances) -> LockNeed:
+        """Lock instances and nodes shared, if that is asked for."""
+        if not self.op.use_locking:
+            return {}
+        names = [instance.name for instance in found.instances]
+        return shared(LockLevel.INSTANCE, names) | shared(LockLevel.NODE, found.nodes)
+
+    def plan(self, found: Instances) -> Instances:
+        return found
+
+    def execute(self, plan: Instances) -> dict[str, dict[str, object]]:
+        """Return {instance name: facts}."""
+        running = {} if self.op.static else self._running(plan)
+        statuses = {} if self.op.static else self._disk_statuses(plan)
+        return {
+            instance.name: _facts(plan, instance, running, statuses) for instance in plan.instances
+        }
+
+    def _running(self, found: Instances) -> dict[str, dict[str, int]]:
+        """Ask the primary nodes; returns {node UUID: {instance name: state}}."""
+        by_name = {
+            found.nodes[uuid].name: found.nodes[uuid]
+            for uuid in {instance.primary_node for instance in found.instances}
+        }
+        hypervisors = sorted({instance.hypervisor for instance in found.instances})
+        all_params = cluster_hvparams(found.cluster)
+        results = self.context.nodes.call_all(
+            NodeCalls.all_instances_info, by_name.values(), hypervisors, all_params
+        )
+        states: dict[str, dict[str, int]] = {}
+        for name, result in results.items():
+            if result.error is None and isinstance(result.payload, Mapping):
+                states[by_name[name].uuid] = {
+                    instance: _state(info) for instance, info in result.payload.items()
+                }
+            elif not result.offline:
+                self.context.warn(f"cannot ask node {name} about its instances: {result.error}")
+        return states
+
+    def _disk_statuses(self, found: Instances) -> dict[str, object]:
+        """Ask the primary nodes about all disks; returns {disk UUID: status}."""
+        asked: dict[NodeUuid, list[Disk]] = {}
+        for instance in found.instances:
+            if instance.disks:
+                asked.setdefault(instance.primary_node, []).extend(found.disks_of(instance))
+        targets = {
+            target_of(found.nodes[uuid]): (
+                [build_rpc_disk(found.cluster, found.group_of(uuid), disk) for disk in disks],
+            )
+            for uuid, disks in asked.items()
+        }
+        if not targets:
+            return {}
+        results = self.context.rpc.call_each(NodeCalls.blockdev_getmirrorstatus_multi, targets)
+        statuses: dict[str, object] = {}
+        for uuid, disks in asked.items():
+            result = results[found.nodes[uuid].name]
+            if result.error is None and isinstance(result.payload, Sequence):
+                for disk, answer in zip(disks, result.payload, strict=False):
+                    statuses[disk.uuid] = _status(answer)
+        return statuses
+
+
+def _facts(
+    found: Instances,
+    instance: Instance,
+    running: Mapping[str, Mapping[str, int]],
+    statuses: Mapping[str, object],
+) -> dict[str, object]:
+    disks = found.disks_of(instance)
+    primary = found.nodes[instance.primary_node]
+    secondaries = [found.nodes[uuid] for uuid in secondary_nodes(instance, disks)]
+    return {
+        "name": instance.name,
+        "config_state": instance.admin_state.value,
+        "run_state": _run_state(instance, running),
+        "pnode": primary.name,
+        "pnode_group_uuid": primary.group,
+        "pnode_group_name": found.groups[primary.group].name,
+        "snodes": [node.name for node in secondaries],
+        "snodes_group_uuids": [node.group for node in secondaries],
+        "snodes_group_names": [found.groups[node.group].name for node in secondaries],
+        "os": instance.os,
+        "nics": [_nic(found, nic) for nic in instance.nics],
+        "disk_template": disk_template(disks),
+        "disks": [_disk(disk, statuses) for disk in disks],
+        "hypervisor": instance.hypervisor,
+        "network_port": instance.network_port,
+        "hv_instance": dict(instance.hvparams),
+        "hv_actual": fill_hvparams(found.cluster, instance),
+        "be_instance": dict(instance.beparams),
+        "be_actual": {**fill_beparams(found.cluster, instance)},
+        "os_instance": dict(instance.osparams),
+        "os_actual": fill_osparams(found.cluster, instance.os, instance.osparams),
+        "serial_no": instance.serial_no,
+        "mtime": instance.mtime,
+        "ctime": instance.ctime,
+        "uuid": instance.uuid,
+        "tags": list(instance.tags),
+        "admin_state_source": instance.admin_state_source.value,
+    }
+
+
+def _nic(found: Instances, nic: NIC) -> list[object]:
+    """Return name, UUID, IP, MAC, mode, link, VLAN, network UUID, network."""
+    params = fill_nicparams(found.cluster, nic)
+    network = found.networks.get(nic.network or "")
+    return [
+        nic.name,
+        nic.uuid,
+        nic.ip,
+        nic.mac,
+        params["mode"],
+        params["link"],
+        params["vlan"],
+        nic.network,
+        None if network is None else network.to_wire(),
+    ]
+
+
+def _state(info: object) -> int:
+    state = info.get("state") if isinstance(info, Mapping) else None
+    return state if isinstance(state, int) else LiveState.SHUTDOWN
+
+
+def _run_state(instance: Instance, running: Mapping[str, Mapping[str, int]]) -> str | None:
+    on_primary = running.get(instance.primary_node)
+    if on_primary is None:
+        return None
+    return "up" if on_primary.get(instance.name) == LiveState.RUNNING else "down"
+
+
+def _status(answer: object) -> object:
+    """Return a status as a list of its fields; None if the node could not tell."""
+    match answer:
+        case [True, Mapping() as status]:
+            return [status.get(name) for name in STATUS_FIELDS]
+        case [True, [*values]]:
+            return values
+        case _:
+            return None
+
+
+def _disk(disk: Disk, statuses: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "iv_name": disk.iv_name,
+        "logical_id": disk.logical_id,
+        "dev_type": disk.dev_type,
+        "pstatus": statuses.get(disk.uuid),
+        "sstatus": None,
+        "children": [_disk(child, statuses) for child in disk.children],
+        "mode": disk.mode.value,
+        "size": disk.size,
+        "spindles": disk.spindles,
+        "name": disk.name,
+        "uuid": disk.uuid,
+        "params": dict(disk.params or {}),
+    }

@@ -1,0 +1,230 @@
+"""Give a stopped instance another name; its files and its inner configuration follow.
+
+The directory of its files is renamed first.  Killed after that, the configuration has the old name
+and the files are in the directory of the new one, which ``verify`` tells.  The same rename
+completes it, and a rename to the name that the instance has puts the directory back.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from msgspec import structs
+
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.logical_units import lookup
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_node_online
+from ganeti.logical_units.instance.creation.create import PING_TIMEOUT_S
+from ganeti.logical_units.instance.life.interrupted_rename import file_of, renamed_directories
+from ganeti.logical_units.instance.life.power import check_not_running
+from ganeti.logical_units.instance.os_scripts import run_script
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.files import directories, own_directories
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.lookup import normal_name, resolve
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import Disk, storage_directories
+from ganeti.opcodes.instance import OpInstanceRename
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import DEFAULT_PORT
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
+from ganeti.protocol.wconfd import ObjectKind
+from ganeti.transport.addresses import answers
+
+
+@dataclass(frozen=True, slots=True)
+class NewName(OnInstance):
+    """An instance and its new name, with the address where the name was resolved."""
+
+    name: str
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming(OnInstance):
+    """How an instance is renamed.
+
+    Attributes:
+        put_back: {directory of the configuration: where an interrupted rename has left it}; then
+            nothing else is done.
+    """
+
+    name: str
+    put_back: Mapping[str, str]
+
+
+class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
+    """Rename an instance; the result is the new name."""
+
+    hooks = HookPoint("instance-rename", ObjectType.INSTANCE)
+
+    def resolve(self) -> NewName:
+        view = self.read_instance()
+        if self.op.name_check:
+            name, address = resolve(
+                "instance",
+                self.op.new_name,
+                self.context.paths,
+                "; use --no-name-check if the name need not resolve",
+            )
+            return NewName(view, name, address)
+        if self.op.ip_check:
+            raise OpPrereqError(
+                "the IP address cannot be checked without the name; use --no-ip-check together"
+                " with --no-name-check"
+            )
+        return NewName(view, normal_name("instance", self.op.new_name), None)
+
+    def locks(self, found: NewName) -> LockNeed:
+        """Lock both names exclusively, the nodes shared."""
+        return super().locks(found) | exclusive(LockLevel.INSTANCE, [found.name])
+
+    def plan(self, found: NewName) -> Renaming:
+        """Refuse a name that is taken, and an instance that runs."""
+        view = found.view
+        check_node_online(view.primary, f"primary node of instance {view.instance.name!r}:")
+        check_not_running(self.context, view)
+        if found.name == view.instance.name:
+            return Renaming(view, found.name, self._find_directories(view))
+        if lookup.present(self.config.get_instances([found.name])):
+            raise OpPrereqError(
+                f"instance {found.name!r} is already in the cluster", ErrorCode.EXISTS
+            )
+        self._check_directories(view)
+        self._check_ip_free(found)
+        return Renaming(view, found.name, {})
+
+    def _find_directories(self, view: InstanceView) -> dict[str, str]:
+        """Return where the directories are that a rename has left behind, and should be.
+
+        Raises:
+            OpPrereqError: there are none, so there is nothing to do.
+        """
+        what = [*storage_directories(view.cluster).values()]
+        doing = f"look for the files of instance {view.instance.name!r}"
+        answer = self.context.nodes.on(view.primary, doing).node_verify(
+            {STORED_DISKS_CHECK: what}, view.cluster.cluster_name, {}
+        )
+        stored = answer.get(STORED_DISKS_CHECK) if isinstance(answer, dict) else None
+        others = {
+            file_of(disk)
+            for disk in lookup.present(self.config.get_disks(None))
+            if disk.uuid not in view.instance.disks
+        }
+        strays = [
+            path
+            for path in map(str, stored if isinstance(stored, list) else ())
+            if path not in others
+        ]
+        found = renamed_directories(view.disks, strays)
+        if not found:
+            raise OpPrereqError(
+                f"the instance is called {view.instance.name!r} already, and no directory of its"
+                " disks is to be put back"
+            )
+        for place in found.values():
+            if any(path is not None and path.startswith(f"{place}/") for path in others):
+                raise OpPrereqError(
+                    f"directory {place} cannot be renamed: disks of another instance are in it as"
+                    " well; move the files by hand",
+                    ErrorCode.STATE,
+                )
+        return found
+
+    def _check_ip_free(self, found: NewName) -> None:
+        if not self.op.ip_check or found.address is None:
+            return
+        if ipaddress.ip_address(found.address).is_loopback:
+            return
+        if answers(found.address, DEFAULT_PORT, PING_TIMEOUT_S):
+            raise OpPrereqError(
+                f"the IP address {found.address} of instance {found.name!r} is already in use",
+                ErrorCode.NOTUNIQUE,
+            )
+
+    def _check_directories(self, view: InstanceView) -> None:
+        """Refuse to rename a directory in which a disk lies that is not the instance's.
+
+        Raises:
+            OpPrereqError: there is one (wrong_state).
+        """
+        own = set(own_directories(view))
+        if not own:
+            return
+        for disk in lookup.present(self.config.get_disks(None)):
+            if disk.uuid not in view.instance.disks and own & set(directories([disk])):
+                raise OpPrereqError(
+                    f"instance {view.instance.name!r} cannot be renamed: disk {disk.uuid}, which"
+                    " does not belong to it any more, lies in its directory; attach it again first",
+                    ErrorCode.STATE,
+                )
+
+    def own_values(self, plan: Renaming) -> Mapping[str, object]:
+        return {"INSTANCE_NEW_NAME": plan.name}
+
+    def execute(self, plan: Renaming) -> str:
+        """Rename files and configuration together, then tell the operating system."""
+        for own, place in plan.put_back.items():
+            self.context.info(f"renaming directory {place} back to {own}")
+            self._back(plan.view, place, own)
+        if not plan.put_back:
+            self._tell_os(self._rename(plan), plan.view.instance.name)
+        return plan.name
+
+    def _rename(self, plan: Renaming) -> InstanceView:
+        """Rename files and configuration; returns the instance as it is then."""
+        view, instance = plan.view, plan.view.instance
+        with Undo(self.context) as undo:
+            renamed = self._rename_directories(plan, undo)
+            changes = [
+                (ObjectKind.DISK, disk.uuid, {"logical_id": disk.logical_id}) for disk in renamed
+            ]
+            self.config.modify_objects(
+                [(ObjectKind.INSTANCE, instance.uuid, {"name": plan.name}), *changes]
+            )
+            undo.forget()
+        by_uuid = {disk.uuid: disk for disk in renamed}
+        disks_now = [by_uuid.get(disk.uuid, disk) for disk in view.disks]
+        return view.with_instance(structs.replace(instance, name=plan.name), disks_now)
+
+    def _rename_directories(self, plan: Renaming, undo: Undo) -> list[Disk]:
+        """Rename the directories of the files; returns the disks that have new places."""
+        view = plan.view
+        renamed: list[Disk] = []
+        for old in own_directories(view):
+            new = f"{old.rpartition('/')[0]}/{plan.name}"
+            what = f"rename directory {old} to {new}"
+            self.context.nodes.on(view.primary, what).file_storage_dir_rename(old, new)
+            undo.push(f"rename directory {new} back to {old}", partial(self._back, view, new, old))
+            for disk in view.disks:
+                driver, path = disk.logical_id
+                directory, _slash, file_name = str(path).rpartition("/")
+                if disk.traits.has_own_directory and directory == old:
+                    renamed.append(structs.replace(disk, logical_id=[driver, f"{new}/{file_name}"]))
+        return renamed
+
+    def _back(self, view: InstanceView, new: str, old: str) -> None:
+        what = f"rename directory {new} back to {old}"
+        self.context.nodes.on(view.primary, what).file_storage_dir_rename(new, old)
+
+    def _tell_os(self, view: InstanceView, old_name: str) -> None:
+        """Run the rename script of the operating system; a failure is told."""
+        if not view.instance.os or not view.disks:
+            return
+        wire, debug_level = view.wire(), self.op.debug_level or 0
+        doing = f"run the OS rename script for instance {view.instance.name!r}"
+        try:
+            result = run_script(
+                self.context, view, NodeCalls.instance_run_rename, wire, old_name, debug_level
+            )
+            error = result.error and result.explain(doing)
+        except GenericError as err:  # a request to cancel, too: the name has changed by now
+            error = f"cannot {doing}: {err}"
+        if error is not None:
+            self.context.warn(f"{error}; the instance has been renamed in Ganeti all the same")
+        disks.deactivate(self.context, view, view.primary)

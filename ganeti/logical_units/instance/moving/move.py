@@ -1,0 +1,251 @@
+"""Move an instance to another node by copying its disks: for disks that only one node can reach.
+
+    source  the instance is shut down
+    target  disks are made and filled                       until here every failure leads back:
+            the configuration names the target              the copies go, the instance is started
+    source  the old disks are removed                       again where it was
+    target  the instance is started, if it is meant to run
+
+The instance runs on the source before the first step only, and on the target after the last one
+only, so two copies never run; and the configuration always names the node that has its disks
+complete.  What a job that died has left on a target is removed when the move is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.logical_units import lookup
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance.base import AnyInstanceUnit, check_node_online
+from ganeti.logical_units.instance.life.power import is_running, running_info, start_again
+from ganeti.logical_units.instance.moving.failover import check_failover
+from ganeti.logical_units.instance.moving.target import Move, check_other_node, locks_of_move
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
+from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
+from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.locks import LockNeed
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import AdminState, Disk, Instance, Node
+from ganeti.opcodes.instance import OpInstanceMove
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import Change, ObjectKind
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan(Move):
+    """A move by copying the disks."""
+
+    was_running: bool
+
+
+class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
+    """Copy the disks of an instance to another node, and let it live there."""
+
+    hooks = HookPoint("instance-move", ObjectType.INSTANCE)
+
+    def resolve(self) -> Move:
+        view, name = self.read_instance(), self.op.target_node_uuid or self.op.target_node
+        return Move(view, lookup.require_node(self.config, name))
+
+    def locks(self, found: Move) -> LockNeed:
+        return locks_of_move(found)
+
+    def plan(self, found: Move) -> CopyPlan:
+        """Refuse an instance that cannot be moved, or not there."""
+        view, name = found.view, found.view.instance.name
+        if not view.traits.can_copy:
+            hint = (
+                "it has no disks, so use 'gnt-instance failover'"
+                if not view.traits.has_disks
+                else "other nodes reach its disks, so use 'gnt-instance migrate' or 'failover'"
+            )
+            raise OpPrereqError(
+                f"cannot move instance {name!r} of disk template {view.template!r}: {hint}",
+                ErrorCode.STATE,
+            )
+        check_compression(self.op.compress)
+        check_other_node(view, found.goal)
+        check_node_online(view.primary, f"cannot move instance {name!r} from its")
+        check_failover(self.context, view, found.goal, ignore_ipolicy=self.op.ignore_ipolicy)
+        was_running = is_running(running_info(self.context, view, view.primary))
+        self._check_disks(view)
+        return CopyPlan(view, found.target, was_running)
+
+    def _check_disks(self, view: InstanceView) -> None:
+        """Refuse to move a disk that is not there."""
+        for index, disk in enumerate(view.disks):
+            found = self.context.nodes.check(
+                view.primary, f"look at disk {index} of instance {view.instance.name!r}"
+            ).blockdev_find(view.disk_wire(disk))
+            if found is None:
+                raise OpPrereqError(
+                    f"disk {index} of instance {view.instance.name!r} does not exist on node"
+                    f" {view.primary.name!r}; see 'gnt-instance recreate-disks'",
+                    ErrorCode.STATE,
+                )
+
+    def hook_nodes(self, plan: CopyPlan) -> Sequence[Node]:
+        """Run hooks on master, source and target."""
+        return [self.master, plan.view.primary, plan.goal]
+
+    def own_values(self, plan: CopyPlan) -> Mapping[str, object]:
+        return {"SHUTDOWN_TIMEOUT": self.op.shutdown_timeout, "TARGET_NODE": plan.goal.name}
+
+    def execute(self, plan: CopyPlan) -> None:
+        _Copy(self.context, self.op, plan).run()
+
+
+class _Copy:
+    """The work of one move."""
+
+    def __init__(self, context: JobContext, op: OpInstanceMove, plan: CopyPlan) -> None:
+        self.context = context
+        self.config = context.config
+        self.op = op
+        self.view = plan.view
+        self.target = plan.goal
+        self.was_running = plan.was_running
+
+    @property
+    def instance(self) -> Instance:
+        """The instance as it was before the move."""
+        return self.view.instance
+
+    def run(self) -> None:
+        """Move it; until the configuration names the target, every failure leads back."""
+        with Undo(self.context) as undo:
+            self._stop(undo)
+            made = self._make_copies(undo)
+            self._record(made, undo)
+            undo.forget()
+        self.context.info(
+            f"the disks of instance {self.instance.name} are on node {self.target.name} now"
+        )
+        self._remove_old()
+        self._start()
+
+    def _stop(self, undo: Undo) -> None:
+        """Shut the instance down; the undo step starts it again if it ran."""
+        source, name = self.view.primary, self.instance.name
+        self.context.feedback(f"Shutting down instance {name} on source node {source.name}")
+        if self.was_running:
+            undo.push(f"start instance {name!r} again where it was", self._start_again)
+        result = self.context.nodes.call_one(
+            NodeCalls.instance_shutdown,
+            source,
+            self.view.wire(),
+            self.op.shutdown_timeout,
+            self.op.reason or [],
+        )
+        if result.error is not None:
+            text = result.explain(f"shut down instance {name!r}")
+            if not self.op.ignore_consistency:
+                raise OpExecError(f"{text}; nothing was changed")
+            self.context.warn(f"{text}; ignoring, make sure that it does not run there")
+
+    def _start_again(self) -> None:
+        if start_again(self.context, self.view, self.op.reason or []):
+            name, node = self.instance.name, self.view.primary.name
+            self.context.info(f"instance {name} runs on node {node} again")
+
+    def _make_copies(self, undo: Undo) -> list[Disk]:
+        """Make the disks on the target and fill them; returns them as they are there."""
+        view, target = self.view, self.target
+        made = []
+        if view.traits.is_file:
+            for directory in directories(view.disks):
+                make_directory(self.context, target, directory, undo)
+        for index, disk in enumerate(view.disks):
+            self.context.check_canceled()
+            planned = replace(disk, nodes=[target.uuid])
+            self._remove_leftover(index, planned)
+            made.append(make_disk(self.context, view, target, index, planned, undo))
+            copy_disk(
+                self.context,
+                view,
+                index,
+                source=whole_disk(view, view.primary, disk),
+                target=whole_disk(view, target, made[-1]),
+                compress=self.op.compress,
+            )
+        return made
+
+    def _remove_leftover(self, index: int, disk: Disk) -> None:
+        """Remove the remains of an earlier, interrupted move from the target."""
+        wire, target = self.view.disk_wire(disk), self.target
+        doing = f"look for disk {index} of instance {self.instance.name!r}"
+        if self.context.nodes.on(target, doing).blockdev_find(wire) is None:
+            return
+        self.context.info(
+            f"node {target.name} has an old copy of disk {index}, which nobody uses; removing it"
+        )
+        self.context.nodes.on(target, f"remove the old copy of disk {index}").blockdev_remove(wire)
+
+    def _record(self, made: Sequence[Disk], undo: Undo) -> None:
+        """Write down, in one step, that instance and disks are on the target.
+
+        When the answer is lost the configuration is asked: nothing may be undone that is recorded.
+        """
+        changes: list[Change] = [
+            (ObjectKind.INSTANCE, self.instance.uuid, {"primary_node": self.target.uuid})
+        ]
+        changes += [
+            (
+                ObjectKind.DISK,
+                disk.uuid,
+                {"nodes": [self.target.uuid], "logical_id": disk.logical_id},
+            )
+            for disk in made
+        ]
+        try:
+            self.config.modify_objects(changes)
+        except GenericError as err:
+            if not self._is_recorded(undo, err):
+                raise
+
+    def _is_recorded(self, undo: Undo, error: GenericError) -> bool:
+        try:
+            [now] = lookup.present(self.config.get_instances([self.instance.uuid]))
+        except GenericError as err:
+            undo.forget()
+            raise OpExecError(
+                f"nobody knows whether the move of instance {self.instance.name!r} was recorded:"
+                f" {error}; its disks are complete on both nodes and it is down: see 'gnt-instance"
+                " info', then move it again or start it"
+            ) from err
+        return now.primary_node == self.target.uuid
+
+    def _remove_old(self) -> None:
+        source = self.view.primary
+        self.context.feedback(f"Removing the disks on the original node {source.name}")
+        if disks.remove(self.context, self.view):
+            self.context.warn(
+                f"old disks of instance {self.instance.name} are left on node {source.name}: remove"
+                f" them by hand; the instance uses those on {self.target.name}"
+            )
+
+    def _start(self) -> None:
+        name, target = self.instance.name, self.target
+        wire = self.view.wire(primary_node=target.uuid)
+        if self.instance.admin_state is not AdminState.UP:
+            disks.deactivate(self.context, self.view, target)
+            return
+        self.context.feedback(f"Starting instance {name} on node {target.name}")
+        try:
+            self.context.nodes.on(target, f"start instance {name!r}").instance_start(
+                wire, startup_paused=False, reason=self.op.reason or []
+            )
+        except GenericError as err:
+            disks.deactivate(self.context, self.view, target)
+            raise OpExecError(
+                f"{err}; the instance and its disks are on node {target.name} now, and it is down:"
+                f" start it with 'gnt-instance startup {name}' once that is mended"
+            ) from err

@@ -1,0 +1,221 @@
+"""Copying a disk from one node to another (or to the same), with progress and a checksum.
+
+Each side is a process on its node; this follows both until they have ended.  Whatever happens, both
+are stopped and forgotten in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.objects.model import Disk, Node
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, STREAM_ENDED_EARLY, TransferOptions
+
+POLL_S: Final = 0.1
+PROGRESS_S: Final = 5.0  # between two messages
+BOTH_ENDED_S: Final = 5.0  # both sides end within a moment of each other
+NO_ANSWER_S_MAX: Final = 30.0  # a node daemon that is restarted is back by then
+_STATUS: Final = "impexp_status"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One end of a copy: a node, and what is there in the form that it takes.
+
+    Source: node_rpc.json, ED_IMPEXP_IO.
+    """
+
+    node: Node
+    io: tuple[str, Sequence[object]]
+
+
+def whole_disk(view: InstanceView, node: Node, disk: Disk) -> Place:
+    """Return a disk as it is, byte for byte."""
+    return Place(node, ("raw", [view.disk_wire(disk).to_wire()]))
+
+
+def disk_by_script(view: InstanceView, index: int) -> Place:
+    """Return a disk as the scripts of the instance's operating system read and write it."""
+    return Place(view.primary, ("script", [view.disk_wire(view.disks[index]).to_wire(), index]))
+
+
+def disk_snapshot(view: InstanceView, disk: Disk) -> Place:
+    """Return what a disk of the running instance held when its snapshots were made."""
+    return Place(view.primary, ("snapshot", [disk.uuid]))
+
+
+def dump_file(node: Node, path: str, sha256: str = "") -> Place:
+    """Return a file of an export."""
+    return Place(node, ("file", [path, sha256] if sha256 else [path]))
+
+
+def check_compression(name: str) -> None:
+    """Refuse ways to compress that are not built.
+
+    Raises:
+        OpPrereqError: names those that are.
+    """
+    if name not in DISK_COMPRESSIONS:
+        raise OpPrereqError(
+            f"compression {name!r} is not supported for copies of disks; use one of"
+            f" {', '.join(DISK_COMPRESSIONS)}"
+        )
+
+
+def copy_disk(
+    context: JobContext,
+    view: InstanceView,
+    index: int,
+    *,
+    source: Place,
+    target: Place,
+    compress: str = "none",
+) -> None:
+    """Copy the contents of a disk over another one, which must exist, or to or from a file.
+
+    Raises:
+        OpExecError: it was not copied completely; names the node and what went wrong there.
+        JobCanceled: canceled on the way.
+    """
+    doing = f"copy disk {index} of instance {view.instance.name!r}"
+    options = TransferOptions(compress=compress, magic=context.new_uuid())
+    wire, component = view.wire(), f"disk{index}"
+    started: list[tuple[Node, str]] = []
+    try:
+        node = target.node
+        answer = context.nodes.on(node, doing).import_start(options, wire, component, target.io)
+        started.append((node, answer))
+        port = transfer_state(context, doing, *started[0]).get("listen_port")
+        if not isinstance(port, int):
+            raise OpExecError(f"cannot {doing}: node {node.name!r} does not tell the port")
+        answer = context.nodes.on(source.node, doing).export_start(
+            options, node.secondary_ip, port, wire, component, source.io
+        )
+        started.append((source.node, answer))
+        context.feedback(
+            f"* copying disk {index} ({view.disks[index].size} MiB) from {source.node.name}"
+            f" to {target.node.name}"
+        )
+        _follow(context, doing, index, started)
+    finally:
+        for node, name in reversed(started):
+            forget_transfer(context, doing, node, name)
+
+
+def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]) -> None:
+    """Wait until both sides have ended; ``started`` is the receiver, then the sender."""
+    next_message = context.monotonic() + PROGRESS_S
+    patience_s = BOTH_ENDED_S
+    while True:
+        context.check_canceled()
+        states = [(node, transfer_state(context, doing, node, name)) for node, name in started]
+        failed = why_failed(states, patient=patience_s > 0)
+        if failed is not None:
+            raise OpExecError(f"cannot {doing}: {failed}")
+        sender = states[-1][1]
+        if any(state.get("exit_status") is not None for _, state in states):
+            patience_s -= POLL_S
+        if all(state.get("exit_status") == 0 for _, state in states):
+            context.feedback(f"* disk {index} copied: {_amount(sender)}")
+            return
+        if context.monotonic() >= next_message:
+            next_message = context.monotonic() + PROGRESS_S
+            context.feedback(progress_text(index, sender))
+        context.wait(POLL_S)
+
+
+def why_failed(states: Sequence[tuple[Node, Mapping[str, object]]], *, patient: bool) -> str | None:
+    """Say why a copy failed; None if it did not, or not yet.
+
+    Of two sides that failed one only saw that the other was gone: the receiver counts, unless all
+    it saw is that nothing more came.  While one side still runs, the failure of the other may wait.
+
+    Args:
+        states: of the receiver, then of the sender.
+        patient: wait for the other side.
+    """
+    failed = [
+        (node, state.get("error_message"))
+        for node, state in states
+        if state.get("exit_status") not in (None, 0)
+    ]
+    if not failed:
+        return None
+    knows_why = [
+        (node, text) for node, text in failed if node is states[0][0] and text != STREAM_ENDED_EARLY
+    ]
+    if not knows_why and patient and any(state.get("exit_status") is None for _, state in states):
+        return None
+    node, text = (knows_why or failed[::-1])[0]
+    return f"node {node.name!r}: {text}"
+
+
+def transfer_state(context: JobContext, doing: str, node: Node, name: str) -> Mapping[str, object]:
+    """Ask a node how far one transfer is; as `transfer_states`."""
+    return transfer_states(context, doing, node, [name])[0]
+
+
+def transfer_states(
+    context: JobContext, doing: str, node: Node, names: Sequence[str]
+) -> list[Mapping[str, object]]:
+    """Ask a node how far its transfers are; patient with a node daemon that is being restarted.
+
+    Raises:
+        OpExecError: the node does not answer, or does not know one of them any more.
+    """
+    deadline = context.monotonic() + NO_ANSWER_S_MAX
+    while True:
+        result = context.nodes.call_one(NodeCalls.impexp_status, node, list(names))
+        if result.error is None:
+            return _known(doing, node, names, result.payload)
+        if context.monotonic() >= deadline:
+            raise OpExecError(result.explain(doing))
+        context.wait(1.0)
+
+
+def _known(
+    doing: str, node: Node, names: Sequence[str], payload: object
+) -> list[Mapping[str, object]]:
+    states = payload if isinstance(payload, list) else []
+    found: list[Mapping[str, object]] = [state for state in states if isinstance(state, dict)]
+    if len(found) != len(names):
+        raise OpExecError(
+            f"cannot {doing}: node {node.name!r} does not know transfer {', '.join(names)} any more"
+        )
+    return found
+
+
+def forget_transfer(context: JobContext, doing: str, node: Node, name: str) -> None:
+    """Stop one side, if it still runs; a failure is told."""
+    try:
+        result = context.nodes.call_one(NodeCalls.impexp_cleanup, node, name)
+    except GenericError as err:
+        context.warn(f"transfer {name} on node {node.name} was not cleaned up: {err}")
+        return
+    if result.error is not None:
+        context.warn(result.explain(f"end the attempt to {doing}"))
+
+
+def progress_text(index: int, state: Mapping[str, object]) -> str:
+    """Say how much of a disk has been copied, how fast, and how long the rest will take."""
+    percent, eta = state.get("progress_percent"), state.get("progress_eta")
+    if not isinstance(percent, int | float):  # a script does not know how much is to come
+        return f"* disk {index}: {_amount(state)}"
+    rest = f", {eta:.0f} s left" if isinstance(eta, int | float) else ""
+    return f"* disk {index}: {percent:.1f} % ({_amount(state)}{rest})"
+
+
+def _amount(state: Mapping[str, object]) -> str:
+    moved, speed = state.get("progress_mbytes"), state.get("progress_throughput")
+    parts = []
+    if isinstance(moved, int | float):
+        parts.append(f"{moved:.1f} MiB of data")
+    if isinstance(speed, int | float):
+        parts.append(f"{speed:.1f} MiB/s")
+    return ", ".join(parts) or "no data yet"

@@ -1,0 +1,207 @@
+"""An instance with all that it refers to, in the form that nodes get it and hooks are told it.
+
+Source: hooks_os_ext.json, "instance_env".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from msgspec import structs
+
+from ganeti.base.ids import NodeUuid
+from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
+from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_nicparams
+from ganeti.objects.model import (
+    Cluster,
+    Disk,
+    Instance,
+    Network,
+    Node,
+    NodeGroup,
+    network_variables,
+)
+from ganeti.objects.nic import NIC, NicMode
+from ganeti.objects.record import PrivateParams
+from ganeti.objects.rpc_instance import (
+    RpcDisk,
+    RpcInstance,
+    build_rpc_disk,
+    build_rpc_instance,
+    disk_template,
+)
+from ganeti.protocol.wconfd import InstanceContext
+
+
+def is_planned(instance: Instance, disks: Sequence[Disk]) -> bool:
+    """Tell whether an instance is only planned, so that no node has anything of it yet."""
+    return instance.forthcoming and all(disk.forthcoming for disk in disks)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """An instance with all that it refers to, as of one instant, in the form that nodes get it.
+
+    Attributes:
+        nodes: the primary node, then the secondary ones.
+    """
+
+    cluster: Cluster
+    instance: Instance
+    disks: list[Disk]
+    nodes: list[Node]
+    groups: list[NodeGroup]
+    networks: Mapping[str, Network]
+
+    @classmethod
+    def of(cls, found: InstanceContext) -> Self:
+        """Make it from WConfD's answer."""
+        networks = {str(network.uuid): network for network in found.networks}
+        return cls(found.cluster, found.instance, found.disks, found.nodes, found.groups, networks)
+
+    def with_instance(self, instance: Instance, disks: list[Disk] | None = None) -> Self:
+        """Return the same with the instance, and perhaps its disks, changed."""
+        changed = replace(self, instance=instance)
+        return changed if disks is None else replace(changed, disks=disks)
+
+    @property
+    def primary(self) -> Node:
+        """The primary node."""
+        return self.nodes[0]
+
+    @property
+    def group(self) -> NodeGroup:
+        """The group of the primary node."""
+        return next(group for group in self.groups if group.uuid == self.primary.group)
+
+    @property
+    def template(self) -> str:
+        """The disk template."""
+        return disk_template(self.disks)
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the disk template; of several templates none is true."""
+        return traits_of(self.template)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether no node has anything of it yet."""
+        return is_planned(self.instance, self.disks)
+
+    def wire(
+        self,
+        *,
+        primary_node: NodeUuid | None = None,
+        hvp: Mapping[str, object] | None = None,
+        bep: Mapping[str, object] | None = None,
+        osp: PrivateParams | Mapping[str, object] | None = None,
+    ) -> RpcInstance:
+        """Return the instance as a node gets it, perhaps as if it had another primary node."""
+        instance = self.instance
+        if primary_node is not None:
+            instance = structs.replace(instance, primary_node=primary_node)
+        return build_rpc_instance(
+            self.cluster,
+            self.group,
+            instance,
+            self.disks,
+            networks=self.networks,
+            hvp=hvp,
+            bep=bep,
+            osp=osp,
+        )
+
+    def disk_wire(self, disk: Disk) -> RpcDisk:
+        """Return a disk as a node gets it."""
+        return build_rpc_disk(self.cluster, self.group, disk)
+
+    def env(self) -> dict[str, object]:
+        """Return the values that hooks are told about every instance."""
+        return instance_env(self.cluster, self.instance, self.disks, self.nodes, self.networks)
+
+
+Values = Iterator[tuple[str, object]]
+
+
+def instance_env(
+    cluster: Cluster,
+    instance: Instance,
+    disks: Sequence[Disk],
+    nodes: Sequence[Node],
+    networks: Mapping[str, Network],
+) -> dict[str, object]:
+    """Return the values that describe an instance.
+
+    Args:
+        nodes: the primary node, then the secondary ones.
+    """
+    beparams = fill_beparams(cluster, instance)
+    env: dict[str, object] = {
+        "OP_TARGET": instance.name,
+        "INSTANCE_NAME": instance.name,
+        "INSTANCE_PRIMARY": nodes[0].name,
+        "INSTANCE_SECONDARIES": " ".join(node.name for node in nodes[1:]),
+        "INSTANCE_OS_TYPE": instance.os,
+        "INSTANCE_STATUS": instance.admin_state.value,
+        "INSTANCE_MINMEM": beparams["minmem"],
+        "INSTANCE_MAXMEM": beparams["maxmem"],
+        "INSTANCE_MEMORY": beparams["maxmem"],
+        "INSTANCE_VCPUS": beparams["vcpus"],
+        "INSTANCE_DISK_TEMPLATE": disk_template(disks),
+        "INSTANCE_HYPERVISOR": instance.hypervisor,
+        "INSTANCE_TAGS": " ".join(instance.tags),
+        "INSTANCE_NIC_COUNT": len(instance.nics),
+        "INSTANCE_DISK_COUNT": len(disks),
+    }
+    env |= {f"INSTANCE_BE_{name}": value for name, value in beparams.items()}
+    hvparams = fill_hvparams(cluster, instance)
+    env |= {f"INSTANCE_HV_{name}": value for name, value in hvparams.items()}
+    for index, nic in enumerate(instance.nics):
+        env |= {
+            f"INSTANCE_NIC{index}_{name}": value for name, value in _nic(cluster, nic, networks)
+        }
+    for index, disk in enumerate(disks):
+        env |= {f"INSTANCE_DISK{index}_{name}": value for name, value in _disk(disk)}
+    return env
+
+
+def _nic(cluster: Cluster, nic: NIC, networks: Mapping[str, Network]) -> Values:
+    params = fill_nicparams(cluster, nic)
+    yield "NAME", nic.name or ""
+    yield "UUID", nic.uuid
+    yield "IP", nic.ip or ""
+    yield "MAC", nic.mac
+    yield "MODE", params["mode"]
+    yield "LINK", params["link"]
+    yield "VLAN", params["vlan"]
+    if params["mode"] == NicMode.BRIDGED:
+        yield "BRIDGE", params["link"]
+    network = networks.get(nic.network or "")
+    if network is not None:
+        yield from network_variables(network).items()
+
+
+def _disk(disk: Disk) -> Values:
+    yield "NAME", disk.name or ""
+    yield "UUID", disk.uuid
+    yield "SIZE", disk.size
+    yield "MODE", disk.mode.value
+    yield "DEV_TYPE", disk.dev_type
+    if disk.dev_type == DiskTemplate.DRBD:
+        yield from _drbd(disk)
+    elif len(disk.logical_id) == 2:
+        first, name = disk.logical_id
+        yield next(iter(disk.traits.logical_id)).upper(), first
+        yield "ID", name
+
+
+def _drbd(disk: Disk) -> Values:
+    names = ("PNODE", "SNODE", "PORT", "PMINOR", "SMINOR")
+    yield from zip(names, disk.logical_id, strict=False)
+    for prefix, child in zip(("DATA", "META"), disk.children, strict=False):
+        group, volume = child.logical_id
+        yield f"{prefix}_VG", group
+        yield f"{prefix}_ID", volume

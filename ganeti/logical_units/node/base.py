@@ -1,0 +1,116 @@
+"""The common part of units about one node, and the checks of a node that joins or changes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import natural_sort_key
+from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.logical_units import lookup
+from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Instance, Node
+from ganeti.opcodes.node import (
+    OpNodeModifyStorage,
+    OpNodePowercycle,
+    OpNodeRemove,
+    OpNodeSetParams,
+    OpRepairNodeStorage,
+)
+from ganeti.protocol.wconfd import WConfCalls
+
+NodeOpType = TypeVar(
+    "NodeOpType",
+    bound=OpNodeModifyStorage
+    | OpNodePowercycle
+    | OpNodeRemove
+    | OpNodeSetParams
+    | OpRepairNodeStorage,
+)
+PlanType = TypeVar("PlanType")
+
+
+class NodeUnit(LogicalUnit[NodeOpType, Node, PlanType]):
+    """An operation on one node."""
+
+    def resolve(self) -> Node:
+        return lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
+
+    def others(self, node: Node) -> list[Node]:
+        """Return all other nodes."""
+        return [other for other in lookup.all_nodes(self.config) if other.uuid != node.uuid]
+
+
+def instances_of(config: WConfCalls, node: Node) -> tuple[list[Instance], list[Instance]]:
+    """Return the instances with this primary node, and those with this secondary node, by name."""
+    found = config.get_node_instances([node.uuid])[0] or ([], [])
+    primary, secondary = (
+        sorted(
+            lookup.present(config.get_instances(uuids)) if uuids else [],
+            key=lambda instance: natural_sort_key(instance.name),
+        )
+        for uuids in found
+    )
+    return primary, secondary
+
+
+def check_addresses(node: Node, others: Sequence[Node], master: Node) -> None:
+    """Refuse malformed or used addresses, and a secondary address only here or only elsewhere.
+
+    Raises:
+        OpPrereqError: names the address and the reason.
+    """
+    for which, address in (("primary", node.primary_ip), ("secondary", node.secondary_ip)):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError as err:
+            raise OpPrereqError(
+                f"the {which} address {address!r} of node {node.name!r} is not an IP address"
+            ) from err
+    own = {node.primary_ip, node.secondary_ip}
+    for other in others:
+        used = own & {other.primary_ip, other.secondary_ip}
+        if used:
+            raise OpPrereqError(
+                f"the address {min(used)} of node {node.name!r} is already used by node"
+                f" {other.name!r}",
+                ErrorCode.NOTUNIQUE,
+            )
+    is_dual = node.secondary_ip != node.primary_ip
+    if is_dual != (master.secondary_ip != master.primary_ip):
+        has = "a secondary address of its own" if is_dual else "no secondary address"
+        raise OpPrereqError(
+            f"node {node.name!r} has {has}, unlike the master node; give -s accordingly"
+        )
+
+
+def check_has_secondary_ip(context: JobContext, node: Node) -> None:
+    """Ask a node whether its secondary address is there.
+
+    Raises:
+        OpPrereqError: it is not, or the node does not answer.
+    """
+    address = node.secondary_ip
+    calls = context.nodes.check(node, f"check the secondary address {address}")
+    if not calls.node_has_ip_address(address):
+        raise OpPrereqError(
+            f"node {node.name!r} does not have the secondary address {address}", ErrorCode.ENVIRON
+        )
+
+
+def check_version(context: JobContext, node: Node) -> None:
+    """Refuse a node of another version.
+
+    Raises:
+        OpPrereqError: it speaks another version of the protocol, or does not answer.
+    """
+    version = context.nodes.check(node, f"ask node {node.name!r} for its version").version()
+    if version != PROTOCOL_VERSION:
+        raise OpPrereqError(
+            f"node {node.name!r} speaks protocol version {version}, the master {PROTOCOL_VERSION};"
+            " install the same version on both",
+            ErrorCode.ENVIRON,
+        )

@@ -1,0 +1,215 @@
+"""What LuxiD asks of one candidate: to write, to archive, to have the same queue as here.
+
+Every write goes to all candidates (`luxid.queue.replication`).  A comparison is for everything
+else: a node that becomes a candidate gets the whole queue, a former candidate loses it, and the
+copy of one that was away, or of a queue that was taken over, is compared, so that nothing is
+missing and nothing piles up.
+
+Source: ARCHITECTURE, invariant 9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from ganeti.base.errors import GenericError, JobFileCorrupted
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
+from ganeti.clients.couriers import Courier, NodeSilentError
+from ganeti.clients.node_rpc import RpcResult, Target
+from ganeti.jobs import changes
+from ganeti.jobs.merging import plan_copy
+from ganeti.jobs.record import decode_job, encode_job
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.store.job_files import JobFiles, job_id_of
+from ganeti.store.queue_copy import list_queue
+from ganeti.system.clock import timestamp
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ARCHIVED_PER_CALL_MAX: Final = 500
+LOST_TEXT: Final = "The master was interrupted before it had accepted this job"
+_PURGE_DELAYS_S: Final = (1.0, 5.0, 30.0)  # what was under way arrives before the first of them
+
+
+class Content:
+    """The newest version of a file; without data, it has moved to the archive."""
+
+    __slots__ = ("data", "text", "version")
+
+    def __init__(self, version: int, data: bytes | None) -> None:
+        self.version = version
+        self.data = data
+        self.text = CompressedText(data or b"")
+
+
+class CandidateCalls:
+    """Calls to candidates.
+
+    Args:
+        on_refused: hears that a candidate answers, but does not do what it is told.
+    """
+
+    def __init__(
+        self, paths: Paths, rpc: AsyncNodeRpcClient, on_refused: Callable[[], None]
+    ) -> None:
+        self._paths = paths
+        self._rpc = rpc
+        self._on_refused = on_refused
+
+    async def write(self, courier: Courier, contents: Mapping[str, Content]) -> dict[str, str]:
+        """Write files; returns those that the node refused, with its reasons."""
+        if len(contents) > 1 and courier.takes_many:
+            sent = [(self._paths.globalize(path), each.text) for path, each in contents.items()]
+            written = await self._call(courier, NodeCalls.jobqueue_write, sent)
+            if written.error is None:
+                answers = zip(contents, written.payload, strict=True)
+                return {path: error for path, error in answers if error is not None}
+            return dict.fromkeys(contents, written.error)
+        refused = {}
+        for path, content in contents.items():
+            wire_path = sys.intern(self._paths.globalize(path))  # one body for all candidates
+            result = await self._call(courier, NodeCalls.jobqueue_update, wire_path, content.text)
+            if result.error is not None:
+                refused[path] = result.error
+        return refused
+
+    async def archive(self, courier: Courier, paths: Sequence[str]) -> dict[str, str]:
+        """Move files to the archive; returns as `write`."""
+        if not paths:
+            return {}
+        globalize = self._paths.globalize
+        ids = {path: job_id_of(os.path.basename(path)) for path in paths}
+        renames = [
+            (globalize(path), globalize(self._paths.archived_job_file(job_id)))
+            for path, job_id in ids.items()
+            if job_id is not None
+        ]
+        result = await self._call(courier, NodeCalls.jobqueue_rename, renames)
+        return {} if result.error is None else dict.fromkeys(paths, result.error)
+
+    async def _call(
+        self,
+        courier: Courier,
+        method: Callable[Concatenate[NodeCalls, P], R],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> RpcResult[R]:
+        result = await self._rpc.call_one(method, courier.target, *args, **named)
+        if result.address or result.offline:
+            raise NodeSilentError(result.error)
+        if result.error is not None:
+            self.note_refusal(result)
+        return result
+
+    def note_refusal(self, result: RpcResult[object]) -> None:
+        """Have somebody ask who is master if a node answers, but does not do as it is told."""
+        if not result.address and not result.offline:
+            self._on_refused()
+
+    # Comparison.
+
+    async def compare(self, target: Target, is_new: Callable[[JobId], bool]) -> tuple[JobId, ...]:
+        """Let a candidate archive jobs that have left the queue; returns jobs that it should get.
+
+        Args:
+            is_new: tells of a job whether it may be on the candidate already, and not yet here.
+
+        Raises:
+            GenericError: it does not answer, or does not do what it is told.
+        """
+        result = await self._rpc.call_one(NodeCalls.jobqueue_list, target)
+        own = await asyncio.to_thread(list_queue, self._paths)
+        if result.error is not None:
+            if result.address and not result.error.startswith("HTTP status"):
+                result.check("it cannot be listed")
+            return tuple(map(JobId, own.jobs))  # a node of another release cannot list it
+        theirs = result.payload
+        plan = plan_copy(own, theirs)
+        left = [job_id for job_id in map(JobId, plan.archive) if not is_new(job_id)]
+        for start in range(0, len(left), ARCHIVED_PER_CALL_MAX):
+            await self._archive_left(target, left[start : start + ARCHIVED_PER_CALL_MAX])
+        if theirs.is_drained != own.is_drained:
+            await self._send_drain_flag(target, own.is_drained)
+        return tuple(map(JobId, plan.send))
+
+    async def _send_drain_flag(self, target: Target, is_drained: bool) -> None:
+        result = await self._rpc.call_one(NodeCalls.jobqueue_set_drain_flag, target, is_drained)
+        by = JobFiles(self._paths).drained_by()
+        if by is not None and result.error is None:
+            path = self._paths.globalize(self._paths.queue_drain)
+            text = CompressedText(by.encode())
+            result = await self._rpc.call_one(NodeCalls.jobqueue_update, target, path, text)
+        result.check("the drain flag cannot be set")
+
+    async def _archive_left(self, target: Target, job_ids: Sequence[JobId]) -> None:
+        """Let a candidate archive jobs that are not in the queue here, each with its end.
+
+        One that is unknown here was never accepted: LuxiD was killed before that.
+        """
+        logger.info("Candidate %s archives %s jobs that it still had", target.name, len(job_ids))
+        result = await self._rpc.call_one(NodeCalls.jobqueue_read, target, list(job_ids))
+        theirs = result.check("jobs that it still has cannot be read")
+        for job_id in job_ids:
+            content = theirs.get(str(job_id))
+            if content is not None:
+                await self._send_end(target, job_id, content.content)
+        renames = [
+            (
+                self._paths.globalize(self._paths.job_file(job_id)),
+                self._paths.globalize(self._paths.archived_job_file(job_id)),
+            )
+            for job_id in job_ids
+        ]
+        result_of_move = await self._rpc.call_one(NodeCalls.jobqueue_rename, target, renames)
+        result_of_move.check("jobs cannot be archived")
+
+    async def _send_end(self, target: Target, job_id: JobId, theirs: bytes) -> None:
+        """Give a candidate the end of a job, if it has not."""
+        own = await asyncio.to_thread(JobFiles(self._paths).read_archived, job_id)
+        record = own or _never_accepted(job_id, theirs)
+        if record is not None and record != theirs:
+            path = self._paths.globalize(self._paths.job_file(job_id))
+            result = await self._rpc.call_one(
+                NodeCalls.jobqueue_update, target, path, CompressedText(record)
+            )
+            result.check(f"the end of job {job_id} cannot be written")
+
+    async def purge(self, find_target: Callable[[], Target | None]) -> None:
+        """Have a node that is no candidate any more remove its copy.
+
+        Args:
+            find_target: returns the node, or None if it is to be left alone by now.
+        """
+        for delay_s in _PURGE_DELAYS_S:
+            await asyncio.sleep(delay_s)
+            try:
+                target = find_target()
+                if target is None:
+                    return
+                result = await self._rpc.call_one(NodeCalls.jobqueue_purge, target)
+                result.check("its copy of the queue cannot be removed")
+            except GenericError as err:
+                logger.warning("A node is no candidate any more: %s; ignoring", err.message)
+            else:
+                logger.info("Node %s is no candidate, it has removed its copy", target.name)
+                return
+
+
+def _never_accepted(job_id: JobId, data: bytes) -> bytes | None:
+    """Return the record of a job that will not run; None if it has ended, or makes no sense."""
+    try:
+        job = decode_job(data, job_id)
+    except JobFileCorrupted:
+        return None
+    return None if job.is_final else encode_job(changes.canceled(job, LOST_TEXT, timestamp()))

@@ -1,0 +1,233 @@
+"""What operators do to jobs that are in the queue: cancel, hurry, archive, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.jobs import changes
+from ganeti.jobs.record import PRIORITY_LEAST_URGENT, PRIORITY_MOST_URGENT, QueuedJob
+from ganeti.jobs.scheduler import PriorityChanged
+from ganeti.jobs.status import Status
+from ganeti.luxid.queue.follower import Follower, priority_message
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.starter import JobStarter
+from ganeti.system import clock, files
+from ganeti.system.clock import timestamp
+
+logger = logging.getLogger(__name__)
+
+CANCELED_TEXT: Final = "Job canceled by request"
+CANCEL_TIMEOUT_S: Final = 10.0
+_SIGNAL_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
+_ARCHIVE_BATCH: Final = 100
+
+Outcome = tuple[bool, str]
+
+
+class Commands:
+    """Changes to single jobs, each in that job's turn."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        known_jobs: KnownJobs,
+        store: JobStore,
+        starter: JobStarter,
+        follower: Follower,
+    ) -> None:
+        self._paths = paths
+        self._known_jobs = known_jobs
+        self._store = store
+        self._starter = starter
+        self._follower = follower
+
+    # Cancel.
+
+    async def cancel(self, job_id: JobId, *, kill: bool) -> Outcome:
+        """Cancel a job; returns whether it will end by that, and what to tell the user.
+
+        Raises:
+            JobLost: no such job.
+        """
+        known = self._known_jobs.require(job_id)
+        async with known.turn:
+            if known.phase is Phase.QUEUED:
+                ended = changes.canceled(known.job, CANCELED_TEXT, timestamp())
+                await self._starter.end_queued(known, ended)
+                logger.info("Job %s canceled", job_id)
+                return True, f"Job {job_id} canceled"
+        # From here on the job is its process's: no turn is needed to ask that.
+        if known.phase is Phase.ENDED:
+            return False, f"Job {job_id} has ended already, in {known.job.status}"
+        return await (self._kill(known) if kill else self._ask_to_let_go(known))
+
+    async def _ask_to_let_go(self, known: KnownJob) -> Outcome:
+        """Ask the process to end; one that works does so at its next wait, and undoes its work."""
+        job_id = known.job.id
+        works_already = known.job.status is Status.RUNNING
+
+        def send() -> None:
+            self._follower.send_signal(known, signal.SIGTERM)
+
+        def is_decided() -> bool:
+            has_begun = known.job.status is Status.RUNNING and not works_already
+            return known.phase is Phase.ENDED or has_begun
+
+        send()
+        await wait_for(known, is_decided, CANCEL_TIMEOUT_S, again=send)
+        if known.job.status is Status.CANCELED:
+            logger.info("Job %s canceled while it %s", job_id, "ran" if works_already else "waited")
+            return True, f"Job {job_id} canceled"
+        if known.phase is Phase.ENDED:
+            return False, f"Job {job_id} ended meanwhile, in {known.job.status}"
+        if known.job.status is Status.RUNNING:
+            return True, (
+                f"Job {job_id} is running and was asked to end: it does when it waits next, and"
+                " undoes what it has begun; --kill ends it at once, by force"
+            )
+        return True, f"Job {job_id} will be canceled"
+
+    async def _kill(self, known: KnownJob) -> Outcome:
+        job_id = known.job.id
+        if not self._follower.send_signal(known, signal.SIGKILL):
+            self._follower.check_soon(job_id)
+        await wait_for(known, lambda: known.phase is Phase.ENDED, CANCEL_TIMEOUT_S)
+        logger.warning("Job %s killed on request", job_id)
+        if known.phase is not Phase.ENDED:
+            return False, f"Job {job_id} cannot be killed: its process does not end"
+        return True, f"Job {job_id} killed; it ended in {known.job.status}"
+
+    # Priority.
+
+    async def change_priority(self, job_id: JobId, priority: int) -> Outcome:
+        """Change the priority of what has not begun of a job.
+
+        Raises:
+            JobLost: no such job.
+            OpPrereqError: no such priority.
+        """
+        if not PRIORITY_MOST_URGENT <= priority <= PRIORITY_LEAST_URGENT:
+            raise OpPrereqError(
+                f"priority {priority} is not between {PRIORITY_MOST_URGENT} (most urgent) and"
+                f" {PRIORITY_LEAST_URGENT}"
+            )
+        known = self._known_jobs.require(job_id)
+        async with known.turn:
+            if known.phase is Phase.QUEUED:
+                changed = changes.with_priority(known.job, priority)
+                await self._store.save(changed)
+                known.set_job(changed)
+                self._starter.tell(PriorityChanged(job_id, priority))
+                return True, f"Priorities of pending opcodes for job {job_id} have been changed"
+        if known.phase is Phase.ENDED:
+            return False, f"Job {job_id} is finished"
+        return await self._tell_priority(known, priority)
+
+    async def _tell_priority(self, known: KnownJob, priority: int) -> Outcome:
+        """Pass the priority on to the process of the job."""
+        job_id = known.job.id
+        path = priority_message(self._paths, job_id)
+        files.ensure_directory(self._paths.luxid_message_dir)
+        await asyncio.to_thread(files.write_atomic, path, b"%d\n" % priority)
+
+        def send() -> None:
+            self._follower.send_signal(known, signal.SIGUSR1)
+
+        def is_taken() -> bool:
+            return known.phase is Phase.ENDED or known.job.priority == priority
+
+        if not self._follower.is_alive(known.job):
+            return False, f"The process of job {job_id} does not live any more"
+        send()
+        if known.job.status is Status.WAITING:
+            await wait_for(known, is_taken, CANCEL_TIMEOUT_S, again=send)
+        return True, f"Priorities of pending opcodes for job {job_id} have been changed"
+
+    # Archive.
+
+    async def archive(self, job_id: JobId) -> bool:
+        """Move an ended job to the archive; returns whether that was done.
+
+        Raises:
+            JobQueueError: the disk does not allow that.
+        """
+        known = self._known_jobs.get(job_id)
+        if known is None or known.phase is not Phase.ENDED:
+            return False
+        await self._archive([known])
+        return True
+
+    async def auto_archive(self, age_s: int, timeout_s: int) -> tuple[int, int]:
+        """Archive the jobs that ended so long ago (-1: all ended); oldest first.
+
+        Returns:
+            How many were archived, and how many there was no time to look at.
+        """
+        now = clock.now()
+        deadline = clock.monotonic() + timeout_s
+        ended = self._known_jobs.in_phase(Phase.ENDED)
+        old = [known for known in ended if age_s < 0 or _age_s(known.job, now) >= age_s]
+        done = 0
+        while done < len(old) and clock.monotonic() < deadline:
+            batch = old[done : done + _ARCHIVE_BATCH]
+            await self._archive(batch)
+            done += len(batch)
+        return done, len(old) - done
+
+    async def _archive(self, known_jobs: list[KnownJob]) -> None:
+        moved: list[JobId] = []
+        try:
+            for known in known_jobs:
+                self._store.archive_here(known.job.id)
+                self._known_jobs.remove(known.job.id)
+                moved.append(known.job.id)
+        finally:
+            await self._store.archive_there(moved)
+
+
+def _age_s(job: QueuedJob, now: float) -> float:
+    stamp = job.end_timestamp or job.start_timestamp or job.received_timestamp or (0, 0)
+    return now - stamp[0]
+
+
+async def wait_for(
+    known: KnownJob,
+    is_done: Callable[[], bool],
+    timeout_s: float,
+    again: Callable[[], None] | None = None,
+) -> bool:
+    """Wait until something is true of a job; returns whether it is.
+
+    Args:
+        again: called once a second meanwhile.
+    """
+    deadline = clock.monotonic() + timeout_s
+    while not is_done():
+        left_s = deadline - clock.monotonic()
+        if left_s <= 0:
+            return False
+        await next_change(known, min(left_s, _SIGNAL_AGAIN_S) if again else left_s)
+        if again and not is_done():
+            again()
+    return True
+
+
+async def next_change(known: KnownJob, timeout_s: float) -> bool:
+    """Wait for the next change of a job; returns whether there was one in time."""
+    waiter = known.next_change()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiter
+    except TimeoutError:
+        return False
+    finally:
+        known.forget_waiter(waiter)
+    return True

@@ -1,0 +1,184 @@
+"""Follows the jobs that run: reads their files, and finds the dead.
+
+Whether a job process lives is decided by its lock file alone: first the lock is found free, then
+the file is read; if that names no end, the job died.  The end of a process, a lock file that
+disappears and a slow sweep are only prompts to look.
+
+Source: ARCHITECTURE, invariant 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from ganeti.base.errors import JobFileCorrupted, JobQueueError, OpExecError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.jobs import changes
+from ganeti.jobs.record import QueuedJob
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.tasks import Tasks
+from ganeti.system import files
+from ganeti.system.clock import timestamp
+from ganeti.system.filelock import is_alive
+from ganeti.system.process_facts import ExitWatcher
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S: Final = 1.0  # a dead job is to be found within 2 s even if no prompt comes
+DIED_TEXT: Final = "Job process died"
+_WRITE_RETRY_S: Final = 2.0
+
+
+def priority_message(paths: Paths, job_id: JobId) -> str:
+    """Return the file in which a job process finds a new priority."""
+    return f"{paths.luxid_message_dir}/{job_id}.prio"
+
+
+class Follower:
+    """Watches over the running jobs."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        known_jobs: KnownJobs,
+        store: JobStore,
+        exits: ExitWatcher,
+        tasks: Tasks,
+        on_ended: Callable[[KnownJob], None],
+    ) -> None:
+        self._paths = paths
+        self._known_jobs = known_jobs
+        self._store = store
+        self._exits = exits
+        self._tasks = tasks
+        self._on_ended = on_ended
+        self._checking: set[JobId] = set()
+        self._dirty: set[JobId] = set()
+        self._has_jobs = asyncio.Event()
+
+    def follow(self, known: KnownJob) -> None:
+        """Begin to watch the process of a job."""
+        self._has_jobs.set()
+        job_id, pid = known.job.id, known.job.process_id
+
+        if pid is None or not self._exits.watch(pid, lambda: self.check_soon(job_id)):
+            self.check_soon(job_id)
+
+    def send_signal(self, known: KnownJob, number: signal.Signals) -> bool:
+        """Send a signal to the process of a job; returns whether it was there to get it."""
+        pid = known.job.process_id
+        return pid is not None and self.is_alive(known.job) and self._exits.signal(pid, number)
+
+    def is_alive(self, job: QueuedJob) -> bool:
+        """Tell whether the process of a job lives, here and not on another node."""
+        if job.livelock is None or os.path.dirname(job.livelock) != self._paths.livelock_dir:
+            return False
+        return is_alive(job.livelock)
+
+    async def sweep(self) -> None:
+        """Look after all running jobs, for ever; sleep while there are none."""
+        while True:
+            await self._has_jobs.wait()
+            await asyncio.sleep(SWEEP_S)
+            running = self._known_jobs.in_phase(Phase.RUNNING)
+            if not running:
+                self._has_jobs.clear()
+            for known in running:
+                if not self.is_alive(known.job):
+                    self.check_soon(known.job.id)
+
+    def on_livelock_event(self, name: str, _kind: str) -> None:
+        """Take note of a lock file that disappeared."""
+        for known in self._known_jobs.in_phase(Phase.RUNNING):
+            if not name or os.path.basename(known.job.livelock or "") == name:
+                self.check_soon(known.job.id)
+
+    # The job's file.
+
+    def on_file_changed(self, job_id: JobId) -> None:
+        """Take note of a new version of a job file; it is read soon, with others."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._read_dirty)
+        self._dirty.add(job_id)
+
+    def on_overflow(self) -> None:
+        """Read the files of all running jobs: events were lost."""
+        for known in self._known_jobs.in_phase(Phase.RUNNING):
+            self.on_file_changed(known.job.id)
+
+    def _read_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for job_id in dirty:
+            known = self._known_jobs.get(job_id)
+            if known is not None and known.phase is Phase.RUNNING:
+                self._read(known)
+
+    def _read(self, known: KnownJob) -> None:
+        """Take over what the job process wrote."""
+        try:
+            job = self._store.read(known.job.id)
+        except (JobFileCorrupted, OSError) as err:
+            logger.warning("Cannot read the file of job %s: %s", known.job.id, err)
+            return
+        if job is not None and job != known.job:
+            known.set_job(job)
+        if known.job.is_final:
+            self._end(known)
+
+    def _end(self, known: KnownJob) -> None:
+        known.set_phase(Phase.ENDED)
+        logger.info("Job %s ended: %s", known.job.id, known.job.status)
+        self._on_ended(known)
+
+    # Death.
+
+    def check_soon(self, job_id: JobId) -> None:
+        """Look whether a job died, unless that is being done."""
+        if job_id not in self._checking:
+            self._checking.add(job_id)
+            self._tasks.create_task(self._check(job_id), name=f"look after job {job_id}")
+
+    async def _check(self, job_id: JobId) -> None:
+        try:
+            known = self._known_jobs.get(job_id)
+            if known is None:
+                return
+            async with known.turn:
+                if self.is_alive(known.job):
+                    return
+                if known.phase is Phase.RUNNING:
+                    self._read(known)  # the lock was found free first
+                if known.phase is Phase.RUNNING:
+                    await self._bury(known)
+                self._remove_lock_of(known.job)
+        finally:
+            self._checking.discard(job_id)
+
+    def _remove_lock_of(self, job: QueuedJob) -> None:
+        """Remove the lock file that a dead process left; WConfD does if it knew the job."""
+        if job.livelock and os.path.dirname(job.livelock) == self._paths.livelock_dir:
+            files.remove_if_exists(job.livelock)
+
+    async def _bury(self, known: KnownJob) -> None:
+        """Mark a job whose process died as failed."""
+        logger.warning("The process of job %s died", known.job.id)
+        failed = changes.failed(known.job, OpExecError(DIED_TEXT), timestamp())
+        while True:
+            try:
+                # A new master that does not get this copy will find the job dead by itself.
+                await self._store.save(failed, alone_is_enough=True)
+                break
+            except JobQueueError as err:
+                logger.warning("Cannot record that job %s died: %s", known.job.id, err)
+                await asyncio.sleep(_WRITE_RETRY_S)
+        files.remove_if_exists(priority_message(self._paths, failed.id))
+        if known.phase is Phase.RUNNING:  # else the event of that very write was faster
+            known.set_job(failed)
+            self._end(known)

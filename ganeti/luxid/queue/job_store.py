@@ -1,0 +1,170 @@
+"""Saves job records: encoded, durable here, on enough candidates.
+
+LuxiD is the only writer of a job's file until the job process has it, and again once that process
+is found dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Iterable, Sequence
+
+from ganeti.base.errors import JobFileCorrupted, JobQueueError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.jobs.record import QueuedJob, decode_job, encode_job
+from ganeti.luxid.queue.replication import CopiesMade, Replication
+from ganeti.protocol.luxi import DrainedBy
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.store.job_files import JobFiles
+
+logger = logging.getLogger(__name__)
+
+
+class JobStore:
+    """The job files of this cluster, seen from the master."""
+
+    def __init__(self, paths: Paths, replication: Replication) -> None:
+        self.files = JobFiles(paths)
+        self._paths = paths
+        self._replication = replication
+        self._serial_task: asyncio.Handle | None = None
+
+    async def save(
+        self, job: QueuedJob, *, wait_for_all: bool = False, alone_is_enough: bool = False
+    ) -> tuple[str, ...]:
+        """Make a record durable; returns the candidates that have not acknowledged it.
+
+        Args:
+            wait_for_all: give every candidate a while, not just enough of them; needed before
+                somebody else writes the file.
+            alone_is_enough: the copy here counts as enough; so it does for a job that only mends
+                a lack of candidates.
+
+        Raises:
+            JobQueueError: not written, or not on enough candidates.
+        """
+        data = encode_job(job)
+        return await self._replication.write(
+            self._paths.job_file(job.id),
+            data,
+            functools.partial(self.files.write_durable, job.id, data),
+            wait_for_all=wait_for_all,
+            alone_is_enough=alone_is_enough or job.mends,
+        )
+
+    async def bring(self, job_id: JobId, data: bytes, wait_s: float) -> CopiesMade:
+        """Send the candidates a version of a job file for its process: `Replication.bring`."""
+        return await self._replication.bring(self._paths.job_file(job_id), data, wait_s)
+
+    def on_ended(self, job_id: JobId, lagging: Iterable[str]) -> None:
+        """Take note that LuxiD is the writer of a job's file again.
+
+        Args:
+            lagging: candidates that may have got an old version after the last one.
+        """
+        self._replication.renew(lagging, self._paths.job_file(job_id))
+
+    def withdraw(self, job: QueuedJob) -> None:
+        """Take back a job that was not accepted: nobody may ever run it.
+
+        Args:
+            job: the record to leave on candidates that got the job already, canceled.
+        """
+        self.files.remove(job.id)
+        self._replication.spread(self._paths.job_file(job.id), encode_job(job))
+
+    def put_back(self, job: QueuedJob) -> None:
+        """Let a job be in the queue again, after a start that did not come about."""
+        data = encode_job(job)
+        try:
+            self.files.write_atomic(job.id, data)
+        except OSError as err:
+            logger.warning("Cannot put job %s back: %s", job.id, err)
+        self._replication.spread(self._paths.job_file(job.id), data)
+
+    def read(self, job_id: JobId) -> QueuedJob | None:
+        """Return a job of the queue as its file has it; None if it is gone.
+
+        Raises:
+            JobFileCorrupted: it cannot be understood.
+        """
+        data = self.files.read(job_id)
+        return None if data is None else decode_job(data, job_id)
+
+    def read_archived(self, job_id: JobId) -> QueuedJob | None:
+        """Return an archived job, or None; one that cannot be understood is logged."""
+        data = self.files.read_archived(job_id)
+        if data is None:
+            return None
+        try:
+            return decode_job(data, job_id)
+        except JobFileCorrupted as err:
+            logger.warning("Archived job %s: %s; ignoring", job_id, err)
+            return None
+
+    def load(self) -> dict[JobId, QueuedJob]:
+        """Read the whole queue; files that make no sense are set aside."""
+        jobs: dict[JobId, QueuedJob] = {}
+        for job_id in self.files.ids():
+            try:
+                job = self.read(job_id)
+            except JobFileCorrupted as err:
+                aside = self.files.set_aside(job_id)
+                logger.error(  # noqa: TRY400 - a traceback would say nothing more
+                    "Job %s is lost: %s; the file is now %s", job_id, err, aside
+                )
+                continue
+            if job is not None:
+                jobs[job_id] = job
+        return jobs
+
+    def write_serial(self, serial: int) -> None:
+        """Note the last id here at once, and on the candidates soon."""
+        try:
+            self.files.write_serial(serial)
+        except OSError as err:  # the next start derives it from the job files
+            logger.warning("Cannot write the last job id: %s; ignoring", err)
+        if self._serial_task is None:
+            loop = asyncio.get_running_loop()
+            self._serial_task = loop.call_later(1.0, self._spread_serial)
+
+    def _spread_serial(self) -> None:
+        self._serial_task = None
+        serial = self.files.read_serial()
+        self._replication.spread(self._paths.queue_serial, b"%d\n" % serial)
+
+    def archive_here(self, job_id: JobId) -> None:
+        """Move a job to the archive.
+
+        Raises:
+            JobQueueError: the disk does not allow that.
+        """
+        try:
+            self.files.archive(job_id)
+        except OSError as err:
+            raise JobQueueError(f"cannot archive job {job_id}: {err.strerror}") from err
+
+    async def archive_there(self, job_ids: Sequence[JobId]) -> None:
+        """Let the candidates move jobs that are archived here."""
+        await self._replication.archive(job_ids)
+
+    async def set_drained(self, *, drained: bool, by: DrainedBy | None = None) -> None:
+        """Set or remove the drained flag, here and on the candidates.
+
+        Raises:
+            JobQueueError: it cannot be written.
+        """
+        try:
+            await asyncio.to_thread(self.files.set_drained, drained, by)
+        except OSError as err:
+            raise JobQueueError(f"cannot change the drained flag: {err.strerror}") from err
+        await self._replication.tell_all(NodeCalls.jobqueue_set_drain_flag, drained)
+        if drained and by is not None:  # which the call above cannot say
+            path = self._paths.globalize(self._paths.queue_drain)
+            await self._replication.tell_all(
+                NodeCalls.jobqueue_update, path, CompressedText(by.encode())
+            )

@@ -1,0 +1,131 @@
+"""The jobs that LuxiD knows, and who waits to hear of them."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Final
+
+from ganeti.base.errors import JobLost
+from ganeti.base.ids import JobId
+from ganeti.jobs.record import QueuedJob
+
+Secrets = tuple[dict[str, object] | None, ...]
+
+
+class Phase(Enum):
+    """Whose job it is."""
+
+    QUEUED = auto()  # ours: it waits for its turn
+    STARTING = auto()  # ours: a process is being given the job
+    RUNNING = auto()  # the job process's: we only read its file
+    ENDED = auto()  # ours again, to archive
+
+
+_NEXT: Final = {
+    Phase.QUEUED: {Phase.STARTING, Phase.RUNNING, Phase.ENDED},
+    Phase.STARTING: {Phase.QUEUED, Phase.RUNNING, Phase.ENDED},
+    Phase.RUNNING: {Phase.ENDED},
+    Phase.ENDED: set[Phase](),
+}
+
+
+class KnownJob:
+    """One job in memory.
+
+    Attributes:
+        turn: held by whoever changes the job; one at a time.
+        secrets: secret parameters, which no file has.
+        lagging: candidates that may still get an old record after newer ones.
+    """
+
+    __slots__ = ("_waiters", "job", "lagging", "phase", "secrets", "turn")
+
+    def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
+        self.job = job
+        self.phase = phase
+        self.secrets = secrets
+        self.lagging: tuple[str, ...] = ()
+        self.turn = asyncio.Lock()
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def set_phase(self, phase: Phase) -> None:
+        """Go on to another phase."""
+        assert phase in _NEXT[self.phase], f"job {self.job.id}: {self.phase} -> {phase}"
+        self.phase = phase
+
+    def set_job(self, job: QueuedJob) -> None:
+        """Take a new record, and tell all who wait for a change."""
+        self.job = job
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def forget_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """Take back what `next_change` gave."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+
+class KnownJobs:
+    """All jobs that are not archived, by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[JobId, KnownJob] = {}
+        self._ids: list[JobId] = []  # in order; new ones come at the end or near it
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[KnownJob]:
+        return iter(self._by_id.values())
+
+    def get(self, job_id: JobId) -> KnownJob | None:
+        """Return the entry of a job, or None."""
+        return self._by_id.get(job_id)
+
+    def require(self, job_id: JobId) -> KnownJob:
+        """Return the entry of a job.
+
+        Raises:
+            JobLost: there is none.
+        """
+        known = self._by_id.get(job_id)
+        if known is None:
+            raise JobLost(f"Job {job_id} not found")
+        return known
+
+    def add(self, known: KnownJob) -> None:
+        """Take a new job."""
+        assert known.job.id not in self._by_id
+        self._by_id[known.job.id] = known
+        bisect.insort(self._ids, known.job.id)
+
+    def remove(self, job_id: JobId) -> None:
+        """Forget a job."""
+        known = self._by_id.pop(job_id, None)
+        if known is not None:
+            del self._ids[bisect.bisect_left(self._ids, job_id)]
+            known.wake()
+
+    def latest(self, limit: int, before: JobId | None = None) -> list[KnownJob]:
+        """Return the newest jobs, or the newest of those before one, oldest first."""
+        end = len(self._ids) if before is None else bisect.bisect_left(self._ids, before)
+        return [self._by_id[job_id] for job_id in self._ids[max(0, end - limit) : end]]
+
+    def in_phase(self, phase: Phase) -> list[KnownJob]:
+        """Return the jobs in one phase."""
+        return [known for known in self._by_id.values() if known.phase is phase]

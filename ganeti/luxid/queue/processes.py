@@ -1,0 +1,403 @@
+"""Job processes as LuxiD knows them: forked from a template, kept ahead of need, used up by a job.
+
+The template is started when it is needed (`ganeti.jobexec.template`, `ganeti.system.nursery`).  A
+few processes wait ahead of need: lock file held, blocked on us, each for exactly one job
+(`ganeti.protocol.job_start` has what is said).
+
+Source: ARCHITECTURE, "The life of a job".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+import ganeti
+from ganeti.base.errors import GenericError, ProtocolError, TransportError
+from ganeti.base.paths import Paths
+from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.job_start import (
+    MESSAGE_BYTES_MAX,
+    WARM_LOCK_PREFIX,
+    Assign,
+    Confirm,
+    Copied,
+    Copy,
+    Dialog,
+    Message,
+    Named,
+    Ready,
+)
+from ganeti.system import files, nursery, process
+from ganeti.system.process_facts import ExitWatcher
+
+logger = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT_S: Final = 30.0  # luxi.json, "job_process": timeout_seconds
+_READ_BYTES: Final = 65536
+WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
+WARM_LOW: Final = 2
+STARTING_MAX: Final = 8
+FAILURES_TOLERATED: Final = 3  # in a row, before we say that none can be started
+RETRY_DELAY_S_MAX: Final = 60.0
+REFILL_DELAY_S: Final = 0.05  # leave the processor to the job that was just started
+
+# Sends a version of a job file, waiting so long; answers (names of the other candidates, names of
+# those that have it now).
+Bring = Callable[[bytes, float], Awaitable[tuple[tuple[str, ...], tuple[str, ...]]]]
+
+
+class ProcessGoneError(TransportError):
+    """A job process ended, or hangs, before it had its job."""
+
+    wire_name = "GenericError"
+
+
+class JobProcess:
+    """One process; used up by one job.
+
+    Attributes:
+        pid: its number; 0 until it or the template has told.
+        livelock: its lock file; empty until it is ready.
+        has_job: whether it was told to run one.
+        is_gone: whether it has ended.
+    """
+
+    def __init__(self, stream: socket.socket) -> None:
+        self.pid = 0
+        self.livelock = ""
+        self.has_job = False
+        self.is_gone = False
+        self._stream = stream
+        self._dialog = Dialog("luxid")
+        self._splitter = MessageSplitter(MESSAGE_BYTES_MAX)
+
+    async def wait_ready(self) -> None:
+        """Return once it holds its lock file and waits for a job.
+
+        Raises:
+            ProcessGoneError: it ended, or hangs.
+        """
+        ready = await self._hear()
+        assert isinstance(ready, Ready)
+        self.pid = ready.process_id
+        self.livelock = ready.livelock
+
+    async def assign(self, job_id: int) -> str:
+        """Give it its job; returns the name of its lock file.
+
+        Raises:
+            ProcessGoneError: it is not there any more.
+        """
+        await self._say(Assign(job_id))
+        named = await self._hear()
+        assert isinstance(named, Named)
+        self.livelock = named.livelock
+        return named.livelock
+
+    async def confirm(self, confirm: Confirm) -> None:
+        """Let it run.
+
+        Raises:
+            ProcessGoneError: it is not there any more; it has not started.
+        """
+        self.has_job = True
+        await self._say(confirm)
+
+    async def serve_copies(self, bring: Bring) -> None:
+        """Bring versions of its job file to the candidates until it hangs up."""
+        try:
+            while True:
+                copy = await self._hear(timeout_s=None)
+                assert isinstance(copy, Copy)
+                others, reached = await bring(copy.content.encode(), copy.wait_s)
+                await self._say(Copied(others, reached))
+        except ProcessGoneError:
+            logger.debug("Job process %s hung up", self.pid)
+        finally:
+            self._stream.close()  # if it is us who stop, it goes on alone
+
+    def drop(self) -> None:
+        """Hang up: a process that was not confirmed ends by itself."""
+        self._stream.close()
+
+    async def _say(self, message: Message) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await loop.sock_sendall(self._stream, self._dialog.send(message) + ETX)
+        except (OSError, TimeoutError) as err:
+            raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
+
+    async def _hear(self, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Message:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    chunk = await loop.sock_recv(self._stream, _READ_BYTES)
+                    if not chunk:
+                        raise ProcessGoneError(f"job process {self.pid} ended")
+                    for data in self._splitter.feed(chunk):
+                        return self._dialog.receive(data)
+        except TimeoutError as err:
+            raise ProcessGoneError(f"job process {self.pid} does not answer") from err
+        except (OSError, ProtocolError) as err:
+            raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
+
+
+def launch_argv() -> list[str]:
+    """Return the command line of the template."""
+    package = os.path.dirname(os.path.abspath(ganeti.__file__))
+    libraries = os.path.dirname(os.path.dirname(os.path.abspath(msgspec.__file__)))
+    directories = dict.fromkeys([os.path.dirname(package), libraries, *_library_directories()])
+    path = os.path.join(package, "jobexec", "launch.py")
+    return [sys.executable, "-I", "-S", path, ":".join(directories)]
+
+
+def _library_directories() -> list[str]:
+    """Return the directories of installed packages: what ``-S`` leaves out."""
+    return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+
+
+class Template:
+    """The template, and the job processes that it has forked and that live.
+
+    When it dies the processes go on, and the next fork starts another one.
+
+    Args:
+        argv: its command line.
+        log: descriptor of the file that its last words go to.
+        on_exit: called for each process that has ended.
+        on_lost: called when the template has ended, not by our wish.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        log: int,
+        exits: ExitWatcher,
+        on_exit: Callable[[JobProcess], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._argv = argv
+        self._log = log
+        self._exits = exits
+        self._on_exit = on_exit
+        self._on_lost = on_lost
+        self._control: socket.socket | None = None
+        self._numbers = itertools.count(1)
+        self._living: dict[int, JobProcess] = {}
+
+    def fork(self) -> JobProcess:
+        """Return a new job process; it will say when it is ready.
+
+        Raises:
+            GenericError: the template cannot be started, or takes no more requests now.
+        """
+        if self._control is None:
+            self._control = self._start()
+        number = next(self._numbers)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                nursery.send_request(self._control, number, theirs)
+        except OSError as err:
+            ours.close()
+            raise ProcessGoneError(f"the template of job processes does not answer: {err}") from err
+        self._living[number] = made = JobProcess(ours)
+        return made
+
+    def close(self) -> None:
+        """Let the template end.  May be called again."""
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+            self._control = None
+        self._living.clear()
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            with theirs:
+                child = process.spawn(self._argv, stdin=theirs.fileno(), stderr=self._log)
+        except GenericError:
+            ours.close()
+            raise
+        self._exits.watch(child.pid, lambda: self._bury(child))
+        asyncio.get_running_loop().add_reader(ours, self._on_report)
+        return ours
+
+    def _bury(self, child: process.Child) -> None:
+        status = child.poll()
+        logger.debug("Template %s of job processes ended with status %s", child.pid, status)
+
+    def _on_report(self) -> None:
+        """Take one report, or find out that the template is gone."""
+        assert self._control is not None
+        try:
+            report = nursery.receive_report(self._control)
+        except BlockingIOError:
+            return
+        if report is None:
+            logger.warning("The template of job processes ended; the next job starts another one")
+            self.close()
+            self._on_lost()
+            return
+        made = self._living.get(report.number)
+        if made is None:
+            return
+        made.pid = report.pid
+        if report.wait_status is not None:
+            del self._living[report.number]
+            made.is_gone = True
+            self._on_exit(made)
+
+
+class Pool:
+    """The warm processes.
+
+    Args:
+        size: how many to keep.
+        tasks: the processes are started there.
+        exits: tells when processes end.
+    """
+
+    def __init__(self, paths: Paths, size: int, tasks: Tasks, exits: ExitWatcher) -> None:
+        self._paths = paths
+        self._size = size
+        self._tasks = tasks
+        self._warm: deque[JobProcess] = deque()
+        self._starting = 0
+        self._wanted: deque[asyncio.Future[JobProcess]] = deque()
+        self._closed = False
+        self._failures = 0
+        self._log = os.open(
+            f"{paths.log_dir}/jobs.log",
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+            0o640,
+        )
+        self._template = Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
+
+    async def take(self) -> JobProcess:
+        """Return a process that waits for its job.
+
+        Raises:
+            ProcessGoneError: none can be started.
+        """
+        while self._warm:
+            candidate = self._warm.popleft()
+            self._refill_soon()
+            if not candidate.is_gone:
+                return candidate
+        future: asyncio.Future[JobProcess] = asyncio.get_running_loop().create_future()
+        self._wanted.append(future)
+        self.fill()
+        try:
+            return await future
+        finally:
+            if future in self._wanted:
+                self._wanted.remove(future)
+
+    def fill(self) -> None:
+        """Start as many processes as are missing, a few at a time."""
+        missing = self._size + len(self._wanted) - len(self._warm) - self._starting
+        for _ in range(min(missing, STARTING_MAX - self._starting)):
+            if not self._closed:
+                self._starting += 1
+                self._tasks.create_task(self._start_one(), name="start a job process")
+
+    def close(self) -> None:
+        """Let the warm processes go.  May be called again."""
+        self._drop_warm()
+        if not self._closed:
+            self._template.close()
+            os.close(self._log)
+        self._closed = True
+
+    def _drop_warm(self) -> None:
+        while self._warm:
+            self._warm.popleft().drop()
+
+    def _on_lost(self) -> None:
+        """Nobody tells us any more when these end: have others from the next template."""
+        self._drop_warm()
+        self._refill_soon()
+
+    def _on_exit(self, ended: JobProcess) -> None:
+        if not ended.has_job:
+            self._remove_lock_of(ended.pid)
+        if ended in self._warm:
+            logger.warning("Warm job process %s ended", ended.pid)
+            self._warm.remove(ended)
+            ended.drop()
+            self._refill_soon()
+
+    def _remove_lock_of(self, pid: int) -> None:
+        """Remove the lock file of a process that ended before it had a job."""
+        for name in os.listdir(self._paths.livelock_dir):
+            if name.lstrip(".").startswith(f"{WARM_LOCK_PREFIX}_{pid}_"):
+                files.remove_if_exists(os.path.join(self._paths.livelock_dir, name))
+
+    def _refill_soon(self) -> None:
+        """Make up for a process taken: at once if few are left, else when that job had its turn."""
+        if len(self._warm) < WARM_LOW:
+            self.fill()
+        else:
+            asyncio.get_running_loop().call_later(REFILL_DELAY_S, self.fill)
+
+    async def _start_one(self) -> None:
+        try:
+            started = await self._start()
+        except GenericError as err:
+            self._starting -= 1
+            self._on_failure(err)
+            return
+        self._starting -= 1
+        self._failures = 0
+        if self._closed:
+            started.drop()
+            return
+        while self._wanted:
+            future = self._wanted.popleft()
+            if not future.done():
+                future.set_result(started)
+                break
+        else:
+            self._warm.append(started)
+        self.fill()
+
+    async def _start(self) -> JobProcess:
+        started = self._template.fork()
+        try:
+            await started.wait_ready()
+        except BaseException:
+            started.drop()
+            raise
+        return started
+
+    def _on_failure(self, error: GenericError) -> None:
+        """Try again, at first at once, then ever more rarely; tell all who wait by then."""
+        logger.warning("A job process did not start: %s", error)
+        self._failures += 1
+        if self._failures < FAILURES_TOLERATED:
+            self.fill()
+            return
+        self._template.close()  # perhaps another one does better
+        while self._wanted:
+            future = self._wanted.popleft()
+            if not future.done():
+                future.set_exception(ProcessGoneError(f"no job process can be started: {error}"))
+        delay_s = min(RETRY_DELAY_S_MAX, 2.0 ** (self._failures - FAILURES_TOLERATED))
+        asyncio.get_running_loop().call_later(delay_s, self.fill)

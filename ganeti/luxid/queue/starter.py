@@ -1,0 +1,169 @@
+"""Drives the scheduler: collects what happened, asks it, and does what it says.
+
+Events of one turn of the loop are handed in together.  A job is started by being given to a warm
+process; one that could not be started goes back and is tried again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from typing import Final
+
+from ganeti.base.errors import GenericError, JobQueueError, OpExecError
+from ganeti.base.ids import JobId
+from ganeti.jobs import changes
+from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.scheduler import Doomed, Ended, Event, QueueState, Returned, schedule
+from ganeti.jobs.status import Status
+from ganeti.luxid.queue.follower import Follower
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.processes import Pool, ProcessGoneError
+from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.job_start import Confirm
+from ganeti.system.clock import timestamp
+
+logger = logging.getLogger(__name__)
+
+START_ATTEMPTS_MAX: Final = 3
+RETURN_DELAY_S: Final = 5.0
+
+
+class JobStarter:
+    """Starts jobs when their time has come."""
+
+    def __init__(
+        self, known_jobs: KnownJobs, store: JobStore, pool: Pool, follower: Follower, tasks: Tasks
+    ) -> None:
+        self.state = QueueState()
+        self._known_jobs = known_jobs
+        self._store = store
+        self._pool = pool
+        self._follower = follower
+        self._tasks = tasks
+        self._events: list[Event] = []
+        self._is_stopping = False
+
+    def tell(self, event: Event) -> None:
+        """Take note of what happened; it is acted upon in this turn of the loop."""
+        if not self._events:
+            asyncio.get_running_loop().call_soon(self._act)
+        self._events.append(event)
+
+    def stop(self) -> None:
+        """Start no more jobs."""
+        self._is_stopping = True
+
+    def on_ended(self, known: KnownJob) -> None:
+        """Take note that a job has a final status on disk."""
+        self.tell(Ended(known.job.id, known.job.status))
+
+    async def end_queued(self, known: KnownJob, ended: QueuedJob) -> None:
+        """End a job that waits in the queue; the caller holds its turn.
+
+        Raises:
+            JobQueueError: that could not be made durable.
+        """
+        await self._store.save(ended)
+        known.set_phase(Phase.ENDED)
+        known.set_job(ended)
+        self.on_ended(known)
+
+    def _act(self) -> None:
+        events, self._events = self._events, []
+        if self._is_stopping:
+            return
+        self.state, decisions = schedule(self.state, events)
+        for job_id in decisions.start:
+            self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
+        for doomed in decisions.doom:
+            self._tasks.create_task(self._doom(doomed), name=f"end job {doomed.job_id}")
+
+    async def _doom(self, doomed: Doomed) -> None:
+        """End a job because of what became of one that it depends on."""
+        known = self._known_jobs.get(doomed.job_id)
+        if known is None:
+            return
+        async with known.turn:
+            if known.phase is not Phase.QUEUED:
+                return
+            if doomed.status is Status.CANCELED:
+                ended = changes.canceled(known.job, doomed.reason, timestamp())
+            else:
+                ended = changes.failed(known.job, OpExecError(doomed.reason), timestamp())
+            await self.end_somehow(known, ended)
+
+    async def end_somehow(self, known: KnownJob, ended: QueuedJob) -> None:
+        """As `end_queued`, again and again until it is durable."""
+        while not self._is_stopping:
+            try:
+                await self.end_queued(known, ended)
+            except JobQueueError as err:
+                logger.warning("Cannot end job %s: %s; trying again", known.job.id, err)
+                await asyncio.sleep(RETURN_DELAY_S)
+            else:
+                return
+
+    # Start.
+
+    async def _start(self, job_id: JobId) -> None:
+        known = self._known_jobs.get(job_id)
+        if known is None:
+            self.tell(Ended(job_id, Status.CANCELED))
+            return
+        async with known.turn:
+            if known.phase is not Phase.QUEUED or self._is_stopping:
+                return  # it was canceled meanwhile, and the scheduler told so
+            known.set_phase(Phase.STARTING)
+            try:
+                await self._hand_over(known)
+            except GenericError as err:
+                logger.warning("Job %s cannot be started now: %s", job_id, err)
+                known.set_phase(Phase.QUEUED)
+                asyncio.get_running_loop().call_later(RETURN_DELAY_S, self.tell, Returned(job_id))
+
+    async def _hand_over(self, known: KnownJob) -> None:
+        """Give the job to a process: the steps of invariant 1.
+
+        Raises:
+            ProcessGoneError: no process can be had.
+            JobQueueError: the start record is not durable; the job is in the queue as before.
+        """
+        queued = known.job
+        for attempt in range(START_ATTEMPTS_MAX):
+            process = await self._pool.take()
+            try:
+                livelock = await process.assign(queued.id)
+                break
+            except ProcessGoneError as err:
+                process.drop()
+                logger.warning("Job %s, attempt %s: %s", queued.id, attempt + 1, err)
+        else:
+            raise ProcessGoneError(f"{START_ATTEMPTS_MAX} job processes ended at once")
+        started = changes.handed_over(
+            queued, livelock=livelock, process_id=process.pid, now=timestamp()
+        )
+        try:
+            known.lagging = await self._store.save(started, wait_for_all=True)
+        except BaseException:
+            process.drop()  # it ends without having started
+            self._store.put_back(queued)
+            raise
+        secrets, known.secrets = known.secrets, ()
+        known.set_phase(Phase.RUNNING)
+        known.set_job(started)
+        self._follower.follow(known)
+        logger.info("Job %s starts in process %s", queued.id, process.pid)
+        try:
+            await process.confirm(Confirm(secrets, known.lagging))
+        except ProcessGoneError as err:
+            logger.warning("Job %s: %s", queued.id, err)
+            process.drop()
+            self._follower.check_soon(queued.id)
+            return
+        self._tasks.create_task(
+            process.serve_copies(functools.partial(self._store.bring, queued.id)),
+            name=f"copies of job {queued.id}",
+        )

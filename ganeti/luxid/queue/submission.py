@@ -1,0 +1,259 @@
+"""Takes jobs in: checked, numbered, durable, and only then known to anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import GenericError, JobQueueError, JobQueueFull, OpExecError, OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.jobs import changes
+from ganeti.jobs.dependencies import check_known, dependencies_of, resolve_relative
+from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJob
+from ganeti.jobs.status import FINAL, Status
+from ganeti.jobs.submission import QUEUE_LENGTH_MAX, check_submission, has_lost_secrets, make_job
+from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, rejection_text
+from ganeti.luxid.queue.follower import Follower
+from ganeti.luxid.queue.job_store import JobStore
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.starter import JobStarter
+from ganeti.luxid.slices import SLICE_S
+from ganeti.luxid.tasks import Tasks
+from ganeti.protocol.luxi import QUEUE_DRAINED
+from ganeti.system import clock
+from ganeti.system.clock import timestamp
+
+logger = logging.getLogger(__name__)
+
+OpCodes = Sequence[Mapping[str, object]]
+
+SECRETS_LOST_TEXT: Final = (
+    "the job has secret parameters, which are kept in memory only, and LuxiD was restarted before"
+    " the job began; submit it again"
+)
+_LUXID_LIVELOCK_PREFIX: Final = "luxi-daemon"  # 3.0's LuxiD names itself before it has a process
+_TURN_S_MAX: Final = 0.01  # for the jobs of one message; then other clients get their turn
+# What new rules may take at once; usual ones judge all jobs of a full queue in that time.
+FILTERS_S_MAX: Final = 0.25
+
+
+class Submissions:
+    """The door of the queue."""
+
+    def __init__(
+        self,
+        known_jobs: KnownJobs,
+        store: JobStore,
+        starter: JobStarter,
+        follower: Follower,
+        tasks: Tasks,
+    ) -> None:
+        self.is_drained = store.files.is_drained()
+        self.filters = JobFilters()
+        self.last_id = 0
+        self._known_jobs = known_jobs
+        self._store = store
+        self._starter = starter
+        self._follower = follower
+        self._tasks = tasks
+        self._unsaved: set[JobId] = set()
+
+    # At start.
+
+    def load(self) -> None:
+        """Read the queue: jobs that wait will run, jobs that run are followed."""
+        jobs = self._store.load()
+        self.last_id = max([self._store.files.last_id(), *jobs])
+        for job in jobs.values():
+            self._known_jobs.add(KnownJob(job, phase_of(job)))
+        for known in self._known_jobs.in_phase(Phase.RUNNING):
+            self._starter.tell(Running(known.job.id, self.filters.judge(known.job).hold))
+            self._follower.follow(known)
+            self._follower.check_soon(known.job.id)
+        for known in self._known_jobs.in_phase(Phase.QUEUED):
+            self._take_back(known)
+        logger.info("The queue has %s jobs, the last id is %s", len(jobs), self.last_id)
+
+    def _take_back(self, known: KnownJob) -> None:
+        """Put a job that waits back into the scheduler after a restart."""
+        if has_lost_secrets(known.job):
+            error = OpExecError(SECRETS_LOST_TEXT)
+        else:
+            self._enter(known)
+            return
+        self._tasks.create_task(self._refuse_late(known, error), name=f"end job {known.job.id}")
+
+    def _enter(self, known: KnownJob) -> None:
+        """Let the scheduler have a job, as what it depends on stands now."""
+        try:
+            self._starter.tell(self._added(known.job))
+        except OpPrereqError as err:  # what it depends on is gone meanwhile
+            self._tasks.create_task(self._refuse_late(known, err), name=f"end job {known.job.id}")
+
+    async def _refuse_late(self, known: KnownJob, error: GenericError) -> None:
+        async with known.turn:
+            ended = changes.failed(known.job, error, timestamp())
+            await self._starter.end_somehow(known, ended)
+
+    def set_filters(self, filters: JobFilters) -> None:
+        """Take other job filters: jobs that wait are held back, let go or refused by them.
+
+        That happens at once, unless the rules are so costly that others would wait.
+        """
+        if not filters and not self.filters:
+            return
+        self.filters = filters
+        verdicts: dict[JobId, Verdict] = {}
+        if self._judge_some(filters, verdicts, FILTERS_S_MAX):
+            self._apply(verdicts)
+        else:
+            self._tasks.create_task(self._judge_rest(filters, verdicts), name="job filters")
+
+    def _judge_some(
+        self, filters: JobFilters, verdicts: dict[JobId, Verdict], seconds: float
+    ) -> bool:
+        """Judge jobs for so long; returns whether all are."""
+        deadline = clock.monotonic() + seconds
+        for known in self._known_jobs:
+            if known.phase is Phase.ENDED or known.job.id in verdicts:
+                continue
+            if clock.monotonic() >= deadline:
+                return False
+            verdicts[known.job.id] = filters.judge(known.job)
+        return True
+
+    async def _judge_rest(self, filters: JobFilters, verdicts: dict[JobId, Verdict]) -> None:
+        while self.filters is filters:  # otherwise newer ones take over
+            if self._judge_some(filters, verdicts, SLICE_S):
+                self._apply(verdicts)
+                return
+            await asyncio.sleep(0)
+
+    def _apply(self, verdicts: Mapping[JobId, Verdict]) -> None:
+        holds = {}
+        for known in self._known_jobs:
+            verdict = verdicts.get(known.job.id, FREE)
+            if known.phase is Phase.ENDED:
+                continue
+            if verdict.hold is not None:
+                holds[known.job.id] = verdict.hold
+            if verdict.rejected_by is not None and known.phase is Phase.QUEUED:
+                self._tasks.create_task(
+                    self._reject_late(known, verdict.rejected_by), name=f"end job {known.job.id}"
+                )
+        self._starter.tell(HoldsChanged(holds))
+
+    async def _reject_late(self, known: KnownJob, rule_uuid: str) -> None:
+        async with known.turn:
+            if known.phase is Phase.QUEUED:
+                text = f"Job {rejection_text(rule_uuid)}"
+                ended = changes.canceled(known.job, text, timestamp())
+                await self._starter.end_somehow(known, ended)
+
+    # Submission.
+
+    async def submit(
+        self, jobs: Sequence[OpCodes], *, even_if_drained: bool = False
+    ) -> list[JobId | GenericError]:
+        """Take jobs in; each is durable now, or refused by the error in its place.
+
+        None of them starts before all are durable: whoever sends many waits for the answer.
+        """
+        if self.is_drained and not even_if_drained:
+            return [GenericError(QUEUE_DRAINED)] * len(jobs)
+        made: list[KnownJob | GenericError] = []
+        earlier: list[JobId | None] = []
+        turn_ends = clock.monotonic() + _TURN_S_MAX
+        for opcodes in jobs:
+            try:
+                known = self._make(opcodes, earlier)
+            except GenericError as err:
+                made.append(err)
+                earlier.append(None)
+            else:
+                made.append(known)
+                earlier.append(known.job.id)
+            if clock.monotonic() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = clock.monotonic() + _TURN_S_MAX
+        if any(earlier):
+            self._store.write_serial(self.last_id)
+        answers = list(await asyncio.gather(*map(self._save, made)))
+        for each, answer in zip(made, answers, strict=True):
+            # Some may have been canceled meanwhile.
+            if isinstance(each, KnownJob) and answer == each.job.id and each.phase is Phase.QUEUED:
+                self._enter(each)
+        return answers
+
+    def _make(self, opcodes: OpCodes, earlier: Sequence[JobId | None]) -> KnownJob:
+        """Check one job and give it a number."""
+        if len(self._known_jobs) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
+            raise JobQueueFull(f"the queue has {QUEUE_LENGTH_MAX} jobs; archive some")
+        submission = check_submission(opcodes)
+        job_id = JobId(self.last_id + 1)
+        job = make_job(job_id, resolve_relative(submission.inputs, earlier), timestamp())
+        self.filters.judge(job).check()
+        self._added(job)  # complains where it depends on nothing that exists
+        self.last_id = job_id
+        self._unsaved.add(job_id)
+        return KnownJob(job, Phase.QUEUED, submission.secrets)
+
+    async def _save(self, known: KnownJob | GenericError) -> JobId | GenericError:
+        if isinstance(known, GenericError):
+            return known
+        job_id = known.job.id
+        try:
+            await self._store.save(known.job)
+        except JobQueueError as err:
+            self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
+            self._starter.tell(Ended(job_id, Status.ERROR))  # for those that depend on it
+            return err
+        finally:
+            self._unsaved.discard(job_id)
+        self._known_jobs.add(known)
+        logger.info("Job %s submitted: %s", job_id, ", ".join(op.op_id for op in known.job.ops))
+        return job_id
+
+    def _added(self, job: QueuedJob) -> Added:
+        """Make the event by which the scheduler learns of a job.
+
+        Raises:
+            OpPrereqError: it depends on a job that does not exist.
+        """
+        dependencies = dependencies_of(job)
+        known: dict[JobId, Status] = {}
+        for dependency in dependencies:
+            status = self._status_of(dependency.job_id)
+            if status is not None:
+                known[dependency.job_id] = status
+        check_known(job.id, dependencies, known)
+        ended = {job_id: status for job_id, status in known.items() if status in FINAL}
+        hold = self.filters.judge(job).hold
+        return Added(WaitingJob(job.id, job.priority, dependencies, hold, job.mends), ended)
+
+    def _status_of(self, job_id: JobId) -> Status | None:
+        """Return the status of a job, archived ones included; None if there is none."""
+        known = self._known_jobs.get(job_id)
+        if known is not None:
+            # A final status counts from its event on, unless that is long over.
+            return known.job.status if known.phase is Phase.ENDED else Status.QUEUED
+        if job_id in self._unsaved:
+            return Status.QUEUED
+        archived = self._store.read_archived(job_id)
+        return None if archived is None else archived.status
+
+
+def phase_of(job: QueuedJob) -> Phase:
+    """Tell whose a job is by its record alone.
+
+    A job without the lock file of a job process was never given to one.
+    """
+    if job.is_final:
+        return Phase.ENDED
+    livelock = (job.livelock or "").rpartition("/")[2]
+    if not livelock or livelock.startswith(_LUXID_LIVELOCK_PREFIX):
+        return Phase.QUEUED
+    return Phase.RUNNING

@@ -1,0 +1,180 @@
+"""Disks on this node, through the storage drivers.
+
+Source: node_rpc.json, calls blockdev_* and "BlockDevStatus".
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+
+from ganeti.base.errors import BlockDeviceError, GenericError
+from ganeti.node_ops import drivers
+from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.leftovers import alone_with_disk
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.storage.interface import Look, top_down
+from ganeti.storage.registry import dimensions, look
+
+logger = logging.getLogger(__name__)
+
+_BYTES_PER_MIB = 1 << 20
+
+
+class BlockDevices(NodeHandler):
+    """Disks."""
+
+    def blockdev_create(
+        self,
+        disk: RpcDisk,
+        size: int,
+        owner: str,
+        *,
+        on_primary: bool,
+        info: str,
+        exclusive_storage: bool,
+    ) -> list[object] | None:
+        driver = drivers.volume(self.context, disk)
+        with alone_with_disk(self.context, disk.uuid, owner=owner):
+            try:
+                logical_id = driver.create(size, exclusive_storage=exclusive_storage)
+            except Exception:
+                raise  # a driver that fails leaves nothing
+            except BaseException:  # this call is ended from outside, midway
+                driver.remove()
+                raise
+            try:
+                if on_primary:
+                    driver.assemble()
+                    driver.open()
+                driver.set_info(info)
+            except BaseException:
+                driver.remove()
+                raise
+        return logical_id
+
+    def blockdev_remove(self, disk: RpcDisk) -> None:
+        parts = list(top_down(drivers.volume(self.context, disk)))
+        with alone_with_disk(self.context, disk.uuid):
+            for part in parts:
+                part.shutdown()
+                part.remove()
+
+    def blockdev_assemble(
+        self, disk: RpcDisk, instance: RpcInstance, *, on_primary: bool, idx: int
+    ) -> list[object]:
+        assembled = drivers.assemble_disk(self.context, instance.name, idx, disk)
+        if not on_primary:
+            return [True, True]
+        drivers.volume(self.context, disk).open()
+        paths = self.paths
+        link = None
+        if assembled.dev_path:
+            link = drivers.link_disk(self.context, instance.name, idx, assembled.dev_path)
+        return [
+            drivers.wire_path(paths, assembled.dev_path),
+            None if link is None else drivers.wire_path(paths, link),
+            assembled.uri,
+        ]
+
+    def blockdev_shutdown(self, disk: RpcDisk) -> None:
+        for part in top_down(drivers.volume(self.context, disk)):
+            part.close()
+            part.shutdown()
+
+    def blockdev_find(self, disk: RpcDisk) -> dict[str, object] | None:
+        status = _looks(self.context, [disk])[0]
+        return None if status is None else _status_to_wire(self.context, disk, status)
+
+    def blockdev_open(
+        self, instance_name: str, disks: Sequence[RpcDisk], *, exclusive: bool
+    ) -> None:
+        for disk in disks:
+            drivers.volume(self.context, disk).open(exclusive=exclusive)
+
+    def blockdev_close(self, instance_name: str, disks: Sequence[RpcDisk]) -> None:
+        for disk in disks:
+            drivers.volume(self.context, disk).close()
+        drivers.unlink_disks(self.paths, instance_name)
+
+    def blockdev_grow(
+        self,
+        disk: RpcDisk,
+        amount: int,
+        *,
+        dryrun: bool,
+        backingstore: bool,
+        exclusive_storage: bool,
+    ) -> None:
+        driver = drivers.volume(self.context, disk)
+        with alone_with_disk(self.context, disk.uuid):
+            driver.grow(amount, dryrun=dryrun, backingstore=backingstore)
+
+    def blockdev_getdimensions(
+        self, disks: Sequence[RpcDisk]
+    ) -> list[tuple[int, int | None] | None]:
+        found = dimensions(disks, drivers.node_env(self.context))
+        return [None if each is None else (each.size_bytes, each.spindles) for each in found]
+
+    def blockdev_getmirrorstatus(self, disks: Sequence[RpcDisk]) -> list[dict[str, object]]:
+        states = _looks(self.context, disks)
+        return [
+            _status_to_wire(self.context, disk, at) for disk, at in zip(disks, states, strict=True)
+        ]
+
+    def blockdev_getmirrorstatus_multi(self, disks: Sequence[RpcDisk]) -> Sequence[object]:
+        answers: list[tuple[bool, object]] = []
+        for disk, state in zip(disks, _looks(self.context, disks), strict=True):
+            try:
+                answers.append((True, _status_to_wire(self.context, disk, state)))
+            except GenericError as err:
+                answers.append((False, err.message))
+        return answers
+
+    def blockdev_setinfo(self, disk: RpcDisk, info: str) -> None:
+        drivers.volume(self.context, disk).set_info(info)
+
+    def blockdev_rename(self, devlist: Sequence[tuple[RpcDisk, list[object]]]) -> None:
+        for disk, new_logical_id in devlist:
+            drivers.volume(self.context, disk).rename(new_logical_id)
+
+    def blockdev_wipe(self, disk: RpcDisk, offset: int, size: int) -> None:
+        driver = drivers.volume(self.context, disk)
+        with alone_with_disk(self.context, disk.uuid):
+            driver.wipe(offset, size)
+
+    def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
+        driver = drivers.volume(self.context, disk)
+        with alone_with_disk(self.context, disk.uuid):
+            return driver.snapshot(snap_name, snap_size)
+
+    def bdev_sizes(self, devices: Sequence[str]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for path in devices:
+            name = os.path.basename(os.path.realpath(path))
+            try:
+                with open(f"/sys/class/block/{name}/size", encoding="ascii") as file:
+                    sectors = int(file.read())
+            except (OSError, ValueError):
+                logger.debug("%s is not a block device, ignoring", path)
+                continue
+            sizes[path] = sectors * 512 // _BYTES_PER_MIB
+        return sizes
+
+
+def _looks(context: NodeContext, disks: Sequence[RpcDisk]) -> list[Look]:
+    """Return the state of each disk, by one question for each template."""
+    return look(disks, drivers.node_env(context))
+
+
+def _status_to_wire(context: NodeContext, disk: RpcDisk, state: Look) -> dict[str, object]:
+    """Return the state of a disk for the wire.
+
+    Raises:
+        GenericError: it does not exist, or cannot be looked at.
+    """
+    if isinstance(state, GenericError):
+        raise state
+    if state is None:
+        name = disk.iv_name or disk.uuid
+        raise BlockDeviceError(f"disk {name} does not exist on node {context.hostname}")
+    return {**state.to_wire(), "dev_path": drivers.wire_path(context.paths, state.dev_path)}

@@ -1,0 +1,173 @@
+"""Exported instances that lie on this node.
+
+Source: node_rpc.json, calls export_*; constants.json, "export_import".
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeHandler
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
+from ganeti.protocol.export_description import (
+    CONFIG_NAME,
+    PARTIAL_SUFFIX,
+    DumpedDisk,
+    ExportDescription,
+    ReadMethod,
+    dump_name,
+    format_description,
+)
+from ganeti.system import clock, files, swap_file
+
+CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
+_METHOD_NAME: Final = "method"  # beside the dumps, until the export is complete
+_EXPORT_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*({re.escape(PARTIAL_SUFFIX)})?")
+_CONFIG_BYTES_MAX: Final = 1 << 20
+_CONFIG_MODE: Final = 0o600  # it holds private parameters
+_DIRECTORY_MODE: Final = 0o750
+
+
+class Exports(NodeHandler):
+    """Exports."""
+
+    def export_list(self) -> list[str]:
+        try:
+            names = os.listdir(self.paths.export_dir)
+        except FileNotFoundError:
+            return []
+        return sorted(
+            name
+            for name in names
+            if _EXPORT_NAME.fullmatch(name)
+            and os.path.isdir(os.path.join(self.paths.export_dir, name))
+        )
+
+    def export_info(self, path: str) -> str:
+        config_path = os.path.join(local_path(self.paths, path), CONFIG_NAME)
+        data = files.read_bytes_or_none(config_path, _CONFIG_BYTES_MAX)
+        if data is None:
+            raise GenericError(f"there is no export in {path!r}")
+        return data.decode("utf-8", "replace")
+
+    def export_remove(self, export: str) -> None:
+        if not _EXPORT_NAME.fullmatch(export):
+            raise GenericError(f"{export!r} is not the name of an export")
+        path = os.path.join(self.paths.export_dir, export)
+        if not os.path.isdir(path):
+            raise GenericError(f"there is no export {export!r}")
+        shutil.rmtree(path)
+
+    def export_note(self, export: str, method: str) -> None:
+        if method not in set(ReadMethod):
+            raise GenericError(f"{method!r} is no way to read the disks of an export")
+        directory = local_path(self.paths, export)
+        files.ensure_directory(directory, _DIRECTORY_MODE)
+        files.write_atomic(os.path.join(directory, _METHOD_NAME), method.encode(), _CONFIG_MODE)
+
+    def finalize_export(self, instance: RpcInstance, snap_disks: Sequence[object]) -> None:
+        final = os.path.join(self.paths.export_dir, instance.name)
+        partial = final + PARTIAL_SUFFIX
+        if not os.path.isdir(partial):
+            files.ensure_directory(partial, _DIRECTORY_MODE)
+        # From false or a disk's JSON form; a disk says itself what is wrong with it.
+        dumped = [RpcDisk.from_wire(disk) if disk else None for disk in snap_disks]  # type: ignore[arg-type]
+        if len(dumped) != len(instance.disks_info):
+            raise GenericError(f"instance {instance.name!r} has another number of disks")
+        description = _describe(instance, dumped, partial)
+        files.write_durable(
+            os.path.join(partial, CONFIG_NAME),
+            format_description(description).encode(),
+            _CONFIG_MODE,
+        )
+        for name in os.listdir(partial):
+            if name.endswith(CHECKSUM_SUFFIX) or name == _METHOD_NAME:
+                os.unlink(os.path.join(partial, name))
+        _put_in_place(partial, final)
+
+
+def _noted(directory: str) -> ReadMethod | None:
+    data = files.read_bytes_or_none(os.path.join(directory, _METHOD_NAME), _CONFIG_BYTES_MAX)
+    return None if data is None else ReadMethod(data.decode())
+
+
+def local_path(paths: Paths, path: str) -> str:
+    """Return where an export lies: a name, or a path below the export directory.
+
+    Raises:
+        GenericError: somewhere else.
+    """
+    if _EXPORT_NAME.fullmatch(path):
+        return os.path.join(paths.export_dir, path)
+    local = paths.localize(path)
+    if not local.startswith(paths.export_dir + "/"):
+        raise GenericError(f"{path!r} does not lie in the export directory")
+    return local
+
+
+def _put_in_place(partial: str, final: str) -> None:
+    """Swap the new export in; the old one is there until that moment, and removed after it."""
+    if not os.path.isdir(final):
+        os.rename(partial, final)
+    elif swap_file.exchange(partial, final):
+        shutil.rmtree(partial)
+    else:  # this file system cannot swap two names
+        shutil.rmtree(final)
+        os.rename(partial, final)
+    files.fsync_directory(os.path.dirname(final))
+
+
+def _describe(
+    instance: RpcInstance, dumped: Sequence[RpcDisk | None], directory: str
+) -> ExportDescription:
+    disks = [
+        _dumped(disk, directory) if disk else DumpedDisk(size_mib=known.size, iv_name=known.iv_name)
+        for disk, known in zip(dumped, instance.disks_info, strict=True)
+    ]
+    return ExportDescription(
+        name=instance.name,
+        os=instance.os,
+        source_node=str(instance.primary_node),
+        timestamp=int(clock.now()),
+        hypervisor=instance.hypervisor,
+        disk_template=instance.disk_template or "",
+        disks=disks,
+        nics=[_nic_settings(nic) for nic in instance.nics],
+        tags=instance.tags,
+        hvparams=_texts(instance.hvparams),
+        beparams=_texts({**instance.beparams}),
+        osparams=_texts(instance.osparams.reveal()),
+        osparams_private=_texts(instance.osparams_private.reveal()),
+        method=_noted(directory),
+    )
+
+
+def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
+    dump = dump_name(disk.uuid)
+    checksum = files.read_bytes_or_none(
+        os.path.join(directory, dump + CHECKSUM_SUFFIX), _CONFIG_BYTES_MAX
+    )
+    if checksum is None:
+        raise GenericError(f"the dump of {disk.iv_name} is not complete")
+    return DumpedDisk(
+        size_mib=disk.size,
+        dump=dump,
+        name=disk.name,
+        iv_name=disk.iv_name,
+        sha256=checksum.decode(),
+    )
+
+
+def _nic_settings(nic: RpcNIC) -> dict[str, str]:
+    network = nic.netinfo.name if nic.netinfo is not None else nic.network
+    values = {"mac": nic.mac, "ip": nic.ip, "network": network, "name": nic.name}
+    values |= {name: str(value) for name, value in nic.nicparams.items()}
+    return {name: value for name, value in values.items() if value}
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,341 @@
+"""Operating system definitions on this node: finding them, reading them, judging them.
+
+A definition is a directory with scripts and a few text files.  What it must contain depends on the
+API versions that it declares.
+
+Source: hooks_os_ext.json, "os_api"; design-2.0, "OS interface", for the file "hypervisors".
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.paths import Paths
+from ganeti.base.versions import OS_API_VERSIONS
+from ganeti.node_ops import scripts
+from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
+from ganeti.system import files, process, programs
+
+API_FILE: Final = "ganeti_api_version"
+VARIANTS_FILE: Final = "variants.list"
+PARAMETERS_FILE: Final = "parameters.list"
+HYPERVISORS_FILE: Final = "hypervisors"
+_API_WITH_VARIANTS: Final = 15
+_API_WITH_PARAMETERS: Final = 20
+
+CREATE: Final = "create"
+CREATE_UNTRUSTED: Final = "create_untrusted"
+RENAME: Final = "rename"
+VERIFY: Final = "verify"
+IMPORT: Final = "import"
+EXPORT: Final = "export"
+# Import and export scripts may be missing, unlike in 3.0: disks are dumped and restored whole then.
+_ALWAYS_REQUIRED: Final = (RENAME,)
+_CHECK_PARAMETERS: Final = "parameters"
+_TEXT_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OsDefinition:
+    """One valid operating system definition.
+
+    Attributes:
+        path: its directory on this node.
+        api_versions: what it declares, highest first.
+        scripts: path of each script that is there.
+        hypervisors: those that it can be installed for; empty for any.
+    """
+
+    name: str
+    path: str
+    api_versions: tuple[int, ...]
+    scripts: Mapping[str, str]
+    variants: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+    hypervisors: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> int:
+        """The highest version that both sides know."""
+        return max(version for version in self.api_versions if version in OS_API_VERSIONS)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its create script may run on the node itself."""
+        return CREATE in self.scripts
+
+    def script(self, kind: str) -> str:
+        """Return the path of a script.
+
+        Raises:
+            NotSupportedError: there is only a create script that must not run on the node.
+            GenericError: the definition has no such script.
+        """
+        if kind in self.scripts:
+            return self.scripts[kind]
+        if kind == CREATE and CREATE_UNTRUSTED in self.scripts:
+            raise NotSupportedError(
+                f"OS {self.name!r} has only an untrusted create script; running it in an isolated"
+                " instance is not supported yet"
+            )
+        raise GenericError(f"OS {self.name!r} has no {kind} script ({self.path})")
+
+    def check_variant(self, full_name: str) -> None:
+        """Check that a full name, ``<os>+<variant>``, fits the definition.
+
+        Raises:
+            GenericError: a variant is missing, unknown, or given where there are none.
+        """
+        variant = variant_of(full_name)
+        if not self.variants:
+            if variant:
+                raise GenericError(f"OS {self.name!r} has no variants, {variant!r} was given")
+            return
+        if not variant:
+            raise GenericError(f"OS {self.name!r} needs a variant: {', '.join(self.variants)}")
+        if variant not in self.variants:
+            raise GenericError(
+                f"OS {self.name!r} has no variant {variant!r}; it has {', '.join(self.variants)}"
+            )
+
+    def check_hypervisor(self, hypervisor: str) -> None:
+        """Check that instances of a hypervisor can have this operating system.
+
+        Raises:
+            GenericError: it names other hypervisors.
+        """
+        if self.hypervisors and hypervisor not in self.hypervisors:
+            raise GenericError(
+                f"OS {self.name!r} is not made for hypervisor {hypervisor!r}, only for"
+                f" {', '.join(self.hypervisors)} (file {HYPERVISORS_FILE} in {self.path})"
+            )
+
+
+def base_name(full_name: str) -> str:
+    """Return an OS name without its variant."""
+    return full_name.partition("+")[0]
+
+
+def variant_of(full_name: str) -> str:
+    """Return the variant in an OS name, "" without one."""
+    return full_name.partition("+")[2]
+
+
+def find(paths: Paths, name: str) -> str | None:
+    """Return the directory of an OS definition, or None if there is none of that name."""
+    programs.check_plugin_name(name, "OS name")
+    for directory in paths.os_search_path:
+        path = os.path.join(directory, name)
+        if os.path.isdir(path):
+            return path
+    return None
+
+
+def load(paths: Paths, full_name: str) -> OsDefinition:
+    """Return an OS definition by its name, with or without variant.
+
+    Raises:
+        GenericError: there is none, or it is not valid.
+    """
+    name = base_name(full_name)
+    path = find(paths, name)
+    if path is None:
+        raise GenericError(
+            f"OS {name!r} is not in {', '.join(map(paths.globalize, paths.os_search_path))}"
+        )
+    return read(name, path)
+
+
+def read(name: str, path: str) -> OsDefinition:
+    """Read and check one OS definition.
+
+    Raises:
+        GenericError: it is not valid; the text says why.
+    """
+    versions = _read_versions(path)
+    api_version = max(set(versions) & set(OS_API_VERSIONS))
+    found = _find_scripts(path)
+    missing = [kind for kind in _required_scripts(api_version) if kind not in found]
+    if CREATE not in found and CREATE_UNTRUSTED not in found:
+        missing.insert(0, CREATE)
+    if missing:
+        raise GenericError(f"{', '.join(missing)}: script missing or not executable")
+    return OsDefinition(
+        name=name,
+        path=path,
+        api_versions=versions,
+        scripts=found,
+        variants=(
+            _read_names(os.path.join(path, VARIANTS_FILE))
+            if api_version >= _API_WITH_VARIANTS
+            else ()
+        ),
+        parameters=_read_parameters(path) if api_version >= _API_WITH_PARAMETERS else (),
+        hypervisors=_read_names(os.path.join(path, HYPERVISORS_FILE)),
+    )
+
+
+class OsDefinitions(NodeHandler):
+    """Operating systems."""
+
+    def os_diagnose(self) -> list[list[object]]:
+        return [_diagnose(self.paths, name, path) for name, path in _all_directories(self.paths)]
+
+    def os_validate(
+        self,
+        required: bool,
+        name: str,
+        checks: Sequence[str],
+        params: Mapping[str, object],
+        force_variant: bool,
+    ) -> bool:
+        hypervisors = [
+            check.removeprefix(OS_CHECK_HYPERVISOR)
+            for check in checks
+            if check.startswith(OS_CHECK_HYPERVISOR)
+        ]
+        known = {_CHECK_PARAMETERS, *(OS_CHECK_HYPERVISOR + name for name in hypervisors)}
+        unknown = [check for check in checks if check not in known]
+        if unknown:
+            raise GenericError(f"unknown checks for an OS: {', '.join(unknown)}")
+        if find(self.paths, base_name(name)) is None and not required:
+            return False
+        definition = load(self.paths, name)
+        if not force_variant:
+            definition.check_variant(name)
+        for hypervisor in hypervisors:
+            definition.check_hypervisor(hypervisor)
+        if _CHECK_PARAMETERS in checks and definition.api_version >= _API_WITH_PARAMETERS:
+            _check_parameters(self.context, definition, name, params)
+        return True
+
+
+def core_environment(
+    definition: OsDefinition, full_name: str, params: Mapping[str, object], debug: int
+) -> dict[str, str]:
+    """Return the variables that every OS script gets.
+
+    Source: hooks_os_ext.json, "env_all_scripts".
+    """
+    variant = variant_of(full_name) or (definition.variants[0] if definition.variants else "")
+    env = {
+        "OS_API_VERSION": str(definition.api_version),
+        "OS_NAME": definition.name,
+        "OS_VARIANT": variant,
+        "DEBUG_LEVEL": str(debug),
+        "PATH": scripts.PATH,
+    }
+    for name, value in params.items():
+        env[f"OSP_{name.upper().replace('-', '_')}"] = str(value)
+    return env
+
+
+def _check_parameters(
+    context: NodeContext, definition: OsDefinition, full_name: str, params: Mapping[str, object]
+) -> None:
+    """Check that parameters are declared, then let the verify script judge their values."""
+    declared = {name for name, _description in definition.parameters}
+    unknown = sorted(set(params) - declared)
+    if unknown:
+        known = ", ".join(sorted(declared)) or "none"
+        raise GenericError(
+            f"OS {definition.name!r} has no parameter {', '.join(unknown)}; it has {known}"
+        )
+    result = process.run(
+        [definition.script(VERIFY), _CHECK_PARAMETERS],
+        timeout_s=context.script_timeout_s(),
+        env=core_environment(definition, full_name, params, 0),
+        cwd=definition.path,
+    )
+    if result.status != 0 or result.timed_out:
+        said = result.output_tail() or "it printed nothing"
+        raise GenericError(
+            f"parameters of OS {definition.name!r} are not valid: verify script"
+            f" {process.describe_end(result)}: {said}"
+        )
+
+
+def _all_directories(paths: Paths) -> Iterator[tuple[str, str]]:
+    """Return (name, path) of each definition, in the order in which they are searched."""
+    for directory in paths.os_search_path:
+        try:
+            names = sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for name in names:
+            path = os.path.join(directory, name)
+            if not name.startswith(".") and os.path.isdir(path):
+                yield name, path
+
+
+def _diagnose(paths: Paths, name: str, path: str) -> list[object]:
+    """Return one row of `os_diagnose`."""
+    try:
+        programs.check_plugin_name(name, "OS name")
+        found = read(name, path)
+    except (GenericError, OSError) as err:
+        text = err.message if isinstance(err, GenericError) else str(err)
+        return [name, paths.globalize(path), False, text, [], [], [], True]
+    return [
+        name,
+        paths.globalize(path),
+        True,
+        "",
+        list(found.variants),
+        [list(parameter) for parameter in found.parameters],
+        list(found.api_versions),
+        found.is_trusted,
+    ]
+
+
+def _read_lines(path: str) -> list[str] | None:
+    """Return the lines of a small text file without blanks; None if it is not there."""
+    data = files.read_bytes_or_none(path, _TEXT_BYTES_MAX)
+    if data is None:
+        return None
+    return [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+def _read_versions(path: str) -> tuple[int, ...]:
+    """Return the declared API versions, highest first."""
+    lines = _read_lines(os.path.join(path, API_FILE))
+    if lines is None:
+        raise GenericError(f"the file {API_FILE} is missing")
+    if not all(line.isdigit() for line in lines):
+        raise GenericError(f"the file {API_FILE} holds something else than numbers")
+    versions = tuple(sorted({int(line) for line in lines}, reverse=True))
+    if not set(versions) & set(OS_API_VERSIONS):
+        raise GenericError(
+            f"API versions {list(versions)} are declared, {list(OS_API_VERSIONS)} are known"
+        )
+    return versions
+
+
+def _required_scripts(api_version: int) -> tuple[str, ...]:
+    """Return the scripts without which a definition is not valid."""
+    return (*_ALWAYS_REQUIRED, VERIFY) if api_version >= _API_WITH_PARAMETERS else _ALWAYS_REQUIRED
+
+
+def _find_scripts(path: str) -> dict[str, str]:
+    """Return the executable scripts of a definition."""
+    kinds = (CREATE, CREATE_UNTRUSTED, EXPORT, IMPORT, RENAME, VERIFY)
+    paths = {kind: os.path.join(path, kind) for kind in kinds}
+    return {kind: script for kind, script in paths.items() if programs.is_runnable(script)}
+
+
+def _read_names(path: str) -> tuple[str, ...]:
+    """Return the names in a file, one in a line; of variants the first is the default."""
+    lines = _read_lines(path) or []
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+def _read_parameters(path: str) -> tuple[tuple[str, str], ...]:
+    """Return the declared parameters with their descriptions."""
+    lines = _read_lines(os.path.join(path, PARAMETERS_FILE))
+    if lines is None:
+        raise GenericError(f"the file {PARAMETERS_FILE} is missing")
+    pairs = (line.split(None, 1) for line in lines)
+    return tuple((pair[0].lower(), pair[1] if len(pair) > 1 else "") for pair in pairs)

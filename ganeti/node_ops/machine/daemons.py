@@ -1,0 +1,83 @@
+"""Starting and stopping the other daemons of this node, and leaving the cluster.
+
+Source: constants.json, "daemons_and_ports".
+"""
+
+import glob
+import logging
+import os
+import shutil
+from typing import Final
+
+from ganeti.base.daemons import DAEMONS, NODED, Place
+from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeHandler
+from ganeti.store import master_facts
+from ganeti.system import daemon_control, files
+
+logger = logging.getLogger(__name__)
+
+# Of 3.0, whose masters order them on and off; here they can only be off.
+_NEVER_HERE: Final = ("ganeti-kvmd", "ganeti-metad")
+_ON_DEMAND: Final = frozenset(daemon.name for daemon in DAEMONS) - {NODED} | {*_NEVER_HERE}
+_MASTER: Final = frozenset({Place.MASTER})
+_NO_VOTING: Final = ("--no-voting", "--yes-do-it")
+
+
+class Daemons(NodeHandler):
+    """The daemons, and leaving the cluster."""
+
+    def node_start_master_daemons(self, *, no_voting: bool) -> None:
+        daemon_control.start_wanted(
+            self.paths,
+            _MASTER,
+            logger.info,
+            hostname=self.hostname,
+            master_args=_NO_VOTING if no_voting else (),
+        )
+
+    def node_stop_master(self) -> None:
+        daemon_control.stop_all(self.paths, _MASTER, logger.info)
+        for name in master_facts.remove_dead_locks(self.paths):
+            logger.info("removed the lock file %s, which nobody held", name)
+
+    def node_ensure_daemon(self, daemon: str, *, run: bool) -> bool:
+        if daemon not in _ON_DEMAND:
+            raise GenericError(f"{daemon!r} is not a daemon that runs on demand")
+        if run:
+            daemon_control.start_daemon(self.paths, daemon, hostname=self.hostname)
+        else:
+            daemon_control.stop_daemon(self.paths, daemon)
+        return True
+
+    def node_demote_from_mc(self) -> None:
+        paths = self.paths
+        if daemon_control.running_pid(paths, "ganeti-wconfd") is not None:
+            raise GenericError(f"node {self.hostname} is the master and stays a candidate")
+        data = files.read_bytes_or_none(paths.config_data)
+        if data is not None:
+            files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
+            files.remove_if_exists(paths.config_data)
+        files.remove_if_exists(paths.ssh_pub_keys)
+
+    def node_leave_cluster(self, *, modify_ssh_setup: bool) -> None:
+        paths = self.paths
+        daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
+        if modify_ssh_setup:
+            logger.info("other nodes' keys are not let in any more; host keys stay as they are")
+        shutil.rmtree(paths.queue_dir, ignore_errors=True)
+        for path in _cluster_files(paths):
+            if files.remove_if_exists(path):
+                logger.info("removed %s", path)
+        files.fsync_directory(paths.data_dir)
+
+
+def _cluster_files(paths: Paths) -> list[str]:
+    """Return the files that make this node one of a cluster; the certificates come last."""
+    data_files = [
+        path
+        for path in glob.glob(f"{glob.escape(paths.data_dir)}/*")
+        if os.path.isfile(path) and path not in (paths.server_pem, paths.client_pem)
+    ]
+    return [*sorted(data_files), paths.client_pem, paths.server_pem]

@@ -1,0 +1,176 @@
+"""Files that the master distributes: only those on the list, and never an older configuration.
+
+Source: node_rpc.json, "upload_file_allowed_paths"; ARCHITECTURE, invariants 4, 8 and 11.
+"""
+
+import grp
+import logging
+import os
+import pwd
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.json import loads_as
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeHandler
+from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
+from ganeti.store import ssconf
+from ganeti.system import files
+
+logger = logging.getLogger(__name__)
+
+ALLOWED_PATHS: Final = frozenset(
+    {
+        "/etc/ganeti/kvm-vif-bridge",
+        "/etc/ganeti/vnc-cluster-password",
+        "/etc/hosts",
+        "/etc/xen/scripts/vif-bridge",
+        "/etc/xen/xen/xl.conf",
+        "/etc/xen/xend-config.sxp",
+        "/var/lib/ganeti/cluster-domain-secret",
+        "/var/lib/ganeti/config.data",
+        "/var/lib/ganeti/ganeti_pub_keys",
+        "/var/lib/ganeti/hmac.key",
+        "/var/lib/ganeti/known_hosts",
+        "/var/lib/ganeti/rapi.pem",
+        "/var/lib/ganeti/rapi/roles",
+        "/var/lib/ganeti/rapi/tokens",
+        "/var/lib/ganeti/rapi/users",
+        "/var/lib/ganeti/spice-ca.pem",
+        "/var/lib/ganeti/spice.pem",
+    }
+)
+
+_MODE_BITS: Final = 0o777
+_RAPI_DIRECTORY_MODE: Final = 0o750
+
+
+class _ClusterHead(msgspec.Struct, frozen=True):
+    """What tells one cluster from another."""
+
+    uuid: str = ""
+
+
+class ConfigHead(msgspec.Struct, frozen=True):
+    """The age of a configuration; everything else is skipped when it is read."""
+
+    serial_no: int
+    cluster: _ClusterHead
+
+
+class Files(NodeHandler):
+    """Files that the master distributes."""
+
+    def upload_file(self, file_name: FileDetails) -> None:
+        write_distributed(self.paths, file_name)
+
+    def upload_file_single(
+        self,
+        file_name: str,
+        content: CompressedText,
+        mode: int,
+        uid: str,
+        gid: str,
+        atime: float,
+        mtime: float,
+    ) -> None:
+        details = FileDetails(file_name, content, mode, uid, gid, atime, mtime)
+        write_distributed(self.paths, details)
+
+    def write_ssconf_files(self, values: Mapping[str, str]) -> None:
+        changed = ssconf.write_values(self.paths, values)
+        if changed:
+            logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
+
+
+def write_distributed(paths: Paths, details: FileDetails) -> None:
+    """Write one distributed file durably.
+
+    Raises:
+        GenericError: the file is not on the list, or this node has a newer configuration.
+    """
+    path = paths.localize(details.path)
+    if paths.globalize(path) not in ALLOWED_PATHS:
+        raise GenericError(f"file {details.path!r} is not one that nodes accept from the master")
+    if path == paths.config_data:
+        with _config_mutex:
+            _refuse_older(path, details.content.content)
+            _write(paths, path, details)
+    else:
+        _write(paths, path, details)
+
+
+def refusal(present: ConfigHead | None, incoming: ConfigHead) -> str | None:
+    """Decide whether one configuration may replace another; returns why not.
+
+    The configuration of another cluster, left over on this node, has no say.
+    """
+    if present is None or present.cluster != incoming.cluster:
+        return None
+    if incoming.serial_no < present.serial_no:
+        return (
+            f"the configuration sent has serial number {incoming.serial_no}, older than"
+            f" {present.serial_no} on this node; not replaced"
+        )
+    return None
+
+
+_config_mutex = threading.Lock()
+_present_heads: dict[tuple[str, int, int, int], ConfigHead] = {}
+
+
+def _refuse_older(path: str, content: bytes) -> None:
+    """Raise when the configuration on disk is newer than ``content``."""
+    incoming = loads_as(ConfigHead, content)
+    text = refusal(_present_head(path), incoming)
+    if text is not None:
+        raise GenericError(text)
+
+
+def _present_head(path: str) -> ConfigHead | None:
+    """Return the age of the configuration on disk; None when there is no readable one."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    key = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+    if key not in _present_heads:
+        try:
+            head = loads_as(ConfigHead, files.read_bytes(path))
+        except ProtocolError as err:
+            logger.warning("%s is unreadable and will be replaced: %s", path, err.message)
+            return None
+        _present_heads.clear()
+        _present_heads[key] = head
+    return _present_heads[key]
+
+
+def _write(paths: Paths, path: str, details: FileDetails) -> None:
+    """Write the file with mode, owner and times."""
+    if os.path.dirname(path) == paths.rapi_dir:
+        files.ensure_directory(paths.rapi_dir, _RAPI_DIRECTORY_MODE)
+    files.write_durable(
+        path,
+        details.content.content,
+        details.mode & _MODE_BITS,
+        owner=_owner(paths, details),
+        times=(details.atime, details.mtime),
+    )
+
+
+def _owner(paths: Paths, details: FileDetails) -> tuple[int, int] | None:
+    """Return user and group id; None where files belong to whoever runs the daemon.
+
+    Raises:
+        GenericError: this node does not know the user or the group.
+    """
+    if paths.root or os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(details.owner).pw_uid, grp.getgrnam(details.group).gr_gid
+    except KeyError as err:
+        raise GenericError(f"file {details.path}: {err.args[0]} on this node") from err

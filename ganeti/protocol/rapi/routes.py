@@ -1,0 +1,172 @@
+"""What a route of the remote API is: a method of a resource, declared as data.
+
+Source: rapi.json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ganeti.protocol.rapi.answers import Shape
+from ganeti.protocol.rapi.jobs import Inputs, Submission
+from ganeti.protocol.rapi.values import QueryArgument
+
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
+PATTERNS: Final[Mapping[str, str]] = {"job_id": r"\d{1,18}", "disk": r"\d{1,9}", "os": r"[\w.+_-]+"}
+NAME_PATTERN: Final = r"[\w._-]+"
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Asks LuxiD by one call; ``shape`` makes the answer."""
+
+    method: str
+    args: Callable[[Inputs], list[object]]
+    shape: Shape
+
+
+class ByJob(msgspec.Struct, frozen=True):
+    """Asks by a job of one opcode, waits for it, and answers from its result."""
+
+    opcode: Mapping[str, Any]
+    shape: Shape
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """Answers always the same."""
+
+    body: bytes
+
+
+class Document(msgspec.Struct, frozen=True):
+    """Answers what the server has itself; ``name`` says which, ``policy`` what a page may load."""
+
+    name: str
+    policy: str = "default-src 'none'"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Answers who asks."""
+
+
+Action = Submission | Question | ByJob | Constant | Document | Identity
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One method of one resource.
+
+    Attributes:
+        access: rights of which the user needs one; with none, nobody is asked who he is.
+        body: type of the body, if it is not made of an opcode's parameters.
+        result: JSON schema of the answer.
+        is_new: whether 3.0 does not have the resource.
+        is_public: whether everybody gets it, whatever the server asks of those who want others.
+    """
+
+    path: str
+    method: str
+    help: str
+    action: Action
+    access: tuple[str, ...] = ()
+    arguments: tuple[QueryArgument, ...] = ()
+    body: type[Any] | None = None
+    result: Mapping[str, Any] = {}
+    is_new: bool = False
+    is_public: bool = False
+    content_type: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        """The resource as the reason trail of a job names it, such as instances_name_startup."""
+        words = []
+        for part in self.path.removeprefix("/2/").strip("/").split("/"):
+            placeholder = _PLACEHOLDER.fullmatch(part)
+            if placeholder is None:
+                words.append(part.replace("-", "_"))
+            elif placeholder.group(1) != "disk":
+                words.append({"job_id": "id", "uuid": "uuid"}.get(placeholder.group(1), "name"))
+        return "_".join(words) or "root"
+
+    @property
+    def placeholders(self) -> list[str]:
+        """The names of the variable parts of the path."""
+        return _PLACEHOLDER.findall(self.path)
+
+    @property
+    def takes_body(self) -> bool:
+        """Whether a body is looked at."""
+        return self.body is not None or (
+            isinstance(self.action, Submission) and self.action.has_body
+        )
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A path and its methods; ``pattern`` matches concrete paths."""
+
+    path: str
+    pattern: re.Pattern[str]
+    routes: Mapping[str, Route]
+
+    @property
+    def allowed(self) -> str:
+        """The value of the header Allow."""
+        return ", ".join(sorted(self.routes))
+
+
+def resources_of(routes: Iterable[Route]) -> dict[str, Resource]:
+    """Group routes by their path.
+
+    Raises:
+        AssertionError: two routes are the same.
+    """
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in routes:
+        methods = by_path.setdefault(route.path, {})
+        assert route.method not in methods, f"{route.method} {route.path} is declared twice"
+        methods[route.method] = route
+    return {
+        path: Resource(path, re.compile(_regex(path), re.ASCII), methods)
+        for path, methods in by_path.items()
+    }
+
+
+def _regex(path: str) -> str:
+    parts = re.split(r"(\{\w+\})", path)
+    return "".join(
+        f"(?P<{part[1:-1]}>{PATTERNS.get(part[1:-1], NAME_PATTERN)})"
+        if part.startswith("{")
+        else re.escape(part)
+        for part in parts
+    )
+
+
+class RouteTable:
+    """Finds the resource of a path."""
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self.resources = resources
+        self._fixed = {path: found for path, found in resources.items() if "{" not in path}
+        self._variable: dict[tuple[int, str], list[Resource]] = {}
+        for path, found in resources.items():
+            if "{" in path:
+                self._variable.setdefault(_class_of(path), []).append(found)
+
+    def find(self, path: str) -> tuple[Resource, dict[str, str]] | None:
+        """Return the resource of a decoded path, and the values in it."""
+        found = self._fixed.get(path)
+        if found is not None:
+            return found, {}
+        for resource in self._variable.get(_class_of(path), ()):
+            match = resource.pattern.fullmatch(path)
+            if match is not None:
+                return resource, match.groupdict()
+        return None
+
+
+def _class_of(path: str) -> tuple[int, str]:
+    """Return how deep a path is, and its first part after the version."""
+    parts = path.split("/", 4)
+    return path.count("/"), parts[2] if len(parts) > 2 else ""

@@ -1,0 +1,469 @@
+"""The routes of the remote API that submit a job.
+
+Source: rapi.json, "resources" and "generic_job_call".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET
+
+from ganeti.objects.hypervisors import MigrationMode
+from ganeti.opcodes.backup import ExportMode
+from ganeti.opcodes.instance import ReplaceDisksMode
+from ganeti.opcodes.registry import all_op_ids, opcode_class
+from ganeti.protocol.rapi import answers, jobs
+from ganeti.protocol.rapi.jobs import Submission
+from ganeti.protocol.rapi.routes import Question, Route
+from ganeti.protocol.rapi.values import REPEATED, WRITE, Numbers, QueryArgument, Switch, Words
+from ganeti.protocol.service import REQUIRED
+
+_W: Final = (WRITE,)
+_FIELDS: Final = {
+    "dry-run": "dry_run",
+    "auto-promote": "auto_promote",
+    "tag": "tags",
+    "type": "reboot_type",
+}
+"""Fields of opcodes by the name of a query argument, where they differ."""
+_HELP: Final[Mapping[str, str]] = {
+    "dry_run": "1 to check only, and change nothing",
+    "force": "1 to go on in spite of warnings",
+    "tags": "a tag; may be repeated",
+    "storage_type": "type of the storage",
+    "name": "name of the storage unit",
+    "no_remember": "1 to leave the recorded state as it is",
+    "auto_promote": "1 to promote others if needed",
+    "output_fields": "fields, with commas between",
+    "ignore_size": "1 to ignore recorded sizes",
+    "static": "1 for the configuration only",
+    "reboot_type": "hard, soft or full",
+    "ignore_secondaries": "1 to go on without secondary nodes",
+    "remote_node": "new secondary node",
+    "disks": "indices of disks, with commas between",
+    "iallocator": "program that finds a place",
+}
+_DEFAULTS: Final[Mapping[str, object]] = {"tags": [], "reboot_type": "hard", "static": False}
+_MODES: Final[Mapping[type[StrEnum], str]] = {
+    MigrationMode: "live or non-live",
+    ReplaceDisksMode: "which disks, and to where",
+    ExportMode: "local or remote",
+}
+
+
+def query_of(op_id: str, names: str, *, is_either: bool = False) -> Iterator[QueryArgument]:
+    """Yield the query arguments that set fields of an opcode, typed as these are.
+
+    Args:
+        names: a "!" behind one means that it is needed here, whatever the opcode says.
+        is_either: whether the field may stand in the body instead, so that none is required.
+    """
+    fields = {each.name: each for each in msgspec.structs.fields(opcode_class(op_id))}
+    for word in names.split():
+        name = word.removesuffix("!")
+        field = fields[_FIELDS.get(name, name)]
+        kind, schema = _type_of(field.type, is_repeated=name == "tag")
+        is_needed = field.required or name != word
+        default = _DEFAULTS.get(field.name, UNSET)
+        if is_needed and default is UNSET and not is_either:
+            default = REQUIRED
+        words = _HELP.get(field.name) or next(
+            text for mode, text in _MODES.items() if mode in (field.type, *get_args(field.type))
+        )
+        if name != word:
+            schema = {"minLength": 1}
+        yield QueryArgument(name, kind, default, words, field.name, schema)
+
+
+def _type_of(declared: Any, *, is_repeated: bool) -> tuple[Any, Mapping[str, object]]:
+    """Return how a field is written in a URL, and what to say of its texts."""
+    members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+    [kind] = [member for member in members if member is not NoneType]
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if plain is bool:
+        return Switch, {}
+    if get_origin(plain) is list:
+        item = get_args(plain)[0]
+        is_text = (get_args(item)[0] if get_origin(item) is Annotated else item) is str
+        return (REPEATED if is_repeated else Words if is_text else Numbers), {}
+    if isinstance(plain, type) and issubclass(plain, StrEnum):
+        return str, {"enum": [str(member) for member in plain]}
+    return str, {}
+
+
+_TEXTS: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "string"}}
+_JOB_ID: Final[Mapping[str, Any]] = {"type": "integer", "description": "id of the job"}
+
+
+def _job(
+    method: str,
+    path: str,
+    op_id: str,
+    help_text: str,
+    query: str = "",
+    *arguments: QueryArgument,
+    from_path: Mapping[str, str] = {},
+    renames: Mapping[str, str] = {},
+    fixed: Mapping[str, Any] = {},
+    build: Callable[..., list[jobs.Wire]] | None = None,
+    parts: type[Any] | None = None,
+    access: tuple[str, ...] = _W,
+    has_body: bool = True,
+    marks: Mapping[str, Any] = {},
+    is_either: bool = False,
+) -> Route:
+    """Return the route that submits a job of one opcode, or of those that `build` makes.
+
+    Args:
+        query: names of the query arguments that set fields of the opcode.
+        arguments: those that set none.
+    """
+    action = Submission(
+        tuple(op_id.split()),
+        from_path=from_path,
+        renames=renames,
+        fixed=fixed,
+        parts=parts,
+        build=build,
+        has_body=has_body,
+        marks=marks,
+        is_either=is_either,
+    )
+    declared = (*(query_of(op_id, query, is_either=is_either) if query else ()), *arguments)
+    return Route(path, method, help_text, action, access, declared, result=_JOB_ID)
+
+
+def _of(what: str) -> Callable[..., Route]:
+    """Return a maker of routes about one thing of a kind: path and opcode get its name."""
+
+    def job(
+        method: str,
+        verb: str,
+        op_id: str,
+        help_text: str,
+        query: str = "",
+        *arguments: QueryArgument,
+        **more: Any,
+    ) -> Route:
+        path = f"/2/{what}s/{{{what}}}" + (f"/{verb}" if verb else "")
+        more.setdefault("from_path", {what: f"{what}_name"})
+        return _job(method, path, op_id, help_text, query, *arguments, **more)
+
+    return job
+
+
+def _tags(path: str, kind: str) -> list[Route]:
+    """Return the routes about the tags of one kind of thing."""
+    placeholder = path.rpartition("{")[2].removesuffix("}") if "{" in path else ""
+    fixed = {"kind": kind, **({} if placeholder else {"name": None})}
+    from_path = {placeholder: "name"} if placeholder else {}
+    about = f"a {placeholder}" if placeholder else "the cluster"
+    ask = Question(
+        "QueryTags", lambda inputs: [kind, inputs.path.get(placeholder, "")], answers.as_it_is
+    )
+    return [
+        Route(f"{path}/tags", "GET", f"List the tags of {about}.", ask, result=_TEXTS),
+        *(
+            _job(
+                method,
+                f"{path}/tags",
+                op_id,
+                f"{verb} {about}.",
+                "tag dry-run",
+                from_path=from_path,
+                fixed=fixed,
+                has_body=False,
+            )
+            for method, op_id, verb in (
+                ("PUT", "OP_TAGS_SET", "Add tags to"),
+                ("DELETE", "OP_TAGS_DEL", "Remove tags from"),
+            )
+        ),
+    ]
+
+
+_instance, _node, _group, _network = (
+    _of(what) for what in ("instance", "node", "group", "network")
+)
+
+_CLUSTER_JOBS: Final = (
+    _job("PUT", "/2/modify", "OP_CLUSTER_SET_PARAMS", "Change settings of the cluster."),
+    _job(
+        "PUT",
+        "/2/redistribute-config",
+        "OP_CLUSTER_REDIST_CONF",
+        "Send the configuration and the cluster's files to all nodes again.",
+    ),
+    *_tags("/2", "cluster"),
+    *_tags("/2/instances/{instance}", "instance"),
+    *_tags("/2/nodes/{node}", "node"),
+    *_tags("/2/groups/{group}", "nodegroup"),
+    *_tags("/2/networks/{network}", "network"),
+)
+
+_GROUP_JOBS: Final = (
+    _job(
+        "POST",
+        "/2/groups",
+        "OP_GROUP_ADD",
+        "Make a node group.",
+        "dry-run",
+        renames={"name": "group_name"},
+    ),
+    _group("DELETE", "", "OP_GROUP_REMOVE", "Remove a node group.", "dry-run", has_body=False),
+    _group("PUT", "assign-nodes", "OP_GROUP_ASSIGN_NODES", "Move nodes into it.", "dry-run force"),
+    _group(
+        "PUT",
+        "modify",
+        "OP_GROUP_SET_PARAMS",
+        "Change its settings.",
+        renames={
+            "custom_ndparams": "ndparams",
+            "custom_ipolicy": "ipolicy",
+            "custom_diskparams": "diskparams",
+        },
+    ),
+    _group("PUT", "rename", "OP_GROUP_RENAME", "Rename it.", "dry-run"),
+)
+
+_NETWORK_JOBS: Final = (
+    _job(
+        "POST",
+        "/2/networks",
+        "OP_NETWORK_ADD",
+        "Make a network.",
+        "dry-run",
+        renames={"name": "network_name"},
+    ),
+    _network("DELETE", "", "OP_NETWORK_REMOVE", "Remove a network.", "dry-run", has_body=False),
+    _network("PUT", "connect", "OP_NETWORK_CONNECT", "Connect it to a node group.", "dry-run"),
+    _network(
+        "PUT", "disconnect", "OP_NETWORK_DISCONNECT", "Disconnect it from a node group.", "dry-run"
+    ),
+    _network("PUT", "modify", "OP_NETWORK_SET_PARAMS", "Change its settings."),
+)
+
+_NODE_JOBS: Final = (
+    _node("POST", "evacuate", "OP_NODE_EVACUATE", "Move instances away.", "dry-run"),
+    _node(
+        "POST",
+        "migrate",
+        "OP_NODE_MIGRATE",
+        "Migrate its primary instances away.",
+        "mode",
+        QueryArgument("live", Switch, help="whether to migrate live (an older form of mode)"),
+        build=jobs.migrate_node,
+        is_either=True,
+    ),
+    _node("POST", "modify", "OP_NODE_SET_PARAMS", "Change its flags and settings."),
+    _node("POST", "powercycle", "OP_NODE_POWERCYCLE", "Reset it the hard way.", "force"),
+    _node(
+        "PUT",
+        "role",
+        "OP_NODE_SET_PARAMS",
+        "Give it a role: regular, master-candidate, drained or offline.",
+        "force auto-promote",
+        fixed={"master_candidate": None, "offline": None, "drained": None},
+        parts=str,
+        build=jobs.set_role,
+    ),
+    _node(
+        "GET",
+        "storage",
+        "OP_NODE_QUERY_STORAGE",
+        "List its storage units.",
+        "storage_type output_fields",
+        from_path={},
+        fixed={"nodes": None},
+        build=jobs.query_storage,
+        has_body=False,
+    ),
+    _node(
+        "PUT",
+        "storage/modify",
+        "OP_NODE_MODIFY_STORAGE",
+        "Change a storage unit.",
+        "storage_type name!",
+        QueryArgument("allocatable", Switch, help="whether new disks may lie on it"),
+        fixed={"changes": None},
+        build=jobs.modify_storage,
+        has_body=False,
+    ),
+    _node(
+        "PUT",
+        "storage/repair",
+        "OP_REPAIR_NODE_STORAGE",
+        "Repair a storage unit.",
+        "storage_type name!",
+        has_body=False,
+    ),
+)
+
+_INSTANCE_JOBS: Final = (
+    _job(
+        "POST",
+        "/2/instances",
+        "OP_INSTANCE_CREATE",
+        "Make an instance; the body needs '__version__': 1.",
+        "dry-run",
+        renames=jobs.CREATION_RENAMES,
+        marks={jobs.FORM: 1},
+        build=jobs.create_instance,
+    ),
+    _job(
+        "POST",
+        "/2/instances-multi-alloc",
+        "OP_INSTANCE_MULTI_ALLOC",
+        "Make several instances, placed together.",
+        "dry-run",
+        build=jobs.create_instances,
+    ),
+    _instance(
+        "DELETE",
+        "",
+        "OP_INSTANCE_REMOVE",
+        "Remove it, and its disks.",
+        "dry-run",
+        fixed={"ignore_failures": False},
+    ),
+    _instance(
+        "PUT",
+        "activate-disks",
+        "OP_INSTANCE_ACTIVATE_DISKS",
+        "Make its disks usable on its nodes.",
+        "ignore_size",
+        has_body=False,
+    ),
+    _instance(
+        "PUT",
+        "deactivate-disks",
+        "OP_INSTANCE_DEACTIVATE_DISKS",
+        "Let its disks go.",
+        "force",
+        has_body=False,
+    ),
+    _instance(
+        "POST",
+        "disk/{disk}/grow",
+        "OP_INSTANCE_GROW_DISK",
+        "Make a disk larger.",
+        from_path={"instance": "instance_name", "disk": "disk"},
+        build=jobs.grow_disk,
+    ),
+    _instance(
+        "PUT",
+        "export",
+        "OP_BACKUP_EXPORT",
+        "Write it to a node, or send it to another cluster.",
+        renames={"destination": "target_node"},
+    ),
+    _instance("PUT", "failover", "OP_INSTANCE_FAILOVER", "Start it on its other node."),
+    _instance(
+        "GET",
+        "info",
+        "OP_INSTANCE_QUERY_DATA",
+        "Find out all there is to know about it.",
+        "static",
+        from_path={},
+        fixed={"instances": None},
+        build=jobs.query_instance_data,
+        access=(),
+        has_body=False,
+    ),
+    _instance("PUT", "migrate", "OP_INSTANCE_MIGRATE", "Migrate it to its other node."),
+    _instance(
+        "PUT",
+        "modify",
+        "OP_INSTANCE_SET_PARAMS",
+        "Change its settings.",
+        renames={"custom_beparams": "beparams", "custom_hvparams": "hvparams"},
+    ),
+    _instance(
+        "PUT",
+        "prepare-export",
+        "OP_BACKUP_PREPARE",
+        "Make ready for an export.",
+        "mode",
+        has_body=False,
+    ),
+    _instance(
+        "POST", "reboot", "OP_INSTANCE_REBOOT", "Reboot it.", "type ignore_secondaries dry-run"
+    ),
+    _instance("POST", "recreate-disks", "OP_INSTANCE_RECREATE_DISKS", "Make its disks anew."),
+    _instance(
+        "POST",
+        "reinstall",
+        "OP_INSTANCE_SHUTDOWN OP_INSTANCE_REINSTALL OP_INSTANCE_STARTUP",
+        "Install an operating system on it again.",
+        "",
+        QueryArgument("os", str, help="operating system"),
+        QueryArgument("nostartup", Switch, help="1 to leave it stopped"),
+        parts=jobs.ReinstallBody,
+        build=jobs.reinstall,
+        is_either=True,
+    ),
+    _instance("PUT", "rename", "OP_INSTANCE_RENAME", "Rename it."),
+    _instance(
+        "POST",
+        "replace-disks",
+        "OP_INSTANCE_REPLACE_DISKS",
+        "Replace disks; query arguments are looked at when there is no body.",
+        "remote_node mode disks iallocator",
+        build=jobs.replace_disks,
+        is_either=True,
+    ),
+    _instance("PUT", "shutdown", "OP_INSTANCE_SHUTDOWN", "Shut it down.", "no_remember dry-run"),
+    _instance(
+        "PUT",
+        "startup",
+        "OP_INSTANCE_STARTUP",
+        "Start it.",
+        "force dry-run no_remember",
+        has_body=False,
+    ),
+)
+
+OLD: Final = (*_CLUSTER_JOBS, *_GROUP_JOBS, *_NETWORK_JOBS, *_NODE_JOBS, *_INSTANCE_JOBS)
+
+_CHOSEN: Final = (
+    _job(
+        "POST",
+        "/2/jobs",
+        "",
+        "Submit one job of several opcodes, each an object with its name in 'OP_ID'.",
+        parts=jobs.JobBody,
+        build=jobs.any_job,
+    ),
+    _job("POST", "/2/nodes", "OP_NODE_ADD", "Add a node that is set up already."),
+    _node("DELETE", "", "OP_NODE_REMOVE", "Remove it from the cluster."),
+    _instance("PUT", "move", "OP_INSTANCE_MOVE", "Copy its disks to another node."),
+    _instance("PUT", "change-group", "OP_INSTANCE_CHANGE_GROUP", "Move it to another node group."),
+    _group("POST", "evacuate", "OP_GROUP_EVACUATE", "Move its instances to other groups."),
+    _job(
+        "DELETE",
+        "/2/exports/{instance}",
+        "OP_BACKUP_REMOVE",
+        "Remove the exports of an instance from all nodes.",
+        from_path={"instance": "instance_name"},
+    ),
+    _job(
+        "PUT",
+        "/2/os/{os}/modify",
+        "OP_CLUSTER_SET_PARAMS",
+        "Change how an operating system definition is used.",
+        parts=jobs.OsBody,
+        build=jobs.modify_os,
+    ),
+)
+
+
+def _opcode_route(op_id: str) -> Route:
+    return _job("POST", f"/2/opcodes/{op_id}", op_id, f"Submit a job of {op_id}.")
+
+
+NEW: Final = (*_CHOSEN, *(_opcode_route(op_id) for op_id in all_op_ids()))

@@ -1,0 +1,204 @@
+"""The questions that nodes and WConfD are asked for a query, and their answers read.  Pure.
+
+Whoever runs a query asks them in its own way: LuxiD many at once beside everything else, a job one
+after the other.  Of a node that does not answer nothing is known.
+
+Source: node_rpc.json, "node_info", "all_instances_info", "instance_console_info", "export_list";
+wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ganeti.base.errors import ProtocolError
+from ganeti.base.ids import InstanceUuid, NodeUuid
+from ganeti.config.tables import Tables
+from ganeti.objects.disk_templates import StorageType
+from ganeti.objects.fill import cluster_hvparams, fill_ndparams
+from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.service import call_of
+from ganeti.query.context import RunContext
+from ganeti.query.engine import Targets
+from ganeti.query.view import LockState, NodeLive, View, instances_from_rpc
+
+T = TypeVar("T")
+
+
+class NodeQuestion(msgspec.Struct, frozen=True):
+    """One call on some nodes.
+
+    Attributes:
+        part: the part of a `View` that holds the answers.
+        method: the call, as ``NodeCalls.node_info``.
+        asked: the arguments for each node.
+    """
+
+    part: str
+    method: Callable[..., object]
+    asked: Mapping[NodeUuid, list[object]]
+    decode: Callable[[object], Any]
+
+    @property
+    def call(self) -> NodeCall:
+        """The call that `method` declares."""
+        return call_of(self.method)
+
+
+def hypervisor_specs(cluster: Cluster) -> list[tuple[str, dict[str, object]]]:
+    """Return [name, parameters] of each enabled hypervisor, the default one first."""
+    filled = cluster_hvparams(cluster)
+    return [(name.value, filled.get(name, {})) for name in cluster.enabled_hypervisors]
+
+
+def node_info_arguments(
+    cluster: Cluster, group: NodeGroup | None, node: Node, hypervisor: str | None = None
+) -> list[object]:
+    """Return the arguments of ``node_info``: storage units and hypervisors.
+
+    A node that gives whole physical volumes to its instances is asked for these too.
+
+    Args:
+        hypervisor: the one that is asked for, instead of the default one.
+    """
+    exclusive = group is not None and fill_ndparams(cluster, group, node)["exclusive_storage"]
+    units = storage_units(cluster, exclusive=exclusive)
+    if exclusive and cluster.volume_group_name:
+        units.append([StorageType.LVM_PV.value, cluster.volume_group_name, [exclusive]])
+    specs = hypervisor_specs(cluster)
+    return [units, [spec for spec in specs if spec[0] == hypervisor] or specs[:1]]
+
+
+def instances_arguments(cluster: Cluster) -> tuple[list[str], dict[str, Mapping[str, object]]]:
+    """Return the arguments of ``all_instances_info``."""
+    specs = hypervisor_specs(cluster)
+    return [name for name, _params in specs], dict(specs)
+
+
+def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
+    """Return the questions about those that a plan names; consoles are asked for later."""
+    infos = {
+        uuid: node_info_arguments(
+            config.cluster, config.groups.get(config.nodes[uuid].group), config.nodes[uuid]
+        )
+        for uuid in targets.node_info
+    }
+    arguments: list[object] = [*instances_arguments(config.cluster)]
+    running = dict.fromkeys(targets.instance_info, arguments)
+    exports: dict[NodeUuid, list[object]] = {uuid: [] for uuid in targets.exports}
+    possible = (
+        NodeQuestion("node_live", NodeCalls.node_info, infos, NodeLive.from_rpc),
+        NodeQuestion("instance_live", NodeCalls.all_instances_info, running, instances_from_rpc),
+        NodeQuestion("exports", NodeCalls.export_list, exports, lambda it: _as(list[str], it)),
+    )
+    return [question for question in possible if question.asked]
+
+
+def console_question(view: View, instances: Iterable[InstanceUuid]) -> NodeQuestion:
+    """Return the question to the primary nodes of instances how to reach their consoles."""
+    context = RunContext(view)
+    requests: dict[NodeUuid, dict[str, object]] = {}
+    uuids: dict[str, InstanceUuid] = {}
+    for uuid in instances:
+        instance = context.instances[uuid]
+        uuids[instance.name] = uuid
+        requests.setdefault(instance.primary_node, {})[instance.name] = _console(instance, context)
+
+    def decode(payload: object) -> dict[InstanceUuid, InstanceConsole]:
+        answers = _as(dict[str, dict[str, object]], payload)
+        known = {uuids[name]: wire for name, wire in answers.items() if name in uuids}
+        return {uuid: InstanceConsole.from_wire(wire) for uuid, wire in known.items()}
+
+    asked: dict[NodeUuid, list[object]] = {node: [each] for node, each in requests.items()}
+    return NodeQuestion("consoles", NodeCalls.instance_console_info, asked, decode)
+
+
+def _console(instance: Instance, context: RunContext) -> dict[str, object]:
+    node = context.nodes[instance.primary_node]
+    return {
+        "instance": instance.to_wire(),
+        "node": node.to_wire(),
+        "group": context.groups[node.group].to_wire(),
+        "hvParams": dict(context.hvparams(instance)),
+        "beParams": dict(context.beparams(instance)),
+    }
+
+
+def with_answers(view: View, question: NodeQuestion, answers: Mapping[NodeUuid, Any]) -> View:
+    """Return the view with the decoded answers to a question; None for nodes without one."""
+    if question.part != "consoles":
+        return replace(view, **{question.part: answers})
+    found = [answer for answer in answers.values() if answer is not None]
+    return replace(view, consoles={uuid: it for answer in found for uuid, it in answer.items()})
+
+
+def _as(kind: type[T], payload: object) -> T:
+    try:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as err:
+        raise ProtocolError(f"unexpected answer: {err}") from err
+
+
+def lock_states(answer: object) -> list[LockState]:
+    """Turn the answer to ``listLocksWaitingStatus`` into one state per lock.
+
+    Raises:
+        ProtocolError: it has another shape.
+    """
+    try:
+        owners, waiting = msgspec.convert(answer, tuple[list[Any], list[Any]])
+        held = {name: [(_client(who), str(mode)) for who, mode in some] for name, some in owners}
+        pending: dict[str, dict[str, list[str]]] = {}
+        priorities: dict[str, list[tuple[str, int]]] = {}
+        for priority, who, request in sorted(waiting, key=lambda each: each[0]):
+            for name, mode in request:
+                if mode != "release":
+                    pending.setdefault(name, {}).setdefault(mode, []).append(_client(who))
+                    priorities.setdefault(name, []).append((_client(who), int(priority)))
+    except (TypeError, ValueError, msgspec.ValidationError) as err:
+        raise ProtocolError(f"unexpected answer of WConfD about locks: {err}") from err
+    return [
+        LockState(
+            name=name,
+            mode=held[name][0][1] if held.get(name) else None,
+            owners=tuple(sorted(who for who, _mode in held.get(name, []))),
+            pending=tuple(
+                (mode, tuple(waiters)) for mode, waiters in sorted(pending.get(name, {}).items())
+            ),
+            priorities=tuple(priorities.get(name, ())),
+        )
+        for name in sorted(held.keys() | pending.keys())
+    ]
+
+
+def _client(client: object) -> str:
+    match client:
+        case [int(job_id), *_]:
+            return f"job{job_id}"
+        case [str(identifier), *_]:
+            return identifier
+    raise ValueError(f"{client!r} is not a client")
+
+
+# Which storage of a node its cluster uses, in the form that ``node_info`` is asked with.
+
+
+def storage_units(cluster: Cluster, *, exclusive: bool) -> list[list[object]]:
+    """Return [type, name, parameters] of the storage of the enabled disk templates, in order.
+
+    Args:
+        exclusive: whether the node gives whole physical volumes to its instances.
+    """
+    kinds = dict.fromkeys(each.traits.storage for each in cluster.enabled_disk_templates)
+    found = []
+    for kind in kinds:
+        name = getattr(cluster, kind.units.setting) if kind.units is not None else None
+        if name:
+            found.append([kind.value, name, [exclusive] if kind is StorageType.LVM_VG else []])
+    return found

@@ -1,0 +1,221 @@
+"""What this node has and believes, and whom it promised itself to as the next master.
+
+Source: ARCHITECTURE, invariant 9; `ganeti.jobs.votes` says what it is good for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Final
+
+import msgspec
+
+from ganeti.base.daemons import MASTER_DAEMONS
+from ganeti.base.errors import (
+    ConfigurationError,
+    ErrorCode,
+    GenericError,
+    OpPrereqError,
+    ProtocolError,
+)
+from ganeti.base.json import dumps, loads_as
+from ganeti.base.paths import Paths
+from ganeti.protocol.node_facts import NodeFacts
+from ganeti.store import config_file, ssconf
+from ganeti.store.job_files import JobFiles
+from ganeti.system import filelock, files
+from ganeti.system.filelock import FileLock
+
+logger = logging.getLogger(__name__)
+
+_CLAIM_BYTES_MAX: Final = 4096
+_CLAIM_MODE: Final = 0o600
+_LOCK_TIMEOUT_S: Final = 5.0
+_JOB_LOCK: Final = re.compile(r"job_([0-9]+)_[0-9]+")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Somebody's announcement to become master with a configuration of that serial number."""
+
+    serial_no: int = 0
+    name: str = ""
+
+
+class _ClusterHead(msgspec.Struct, frozen=True):
+    uuid: str = ""
+    master_node: str = ""
+
+
+class _NodeHead(msgspec.Struct, frozen=True):
+    name: str = ""
+    master_candidate: bool = False
+
+
+class _ConfigHead(msgspec.Struct, frozen=True):
+    """What matters here of a configuration; everything else is skipped when it is read."""
+
+    serial_no: int = 0
+    cluster: _ClusterHead = _ClusterHead()
+    nodes: dict[str, _NodeHead] = {}
+
+    @property
+    def master_name(self) -> str:
+        node = self.nodes.get(self.cluster.master_node)
+        return "" if node is None else node.name
+
+
+def own_facts(paths: Paths) -> NodeFacts:
+    """Return what this node has and believes; what cannot be read counts as not there.
+
+    Where the simple configuration was never written, the whole one tells.
+    """
+    head = _config_head(paths)
+    claim = read_claim(paths)
+    return NodeFacts(
+        master_name=_master_name(paths, head),
+        cluster_uuid=head.cluster.uuid,
+        config_serial=head.serial_no,
+        last_job_id=JobFiles(paths).last_id(),
+        candidates=_candidates(paths, head),
+        claim_serial=claim.serial_no,
+        claim_name=claim.name,
+        daemons=tuple(
+            name
+            for name in MASTER_DAEMONS
+            if filelock.running_pid(paths.pid_file(name)) is not None
+        ),
+        running_jobs=running_jobs(paths),
+        takes_many_files=True,
+    )
+
+
+def _config_head(paths: Paths) -> _ConfigHead:
+    if not config_file.has_config(paths):
+        return _ConfigHead()
+    try:
+        return loads_as(_ConfigHead, config_file.read_config(paths))
+    except (ConfigurationError, ProtocolError) as err:
+        logger.warning("The configuration here cannot be used: %s; ignoring", err.message)
+        return _ConfigHead()
+
+
+def _master_name(paths: Paths, head: _ConfigHead) -> str:
+    try:
+        name = ssconf.read_key_or_none(paths, "master_node")
+    except ConfigurationError as err:
+        logger.warning("The master is not known here: %s; ignoring", err.message)
+        return ""
+    return head.master_name if name is None else name
+
+
+def _candidates(paths: Paths, head: _ConfigHead) -> tuple[str, ...]:
+    try:
+        return tuple(node.name for node in ssconf.master_candidates(paths))
+    except ConfigurationError as err:
+        logger.debug("The simple configuration names no candidates: %s; ignoring", err.message)
+        return tuple(node.name for node in head.nodes.values() if node.master_candidate)
+
+
+def running_jobs(paths: Paths) -> tuple[int, ...]:
+    """Return the ids of the jobs whose processes live on this node."""
+    try:
+        names = os.listdir(paths.livelock_dir)
+    except FileNotFoundError:
+        return ()
+    found = ((_JOB_LOCK.fullmatch(name), name) for name in names)
+    return tuple(
+        sorted(
+            int(match.group(1))
+            for match, name in found
+            if match and filelock.is_alive(os.path.join(paths.livelock_dir, name))
+        )
+    )
+
+
+def remove_dead_locks(paths: Paths) -> list[str]:
+    """Remove the lock files that nobody holds; returns their names.
+
+    Those in the making, whose names begin with a dot, stay.
+    """
+    try:
+        names = sorted(os.listdir(paths.livelock_dir))
+    except FileNotFoundError:
+        return []
+    found = [(name, os.path.join(paths.livelock_dir, name)) for name in names]
+    dead = [
+        (name, path)
+        for name, path in found
+        if not name.startswith(".") and not filelock.is_alive(path)
+    ]
+    return [name for name, path in dead if files.remove_if_exists(path)]
+
+
+# Claims.
+
+
+def claim_path(paths: Paths) -> str:
+    """Return the file that holds the claim this node took note of last."""
+    return f"{paths.data_dir}/master_claim"
+
+
+def read_claim(paths: Paths) -> Claim:
+    """Return the claim that this node took note of last."""
+    data = files.read_bytes_or_none(claim_path(paths), _CLAIM_BYTES_MAX)
+    if data is None:
+        return Claim()
+    try:
+        return loads_as(Claim, data)
+    except ProtocolError as err:
+        logger.warning("%s cannot be used: %s; ignoring", claim_path(paths), err.message)
+        return Claim()
+
+
+def take_claim(paths: Paths, *, known_serial: int, claim: Claim) -> None:
+    """Take note of a claim, if nothing changed since its author asked.
+
+    Args:
+        known_serial: the serial number of this node's claim when its author asked; a claim that
+            is to be taken back is replaced in the same way.
+
+    Raises:
+        OpPrereqError: another claim came first; the text names its author.
+    """
+    with _locked(paths):
+        present = read_claim(paths)
+        if present.serial_no != known_serial and present != claim:
+            raise OpPrereqError(
+                f"node {present.name} has announced itself as the next master meanwhile (serial"
+                f" number {present.serial_no})",
+                ErrorCode.STATE,
+            )
+        files.write_durable(claim_path(paths), dumps(claim), _CLAIM_MODE)
+
+
+def accept_master(paths: Paths, *, serial_no: int, values: dict[str, str]) -> list[str]:
+    """Take over the simple configuration of the new master; returns the keys that changed.
+
+    Args:
+        serial_no: of its claim, which this node must have taken note of last.
+
+    Raises:
+        OpPrereqError: it is not the one that this node took note of.
+    """
+    with _locked(paths):
+        present = read_claim(paths)
+        if present.serial_no != serial_no:
+            raise OpPrereqError(
+                f"the claim with serial number {serial_no} is not the one that this node took"
+                f" note of last: {present.serial_no}, of {present.name or 'nobody'}"
+            )
+        return ssconf.write_values(paths, values)
+
+
+def _locked(paths: Paths) -> FileLock:
+    lock = FileLock(f"{paths.lock_dir}/ganeti-master-claim.lock")
+    try:
+        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
+    except OSError as err:
+        raise GenericError(f"cannot lock {lock.path}: {err.strerror}") from err
+    return lock

@@ -1,0 +1,72 @@
+"""A place where a process waits for one other: a Unix socket of its own, used once.
+
+The other side connects, looks around as long as it wants, and lets go by closing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from typing import Self
+
+from ganeti.system import clock
+
+
+class Rendezvous:
+    """A socket that waits for its one visitor.
+
+    Attributes:
+        path: where it is; short enough for a socket, whatever the root directory.
+    """
+
+    def __init__(self) -> None:
+        self._directory = tempfile.mkdtemp(prefix="ganeti-")
+        self.path = os.path.join(self._directory, "socket")
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(self.path)
+        self._socket.listen(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._socket.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(self._directory)
+
+    def wait(self, come_s: float, leave_s: float = 0.0) -> bool:
+        """Wait until the visitor came, and then until it left; returns whether it came.
+
+        Raises:
+            TimeoutError: it came but did not leave.
+        """
+        self._socket.settimeout(come_s)
+        try:
+            visitor, _ = self._socket.accept()
+        except TimeoutError:
+            return False
+        with visitor:
+            deadline = clock.monotonic() + leave_s
+            while leave_s > 0:
+                visitor.settimeout(max(deadline - clock.monotonic(), 0.001))
+                if not visitor.recv(64):
+                    break
+        return True
+
+
+@contextlib.contextmanager
+def visit(path: str, timeout_s: float) -> Iterator[None]:
+    """Go to a rendezvous; the other side goes on when this block is left.
+
+    Raises:
+        OSError: nobody waits there.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+        yield

@@ -1,0 +1,120 @@
+"""Disks and names as asked for: plain decisions."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.fake_cluster import make_cluster
+
+from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.logical_units.instance.storage.files import file_place
+from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, NewDisk, disk_size
+from ganeti.logical_units.instance.storage.planning import (
+    choose_template,
+    describe_disk,
+    plan_disk,
+    plan_disks,
+)
+from ganeti.logical_units.lookup import normal_name
+from ganeti.objects.disk_templates import DiskMode, DiskTemplate
+from ganeti.objects.model import Cluster
+
+CLUSTER = Cluster.from_wire(make_cluster())
+
+
+@pytest.mark.parametrize(
+    ("size", "mib"), [(1, 1), ("512m", 512), ("10g", 10240), (SIZE_MIB_MAX, SIZE_MIB_MAX)]
+)
+def test_sizes(size: object, mib: int) -> None:
+    assert disk_size("disk/0", size) == mib
+
+
+@pytest.mark.parametrize("size", [None, 0, -1, SIZE_MIB_MAX + 1, 2**63, "x", ""])
+def test_sizes_that_cannot_be(size: object) -> None:
+    with pytest.raises(OpPrereqError, match=r"^disk/0: "):
+        disk_size("disk/0", size)
+
+
+@pytest.mark.parametrize("name", ["x" * 129, "a\tb"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(OpPrereqError, match=r"^disk/0: the name"):
+        plan_disk(DiskTemplate.FILE, "disk/0", {"size": 1, "name": name})
+
+
+def test_the_first_enabled_template_is_the_default() -> None:
+    assert choose_template(CLUSTER, None) is DiskTemplate.SHAREDFILE
+
+
+def test_templates_without_a_driver_are_named() -> None:
+    cluster = Cluster.from_wire(make_cluster(enabled_disk_templates=["plain", "drbd"]))
+    with pytest.raises(
+        NotSupportedError, match="'plain' is not supported yet; supported are: block"
+    ):
+        choose_template(cluster, None)
+
+
+def test_a_provider_takes_its_own_parameters() -> None:
+    settings = {"size": 1, "provider": "pvd", "color": "red", "access": "userspace"}
+    assert plan_disk(DiskTemplate.EXT, "disk/0", settings) == NewDisk(
+        1, DiskMode.RW, None, "pvd", {"color": "red", "access": "userspace"}
+    )
+    with pytest.raises(OpPrereqError, match="needs a provider"):
+        plan_disk(DiskTemplate.EXT, "disk/0", {"size": 1})
+
+
+def test_a_disk_of_a_provider_is_named_by_it() -> None:
+    new = NewDisk(1, DiskMode.RW, "none", "pvd", {})
+    disk = describe_disk(
+        new, index=3, template=DiskTemplate.EXT, uuid="u", unique_id="x", place=None, nodes=[]
+    )
+    assert disk.logical_id == ["pvd", "x.ext.disk3"]
+    assert disk.iv_name == "disk/3"
+
+
+def test_files_need_a_directory_of_the_cluster() -> None:
+    cluster = Cluster.from_wire(make_cluster(file_storage_dir=""))
+    with pytest.raises(OpPrereqError, match="gnt-cluster modify --file-storage-dir"):
+        file_place(cluster, DiskTemplate.FILE, "i", None, None)
+    with pytest.raises(OpPrereqError, match="cannot be given for disk template 'diskless'"):
+        file_place(cluster, DiskTemplate.DISKLESS, "i", "x", None)
+
+
+@pytest.mark.parametrize("name", ["web1", "WEB1.Example.COM.", "a_b-c", "x" * 63 + ".de"])
+def test_good_names(name: str) -> None:
+    assert normal_name("instance", name) == name.lower().rstrip(".")
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a..b", ".a", "x" * 64, "a/b", "ü", "a." * 200])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(OpPrereqError):
+        normal_name("instance", name)
+
+
+def test_devices_are_adopted_with_the_size_they_have() -> None:
+    path = "/dev/disk/by-id/wwn-0x5000"
+    assert plan_disk(DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
+        0, DiskMode.RW, None, adopt=path
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "text"),
+    [
+        ("blockdev", {"size": 1}, "adopts devices"),
+        ("blockdev", {"adopt": "/dev/disk/x", "size": 1}, "size is that of the adopted device"),
+        ("blockdev", {"adopt": "/dev/sda"}, "give one below /dev/disk/"),
+        ("blockdev", {"adopt": "/dev/disk/../sda"}, "give one below /dev/disk/"),
+        ("file", {"size": 1, "adopt": "/dev/disk/x"}, "'adopt' cannot be given"),
+        ("ext", {"size": 1}, "needs a provider"),
+        ("ext", {"size": 1, "provider": "p", "access": "x"}, "kernelspace or userspace"),
+    ],
+)
+def test_what_comes_from_outside_is_checked(
+    template: str, settings: dict[str, str | int], text: str
+) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        plan_disk(DiskTemplate(template), "disk/0", settings)
+
+
+def test_names_of_disks_are_unique_in_an_instance() -> None:
+    with pytest.raises(OpPrereqError, match="several disks are to be called 'x'"):
+        plan_disks(DiskTemplate.FILE, [{"size": 1, "name": "x"}, {"size": 1, "name": "x"}])

@@ -1,0 +1,56 @@
+"""The pool of job processes, where no process is needed to show it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import Paths
+from ganeti.luxid.queue.processes import (
+    FAILURES_TOLERATED,
+    JobProcess,
+    Pool,
+    ProcessGoneError,
+    Template,
+)
+from ganeti.luxid.tasks import Tasks
+from ganeti.system.process_facts import ExitWatcher
+
+
+def test_a_process_that_never_gets_ready_is_hung_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.log_dir)
+    theirs: list[socket.socket] = []
+
+    def fork(_template: Template) -> JobProcess:
+        ours, other = socket.socketpair()
+        other.settimeout(60)
+        theirs.append(other)
+        return JobProcess(ours)
+
+    async def hang(process: JobProcess) -> None:
+        raise ProcessGoneError(f"job process {process.pid} does not answer")
+
+    async def take() -> None:
+        async with asyncio.TaskGroup() as group:
+            exits, tasks = ExitWatcher(asyncio.get_running_loop()), Tasks(group)
+            pool = Pool(paths, 0, tasks, exits)
+            with pytest.raises(ProcessGoneError, match="does not answer"):
+                await pool.take()
+            pool.close()
+            exits.close()
+            tasks.cancel()
+
+    monkeypatch.setattr(Template, "fork", fork)
+    monkeypatch.setattr(JobProcess, "wait_ready", hang)
+    asyncio.run(take())
+    assert len(theirs) == FAILURES_TOLERATED
+    for each in theirs:
+        assert each.recv(1) == b""
+        each.close()

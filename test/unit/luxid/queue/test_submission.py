@@ -1,0 +1,194 @@
+"""What jobs that come in are told to the scheduler, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import JobQueueError
+from ganeti.base.ids import JobId
+from ganeti.jobs import changes
+from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.scheduler import Added, Ended, HoldsChanged
+from ganeti.jobs.status import Status
+from ganeti.jobs.submission import make_job
+from ganeti.luxid.queue import submission
+from ganeti.luxid.queue.filters import JobFilters
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.submission import Submissions
+from ganeti.luxid.tasks import Tasks
+from ganeti.objects.model import FilterRule
+
+DEADLINE_S = 60
+
+
+def delay(**more: object) -> dict[str, object]:
+    return {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, **more}
+
+
+class SlowStore:
+    """Makes a job durable when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.files = SimpleNamespace(is_drained=lambda: False, last_id=lambda: 1)
+        self.allowed: dict[int, asyncio.Event] = {}
+        self.saving = asyncio.Semaphore(0)
+        self.failing: set[int] = set()
+        self.ended: list[QueuedJob] = []
+
+    def may_save(self, number: int) -> asyncio.Event:
+        return self.allowed.setdefault(number, asyncio.Event())
+
+    async def save(self, job: QueuedJob) -> tuple[str, ...]:
+        self.saving.release()
+        await self.may_save(job.id).wait()
+        if job.id in self.failing:
+            raise JobQueueError("disk full")
+        return ()
+
+    def read_archived(self, _job_id: JobId) -> None:
+        return None
+
+    def write_serial(self, _serial: int) -> None:
+        return None
+
+    def withdraw(self, job: QueuedJob) -> None:
+        self.ended.append(job)
+
+
+class Scheduler:
+    """Takes note of the events."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.ended: list[QueuedJob] = []
+
+    def tell(self, event: object) -> None:
+        self.events.append(event)
+
+    async def end_somehow(self, entry: KnownJob, job: QueuedJob) -> None:
+        entry.set_phase(Phase.ENDED)
+        self.ended.append(job)
+
+    def added(self) -> dict[int, dict[JobId, Status]]:
+        return {each.job.id: each.ended for each in self.events if isinstance(each, Added)}
+
+
+class Door:
+    """An intake with one job that runs, number 1."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self.store, self.scheduler, self.entries = SlowStore(), Scheduler(), KnownJobs()
+        first = make_job(JobId(1), [delay()], (1, 1))
+        started = changes.handed_over(first, livelock="/l", process_id=1, now=(1, 1))
+        self.first = KnownJob(started, Phase.RUNNING)
+        self.entries.add(self.first)
+        parts: list[Any] = [self.store, self.scheduler, None]
+        self.intake = Submissions(self.entries, *parts, Tasks(group))
+        self.intake.last_id = 1
+
+    def end_first(self) -> None:
+        running = changes.op_running(self.first.job, 0, (2, 2))
+        self.first.set_job(changes.op_succeeded(running, 0, None, (3, 3)))
+        self.first.set_phase(Phase.ENDED)
+        self.scheduler.tell(Ended(JobId(1), Status.SUCCESS))
+
+
+def test_what_ends_while_a_job_becomes_durable_counts() -> None:
+    async def submit() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            task = group.create_task(door.intake.submit([[delay(depends=[[1, ["success"]]])]]))
+            await door.store.saving.acquire()
+            door.end_first()
+            door.store.may_save(2).set()
+            assert await task == [2]
+        return door
+
+    assert asyncio.run(submit()).scheduler.added() == {2: {1: Status.SUCCESS}}
+
+
+def test_no_job_of_a_message_enters_before_all_are_durable() -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            task = group.create_task(door.intake.submit([[delay()], [delay()]]))
+            for _number in (2, 3):
+                await door.store.saving.acquire()
+                assert door.scheduler.added() == {}
+            door.store.may_save(2).set()
+            door.store.may_save(3).set()
+            assert await task == [2, 3]
+            assert door.scheduler.added() == {2: {}, 3: {}}
+
+    asyncio.run(submit())
+
+
+def test_a_job_that_depends_on_one_that_could_not_be_saved_ends() -> None:
+    async def submit() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            door.store.failing.add(2)
+            for number in (2, 3):
+                door.store.may_save(number).set()
+            jobs = [[delay()], [delay(depends=[[-1, []]])]]
+            refused, accepted = await door.intake.submit(jobs)
+            assert isinstance(refused, JobQueueError)
+            assert accepted == 3
+        return door
+
+    door = asyncio.run(submit())
+    assert door.scheduler.added() == {}
+    (ended,) = door.scheduler.ended
+    assert (ended.id, ended.status) == (3, Status.ERROR)
+
+
+def test_a_job_canceled_at_the_door_does_not_enter() -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            task = group.create_task(door.intake.submit([[delay()], [delay()]]))
+            door.store.may_save(2).set()
+            while door.entries.get(JobId(2)) is None:  # noqa: ASYNC110 - a turn of the loop each
+                await asyncio.sleep(0)
+            entry = door.entries.get(JobId(2))
+            assert entry is not None
+            entry.set_phase(Phase.ENDED)
+            door.store.may_save(3).set()
+            await task
+            assert door.scheduler.added() == {3: {}}
+
+    asyncio.run(submit())
+
+
+@pytest.mark.parametrize("at_once_s", [60.0, 0.0])
+def test_new_filters_hold_every_job_that_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch, at_once_s: float
+) -> None:
+    """Costly ones judge in slices; what comes in meanwhile is judged as well, older rules are not."""
+    monkeypatch.setattr(submission, "FILTERS_S_MAX", at_once_s)
+
+    def pausing(uuid: str) -> JobFilters:
+        rule = FilterRule(uuid=uuid, priority=0, watermark=0, predicates=[], action="PAUSE")
+        return JobFilters([rule])
+
+    async def change() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            for number in range(2, 9):
+                job = make_job(JobId(number), [delay()], (1, 1))
+                door.entries.add(KnownJob(job, Phase.QUEUED))
+            door.end_first()
+            door.intake.set_filters(pausing("old"))
+            door.intake.set_filters(pausing("new"))
+        return door
+
+    events = asyncio.run(change()).scheduler.events
+    told = [each for each in events if isinstance(each, HoldsChanged)]
+    assert {uuid: hold.rule_uuid for uuid, hold in told[-1].holds.items()} == dict.fromkeys(
+        range(2, 9), "new"
+    )
+    assert len(told) == (2 if at_once_s else 1)
