@@ -405,8 +405,8 @@ def test_a_missing_certificate_is_named(node: TlsNode, call: Caller) -> None:
 
 def test_certificates_of_old_clusters_work(tmp_path: Path) -> None:
     node = TlsNode(tmp_path)
-    shutil.copy(OLD_CERTIFICATES / "server.pem", node.paths.server_pem)
-    shutil.copy(OLD_CERTIFICATES / "client.pem", node.paths.client_pem)
+    shutil.copy(OLD_CERTIFICATES / "server.crt", node.paths.server_pem)
+    shutil.copy(OLD_CERTIFICATES / "client.crt", node.paths.client_pem)
     node.trust(node)
     with served(FakeNoded(node).serve) as noded, NodeRpcClient(node.paths) as client:
         assert client.call_one(NodeCalls.version, noded.target()).error is None
