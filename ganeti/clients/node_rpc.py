@@ -40,7 +40,6 @@ from ganeti.protocol.node_rpc import (
 )
 from ganeti.protocol.service import call_of
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse, Pool, TlsIdentity
-from ganeti.transport.identity import node_client_certificate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,7 +129,7 @@ class Caller(Generic[PoolT]):
 
     def _current_pool(self) -> PoolT:
         """Return the pool; a new one when the certificates are other ones by now."""
-        identity = TlsIdentity(node_client_certificate(self._paths), self._paths.server_pem)
+        identity = TlsIdentity.of_node(self._paths)
         seen = (identity, *map(_stamp, (identity.certificate_path, identity.authority_path)))
         if self._pool is None or seen != self._seen:
             self.close()

@@ -37,7 +37,6 @@ from ganeti.store import ssconf
 from ganeti.system import environment, nursery
 from ganeti.system.process_facts import show_name
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
-from ganeti.transport.identity import node_client_certificate
 
 # A job that comes just now waits for so long if the node daemon hangs.
 _CALL_S_MAX: Final = 1.0
@@ -129,7 +128,7 @@ def _call_own_node(paths: Paths) -> None:
     target = Target(name, ssconf.node_primary_ips(paths).get(name, ""))
     if not target.address:
         return
-    identity = TlsIdentity(node_client_certificate(paths), paths.server_pem)
+    identity = TlsIdentity.of_node(paths)
     body = encode_arguments(call_of(NodeCalls.version), [])
     with contextlib.closing(CurlPool(identity)) as pool:
         pool.perform([CurlRequest(target.url("version"), body, _CALL_S_MAX)])

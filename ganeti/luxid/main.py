@@ -59,8 +59,7 @@ from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock, is_alive
 from ganeti.system.inotify import Kind, Watcher
 from ganeti.system.process_facts import ExitWatcher
-from ganeti.transport.unix_connection import Connection
-from ganeti.transport.unix_server import UnixLimits, serve_unix
+from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
 
 logger = logging.getLogger(__name__)
 

@@ -90,7 +90,6 @@ class LuxiPool:
             self._paths.query_socket,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             timeout_s=ANSWER_TIMEOUT_S,
-            version=LUXI_VERSION,
         )
 
     def close(self) -> None:

@@ -1,7 +1,4 @@
-"""Asks a server on a Unix socket from an event loop; calls on one connection are pipelined.
-
-Answers come in the order of the requests, so a call that waits for something on the other side
-delays those behind it: give such calls a client of their own.
+"""Asks a server on a Unix socket from an event loop, one request at a time.
 
 Source: luxi.json and wconfd.json, "transport".
 """
@@ -10,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
-from collections.abc import Sequence
-from typing import Final, Self
+from typing import Final
 
 from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.protocol.envelope import RefusedError, decode_response, encode_request
 from ganeti.protocol.framing import ETX, MessageSplitter
 from ganeti.transport.unix_client import (
     MESSAGE_BYTES_MAX,
@@ -28,12 +22,12 @@ _BACKLOG_RETRY_S: Final = 0.02
 
 
 class _Connection(asyncio.Protocol):
-    """Matches answers to requests by their order."""
+    """One connection; it closes at the first error."""
 
-    def __init__(self, path: str, message_bytes_max: int) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._splitter = MessageSplitter(message_bytes_max)
-        self._asked: deque[asyncio.Future[bytes]] = deque()
+        self._splitter = MessageSplitter(MESSAGE_BYTES_MAX)
+        self._answer: asyncio.Future[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self.is_open = False
 
@@ -49,12 +43,10 @@ class _Connection(asyncio.Protocol):
             self.fail(err)
             return
         for message in messages:
-            if not self._asked:
+            if self._answer is None or self._answer.done():
                 self.fail(ProtocolError(f"{self._path} answered what was not asked"))
                 return
-            future = self._asked.popleft()
-            if not future.done():  # else the caller gave up
-                future.set_result(message)
+            self._answer.set_result(message)
 
     def eof_received(self) -> bool:
         self.fail(ConnectionLostError(f"{self._path} closed the connection before it answered"))
@@ -67,87 +59,47 @@ class _Connection(asyncio.Protocol):
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
         """Send a request; the future gets its answer."""
         assert self._transport is not None
-        future = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
+        self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request + ETX)
-        return future
+        return self._answer
 
     def fail(self, error: GenericError) -> None:
-        """Give this error to all who wait, and close."""
+        """Give this error to the one who waits, and close."""
         self.is_open = False
-        while self._asked:
-            future = self._asked.popleft()
-            if not future.done():
-                future.set_exception(error)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
         if self._transport is not None:
             self._transport.abort()
 
 
 class AsyncUnixClient:
-    """A connection that is opened on first use, and again after it broke."""
+    """A connection that is opened on first use, and again after it broke.
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        connect_timeout_s: float = 30.0,
-        timeout_s: float = 180.0,
-        version: int | None = None,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
-    ) -> None:
+    After a request that was cancelled it must be closed: the answer may still come.
+    """
+
+    def __init__(self, path: str, *, connect_timeout_s: float, timeout_s: float) -> None:
         self.path = path
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
-        self._version = version
-        self._message_bytes_max = message_bytes_max
         self._connection: _Connection | None = None
-        self._connecting = asyncio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
-        """Close the connection; calls under way fail, the next one opens a new one."""
+        """Close the connection; a request under way fails, the next one opens a new one."""
         if self._connection is not None:
             self._connection.fail(ConnectionLostError(f"connection to {self.path} was closed"))
             self._connection = None
 
-    async def call(
-        self, method: str, args: Sequence[object], *, timeout_s: float | None = None
-    ) -> object:
-        """Ask and return the result; errors as of `UnixClient.call`.
-
-        A call that times out takes the connection, and so the calls behind it, with it.
-        """
-        request = encode_request(method, args, self._version)
-        answer = await self.exchange(request, timeout_s=timeout_s)
+    async def exchange(self, request: bytes) -> bytes:
+        """Send an encoded request and return the encoded answer; errors as of `UnixClient.call`."""
+        if self._connection is None or not self._connection.is_open:
+            self._connection = await self._connect()
         try:
-            return decode_response(answer, self._version)
-        except RefusedError:
-            self.close()  # as the server does
-            raise
-
-    async def exchange(self, request: bytes, *, timeout_s: float | None = None) -> bytes:
-        """Send an encoded request and return the encoded answer; errors as of `call`."""
-        connection = await self._connected()
-        try:
-            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
-                return await connection.ask(request)
+            async with asyncio.timeout(self._timeout_s):
+                return await self._connection.ask(request)
         except TimeoutError as err:
-            error = AnswerTimeoutError(f"no answer from {self.path} in time")
-            connection.fail(error)
-            raise error from err
-
-    async def _connected(self) -> _Connection:
-        if self._connection is not None and self._connection.is_open:
-            return self._connection
-        async with self._connecting:
-            if self._connection is None or not self._connection.is_open:
-                self._connection = await self._connect()
-            return self._connection
+            self.close()
+            raise AnswerTimeoutError(f"no answer from {self.path} in time") from err
 
     async def _connect(self) -> _Connection:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -156,19 +108,14 @@ class AsyncUnixClient:
             async with asyncio.timeout(self._connect_timeout_s):
                 await self._connect_socket(sock)
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_unix_connection(
-                lambda: _Connection(self.path, self._message_bytes_max), sock=sock
-            )
-        except TimeoutError as err:
-            sock.close()
-            raise cannot_connect(self.path, BlockingIOError()) from err
+            return (await loop.create_unix_connection(lambda: _Connection(self.path), sock=sock))[1]
         except OSError as err:
             sock.close()
-            raise cannot_connect(self.path, err) from err
+            cause = BlockingIOError() if isinstance(err, TimeoutError) else err
+            raise cannot_connect(self.path, cause) from err
         except BaseException:
             sock.close()
             raise
-        return connection
 
     async def _connect_socket(self, sock: socket.socket) -> None:
         while True:

@@ -5,7 +5,7 @@ Each request has its own time limit, so a call on many nodes ends at the latest 
 many are dead.  `CurlPool` blocks; `AsyncCurlPool` lives in an event loop, without threads or
 polling.
 
-Source: node_rpc.json, "transport"; libcurl-multi(3).
+Source: node_rpc.json, "transport" and "tls"; libcurl-multi(3).
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import os
 import select
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import pycurl
 
+from ganeti.base.errors import X509CertError
+from ganeti.base.paths import Paths
 from ganeti.system import clock
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -37,10 +39,23 @@ _PERHAPS_DONE: Final = "it may have carried out the call"
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):
-    """PEM files: who we are (key and certificate), and whom we believe."""
+    """PEM files: our key and certificate, and the authority for the certificates of others."""
 
     certificate_path: str
     authority_path: str
+
+    @classmethod
+    def of_node(cls, paths: Paths) -> Self:
+        """Return the files with which a node calls others: its own certificate, or the cluster's.
+
+        Raises:
+            X509CertError: neither exists, or there is no authority to check the others with.
+        """
+        found = [path for path in (paths.client_pem, paths.server_pem) if os.path.exists(path)]
+        if paths.server_pem not in found:
+            hint = "" if found else "; is this node part of a cluster?"
+            raise X509CertError(paths.server_pem, f"this file does not exist{hint}")
+        return cls(found[0], paths.server_pem)
 
 
 class TlsTrust(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""Waiting for a peer that does not read: with a bound on what is kept for it, and on patience.
+"""The parts that the servers on stream sockets share: `unix_server` and `http_server`.
 
-Used by the servers' connections, which forward ``pause_writing`` and ``resume_writing`` to it.
-Also here: not waiting for what nobody will hear of, and not dying of what one connection does.
+A `ReadingWatch` waits for a peer that does not read, with a bound on the data kept for it and on
+the time.  `ServedConnection` and `StreamServer` are the base classes: an error in the work of one
+connection drops that connection and no other, and a server that stops lets running requests end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -120,17 +123,6 @@ class ReadingWatch:
         self._transport.abort()
 
 
-async def contained(
-    work: Coroutine[object, object, None], drop: Callable[[], None], peer: object
-) -> None:
-    """Do the work of one connection; an error in it drops that connection and no other."""
-    try:
-        await work
-    except Exception:
-        logger.exception("Internal error, dropping %s", peer)
-        drop()
-
-
 @contextlib.contextmanager
 def canceled_by(event: asyncio.Future[None]) -> Iterator[None]:
     """Cancel the current task inside this block once something has happened."""
@@ -145,3 +137,100 @@ def canceled_by(event: asyncio.Future[None]) -> Iterator[None]:
         yield
     finally:
         event.remove_done_callback(cancel)
+
+
+class ServedConnection(asyncio.BaseProtocol):
+    """A connection of a server, from `begin`, which its ``connection_made`` calls first."""
+
+    _io: asyncio.Transport
+    _reading_watch: ReadingWatch
+
+    def begin(self, transport: asyncio.BaseTransport, unread_s_max: float) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._io = transport
+        self._reading_watch = ReadingWatch(transport, unread_s_max, self)
+
+    def pause_writing(self) -> None:
+        """Stop answering: the client does not read."""
+        self._reading_watch.pause()
+
+    def resume_writing(self) -> None:
+        """Go on answering."""
+        self._reading_watch.resume()
+
+    def abort(self) -> None:
+        """Drop the client at once."""
+        self._io.abort()
+
+    @abstractmethod
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request of it is being answered."""
+
+    async def contained(self, work: Coroutine[object, object, None]) -> None:
+        """Do the work of this connection; an error in it drops this connection and no other."""
+        try:
+            await work
+        except Exception:
+            logger.exception("Internal error, dropping %s", self)
+            self.abort()
+
+
+ConnectionT = TypeVar("ConnectionT", bound=ServedConnection)
+
+
+class StreamServer(Generic[ConnectionT]):
+    """The connections of a listening socket, and the tasks that answer them."""
+
+    def __init__(self, name: str, drain_s: float) -> None:
+        self.name = name
+        self.connections: set[ConnectionT] = set()
+        self.held_bytes = 0  # of requests that are not answered yet
+        self.is_closing = False
+        self._drain_s = drain_s
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def requests_running(self) -> int:
+        """How many requests are being answered."""
+        return len(self._running)
+
+    def start(
+        self, connection: ConnectionT, work: Coroutine[object, object, None]
+    ) -> asyncio.Task[None]:
+        """Start the task that answers one connection."""
+        assert self._tasks is not None, "nothing is served outside of serving()"
+        task = self._tasks.create_task(connection.contained(work), name=f"answer {self.name}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve while entered; an error of the block leaves as it is, not wrapped into a group.
+
+        At the end running requests may go on for the drain time, then they are cancelled, and
+        everything is closed.
+        """
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as self._tasks:
+            try:
+                yield
+            except Exception as err:  # noqa: BLE001 - raised below
+                failure = err
+            finally:
+                await self._finish()
+        if failure is not None:
+            raise failure
+
+    async def _finish(self) -> None:
+        self.is_closing = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=self._drain_s)
+            for task in late:
+                task.cancel()
+        for connection in list(self.connections):
+            connection.abort()

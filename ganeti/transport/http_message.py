@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final
 
 from ganeti.base.versions import RELEASE_VERSION
@@ -17,35 +18,9 @@ from ganeti.transport.tls import PeerCertificate
 JSON_TYPE: Final = "application/json"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
-REASONS: Final[Mapping[int, str]] = {
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    204: "No Content",
-    301: "Moved Permanently",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
-    411: "Length Required",
-    412: "Precondition Failed",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    417: "Expectation Failed",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
+# "Request Entity Too Large" was its name before RFC 9110.
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus} | {
+    413: "Content Too Large"
 }
 BODILESS: Final = frozenset({204, 304})  # such an answer has no body
 
@@ -92,7 +67,7 @@ def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> byte
     """Return status line and headers of an answer, with the empty line after them."""
     has_body = response.status not in BODILESS
     length = f"Content-Length: {len(response.body)}\r\n" if has_body else ""
-    reason = REASONS.get(response.status, "Unknown")
+    reason = _REASONS.get(response.status, "Unknown")
     extra = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
     head = (
         f"HTTP/1.1 {response.status} {reason}\r\n"

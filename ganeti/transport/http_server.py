@@ -1,8 +1,13 @@
-"""Serves HTTP requests, with or without TLS: the listening socket, and all of its connections.
+"""Serves HTTP requests, with or without TLS.  The one module that knows httptools.
 
-What happens on a connection is told in `http_connection`.  A new certificate is for new
-connections: the listening socket passes to a listener with the new TLS context, no client is
-turned away meanwhile.
+Theory of operation.  A connection is IDLE until the first byte of a request, then in its HEAD, then
+in its BODY; each of these has its own time limit, so a client that sends a byte now and then is
+dropped.  While a request is ANSWERING nothing is read; requests sent ahead are taken up afterwards.
+``authorize`` is asked when the head is complete, before a byte of the body is kept, for every
+request anew.  A request that breaks the rules is answered once and the connection closed.
+
+A new certificate is for new connections: the listening socket passes to a listener with the new
+TLS context, no client is turned away meanwhile.
 
 Source: node_rpc.json, "transport"; RFC 9112.
 """
@@ -16,17 +21,25 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final
 
+import httptools
+
 from ganeti.base.errors import TransportError
-from ganeti.transport.http_connection import HttpConnection
-from ganeti.transport.http_message import HttpRequest, HttpResponse
+from ganeti.system import clock
+from ganeti.transport.flow import ServedConnection, StreamServer
+from ganeti.transport.http_message import HttpRequest, HttpResponse, encode_head
+from ganeti.transport.tls import PeerCertificate, peer_certificate
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+# So much of a large answer is encrypted at once, and kept for the client.
+_PIECE_BYTES: Final = 1 << 18
 
 # asyncio gives each TLS connection a read buffer of 256 KiB for its life; a TLS record has 16 KiB.
 # With this, a hundred open connections cost the node daemon 5 MB instead of 29.
@@ -56,7 +69,7 @@ class HttpLimits:
     drain_s: float = 5.0  # for requests to end when the server stops
 
 
-class HttpServer:
+class HttpServer(StreamServer["HttpConnection"]):
     """A listening socket and its connections; made by `serve_http`."""
 
     def __init__(
@@ -69,6 +82,7 @@ class HttpServer:
         on_answered: AnswerLog,
         has_half_close: bool,
     ) -> None:
+        super().__init__("HTTP", limits.drain_s)
         self.handler = handler
         self.authorize = authorize
         self.limits = limits
@@ -76,12 +90,7 @@ class HttpServer:
         self.on_answered = on_answered
         self.has_half_close = has_half_close
         self.port = 0
-        self.is_closing = False
-        self.connections: set[HttpConnection] = set()
-        self.held_bytes = 0
         self._listener: asyncio.Server | None = None
-        self._tasks: asyncio.TaskGroup | None = None
-        self._running: set[asyncio.Task[None]] = set()
 
     def drop_idle(self) -> bool:
         """Close the connection that has been idle for longest; false if all are busy."""
@@ -93,11 +102,6 @@ class HttpServer:
         oldest.close_if_idle()
         return True
 
-    @property
-    def requests_running(self) -> int:
-        """How many requests are being answered."""
-        return len(self._running)
-
     async def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Take the address; nothing is accepted yet.
 
@@ -106,12 +110,17 @@ class HttpServer:
         """
         self._listener = await self._make_listener(tls, host=address, port=port)
         self.port = self._listener.sockets[0].getsockname()[1]
+        self.name = f"on port {self.port}"
 
-    async def enter(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin to serve; all tasks of this server belong to this group."""
+    async def start_accepting(self) -> None:
+        """Take clients from now on."""
         assert self._listener is not None, "listen() comes first"
-        self._tasks = tasks
         await self._listener.start_serving()
+
+    def stop_accepting(self) -> None:
+        """Take no more clients."""
+        if self._listener is not None:
+            self._listener.close()
 
     async def renew_tls(self, tls: ssl.SSLContext) -> None:
         """Serve connections from now on with another context, as after a change of certificate."""
@@ -132,27 +141,283 @@ class HttpServer:
             **where,
         )
 
-    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Start the task that answers one request."""
-        assert self._tasks is not None, "nothing is served before enter()"
-        task = self._tasks.create_task(work, name=f"answer on port {self.port}")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
 
-    async def finish(self) -> None:
-        """Let running requests end within the drain time, then cancel them; close everything."""
-        self.is_closing = True
-        if self._listener is not None:
-            self._listener.close()
-        for connection in list(self.connections):
-            connection.close_if_idle()
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=self.limits.drain_s)
-            for task in late:
-                task.cancel()
-        for connection in list(self.connections):
-            connection.abort()
+class _Phase(Enum):
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    ANSWERING = auto()
+    CLOSED = auto()
+
+
+class _Rejected(Exception):
+    """Raised inside parser callbacks; carries the answer after which the connection closes."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class HttpConnection(ServedConnection, asyncio.Protocol):
+    """One client of a server."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._phase = _Phase.IDLE
+        self._parser = httptools.HttpRequestParser(self)
+        self._peer: PeerCertificate | None = None
+        self._address = "?"
+        self._unfinished_head_bytes = 0
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._held_bytes = 0
+        self._idle_since = 0.0
+        self._sent_ahead = bytearray()
+        self._request: HttpRequest | None = None
+        self._keep_alive = True
+        self._rejection: HttpResponse | None = None
+
+    def __str__(self) -> str:
+        name = f" ({self._peer.common_name})" if self._peer is not None else ""
+        return f"client {self._address}{name} of port {self._server.port}"
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a new client, unless there are too many."""
+        self.begin(transport, self._limits.unread_s_max)
+        address = transport.get_extra_info("peername")
+        self._address = str(address[0]) if address else "?"
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._peer = peer_certificate(tls)
+        self._server.connections.add(self)
+        is_full = len(self._server.connections) > self._limits.connections_max
+        if is_full and not self._server.drop_idle():
+            logger.warning("Too many connections, dropping %s", self)
+            self.abort()
+            return
+        self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes that the client sent."""
+        if self._phase is _Phase.ANSWERING:
+            # Little comes here: reading is paused, this was under way.
+            self._sent_ahead += data
+        elif self._phase is not _Phase.CLOSED:
+            self._feed(data)
+            if self._phase is _Phase.HEAD:
+                self._count_head(len(data))
+
+    def eof_received(self) -> bool:
+        """Tell whether the answer under way can still be sent to a client that sends no more."""
+        return self._phase is _Phase.ANSWERING and self._server.has_half_close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client; a handler that runs for it goes on."""
+        if exc is not None:
+            logger.debug("Lost %s: %s", self, exc)
+        self._phase = _Phase.CLOSED
+        if self._request is not None:
+            self._release_body()  # it did not come to an answer
+        self._reading_watch.lost()
+        self._server.connections.discard(self)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        if self._phase is _Phase.ANSWERING:
+            raise _Rejected(self._server.refuse(400, "one request at a time, please"))
+        self._request = None
+        self._unfinished_head_bytes = 0
+        self._target = b""
+        self._headers = {}
+        self._body = bytearray()
+        self._wait_for(_Phase.HEAD, self._limits.head_s_max)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of its target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one of its headers."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Ask whether the request is allowed, before any of its body is kept."""
+        request = HttpRequest(
+            self._parser.get_method().decode("latin-1"),
+            self._target.decode("latin-1"),
+            self._headers,
+            b"",
+            self._peer,
+            self._address,
+            self._parser.get_http_version(),
+        )
+        self._request = request
+        refusal = self._server.authorize(request)
+        if refusal is not None:
+            raise _Rejected(refusal)
+        length = self._headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._limits.body_bytes_max:
+            raise _Rejected(self._body_too_large())
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self._io.write(_CONTINUE)
+        self._wait_for(_Phase.BODY, self._limits.body_s_max)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of its body."""
+        self._body += body
+        self._held_bytes += len(body)
+        self._server.held_bytes += len(body)
+        if len(self._body) > self._limits.body_bytes_max:
+            raise _Rejected(self._body_too_large())
+        if self._server.held_bytes > self._limits.bodies_bytes_max:
+            text = "too much is being sent to this server at the moment; try again"
+            raise _Rejected(self._server.refuse(503, text))
+
+    def on_message_complete(self) -> None:
+        """Begin to answer; nothing more is read meanwhile."""
+        assert self._request is not None, "the parser calls on_headers_complete first"
+        request, self._request = self._request, None
+        request.body = bytes(self._body)
+        self._body = bytearray()
+        self._keep_alive = self._parser.should_keep_alive()
+        self._phase = _Phase.ANSWERING
+        self._reading_watch.stop()
+        self._io.pause_reading()
+        self._server.start(self, self._answer(request))
+
+    # Reading.
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._reject(self._server.refuse(501, "no other protocol is spoken here"))
+        except httptools.HttpParserCallbackError as err:
+            rejected = err.__context__
+            if not isinstance(rejected, _Rejected):
+                raise
+            self._reject(rejected.response)
+        except httptools.HttpParserError as err:
+            self._reject(self._server.refuse(400, f"not an HTTP request: {err}"))
+
+    def _count_head(self, size_bytes: int) -> None:
+        """Bound what the parser keeps: a head that is complete within one read may be larger."""
+        self._unfinished_head_bytes += size_bytes
+        if self._unfinished_head_bytes > self._limits.head_bytes_max:
+            limit = self._limits.head_bytes_max
+            self._reject(self._server.refuse(431, f"the head is larger than {limit} bytes"))
+
+    def _body_too_large(self) -> HttpResponse:
+        limit = self._limits.body_bytes_max
+        return self._server.refuse(413, f"the body is larger than {limit} bytes")
+
+    def _release_body(self) -> None:
+        self._server.held_bytes -= self._held_bytes
+        self._held_bytes = 0
+
+    def _wait_for(self, phase: _Phase, seconds: float) -> None:
+        self._phase = phase
+        self._idle_since = clock.monotonic()
+        self._reading_watch.start_timer(seconds, self._on_late)
+
+    def _on_late(self) -> None:
+        if self._phase is _Phase.IDLE:
+            self._close()
+            return
+        part = self._phase.name.lower()
+        self._reject(self._server.refuse(408, f"the {part} of the request did not come in time"))
+
+    # Answering.
+
+    async def _answer(self, request: HttpRequest) -> None:
+        try:
+            response = await self._server.handler(request)
+        except Exception as err:
+            logger.exception("Internal error in %s %s of %s", request.method, request.path, self)
+            text = f"internal error: {type(err).__name__}: {err}"
+            response = self._server.refuse(500, text)
+        request.body = b""  # it may be large, the client slow
+        self._release_body()
+        if self._is_closed:
+            return
+        if response.close or self._server.is_closing:
+            self._keep_alive = False
+        self._server.on_answered(request, self._address, response)
+        await self._send(response, response.body if request.method != "HEAD" else b"")
+        if not self._is_closed:
+            self._next_request()
+
+    def _next_request(self) -> None:
+        """Go on after an answer."""
+        self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
+        if self._rejection is not None and self._keep_alive:
+            self._reject(self._rejection)
+        elif not self._keep_alive:
+            self._close()
+        else:
+            self._io.resume_reading()
+            data = bytes(self._sent_ahead)
+            self._sent_ahead.clear()
+            if data:
+                self.data_received(data)
+
+    async def _send(self, response: HttpResponse, body: bytes) -> None:
+        """Send an answer as fast as the client reads it."""
+        self._begin_answer(response, body[:_PIECE_BYTES])
+        for start in range(_PIECE_BYTES, len(body), _PIECE_BYTES):
+            await self._reading_watch.drain()
+            if self._is_closed:
+                return
+            self._io.write(memoryview(body)[start : start + _PIECE_BYTES])
+        await self._reading_watch.drain()
+
+    def _begin_answer(self, response: HttpResponse, piece: bytes) -> None:
+        head = encode_head(response, keep_alive=self._keep_alive, now=clock.now())
+        if not self._io.is_closing():
+            self._io.write(head + piece)
+
+    def _reject(self, response: HttpResponse) -> None:
+        """Answer and close; what is being answered goes first."""
+        if self._phase is _Phase.CLOSED:
+            return
+        if self._phase is _Phase.ANSWERING:
+            self._rejection = response
+            return
+        text = response.body[:200].decode("utf-8", "replace").strip()
+        logger.warning("Refusing %s: status %d, %s", self, response.status, text)
+        self._keep_alive = False
+        self._server.on_answered(self._request, self._address, response)
+        self._begin_answer(response, response.body)
+        self._body = bytearray()
+        self._release_body()
+        # Closing with unread input would reset the connection before the answer is read.
+        self._phase = _Phase.CLOSED
+        self._reading_watch.end_writing()
+        self._reading_watch.start_timer(self._limits.linger_s, self._close)
+
+    def _close(self) -> None:
+        self._phase = _Phase.CLOSED
+        self._reading_watch.close()
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the last answer was sent or the client came; None if a request is under way."""
+        return self._idle_since if self._phase is _Phase.IDLE else None
+
+    def close_if_idle(self) -> None:
+        """As declared."""
+        if self._phase is not _Phase.ANSWERING:
+            self._close()
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._phase is _Phase.CLOSED
 
 
 def _allow_all(_request: HttpRequest) -> HttpResponse | None:
@@ -198,20 +463,12 @@ async def serve_http(
     try:
         await server.listen(address, port, tls)
     except OSError as err:
-        raise TransportError(f"cannot listen on {address} port {port}: {_reason(err)}") from err
-    failure: Exception | None = None
-    async with asyncio.TaskGroup() as tasks:
-        await server.enter(tasks)
+        # asyncio wraps the system's words into its own; the number still tells.
+        reason = os.strerror(err.errno) if err.errno else str(err)
+        raise TransportError(f"cannot listen on {address} port {port}: {reason}") from err
+    async with server.serving():
+        await server.start_accepting()
         try:
             yield server
-        except Exception as err:  # noqa: BLE001 - raised below, not wrapped into a group
-            failure = err
         finally:
-            await server.finish()
-    if failure is not None:
-        raise failure
-
-
-def _reason(err: OSError) -> str:
-    # asyncio wraps the system's words into its own; the number still tells.
-    return os.strerror(err.errno) if err.errno else str(err)
+            server.stop_accepting()

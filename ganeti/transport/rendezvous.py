@@ -23,8 +23,8 @@ class Rendezvous:
     """
 
     def __init__(self) -> None:
-        self._directory = tempfile.mkdtemp(prefix="ganeti-")
-        self.path = os.path.join(self._directory, "socket")
+        self._directory = tempfile.TemporaryDirectory(prefix="ganeti-", ignore_cleanup_errors=True)
+        self.path = os.path.join(self._directory.name, "socket")
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(self.path)
         self._socket.listen(1)
@@ -34,10 +34,7 @@ class Rendezvous:
 
     def __exit__(self, *_exc: object) -> None:
         self._socket.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(self._directory)
+        self._directory.cleanup()
 
     def wait(self, come_s: float, leave_s: float = 0.0) -> bool:
         """Wait until the visitor came, and then until it left; returns whether it came.

@@ -108,19 +108,17 @@ def _bind_one(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     where = f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}"
     try:
-        sock = socket.socket(family, socket.SOCK_DGRAM)
-    except OSError as err:
-        raise TransportError(f"cannot listen on {where}: {err.strerror}") from err
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        linger = struct.pack("@ll", 0, _LINGER_US)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, linger)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, linger)
-        if address == _ANY_V6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind((address, port))
+        with contextlib.ExitStack() as undo:
+            sock = undo.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            linger = struct.pack("@ll", 0, _LINGER_US)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, linger)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, linger)
+            if address == _ANY_V6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind((address, port))
+            undo.pop_all()
+            return sock
     except (OSError, OverflowError) as err:
-        sock.close()
         reason = err.strerror if isinstance(err, OSError) else str(err)
         raise TransportError(f"cannot listen on {where}: {reason}") from err
-    return sock

@@ -54,13 +54,11 @@ class UnixClient:
         connect_timeout_s: float = 30.0,
         timeout_s: float = 180.0,
         version: int | None = None,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
         self.path = path
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self._version = version
-        self._message_bytes_max = message_bytes_max
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> Self:
@@ -122,7 +120,7 @@ class UnixClient:
             raise ConnectionLostError(f"lost connection to {self.path}: {err.strerror}") from err
 
     def _receive(self, sock: socket.socket, deadline: float) -> bytes:
-        splitter = MessageSplitter(self._message_bytes_max)
+        splitter = MessageSplitter(MESSAGE_BYTES_MAX)
         while True:
             chunk = sock.recv(_READ_BYTES)
             if not chunk:
@@ -132,7 +130,8 @@ class UnixClient:
                 return messages[0]
             self._set_timeout(sock, deadline)
 
-    def _set_timeout(self, sock: socket.socket, deadline: float) -> None:
+    @staticmethod
+    def _set_timeout(sock: socket.socket, deadline: float) -> None:
         left_s = deadline - clock.monotonic()
         if left_s <= 0:
             raise TimeoutError

@@ -23,7 +23,7 @@ from ganeti.locking.names import BGL
 from ganeti.protocol.envelope import Request
 from ganeti.protocol.service import Call, handlers_of
 from ganeti.protocol.wconfd import ClientId, Effect, LockMode, Need, Rules, WConfCalls, wire_names
-from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import Connection
 from ganeti.wconfd.keeper import Keeper
 
 logger = logging.getLogger(__name__)

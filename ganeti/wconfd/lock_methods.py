@@ -13,7 +13,7 @@ from ganeti.locking.allocation import config_lock_request
 from ganeti.locking.names import BGL, CONFIG_LOCK, parse_request
 from ganeti.locking.serialisation import waiter_to_wire
 from ganeti.protocol.wconfd import ClientId, LockMode, LockRequest
-from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import Connection
 from ganeti.wconfd.deaths import DeathWatch
 from ganeti.wconfd.keeper import Keeper
 

@@ -19,7 +19,14 @@ from fakes.in_thread import served
 from fakes.loop import run
 
 from ganeti.base.errors import GenericError, JobLost, ProtocolError
-from ganeti.protocol.envelope import RefusedError, Request, RequestError
+from ganeti.protocol.envelope import (
+    RefusedError,
+    Request,
+    RequestError,
+    decode_response_as,
+    encode_request,
+)
+from ganeti.transport import unix_client
 from ganeti.transport.async_unix_client import AsyncUnixClient
 from ganeti.transport.unix_client import (
     AnswerTimeoutError,
@@ -27,8 +34,7 @@ from ganeti.transport.unix_client import (
     NobodyListensError,
     UnixClient,
 )
-from ganeti.transport.unix_connection import Connection
-from ganeti.transport.unix_server import UnixLimits, serve_unix
+from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
 
 Script = Callable[[socket.socket], None]
 
@@ -157,7 +163,7 @@ def test_a_full_backlog_is_waited_for(path: str) -> None:
 
     async def test() -> None:
         with pytest.raises(NobodyListensError, match="overloaded"):
-            await AsyncUnixClient(path, connect_timeout_s=0.1).call("x", [])
+            await ask(looping(path, connect_timeout_s=0.1), "x", [])
 
     run(test())
     for sock in (*fillers, listener):
@@ -192,10 +198,11 @@ def test_an_answer_that_makes_no_sense_is_a_protocol_error(path: str, answer: by
         client.call("x", [])
 
 
-def test_an_answer_without_end_is_bounded(path: str) -> None:
+def test_an_answer_without_end_is_bounded(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix_client, "MESSAGE_BYTES_MAX", 1000)
     with (
         scripted(path, say(b"x" * 1001)),
-        UnixClient(path, message_bytes_max=1000) as client,
+        UnixClient(path) as client,
         pytest.raises(ProtocolError, match="larger than 1000 bytes"),
     ):
         client.call("x", [])
@@ -246,51 +253,42 @@ def test_the_blocking_client_is_lean() -> None:
     assert found.stdout.strip() == "[]"
 
 
+def looping(
+    path: str, *, connect_timeout_s: float = 30.0, timeout_s: float = 60.0
+) -> AsyncUnixClient:
+    return AsyncUnixClient(path, connect_timeout_s=connect_timeout_s, timeout_s=timeout_s)
+
+
+async def ask(client: AsyncUnixClient, method: str, args: list[object]) -> object:
+    answer = await client.exchange(encode_request(method, args))
+    try:
+        return decode_response_as(object, answer)
+    except RefusedError:
+        client.close()  # as the server does
+        raise
+
+
 def test_calls_from_a_loop_and_their_errors(server: str) -> None:
     async def test() -> None:
-        async with AsyncUnixClient(server, version=5) as client:
-            assert await client.call("x", [1]) == ["x", [1], 5]
+        with contextlib.closing(looping(server)) as client:
+            assert await ask(client, "x", [1]) == ["x", [1], None]
             with pytest.raises(JobLost):
-                await client.call("fail", [])
+                await ask(client, "fail", [])
             with pytest.raises(RefusedError):
-                await client.call("refuse", [])
-            assert await client.call("x", []) == ["x", [], 5]
-            assert len(str(await client.call("large", [5_000_000]))) == 5_000_000
+                await ask(client, "refuse", [])
+            assert await ask(client, "x", []) == ["x", [], None]
+            assert len(str(await ask(client, "large", [5_000_000]))) == 5_000_000
 
     run(test())
 
 
-def test_many_calls_on_one_connection_get_their_own_answers(server: str) -> None:
+def test_a_call_from_a_loop_that_times_out_closes_the_connection(server: str) -> None:
     async def test() -> None:
-        async with AsyncUnixClient(server) as client:
-            calls = [client.call("x", [number]) for number in range(300)]
-            answers = await asyncio.gather(*calls)
-            assert answers == [["x", [number], None] for number in range(300)]
-
-    run(test())
-
-
-def test_a_canceled_call_does_not_shift_the_answers(server: str) -> None:
-    async def test() -> None:
-        async with AsyncUnixClient(server) as client:
-            given_up = asyncio.ensure_future(client.call("wait", [0.1]))
-            await asyncio.sleep(0.02)
-            given_up.cancel()
-            assert await client.call("x", [9]) == ["x", [9], None]
-
-    run(test())
-
-
-def test_a_call_that_times_out_fails_those_behind_it(server: str) -> None:
-    async def test() -> None:
-        async with AsyncUnixClient(server) as client:
-            await client.call("x", [0])  # so that there is a connection
-            late = asyncio.ensure_future(client.call("wait", [100], timeout_s=0.1))
-            behind = asyncio.ensure_future(client.call("x", [1]))
-            for call in (late, behind):
-                with pytest.raises(AnswerTimeoutError):
-                    await call
-            assert await client.call("x", [2]) == ["x", [2], None]
+        with contextlib.closing(looping(server, timeout_s=0.3)) as client:
+            assert await ask(client, "x", [0]) == ["x", [0], None]
+            with pytest.raises(AnswerTimeoutError):
+                await ask(client, "wait", [100])
+            assert await ask(client, "x", [2]) == ["x", [2], None]
 
     run(test())
 
@@ -298,7 +296,7 @@ def test_a_call_that_times_out_fails_those_behind_it(server: str) -> None:
 def test_from_a_loop_nobody_listens(path: str) -> None:
     async def test() -> None:
         with pytest.raises(NobodyListensError, match="no such socket"):
-            await AsyncUnixClient(path).call("x", [])
+            await ask(looping(path), "x", [])
 
     run(test())
 
@@ -315,22 +313,35 @@ def test_from_a_loop_a_peer_that_breaks_the_rules(
     path: str, script: Script, error: type[GenericError] | None
 ) -> None:
     async def test() -> None:
-        async with AsyncUnixClient(path) as client:
+        with contextlib.closing(looping(path)) as client:
             if error is None:
-                assert await client.call("x", []) == 1
+                assert await ask(client, "x", []) == 1
             else:
                 with pytest.raises(error):
-                    await client.call("x", [])
+                    await ask(client, "x", [])
 
     with scripted(path, script):
         run(test())
 
 
-def test_closing_fails_the_calls_under_way(server: str) -> None:
+def test_an_answer_that_was_not_asked_for_is_never_taken_for_another(path: str) -> None:
+    """The connection is opened anew, so that answers do not shift."""
+    twice = say(b'{"success":true,"result":1}\x03{"success":true,"result":2}\x03')
+
     async def test() -> None:
-        client = AsyncUnixClient(server)
-        await client.call("x", [0])  # so that there is a connection
-        call = asyncio.ensure_future(client.call("wait", [100]))
+        with contextlib.closing(looping(path)) as client:
+            assert await ask(client, "x", []) == 1
+            assert await ask(client, "x", []) == 1
+
+    with scripted(path, twice, twice):
+        run(test())
+
+
+def test_closing_fails_the_call_under_way(server: str) -> None:
+    async def test() -> None:
+        client = looping(server)
+        await ask(client, "x", [0])  # so that there is a connection
+        call = asyncio.ensure_future(ask(client, "wait", [100]))
         await asyncio.sleep(0)  # it asks
         client.close()
         with pytest.raises(ConnectionLostError):

@@ -20,8 +20,7 @@ from fakes.waiting import until
 
 from ganeti.base.errors import GenericError, JobLost, TransportError
 from ganeti.protocol.envelope import Request, RequestError
-from ganeti.transport.unix_connection import Connection
-from ganeti.transport.unix_server import UnixLimits, serve_unix
+from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
 
 
 async def echo(request: Request, connection: Connection) -> object:
@@ -318,7 +317,7 @@ def test_a_handler_learns_that_its_client_is_gone(path: str) -> None:
         async with serve_unix(path, 0o660, handler) as server:
             async with connect(path) as client:
                 client.ask("wait")
-                await until(lambda: server.is_busy)
+                await until(lambda: server.requests_running)
             await seen.wait()
 
     run(test())
@@ -405,7 +404,7 @@ def test_too_many_requests_ahead_are_left_in_the_kernel(path: str) -> None:
             padding = "x" * 300_000  # more than is read at once
             for number in range(20):
                 client.ask("x", number, padding)
-            await until(lambda: server.is_busy)
+            await until(lambda: server.requests_running)
             await asyncio.sleep(0.05)
             assert server.held_bytes < 5 * 400_000
             released.set()
@@ -468,7 +467,7 @@ def test_a_thousand_idle_connections_cost_little(path: str) -> None:
                     sock.sendall(b'{"method":"hang')
                 idle.append(sock)
             await until(lambda: len(server.connections) == count)
-            assert not server.is_busy
+            assert not server.requests_running
             assert resident_kib() - before < 10 * count  # KiB
             async with connect(path) as client:
                 client.ask("x")
@@ -502,7 +501,7 @@ def test_stopping_lets_requests_end_then_cancels_them(path: str) -> None:
                     await client.open()
                 quick.ask("quick")
                 slow.ask("slow")
-                await until(lambda: len(server.connections) == 3 and server.is_busy)
+                await until(lambda: len(server.connections) == 3 and server.requests_running)
                 released.set()
             assert await quick.result() == "done"
             assert await quick.is_closed_by_server()

@@ -43,7 +43,7 @@ from ganeti.protocol.wconfd import ClientId, Rules, WConfCalls
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
 from ganeti.system.swap_file import SwapFile
-from ganeti.transport.unix_connection import Connection
+from ganeti.transport.unix_server import Connection
 from ganeti.wconfd import signalling
 from ganeti.wconfd.change_methods import OwnChanges, V3Changes
 from ganeti.wconfd.committing import Committer

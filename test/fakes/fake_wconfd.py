@@ -14,8 +14,7 @@ from typing import Any
 from ganeti.base.errors import GenericError
 from ganeti.protocol.envelope import Request
 from ganeti.protocol.wconfd import WConfCalls
-from ganeti.transport.unix_connection import Connection
-from ganeti.transport.unix_server import serve_unix
+from ganeti.transport.unix_server import Connection, serve_unix
 
 Request_ = list[list[str]]
 

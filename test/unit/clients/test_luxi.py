@@ -18,8 +18,7 @@ from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import RefusedError, Request, RequestError
 from ganeti.protocol.luxi import JobChange, LogEntry
 from ganeti.store import ssconf
-from ganeti.transport.unix_connection import Connection
-from ganeti.transport.unix_server import UnixLimits, serve_unix
+from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
 
 
 class FakeLuxid:

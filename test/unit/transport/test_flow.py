@@ -9,7 +9,7 @@ import os
 import pytest
 from fakes.loop import run_in_virtual_time
 
-from ganeti.transport.flow import ReadingWatch, contained
+from ganeti.transport.flow import ReadingWatch, ServedConnection
 
 
 class GoneTransport(asyncio.Transport):
@@ -41,6 +41,19 @@ def test_a_peer_that_is_gone_need_not_hear_that_nothing_more_comes(is_tls: bool)
 def test_an_error_drops_its_connection_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
     dropped = []
 
+    class Client(ServedConnection):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __str__(self) -> str:
+            return self.name
+
+        def abort(self) -> None:
+            dropped.append(self.name)
+
+        def close_if_idle(self) -> None:
+            pass
+
     async def fail() -> None:
         raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
 
@@ -49,11 +62,11 @@ def test_an_error_drops_its_connection_and_no_other(caplog: pytest.LogCaptureFix
 
     async def serve() -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(contained(fail(), lambda: dropped.append("one"), "client one"))
-            tasks.create_task(contained(go_on(), lambda: dropped.append("two"), "client two"))
+            tasks.create_task(Client("client one").contained(fail()))
+            tasks.create_task(Client("client two").contained(go_on()))
 
     asyncio.run(serve())
-    assert dropped == ["one"]
+    assert dropped == ["client one"]
     assert "dropping client one" in caplog.text
 
 

@@ -10,7 +10,7 @@ from fakes.tls_node import TlsNode
 
 from ganeti.base.errors import X509CertError
 from ganeti.base.paths import Paths
-from ganeti.transport.identity import node_client_certificate
+from ganeti.transport.curl_pool import TlsIdentity
 from ganeti.transport.tls import (
     CandidatePolicy,
     PeerCertificate,
@@ -129,12 +129,12 @@ def test_the_node_context_asks_for_certificates(node: TlsNode) -> None:
 
 
 def test_a_node_calls_with_its_own_certificate_or_the_clusters(node: TlsNode) -> None:
-    assert node_client_certificate(node.paths) == node.paths.client_pem
+    assert TlsIdentity.of_node(node.paths).certificate_path == node.paths.client_pem
     os.unlink(node.paths.client_pem)
-    assert node_client_certificate(node.paths) == node.paths.server_pem
+    assert TlsIdentity.of_node(node.paths).certificate_path == node.paths.server_pem
     os.unlink(node.paths.server_pem)
     with pytest.raises(X509CertError, match=r"server\.pem: .*is this node part of a cluster"):
-        node_client_certificate(node.paths)
+        TlsIdentity.of_node(node.paths)
     Path(node.paths.client_pem).write_text("x")
     with pytest.raises(X509CertError, match=r"server\.pem: this file does not exist"):
-        node_client_certificate(node.paths)
+        TlsIdentity.of_node(node.paths)
