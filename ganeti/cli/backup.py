@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
-    ArgKind,
-    Command,
     Context,
     Options,
     command,
     confirm,
+    job,
     opt,
 )
 from ganeti.cli.declaration.values import Float
+from ganeti.cli.instance import devices
 from ganeti.cli.instance.creation import settings_of_new
-from ganeti.cli.instance.devices import (
-    DISK_TEMPLATE,
-    FILE_DRIVER,
-    disk_settings,
-    in_order,
-    nics_for_create,
-)
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import execute
 from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
@@ -62,11 +53,14 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
     disks = (
         [{"size": options.os_size}]
         if options.os_size is not None
-        else [disk_settings(index, values) for index, values in in_order("disk", options.disks)]
+        else [
+            devices.disk_settings(index, values)
+            for index, values in devices.in_order("disk", options.disks)
+        ]
         if options.disks
         else []
     )
-    nics = nics_for_create(options.nics, no_nics=False) if options.nics else []
+    nics = devices.nics_for_create(options.nics, no_nics=False) if options.nics else []
     opcode = bound(
         context.command, options, args, **settings_of_new(options), disks=disks, nics=nics
     )
@@ -76,77 +70,50 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
 COMMANDS: Final = (
     command(
         export,
-        opt.ONE_INSTANCE,
-        (
-            opt.FORCE,
-            opt.flag("--ignore-remove-failures", "count it as done although removal failed"),
-            opt.flag("--long-sleep", "keep the guest stopped during the whole export"),
-            replace(opt.NODE, help="node to export to", dest="target_node"),
-            opt.unflag(
-                "--noshutdown",
-                "do not stop the guest; KVM keeps what its disks hold at one instant",
-                dest="shutdown",
-            ),
-            opt.flag("--remove-instance", "remove the instance afterwards"),
-            opt.SHUTDOWN_TIMEOUT,
-            opt.option(
-                "--transport-compression",
-                "compression of what is sent",
-                metavar="TRANSPORT_COMPRESSION",
-                dest="compress",
-                default="none",
-            ),
-            opt.flag("--zero-free-space", "fill free space with zeroes first"),
-            opt.number("--zeroing-timeout-fixed", "seconds that zeroing gets at least"),
-            opt.option(
-                "--zeroing-timeout-per-mib", "seconds that zeroing gets for each MiB", Float
-            ),
-            *opt.CHANGE,
+        "<instance> --force --shutdown-timeout CHANGE",
+        opt.flag("--ignore-remove-failures", "count it as done although removal failed"),
+        opt.flag("--long-sleep", "keep the guest stopped during the whole export"),
+        opt.with_help(opt.NODE, "node to export to", "target_node"),
+        opt.unflag(
+            "--noshutdown -> shutdown",
+            "do not stop the guest; KVM keeps what its disks hold at one instant",
         ),
+        opt.flag("--remove-instance", "remove the instance afterwards"),
+        opt.option(
+            "--transport-compression=TRANSPORT_COMPRESSION -> compress",
+            "compression of what is sent",
+            default="none",
+        ),
+        opt.flag("--zero-free-space", "fill free space with zeroes first"),
+        opt.number("--zeroing-timeout-fixed", "seconds that zeroing gets at least"),
+        opt.option("--zeroing-timeout-per-mib", "seconds that zeroing gets for each MiB", Float),
         description="""The instance is stopped while its disks are read, and started again after
 that. With --noshutdown a running guest of KVM goes on: what all its disks hold at one instant is
 exported, as if the power had failed then.  Until the export ends that needs as much free room in
 the export directory of its primary node as the disks are large. An earlier export of it is
 replaced once the new one is complete.""",
-        examples=(
-            ("gnt-backup export -n node3 web1", "to node3, below /var/lib/ganeti/export"),
-            ("gnt-backup export --noshutdown -n node3 web1", "while it runs"),
-        ),
+        examples="""
+gnt-backup export -n node3 web1  # to node3, below /var/lib/ganeti/export
+gnt-backup export --noshutdown -n node3 web1  # while it runs""",
         opcode=OpBackupExport,
         fixed={"mode": "local"},
     ),
     command(
         import_,
-        (opt.Argument(ArgKind.INSTANCE),),
-        (
-            *opt.NEW_INSTANCE,
-            opt.COMPRESS,
-            DISK_TEMPLATE,
-            FILE_DRIVER,
-            opt.flag("--identify-defaults", "leave parameters unset that equal the defaults"),
-            replace(opt.NODE_GROUP, help="node group to put it in", dest="group_name"),
-            opt.option("--src-dir", "directory of the export", metavar="<dir>", dest="src_path"),
-            opt.option(
-                "--src-node", "node that has the export", metavar="<node>", completes=ArgKind.NODE
-            ),
-        ),
+        "<instance> NEW_INSTANCE --compress",
+        devices.DISK_KIND,
+        opt.flag("--identify-defaults", "leave parameters unset that equal the defaults"),
+        opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
+        opt.option("--src-dir=<dir> -> src_path", "directory of the export"),
+        opt.option("--src-node=<node>", "node that has the export"),
         description="""Whatever no option says is as it was when the instance was exported.  Without
 --src-node, the export is looked for on all nodes.  The instance is not started.""",
-        examples=(
-            ("gnt-backup import -n node1 web1", "bring web1 back"),
-            (
-                "gnt-backup import --src-node node3 --src-dir web1 -n node2 web2",
-                "a copy of web1 under another name, with new MAC addresses",
-            ),
-        ),
+        examples="""
+gnt-backup import -n node1 web1  # bring web1 back
+gnt-backup import --src-node node3 --src-dir web1 -n node2 web2 \
+ # a copy of web1 under another name, with new MAC addresses""",
         opcode=OpInstanceCreate,
         fixed={"mode": "import", "start": False},
     ),
-    Command(
-        "remove",
-        "remove an export",
-        OpBackupRemove,
-        (opt.Argument(ArgKind.TEXT, metavar="<export>", dest="instance_name"),),
-        opt.CHANGE,
-    ),
+    job("remove: remove an export", OpBackupRemove, "<export>=instance_name CHANGE"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.cli.command import ArgKind, Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.declaration.values import FilterAction, Json
 from ganeti.cli.lists import as_list, format_action, format_json, format_trail
 from ganeti.cli.run.report import Facts, format_report
@@ -88,27 +88,18 @@ FILTER is a list such as ["=", "OP_ID", "OP_NODE_ADD"], or text such as "OP_ID =
         default=[],
     ),
     opt.number(
-        "--priority", "rules are tried from the smallest number on", dest="rule_priority", default=0
+        "--priority -> rule_priority", "rules are tried from the smallest number on", default=0
     ),
 )
-_ONE_FILTER = (opt.Argument(ArgKind.FILTER),)
-_ANY_FILTERS = (opt.Argument(ArgKind.FILTER, 0, None),)
 COMMANDS: Final = (
     command(
         add,
-        (),
         _RULE,
-        examples=(
-            (
-                (
-                    """gnt-filter add --priority=10 --action=PAUSE """
-                    """--predicates='[["jobid", [">", "id", "watermark"]]]'"""
-                ),
-                "hold every job that is submitted from now on",
-            ),
-        ),
+        examples="""
+gnt-filter add --priority=10 --action=PAUSE --predicates='[["jobid", [">", "id", "watermark"]]]' \
+ # hold every job that is submitted from now on""",
     ),
-    command(delete, _ONE_FILTER),
-    command(info, _ANY_FILTERS),
-    command(replace, _ONE_FILTER, _RULE),
+    command(delete, "<filter>"),
+    command(info, "[<filter>...]"),
+    command(replace, "<filter>", _RULE),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.cli.command import ArgKind, Command, Context, Options, command, opt
+from ganeti.cli.command import ArgKind, Context, Options, command, job, opt
 from ganeti.cli.node.info import parameters
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.binding import show_changes
@@ -63,68 +63,42 @@ def info(context: Context, _options: Options, args: list[str]) -> None:
 
 
 _PARAMETERS = (
+    "<group> --disk-parameters --disk-state --hypervisor-state --node-parameters IPOLICY CHANGE",
     opt.option(
-        "--alloc-policy",
+        "--alloc-policy=POLICY",
         "preferred, last_resort or unallocable: whether new instances go there",
         str,
-        metavar="POLICY",
     ),
-    opt.DISK_PARAMETERS,
-    opt.DISK_STATE,
-    opt.HYPERVISOR_STATE,
-    *opt.IPOLICY_GROUP,
-    opt.NODE_PARAMETERS,
-    *opt.CHANGE,
 )
-_NEW_GROUP = (opt.Argument(ArgKind.GROUP, metavar="<group>"),)
 COMMANDS: Final = (
-    Command("add", "make a group", OpGroupAdd, _NEW_GROUP, _PARAMETERS, makes=ipolicy_of),
-    Command(
-        "assign-nodes",
-        "put nodes into a group",
+    job("add: make a group", OpGroupAdd, _PARAMETERS, makes=ipolicy_of),
+    job(
+        "assign-nodes: put nodes into a group",
         OpGroupAssignNodes,
-        (opt.Argument(ArgKind.GROUP), opt.Argument(ArgKind.NODE, 0, None, dest="nodes")),
-        (opt.FORCE, *opt.CHANGE),
+        "<group> [<node>...]=nodes --force CHANGE",
     ),
-    Command(
-        "evacuate",
-        "move all instances out of a group",
+    job(
+        "evacuate: move all instances out of a group",
         OpGroupEvacuate,
-        opt.ONE_GROUP,
-        (
-            opt.EARLY_RELEASE,
-            opt.flag("--force-failover", "fail over, do not migrate"),
-            opt.IALLOCATOR,
-            opt.PRINT_JOB_ID,
-            opt.flag("--sequential", "one instance after the other"),
-            opt.SUBMIT,
-            opt.several(
-                "--to",
-                "group to move to",
-                metavar="<group>",
-                dest="target_groups",
-                completes=ArgKind.GROUP,
-            ),
-        ),
+        "<group> --early-release --iallocator --print-jobid --submit --to",
+        opt.flag("--force-failover", "fail over, do not migrate"),
+        opt.flag("--sequential", "one instance after the other"),
         result=follow_moves,
     ),
-    command(info, opt.ANY_GROUPS),
-    Command(
-        "modify",
-        "change a group",
+    command(info, "[<group>...]"),
+    job(
+        "modify: change a group",
         OpGroupSetParams,
-        opt.ONE_GROUP,
         _PARAMETERS,
         makes=ipolicy_of,
         changes=True,
         result=show_changes,
     ),
-    Command("remove", "remove an empty group", OpGroupRemove, opt.ONE_GROUP, opt.CHANGE),
-    Command(
-        "rename",
-        "rename a group",
+    job("remove: remove an empty group", OpGroupRemove, "<group> CHANGE"),
+    job(
+        "rename: rename a group",
         OpGroupRename,
-        (opt.Argument(ArgKind.GROUP, 2, 2, dest="group_name new_name"),),
-        opt.CHANGE,
+        "CHANGE",
+        opt.Argument(ArgKind.GROUP, 2, 2, dest="group_name new_name"),
     ),
 )

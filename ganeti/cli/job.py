@@ -248,39 +248,36 @@ _ANY_JOBS = (opt.Argument(ArgKind.JOB_ID, 0, None),)
 _WAITING = state("--waiting", "jobs that wait for locks", ("waiting",))
 _ONE_JOB = (opt.Argument(ArgKind.JOB_ID),)
 COMMANDS: Final = (
-    command(archive, _JOBS, examples=(("gnt-job archive 12 13", "archive two jobs"),)),
+    command(archive, "<job-id>...", examples="gnt-job archive 12 13  # archive two jobs"),
     command(
         autoarchive,
-        (opt.Argument(ArgKind.SUGGEST, choices=("1d", "1w", "4w", "all"), metavar="<age>|all"),),
-        examples=(("gnt-job autoarchive 1d", "archive what finished a day ago or earlier"),),
+        opt.Argument(ArgKind.SUGGEST, choices=("1d", "1w", "4w", "all"), metavar="<age>|all"),
+        examples="gnt-job autoarchive 1d  # archive what finished a day ago or earlier",
     ),
     command(
         cancel,
-        _ANY_JOBS,
-        (
-            opt.FORCE,
-            opt.flag("--kill", "kill the process of a running job"),
-            PENDING,
-            _QUEUED,
-            _WAITING,
-            opt.YES_DO_IT,
-        ),
+        "[<job-id>...] --force --yes-do-it",
+        opt.flag("--kill", "kill the process of a running job"),
+        PENDING,
+        _QUEUED,
+        _WAITING,
         description="""Give job numbers, or one of --pending, --queued and --waiting.  Queued
 and waiting jobs end as canceled.  A running job ends when it waits next, and undoes what it has
 begun.  With --kill, which also asks for --yes-do-it, its process ends at once: nothing is undone,
 and what it left is mended by the next command on the same object.""",
-        examples=(
-            ("gnt-job cancel 12", "cancel job 12"),
-            ("gnt-job cancel --kill --yes-do-it 12", "kill job 12 even when it runs"),
-        ),
+        examples="""
+gnt-job cancel 12  # cancel job 12
+gnt-job cancel --kill --yes-do-it 12  # kill job 12 even when it runs""",
     ),
     command(
         change_priority,
-        _ANY_JOBS,
-        (opt.FORCE, PENDING, opt.PRIORITY, _QUEUED, _WAITING),
-        examples=(("gnt-job change-priority --priority=high 12", "let job 12 go first"),),
+        "[<job-id>...] --force --priority",
+        PENDING,
+        _QUEUED,
+        _WAITING,
+        examples="gnt-job change-priority --priority=high 12  # let job 12 go first",
     ),
-    command(info, _JOBS, aliases=("show",)),
-    command(wait, _ONE_JOB),
-    command(watch, _ONE_JOB),
+    command(info, "<job-id>...", aliases=("show",)),
+    command(wait, "<job-id>"),
+    command(watch, "<job-id>"),
 )

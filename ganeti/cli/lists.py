@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ganeti.base import json
-from ganeti.cli.command import ArgKind, Command, Context, Handler, Options, opt
+from ganeti.cli.command import Command, Context, Handler, Options, command, opt
 from ganeti.cli.run.listing import Listing, both_filters, show_fields, show_list
 from ganeti.cli.run.table import format_other, format_time
 
@@ -133,81 +133,55 @@ PENDING = state("--pending", "jobs that have not begun", ("canceling", "queued",
 
 
 def _commands(
-    kind: str,
-    handler: Handler,
-    args: tuple[opt.Argument, ...],
-    options: tuple[opt.Option, ...] = (),
-    examples: tuple[tuple[str, str], ...] = (),
-    *,
-    has_patterns: bool = False,
+    kind: str, handler: Handler, *parts: opt.Part, has_patterns: bool = False, examples: str = ""
 ) -> tuple[Command, Command]:
     """Return the commands that list the objects of a kind, and their fields."""
     patterns = f"""The arguments are names, patterns with * and ?, or one filter.  The fields
 are named by 'gnt-{kind} list-fields'."""
+    listed = {"description": patterns if has_patterns else "", "examples": examples}
+    fields = f"list-fields: list the fields of {kind}s"
     return (
-        Command(
-            "list",
-            f"list {kind}s",
-            handler,
-            args,
-            (*options, *opt.LISTING),
-            description=patterns if has_patterns else "",
-            examples=examples,
-        ),
-        Command(
-            "list-fields",
-            f"list the fields of {kind}s",
-            _fields(kind),
-            opt.ANY_FIELDS,
-            opt.FIELD_LISTING,
-        ),
+        command(handler, "LISTING", *parts, title=f"list: list {kind}s", **listed),
+        command(_fields(kind), "[<field>...] FIELDS", title=fields),
     )
 
 
 COMMANDS: Final = {
-    "gnt-backup": _commands("export", exports, (), (opt.NODES, opt.UNITS)),
-    "gnt-filter": _commands("filter", _lister(FILTERS), (opt.Argument(ArgKind.FILTER, 0, None),)),
-    "gnt-group": _commands("group", _lister(GROUPS), opt.ANY_GROUPS, (opt.FORCE_FILTER,)),
+    "gnt-backup": _commands("export", exports, "--units", opt.NODES),
+    "gnt-filter": _commands("filter", _lister(FILTERS), "[<filter>...]"),
+    "gnt-group": _commands("group", _lister(GROUPS), "[<group>...] --filter"),
     "gnt-instance": _commands(
         "instance",
         _lister(INSTANCES),
-        opt.ANY_INSTANCES,
-        (opt.FORCE_FILTER, opt.UNITS),
-        (
-            ("gnt-instance list", "all instances"),
-            ("gnt-instance list -o +be/vcpus,tags 'web*'", "more fields, some instances"),
-            ("""gnt-instance list 'pnode == "node1" and not admin_up'""", "a filter"),
-        ),
+        "[<instance>...] --filter --units",
         has_patterns=True,
+        examples="""
+gnt-instance list  # all instances
+gnt-instance list -o +be/vcpus,tags 'web*'  # more fields, some instances
+gnt-instance list 'pnode == "node1" and not admin_up'  # a filter""",
     ),
     "gnt-job": _commands(
         "job",
         jobs,
-        (opt.Argument(ArgKind.JOB_ID, 0, None),),
-        (
-            opt.flag("--archived", "archived jobs too"),
-            state("--error", "only jobs that failed", ("error",)),
-            opt.FORCE_FILTER,
-            state("--finished", "only jobs that ended", ("canceled", "error", "success")),
-            PENDING,
-            state("--running", "only jobs that run", ("running",)),
-        ),
-        (
-            ("gnt-job list --running", "what is being done now"),
-            ("gnt-job list -o +received_ts,opresult --error", "what failed, and why"),
-        ),
+        "[<job-id>...] --filter",
+        opt.flag("--archived", "archived jobs too"),
+        state("--error", "only jobs that failed", ("error",)),
+        state("--finished", "only jobs that ended", ("canceled", "error", "success")),
+        state("--running", "only jobs that run", ("running",)),
+        PENDING,
+        examples="""
+gnt-job list --running  # what is being done now
+gnt-job list -o +received_ts,opresult --error  # what failed, and why""",
     ),
-    "gnt-network": _commands("network", _lister(NETWORKS), opt.ANY_NETWORKS),
+    "gnt-network": _commands("network", _lister(NETWORKS), "[<network>...]"),
     "gnt-node": _commands(
         "node",
         _lister(NODES),
-        opt.ANY_NODES,
-        (opt.FORCE_FILTER, opt.UNITS),
-        (
-            ("gnt-node list", "all nodes"),
-            ("gnt-node list -o name,role,pip", "some fields"),
-            ("gnt-node list 'master_candidate and not offline'", "a filter"),
-        ),
+        "[<node>...] --filter --units",
         has_patterns=True,
+        examples="""
+gnt-node list  # all nodes
+gnt-node list -o name,role,pip  # some fields
+gnt-node list 'master_candidate and not offline'  # a filter""",
     ),
 }

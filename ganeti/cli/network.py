@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.cli.command import ArgKind, Command, Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command, job, opt
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.objects.parameters import NICPARAMS
 from ganeti.opcodes.network import (
@@ -118,71 +118,45 @@ def user_line(row: Sequence[object], network_uuid: str) -> str:
     return f"{name}: {', '.join(inside)}"
 
 
-_NETWORK6 = opt.option("--network6", "IPv6 network")
-_GATEWAY = opt.option("--gateway", "IPv4 gateway")
-_RESERVED = opt.commas(
-    "--add-reserved-ips", "addresses that instances may not get, separated by commas"
+_SETTINGS = (
+    "<network> CHANGE",
+    opt.commas("--add-reserved-ips", "addresses that instances may not get, separated by commas"),
+    opt.option("--gateway", "IPv4 gateway"),
+    opt.option("--gateway6", "IPv6 gateway"),
+    opt.option("-m --mac-prefix=PREFIX", "first half of MAC addresses"),
+    opt.option("--network6", "IPv6 network"),
 )
-_MAC_PREFIX = opt.option("-m --mac-prefix", "first half of MAC addresses", metavar="PREFIX")
-_GATEWAY6 = opt.option("--gateway6", "IPv6 gateway")
-_NETWORK_AND_GROUPS = (opt.Argument(ArgKind.NETWORK), opt.Argument(ArgKind.GROUP, 0, None))
 COMMANDS: Final = (
-    Command(
-        "add",
-        "make a network",
+    job(
+        "add: make a network",
         OpNetworkAdd,
-        opt.ONE_NETWORK,
-        (
-            _RESERVED,
-            _GATEWAY,
-            _GATEWAY6,
-            _MAC_PREFIX,
-            opt.option("--network", "IPv4 network, as 192.0.2.0/24"),
-            _NETWORK6,
-            opt.NO_CONFLICTS_CHECK,
-            opt.TAGS,
-            *opt.CHANGE,
-        ),
+        _SETTINGS,
+        "--no-conflicts-check --tags",
+        opt.option("--network", "IPv4 network, as 192.0.2.0/24"),
         makes=check_addresses,
     ),
-    Command(
-        "connect",
-        "connect a network to node groups",
+    job(
+        "connect: connect a network to node groups",
         OpNetworkConnect,
-        _NETWORK_AND_GROUPS,
-        (opt.NIC_PARAMETERS, opt.NO_CONFLICTS_CHECK, opt.PRIORITY),
+        "<network> [<group>...] --nic-parameters --no-conflicts-check --priority",
         makes=nic_parameters,
         each=groups_of,
     ),
-    Command(
-        "disconnect",
-        "disconnect a network from node groups",
+    job(
+        "disconnect: disconnect a network from node groups",
         OpNetworkDisconnect,
-        _NETWORK_AND_GROUPS,
-        (opt.PRIORITY,),
+        "<network> [<group>...] --priority",
         each=groups_of,
     ),
-    command(info, opt.ANY_NETWORKS),
-    Command(
-        "modify",
-        "change a network",
+    command(info, "[<network>...]"),
+    job(
+        "modify: change a network",
         OpNetworkSetParams,
-        opt.ONE_NETWORK,
-        (
-            _RESERVED,
-            _GATEWAY,
-            _GATEWAY6,
-            _MAC_PREFIX,
-            _NETWORK6,
-            opt.commas(
-                "--remove-reserved-ips",
-                "addresses that instances may get again, separated by commas",
-            ),
-            *opt.CHANGE,
+        _SETTINGS,
+        opt.commas(
+            "--remove-reserved-ips", "addresses that instances may get again, separated by commas"
         ),
         changes=True,
     ),
-    Command(
-        "remove", "remove a network", OpNetworkRemove, opt.ONE_NETWORK, (opt.FORCE, *opt.CHANGE)
-    ),
+    job("remove: remove a network", OpNetworkRemove, "<network> --force CHANGE"),
 )

@@ -7,16 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.text import natural_sort_key
-from ganeti.cli.command import (
-    EXIT_FAILURE,
-    EXIT_SUCCESS,
-    ArgKind,
-    Command,
-    Context,
-    Options,
-    command,
-    opt,
-)
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.opcodes.cluster import OpClusterSetParams
@@ -169,33 +160,22 @@ def os_changes(name: str, options: Options) -> dict[str, object]:
     return wanted
 
 
-def _yes_no(flag: str, help: str) -> opt.Option:
-    return opt.yes_no(flag, help)
-
-
 COMMANDS: Final = (
-    command(diagnose, (), (opt.PRIORITY,)),
-    command(info, (opt.Argument(ArgKind.OS, 0, None),), (opt.PRIORITY,), aliases=("show",)),
-    Command(
-        "list",
-        "list the definitions that are usable on all nodes",
+    command(diagnose, "--priority"),
+    command(info, "[<os>...] --priority", aliases=("show",)),
+    command(
         list_os,
-        (),
-        (opt.NO_HEADERS, opt.PRIORITY),
+        "--no-headers --priority",
+        title="list: list the definitions that are usable on all nodes",
     ),
     command(
         modify,
-        (opt.Argument(ArgKind.OS),),
-        (
-            _yes_no("--blacklisted", "whether new instances may not use it"),
-            _yes_no("--hidden", "whether lists leave it out"),
-            opt.HYPERVISORS_PARAMETERS,
-            opt.OS_PARAMETERS,
-            opt.OS_PARAMETERS_PRIVATE,
-            *opt.CHANGE,
-        ),
+        "<os> --os-parameters --os-parameters-private CHANGE",
+        opt.yes_no("--blacklisted", "whether new instances may not use it"),
+        opt.yes_no("--hidden", "whether lists leave it out"),
+        opt.HYPERVISORS_PARAMETERS,
         description="""These are settings of the cluster: parameters for all instances with
 this definition, which an instance's own ones override.""",
-        examples=(("gnt-os modify --hidden=yes old-image", "leave it out of lists"),),
+        examples="gnt-os modify --hidden=yes old-image  # leave it out of lists",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
-from ganeti.cli.command import Command, Context, Options, opt
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.objects.parameters import ISPEC_TABLE, VALUE_DEFAULT, enforce_types
 
 _BOUNDS: Final = "--ipolicy-bounds-specs"
@@ -91,19 +91,18 @@ def _specs_text(values: Mapping[str, object]) -> str:
 
 COMMANDS: Final = {
     "gnt-cluster": (
-        Command(
-            "show-ispecs-cmd",
-            "show the command line that would recreate the instance policy",
+        command(
             show_of_cluster,
+            title="show-ispecs-cmd: show the command line that would recreate the instance policy",
         ),
     ),
     "gnt-group": (
-        Command(
-            "show-ispecs-cmd",
-            "show the command line that would recreate a group's instance policy",
+        command(
             show_of_groups,
-            opt.ANY_GROUPS,
-            (opt.flag("--include-defaults", "with what comes from the cluster"),),
+            "[<group>...]",
+            opt.flag("--include-defaults", "with what comes from the cluster"),
+            title="show-ispecs-cmd: show the command line that would recreate a group's instance"
+            " policy",
         ),
     ),
 }

@@ -189,62 +189,46 @@ def _distribute(context: Context, options: Options) -> int:
     return EXIT_SUCCESS
 
 
-def _words(flag: str, help_text: str, metavar: str) -> opt.Option:
-    return opt.commas(flag, help_text, metavar=metavar)
-
-
-_USER = (opt.Argument(ArgKind.TEXT, metavar="USER"),)
-_RIGHTS = _words("--rights", "read, write, or both with a comma between", "RIGHTS")
+_USER = opt.Argument(ArgKind.TEXT, metavar="USER")
+_RIGHTS = opt.commas("--rights=RIGHTS", "read, write, or both with a comma between")
 _LOCAL = opt.flag("--local", "change this node's file only; gnt-cluster redist-conf sends it later")
-_GRANT = (
-    _RIGHTS,
-    _words(
-        "--resources",
-        "what the rights are for: patterns such as /2/instances/*, with commas between",
-        "PATTERNS",
-    ),
-    _words("--names", "only for instances with such names (patterns)", "PATTERNS"),
-    _words("--tags", "only for instances that have one of these tags", "TAGS"),
-    opt.flag("--add", "keep the grants that the role has"),
-    _LOCAL,
-)
-_ROLE = (opt.Argument(ArgKind.TEXT, metavar="ROLE"),)
-_TOKEN = (opt.Argument(ArgKind.TEXT, metavar="TOKEN-ID"),)
+_ROLE = opt.Argument(ArgKind.TEXT, metavar="ROLE")
+_TOKEN = opt.Argument(ArgKind.TEXT, metavar="TOKEN-ID")
 COMMANDS: Final = (
     command(list_users),
     command(
         set_user,
         _USER,
-        (
-            _RIGHTS,
-            _words("--roles", "roles, with commas between", "ROLES"),
-            opt.flag(
-                "--no-password", "ask for no password: keep the old one, or have none but tokens"
-            ),
-            _LOCAL,
-        ),
-        examples=(
-            ("gnt-rapi set-user --rights=read,write joe", "asks for the password"),
-            ("gnt-rapi set-user --roles=webs ann < password-file", "reads it from a file"),
-        ),
+        _RIGHTS,
+        opt.commas("--roles=ROLES", "roles, with commas between"),
+        opt.flag("--no-password", "ask for no password: keep the old one, or have none but tokens"),
+        _LOCAL,
+        examples="""
+gnt-rapi set-user --rights=read,write joe  # asks for the password
+gnt-rapi set-user --roles=webs ann < password-file  # reads it from a file""",
     ),
-    command(remove_user, _USER, (_LOCAL,)),
+    command(remove_user, _USER, _LOCAL),
     command(list_roles),
     command(
         set_role,
         _ROLE,
-        _GRANT,
-        examples=(
-            (
-                "gnt-rapi set-role --rights=read,write --names='web*' webs",
-                "everything about instances whose names begin with web",
-            ),
+        _RIGHTS,
+        opt.commas(
+            "--resources=PATTERNS",
+            "what the rights are for: patterns such as /2/instances/*, with commas between",
         ),
+        opt.commas("--names=PATTERNS", "only for instances with such names (patterns)"),
+        opt.commas("--tags=TAGS", "only for instances that have one of these tags"),
+        opt.flag("--add", "keep the grants that the role has"),
+        _LOCAL,
+        examples="""
+gnt-rapi set-role --rights=read,write --names='web*' webs \
+ # everything about instances whose names begin with web""",
     ),
-    command(remove_role, _ROLE, (_LOCAL,)),
+    command(remove_role, _ROLE, _LOCAL),
     command(list_tokens),
     command(
-        add_token, _USER, (opt.number("--days", "when it expires; 0: never", default=90), _LOCAL)
+        add_token, _USER, opt.number("--days", "when it expires; 0: never", default=90), _LOCAL
     ),
-    command(remove_token, _TOKEN, (_LOCAL,)),
+    command(remove_token, _TOKEN, _LOCAL),
 )

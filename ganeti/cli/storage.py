@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.text import natural_sort_key
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.opcodes.os import OpExtStorageDiagnose
@@ -83,7 +83,4 @@ def _describe(row: Row) -> Facts:
     )
 
 
-COMMANDS: Final = (
-    command(diagnose, (), (opt.PRIORITY,)),
-    command(info, (opt.Argument(ArgKind.OS, 0, None, metavar="<provider>"),), (opt.PRIORITY,)),
-)
+COMMANDS: Final = (command(diagnose, "--priority"), command(info, "[<provider>...]:os --priority"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
@@ -10,12 +11,12 @@ from ganeti.base.text import natural_sorted
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
-    ArgKind,
     Command,
     Context,
     Handler,
     Options,
-    opt,
+    command,
+    job,
 )
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import execute
@@ -71,39 +72,28 @@ def show_found(context: Context, _opcode: OpCode, found: object) -> int:
     return EXIT_SUCCESS if lines else EXIT_FAILURE
 
 
-def _commands(kind: TagKind, thing: str, about: tuple[opt.Argument, ...]) -> tuple[Command, ...]:
+def _commands(kind: TagKind, thing: str, about: str = "") -> tuple[Command, ...]:
     """Return the commands about the tags of one kind of object."""
-    args, options = (*about, opt.ANY_TAGS), (opt.TAGS_FROM, *opt.SUBMISSION)
-    fixed, change = {"kind": kind}, _change(kind)
+    change = partial(
+        command, _change(kind), f"{about} [<tag>...] --from SUBMISSION", fixed={"kind": kind}
+    )
     return (
-        Command("list-tags", f"list {thing}'s tags", _list(kind), about),
-        Command(
-            "add-tags", f"give {thing} tags", change, args, options, opcode=OpTagsSet, fixed=fixed
-        ),
-        Command(
-            "remove-tags",
-            f"take tags from {thing}",
-            change,
-            args,
-            options,
-            opcode=OpTagsDel,
-            fixed=fixed,
-        ),
+        command(_list(kind), about, title=f"list-tags: list {thing}'s tags"),
+        change(title=f"add-tags: give {thing} tags", opcode=OpTagsSet),
+        change(title=f"remove-tags: take tags from {thing}", opcode=OpTagsDel),
     )
 
 
-_SEARCH: Final = Command(
-    "search-tags",
-    "find tags of all objects by a regular expression",
+_SEARCH: Final = job(
+    "search-tags: find tags of all objects by a regular expression",
     OpTagsSearch,
-    args=(opt.Argument(ArgKind.TEXT, metavar="<pattern>", dest="pattern"),),
-    options=(opt.PRIORITY,),
+    "<pattern>=pattern --priority",
     result=show_found,
 )
 COMMANDS: Final = {
-    "gnt-cluster": (*_commands(TagKind.CLUSTER, "the cluster", ()), _SEARCH),
-    "gnt-group": _commands(TagKind.NODEGROUP, "a group", opt.ONE_GROUP),
-    "gnt-instance": _commands(TagKind.INSTANCE, "an instance", opt.ONE_INSTANCE),
-    "gnt-network": _commands(TagKind.NETWORK, "a network", opt.ONE_NETWORK),
-    "gnt-node": _commands(TagKind.NODE, "a node", opt.ONE_NODE),
+    "gnt-cluster": (*_commands(TagKind.CLUSTER, "the cluster"), _SEARCH),
+    "gnt-group": _commands(TagKind.NODEGROUP, "a group", "<group>"),
+    "gnt-instance": _commands(TagKind.INSTANCE, "an instance", "<instance>"),
+    "gnt-network": _commands(TagKind.NETWORK, "a network", "<network>"),
+    "gnt-node": _commands(TagKind.NODE, "a node", "<node>"),
 }

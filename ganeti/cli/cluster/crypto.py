@@ -258,25 +258,18 @@ def _check_idle(context: Context) -> None:
 COMMANDS: Final = (
     command(
         renew_crypto,
-        (),
-        (
-            opt.option("--cluster-domain-secret", "file with the new secret"),
-            opt.FORCE,
-            opt.flag("--new-cluster-certificate", "a new cluster certificate"),
-            opt.flag("--new-cluster-domain-secret", "a new secret between clusters"),
-            opt.flag("--new-confd-hmac-key", "a new key for the configuration daemon"),
-            opt.flag("--new-node-certificates", "new certificates for all nodes"),
-            opt.flag("--new-rapi-certificate", "a new certificate for the remote API"),
-            opt.flag("--new-spice-certificate", "a new certificate for SPICE"),
-            opt.flag("--new-ssh-keys", "new SSH keys for root of the nodes"),
-            opt.NO_SSH_KEY_CHECK,
-            opt.option("--rapi-certificate", "file with the certificate", metavar="RAPI_CERT"),
-            opt.option("--spice-ca-certificate", "file with the authority", metavar="SPICE_CACERT"),
-            opt.option("--spice-certificate", "file with the certificate", metavar="SPICE_CERT"),
-            opt.SSH_KEY_BITS,
-            opt.SSH_KEY_TYPE,
-            opt.VERBOSE,
-        ),
+        "--force --no-ssh-key-check --ssh-key-bits --ssh-key-type --verbose",
+        opt.option("--cluster-domain-secret", "file with the new secret"),
+        opt.flag("--new-cluster-certificate", "a new cluster certificate"),
+        opt.flag("--new-cluster-domain-secret", "a new secret between clusters"),
+        opt.flag("--new-confd-hmac-key", "a new key for the configuration daemon"),
+        opt.flag("--new-node-certificates", "new certificates for all nodes"),
+        opt.flag("--new-rapi-certificate", "a new certificate for the remote API"),
+        opt.flag("--new-spice-certificate", "a new certificate for SPICE"),
+        opt.flag("--new-ssh-keys", "new SSH keys for root of the nodes"),
+        opt.option("--rapi-certificate=RAPI_CERT", "file with the certificate"),
+        opt.option("--spice-ca-certificate=SPICE_CACERT", "file with the authority"),
+        opt.option("--spice-certificate=SPICE_CERT", "file with the certificate"),
         description="""A new secret, or a certificate for the remote API or for SPICE, is put on the
 master and sent to all nodes.  For --new-cluster-certificate and --new-node-certificates the queue
 must be empty; all daemons stop, each node is told by SSH (nodes of a virtual cluster directly), and
@@ -285,10 +278,9 @@ are offline keep what they have and must be taken in again by 'gnt-node add --re
 are made and told by a job, of the type and length that --ssh-key-type and --ssh-key-bits say from
 then on; nodes let in old and new ones until all have theirs.  A command that was interrupted, by a
 power failure too, is completed by running it again.""",
-        examples=(
-            ("gnt-cluster renew-crypto --new-cluster-certificate", "before the old one ends"),
-            ("gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem", "one of your own"),
-            ("gnt-cluster renew-crypto --new-ssh-keys --ssh-key-type=ecdsa", "another kind"),
-        ),
+        examples="""
+gnt-cluster renew-crypto --new-cluster-certificate  # before the old one ends
+gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem  # one of your own
+gnt-cluster renew-crypto --new-ssh-keys --ssh-key-type=ecdsa  # another kind""",
     ),
 )

@@ -15,16 +15,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.cli.command import (
-    EXIT_FAILURE,
-    EXIT_SUCCESS,
-    ArgKind,
-    Context,
-    Options,
-    command,
-    confirm,
-    opt,
-)
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
 from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import JobGroup, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
@@ -219,24 +210,17 @@ def _power(options: Options, nodes: Sequence[EpoNode], command: str) -> OpCode:
 COMMANDS: Final = (
     command(
         epo,
-        (opt.Argument(ArgKind.TEXT, 0, None),),
-        (
-            opt.flag("--all", "all nodes", dest="show_all"),
-            opt.FORCE,
-            opt.flag("--groups", "the arguments are groups"),
-            opt.flag("--on", "switch them on again"),
-            opt.OOB_TIMEOUT,
-            opt.POWER_DELAY,
-            opt.SHUTDOWN_TIMEOUT,
-        ),
+        "[<text>...] --force --oob-timeout --power-delay --shutdown-timeout",
+        opt.flag("--all -> show_all", "all nodes"),
+        opt.flag("--groups", "the arguments are groups"),
+        opt.flag("--on", "switch them on again"),
         description="""Stops the instances of the nodes, marks the nodes offline and switches them
 off by the out-of-band helper; with --on the same backwards: power, waiting until the nodes answer,
 and the instances that ran before.  Nothing is switched off while an instance does not stop.  The
 master node is never switched; when it is among the nodes, all must be meant (--all).""",
-        examples=(
-            ("gnt-cluster epo --all", "the air conditioning has failed"),
-            ("gnt-cluster epo --on --all", "it works again"),
-            ("gnt-cluster epo --groups rack1", "the nodes of one group"),
-        ),
+        examples="""
+gnt-cluster epo --all  # the air conditioning has failed
+gnt-cluster epo --on --all  # it works again
+gnt-cluster epo --groups rack1  # the nodes of one group""",
     ),
 )

@@ -178,6 +178,6 @@ def _nested(found: Mapping[str, object], key: str) -> object:
 COMMANDS: Final = (
     command(getmaster),
     command(master_ping),
-    command(info, (), (opt.flag("--roman", "show some numbers the Roman way"),), aliases=("show",)),
+    command(info, opt.flag("--roman", "show some numbers the Roman way"), aliases=("show",)),
     command(version),
 )

@@ -9,8 +9,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
 from ganeti.bootstrap.cluster_config import USUAL_DISK_TEMPLATES, ClusterRequest
 from ganeti.cli.cluster.modify import CLUSTER_PARAMETERS
-from ganeti.cli.command import ArgKind, Context, Options, command, confirm, opt
-from ganeti.cli.declaration.values import KeyValues
+from ganeti.cli.command import Context, Options, command, confirm, opt
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.objects.hypervisors import USUAL_HYPERVISOR
@@ -118,45 +117,31 @@ def destroy(context: Context, options: Options, _args: list[str]) -> None:
 COMMANDS: Final = (
     command(
         destroy,
-        (),
-        (opt.YES_DO_IT,),
-        examples=(("gnt-cluster destroy --yes-do-it", "stop the daemons, remove the files"),),
+        "--yes-do-it",
+        examples="gnt-cluster destroy --yes-do-it  # stop the daemons, remove the files",
     ),
     command(
         init,
-        (opt.Argument(ArgKind.HOST, metavar="<cluster-name>"),),
-        (
-            *CLUSTER_PARAMETERS,
-            opt.option(
-                "--gluster-storage-dir",
-                "directory for gluster mounts",
-                metavar="GLUSTERDIR",
-                default="/var/run/ganeti/gluster",
-            ),
-            opt.unflag("--no-etc-hosts", "do not change /etc/hosts", dest="modify_etc_hosts"),
-            opt.unflag("--no-ssh-init", "do not set up SSH keys", dest="modify_ssh_setup"),
-            opt.option("--primary-ip-version", "IP version of the nodes", metavar="4|6", default=4),
-            opt.option(
-                "-s --secondary-ip", "address in the replication network", metavar="ADDRESS"
-            ),
-            opt.option("--specs-cpu-count", "min, max and std CPUs", KeyValues, default={}),
-            opt.option("--specs-disk-count", "min, max and std disks", KeyValues, default={}),
-            opt.option("--specs-disk-size", "min, max and std disk size", KeyValues, default={}),
-            opt.option("--specs-mem-size", "min, max and std memory", KeyValues, default={}),
-            opt.option("--specs-nic-count", "min, max and std interfaces", KeyValues, default={}),
-            opt.SSH_KEY_BITS,
-            opt.SSH_KEY_TYPE,
+        "<cluster-name>:host --ssh-key-bits --ssh-key-type",
+        CLUSTER_PARAMETERS,
+        opt.option(
+            "--gluster-storage-dir=GLUSTERDIR",
+            "directory for gluster mounts",
+            default="/var/run/ganeti/gluster",
         ),
+        opt.unflag("--no-etc-hosts -> modify_etc_hosts", "do not change /etc/hosts"),
+        opt.unflag("--no-ssh-init -> modify_ssh_setup", "do not set up SSH keys"),
+        opt.option("--primary-ip-version=4|6", "IP version of the nodes", default=4),
+        opt.option("-s --secondary-ip=ADDRESS", "address in the replication network"),
+        opt.pairs("--specs-cpu-count", "min, max and std CPUs"),
+        opt.pairs("--specs-disk-count", "min, max and std disks"),
+        opt.pairs("--specs-disk-size", "min, max and std disk size"),
+        opt.pairs("--specs-mem-size", "min, max and std memory"),
+        opt.pairs("--specs-nic-count", "min, max and std interfaces"),
         description="""The name of the cluster must resolve to an address that is free; it becomes
 the address of the master.  Nothing is left behind when a step fails.""",
-        examples=(
-            (
-                (
-                    "gnt-cluster init --enabled-hypervisors=kvm --enabled-disk-templates=file "
-                    "cluster.example.com"
-                ),
-                "a cluster that runs KVM guests from files",
-            ),
-        ),
+        examples="""
+gnt-cluster init --enabled-hypervisors=kvm --enabled-disk-templates=file cluster.example.com \
+ # a cluster that runs KVM guests from files""",
     ),
 )

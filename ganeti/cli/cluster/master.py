@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import ArgKind, Command, Context, Options, command, confirm, opt
+from ganeti.cli.command import ArgKind, Context, Options, command, confirm, job, opt
 from ganeti.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock
@@ -111,55 +111,39 @@ def parse_duration(text: str) -> int:
 COMMANDS: Final = (
     command(
         master_failover,
-        (),
-        (
-            opt.option("--ignore-offline-nodes", "do not ask nodes that are offline", default=True),
-            opt.flag("--no-voting", "whatever the other nodes say; their files are overwritten"),
-            opt.flag("--yes-do-it", "do not ask"),
-        ),
+        opt.option("--ignore-offline-nodes", "do not ask nodes that are offline", default=True),
+        opt.flag("--no-voting", "whatever the other nodes say; their files are overwritten"),
+        opt.flag("--yes-do-it", "do not ask"),
         aliases=("masterfailover",),
         description="""Runs on the master candidate that is to become master.  A living master first
 finishes its jobs and stops.  With a dead one, half of all nodes plus one must answer, and so many
 master candidates that the newest configuration and every job are among what they have; the jobs
 that were running are marked as failed.  Every refusal names who is missing and what helps.""",
-        examples=(
-            ("gnt-cluster master-failover", "on the node that is to become master"),
-            (
-                "gnt-cluster master-failover --no-voting --yes-do-it",
-                "when too few nodes are left, and the old master is known to be off",
-            ),
-        ),
+        examples="""
+gnt-cluster master-failover  # on the node that is to become master
+gnt-cluster master-failover --no-voting --yes-do-it \
+ # when too few nodes are left, and the old master is known to be off""",
     ),
-    Command("activate-master-ip", "bring the master address up", OpClusterActivateMasterIp),
-    Command(
-        "deactivate-master-ip",
-        "take the master address down",
+    job("activate-master-ip: bring the master address up", OpClusterActivateMasterIp),
+    job(
+        "deactivate-master-ip: take the master address down",
         OpClusterDeactivateMasterIp,
-        (),
-        (opt.flag("--yes", "do not ask", dest="confirm"),),
+        opt.flag("--yes -> confirm", "do not ask"),
         confirm="Clients will not find the master any more.  Go on?",
     ),
     command(
-        queue,
-        (opt.Argument(ArgKind.CHOICE, choices=("drain", "info", "undrain")),),
-        examples=(("gnt-cluster queue drain", "accept no new jobs"),),
+        queue, "{drain|info|undrain}", examples="gnt-cluster queue drain  # accept no new jobs"
     ),
     command(
         watcher,
-        (
-            opt.Argument(ArgKind.CHOICE, choices=("continue", "info", "pause")),
-            opt.Argument(ArgKind.SUGGEST, 0, 1, choices=("1h", "30m", "4h"), metavar="<time>"),
-        ),
-        examples=(("gnt-cluster watcher pause 1h", "no watcher for an hour"),),
+        "{continue|info|pause}",
+        opt.Argument(ArgKind.SUGGEST, 0, 1, choices=("1h", "30m", "4h"), metavar="<time>"),
+        examples="gnt-cluster watcher pause 1h  # no watcher for an hour",
     ),
-    Command(
-        "upgrade",
-        "change to another version of the software",
+    command(
         None,
-        (),
-        (
-            opt.flag("--resume", "go on with an upgrade that was interrupted"),
-            opt.option("--to", "the version"),
-        ),
+        opt.flag("--resume", "go on with an upgrade that was interrupted"),
+        opt.option("--to", "the version"),
+        title="upgrade: change to another version of the software",
     ),
 )

@@ -6,16 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.cli.command import (
-    EXIT_FAILURE,
-    EXIT_SUCCESS,
-    ArgKind,
-    Command,
-    Context,
-    Options,
-    command,
-    opt,
-)
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
 from ganeti.cli.declaration.values import Intervals, Netmask, Switches, UidPool
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.binding import ask, bound
@@ -60,59 +51,44 @@ def rename(context: Context, options: Options, args: list[str]) -> None:
 
 
 CLUSTER_PARAMETERS = (
-    opt.BACKEND_PARAMETERS,
-    opt.number("-C --candidate-pool-size", "how many master candidates", metavar="N"),
+    "--backend-parameters --disk-parameters --disk-state --hypervisor-state --nic-parameters",
+    "--node-parameters IPOLICY --ipolicy-std-specs",
+    opt.HYPERVISORS_PARAMETERS,
+    opt.number("-C --candidate-pool-size=N", "how many master candidates"),
     opt.names("--compression-tools", "compression tools for exports, separated by commas"),
-    opt.option(
-        "-I --default-iallocator",
-        "allocator that . stands for",
-        metavar="<NAME>",
-        completes=ArgKind.IALLOCATOR,
-    ),
+    opt.option("-I --default-iallocator=<NAME>", "allocator that . stands for"),
     opt.settings("--default-iallocator-params", "options of the default allocator"),
-    opt.DISK_PARAMETERS,
-    opt.DISK_STATE,
-    opt.option("--drbd-usermode-helper", "helper of DRBD", str, dest="drbd_helper"),
+    opt.option("--drbd-usermode-helper -> drbd_helper", "helper of DRBD", str),
     opt.names(
         "--enabled-disk-templates", "disk templates that instances may have, separated by commas"
     ),
     opt.names(
         "--enabled-hypervisors", "hypervisors, separated by commas; the first is the default one"
     ),
-    opt.option("--file-storage-dir", "directory for disks in files", metavar="DIR"),
-    opt.HYPERVISORS_PARAMETERS,
-    opt.HYPERVISOR_STATE,
+    opt.option("--file-storage-dir=DIR", "directory for disks in files"),
     opt.option("--install-image", "image of the helper instance"),
-    *opt.IPOLICY_CLUSTER,
-    opt.option("-m --mac-prefix", "first half of MAC addresses, as aa:00:00", metavar="PREFIX"),
+    opt.option("-m --mac-prefix=PREFIX", "first half of MAC addresses, as aa:00:00"),
     opt.yes_no("--maintain-node-health", "whether nodes stop what should not run there"),
-    opt.option("--master-netdev", "interface that carries the master address", metavar="NETDEV"),
-    opt.option(
-        "--master-netmask", "prefix length of the master address", Netmask, metavar="NETMASK"
-    ),
-    opt.NIC_PARAMETERS,
-    opt.NODE_PARAMETERS,
+    opt.option("--master-netdev=NETDEV", "interface that carries the master address"),
+    opt.option("--master-netmask=NETMASK", "prefix length of the master address", Netmask),
     opt.yes_no("--prealloc-wipe-disks", "whether new disks are overwritten first"),
     opt.option(
-        "--shared-file-storage-dir",
-        "directory for disks in files that all nodes share",
-        metavar="SHAREDDIR",
+        "--shared-file-storage-dir=SHAREDDIR", "directory for disks in files that all nodes share"
     ),
     opt.option("--uid-pool", "user ids for guests, as 5000-5999,7000", UidPool),
     opt.yes_no("--use-external-mip-script", "whether an own script sets the master address"),
     opt.yes_no(
-        "--user-shutdown",
+        "--user-shutdown -> enabled_user_shutdown",
         "whether a guest that shuts itself down stays down",
-        dest="enabled_user_shutdown",
     ),
-    opt.option("--vg-name", "volume group for logical volumes; empty for none", metavar="VG"),
+    opt.option("--vg-name=VG", "volume group for logical volumes; empty for none"),
     opt.option("--zeroing-image", "image that fills free space with zeroes"),
 )
 COMMANDS: Final = (
     command(
         redist_conf,
-        (),
-        (opt.flag("--yes-do-it", "also while the queue accepts no jobs"), *opt.CHANGE),
+        "CHANGE",
+        opt.flag("--yes-do-it", "also while the queue accepts no jobs"),
         description="""The configuration goes to the master candidates, the simple configuration
 to all nodes; besides these, the files that are there on the master: known_hosts, the keys for the
 configuration daemon and between clusters, certificates of the remote API and of SPICE, the users
@@ -123,55 +99,46 @@ is named.""",
     ),
     command(
         rename,
-        (opt.Argument(ArgKind.HOST, metavar="<new-name>", dest="name"),),
-        (opt.DRY_RUN, opt.FORCE),
+        "<new-name>:host=name --dry-run --force",
         description="""The new name must resolve, to the address that the cluster has or to one
 that is free; the address moves with the name.  Clients have to be told.""",
-        examples=(("gnt-cluster rename cluster2.example.com", ""),),
+        examples="gnt-cluster rename cluster2.example.com",
         opcode=OpClusterRename,
     ),
-    Command(
-        "modify",
-        "change parameters of the cluster",
+    job(
+        "modify: change parameters of the cluster",
         OpClusterSetParams,
-        (),
-        (
-            *CLUSTER_PARAMETERS,
-            opt.option("--add-uids", "more user ids", UidPool),
-            opt.option("--remove-uids", "fewer user ids", UidPool),
-            opt.option(
-                "--data-collector-interval",
-                "seconds between two runs: collector=seconds,...",
-                Intervals,
-                default={},
-            ),
-            opt.option(
-                "--enabled-data-collectors",
-                "collectors to run: collector=yes,...",
-                Switches,
-                default={},
-            ),
-            opt.option(
-                "--diagnose-data-collector-filename",
-                "command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
-                metavar="FILE",
-            ),
-            opt.FORCE,
-            opt.option(
-                "--instance-communication-network",
-                "network for the internal communication interface",
-            ),
-            opt.number("--max-running-jobs", "how many jobs run at a time", metavar="N"),
-            opt.number(
-                "--max-tracked-jobs",
-                "how many jobs LuxiD of 3.0 watches at a time; this one watches all",
-                metavar="N",
-            ),
-            opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
-            opt.names(
-                "--reserved-lvs", "patterns of logical volumes to leave alone, separated by commas"
-            ),
-            *opt.CHANGE,
+        "--force CHANGE",
+        CLUSTER_PARAMETERS,
+        opt.option("--add-uids", "more user ids", UidPool),
+        opt.option("--remove-uids", "fewer user ids", UidPool),
+        opt.option(
+            "--data-collector-interval",
+            "seconds between two runs: collector=seconds,...",
+            Intervals,
+            default={},
+        ),
+        opt.option(
+            "--enabled-data-collectors",
+            "collectors to run: collector=yes,...",
+            Switches,
+            default={},
+        ),
+        opt.option(
+            "--diagnose-data-collector-filename=FILE",
+            "command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
+        ),
+        opt.option(
+            "--instance-communication-network", "network for the internal communication interface"
+        ),
+        opt.number("--max-running-jobs=N", "how many jobs run at a time"),
+        opt.number(
+            "--max-tracked-jobs=N",
+            "how many jobs LuxiD of 3.0 watches at a time; this one watches all",
+        ),
+        opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
+        opt.names(
+            "--reserved-lvs", "patterns of logical volumes to leave alone, separated by commas"
         ),
         description="""Every value is checked before anything is changed, and all changes are made
 together or not at all.  Parameters are laid over those that are there: key=default (or -key)
@@ -183,16 +150,12 @@ until it fits.  Another --master-netdev or --master-netmask moves the cluster's 
 master node at once.  Changed hypervisor parameters are tried on all nodes, unless --force is
 given.  Not supported yet, and refused: --vg-name, --drbd-usermode-helper, --zeroing-image and
 --instance-communication-network.""",
-        examples=(
-            ("gnt-cluster modify -B memory=512", "new instances get 512 MiB"),
-            ("gnt-cluster modify -H kvm:vga=std", "a default of one hypervisor"),
-            ("gnt-cluster modify --max-running-jobs=40", "more jobs at a time"),
-            ("gnt-cluster modify --add-uids=5000-5999,7000", "more user ids for guests"),
-            (
-                "gnt-cluster modify --ipolicy-std-specs=memory-size=1g",
-                "the usual instance has 1 GiB",
-            ),
-        ),
+        examples="""
+gnt-cluster modify -B memory=512  # new instances get 512 MiB
+gnt-cluster modify -H kvm:vga=std  # a default of one hypervisor
+gnt-cluster modify --max-running-jobs=40  # more jobs at a time
+gnt-cluster modify --add-uids=5000-5999,7000  # more user ids for guests
+gnt-cluster modify --ipolicy-std-specs=memory-size=1g  # the usual instance has 1 GiB""",
         makes=ipolicy_of,
         changes=True,
         result=follow_parts,

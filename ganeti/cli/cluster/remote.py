@@ -11,7 +11,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.bootstrap.node_transport import NodeTransport, transport_to
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.store import ssconf
 from ganeti.system.process import CommandResult, describe_end
@@ -35,7 +35,7 @@ class Destination:
     transport: NodeTransport
 
 
-def command(context: Context, options: Options, args: list[str]) -> int:
+def run_command(context: Context, options: Options, args: list[str]) -> int:
     """Run a command on nodes; the exit status tells whether it worked on all of them."""
     line = " ".join(args)  # a shell there reads it, as with SSH itself
     chosen = destinations(context, options)
@@ -73,7 +73,9 @@ def _show(
 
 
 def copyfile(context: Context, options: Options, args: list[str]) -> int:
-    """Copy a file to the other nodes; the exit status tells whether all have it."""
+    """Copy a file to nodes.
+
+    The exit status tells whether all have it."""
     [path] = args
     data, mode = read_file(path)
     own_name = ssconf.master_node(context.paths)
@@ -187,27 +189,17 @@ def on_each(
 
 
 COMMANDS: Final = (
-    Command(
-        "command",
-        "run a command on nodes",
-        command,
-        (opt.Argument(ArgKind.COMMAND, 1, None),),
-        (
-            opt.flag("--failure-only", "show only what failed"),
-            opt.NODES,
-            opt.NODE_GROUP,
-            opt.flag("-M --show-machine-names", "put the node's name before each line"),
-        ),
+    command(
+        run_command,
+        "<command>... --node-group --show-machine-names",
+        opt.flag("--failure-only", "show only what failed"),
+        opt.NODES,
+        title="command: run a command on nodes",
     ),
-    Command(
-        "copyfile",
-        "copy a file to nodes",
+    command(
         copyfile,
-        (opt.Argument(ArgKind.FILE),),
-        (
-            opt.NODES,
-            opt.NODE_GROUP,
-            opt.flag("--use-replication-network", "copy through the replication network"),
-        ),
+        "<file> --node-group",
+        opt.NODES,
+        opt.flag("--use-replication-network", "copy through the replication network"),
     ),
 )

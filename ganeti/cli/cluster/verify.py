@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, job, opt
 from ganeti.cli.run.jobs import results_of_all, submitted_jobs
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.cluster import (
@@ -85,64 +85,49 @@ def skipped_checks(options: Options) -> Mapping[str, object]:
 
 _NODE_GROUP = replace(opt.NODE_GROUP, dest="group_name")
 COMMANDS: Final = (
-    Command(
-        "verify",
-        "check the whole cluster",
+    job(
+        "verify: check the whole cluster",
         OpClusterVerify,
-        (),
-        (
-            opt.flag("--debug-simulate-errors", "end as if an error had been found"),
-            opt.DRY_RUN,
-            opt.flag("--error-codes", "report in a form for programs"),
-            _IGNORE_ERRORS,
-            opt.flag("--no-nplus1-mem", "do not check that any one node may fail"),
-            _NODE_GROUP,
-            opt.PRIORITY,
-            opt.VERBOSE,
-            opt.flag(
-                "--verify-ssh-clutter",
-                "look for old SSH keys that still let somebody in",
-                dest="verify_clutter",
-            ),
+        "--dry-run --priority --verbose",
+        opt.flag("--debug-simulate-errors", "end as if an error had been found"),
+        opt.flag("--error-codes", "report in a form for programs"),
+        _IGNORE_ERRORS,
+        opt.flag("--no-nplus1-mem", "do not check that any one node may fail"),
+        _NODE_GROUP,
+        opt.flag(
+            "--verify-ssh-clutter -> verify_clutter",
+            "look for old SSH keys that still let somebody in",
         ),
         makes=skipped_checks,
         result=show_verification,
     ),
-    Command(
-        "verify-config",
-        "check the configuration and the certificates, asking no node",
+    job(
+        "verify-config: check the configuration and the certificates, asking no node",
         OpClusterVerifyConfig,
-        (),
-        (
-            opt.flag("--debug-simulate-errors", "end as if an error had been found"),
-            opt.flag("--error-codes", "report in a form for programs"),
-            _IGNORE_ERRORS,
-            opt.PRIORITY,
-            opt.VERBOSE,
-        ),
+        "--priority --verbose",
+        opt.flag("--debug-simulate-errors", "end as if an error had been found"),
+        opt.flag("--error-codes", "report in a form for programs"),
+        _IGNORE_ERRORS,
         description="""Reports names, UUIDs, addresses, ports and DRBD minors that are used
 twice, references to what is not there, values of a wrong type or out of range, policies that
 contradict themselves, too few master candidates, and address maps of networks that do not fit
 what instances use.  The exit status is 1 when there is an error.  The configuration daemon
 refuses changes that would introduce such an error, so what is found has been there before, or
 came in by editing the file.""",
-        examples=(("gnt-cluster verify-config", "see that the configuration is sound"),),
+        examples="gnt-cluster verify-config  # see that the configuration is sound",
         result=show_verdict,
     ),
-    Command(
-        "verify-disks",
-        "check the disks of all instances and activate those that are not",
+    job(
+        "verify-disks: check the disks of all instances and activate those that are not",
         OpClusterVerifyDisks,
-        (),
-        (_NODE_GROUP, opt.PRIORITY),
+        "--priority",
+        _NODE_GROUP,
         result=show_disks,
     ),
-    Command(
-        "repair-disk-sizes",
-        "record the real sizes of disks",
+    job(
+        "repair-disk-sizes: record the real sizes of disks",
         OpClusterRepairDiskSizes,
-        (opt.Argument(ArgKind.INSTANCE, 0, None),),
-        (opt.DRY_RUN, opt.PRIORITY),
+        "[<instance>...] --dry-run --priority",
         result=show_sizes,
     ),
 )

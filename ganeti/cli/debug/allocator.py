@@ -6,7 +6,7 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.units import parse_unit
-from ganeti.cli.command import ArgKind, Command, Context, Options, opt
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.instance.devices import DISK_TEMPLATE
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.objects.allocation_modes import IAllocatorMode
@@ -69,62 +69,49 @@ def nics_of(text: str) -> list[dict[str, str]]:
 
 
 COMMANDS: Final = (
-    Command(
-        "iallocator",
-        "ask an allocator, or show what it would be asked",
+    command(
         ask,
-        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<instance>"),),
-        (
-            opt.number("--count", "how many instances", metavar="N", default=2),
-            opt.option(
-                "--dir",
-                "in: show the question; out: ask",
-                dest="direction",
-                choices=("out", "in"),
-                default="in",
-            ),
-            DISK_TEMPLATE,
-            opt.option("--disks", "sizes of the disks", default="4096,4096"),
-            opt.DRY_RUN,
-            opt.option(
-                "--evac-mode",
-                "which instances of the node",
-                choices=("all", "primary-only", "secondary-only"),
-                default="all",
-            ),
-            opt.IALLOCATOR,
-            opt.size("--memory", "memory", default=128),
-            opt.option(
-                "-m --mode",
-                "kind of question",
-                choices=(
-                    "multi-allocate",
-                    "change-group",
-                    "relocate",
-                    "allocate",
-                    "allocate-secondary",
-                    "node-evacuate",
-                ),
-                default="relocate",
-            ),
-            opt.option("--nics", "network interfaces", default="00:11:22:33:44:55"),
-            opt.OS_TYPE,
-            opt.PRIORITY,
-            opt.number("--spindle-use", "weight on the disks", metavar="N", default=1),
-            opt.TAGS,
-            opt.several("--target-groups", "groups to move to"),
-            opt.number("-p --vcpus", "virtual CPUs", metavar="N", default=1),
+        "<instance>...:unknown --dry-run --iallocator --os-type --priority --tags",
+        opt.number("--count=N", "how many instances", default=2),
+        opt.option(
+            "--dir -> direction",
+            "in: show the question; out: ask",
+            choices=("out", "in"),
+            default="in",
         ),
+        DISK_TEMPLATE,
+        opt.option("--disks", "sizes of the disks", default="4096,4096"),
+        opt.option(
+            "--evac-mode",
+            "which instances of the node",
+            choices=("all", "primary-only", "secondary-only"),
+            default="all",
+        ),
+        opt.size("--memory", "memory", default=128),
+        opt.option(
+            "-m --mode",
+            "kind of question",
+            choices=(
+                "multi-allocate",
+                "change-group",
+                "relocate",
+                "allocate",
+                "allocate-secondary",
+                "node-evacuate",
+            ),
+            default="relocate",
+        ),
+        opt.option("--nics", "network interfaces", default="00:11:22:33:44:55"),
+        opt.number("--spindle-use=N", "weight on the disks", default=1),
+        opt.several("--target-groups", "groups to move to"),
+        opt.number("-p --vcpus=N", "virtual CPUs", default=1),
+        title="iallocator: ask an allocator, or show what it would be asked",
         aliases=("allocator",),
         description="""Modes allocate and multi-allocate are about instances that do not exist,
 and take their size from the options; the others are about existing ones.  Nothing is changed: the
 question (--dir=in) or what the allocator prints (--dir=out) is shown as it is.""",
-        examples=(
-            (
-                "gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1",
-                "where would it go",
-            ),
-            ("gnt-debug iallocator -m relocate web1", "what is asked to relocate web1"),
-        ),
+        examples="""
+gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1  # where would it go
+gnt-debug iallocator -m relocate web1  # what is asked to relocate web1""",
     ),
 )

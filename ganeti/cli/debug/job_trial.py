@@ -12,7 +12,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.base.ids import JobId
-from ganeti.cli.command import Command, Context, Options, opt
+from ganeti.cli.command import Context, Options, command
 from ganeti.cli.run.jobs import FINAL_STATUSES, changes, execute, make_opcode, with_common
 from ganeti.opcodes.test import OpTestOsParams
 from ganeti.transport.rendezvous import visit
@@ -209,21 +209,17 @@ def expect(found: object, expected: object) -> None:
 
 
 COMMANDS: Final = (
-    Command(
-        "test-jobqueue",
-        "try the job queue out",
+    command(
         try_queue,
-        (),
-        (opt.PRIORITY,),
+        "--priority",
+        title="test-jobqueue: try the job queue out",
         description="""Submits good and bad jobs, jobs that depend on each other, and jobs that
 stop in each of their states to be looked at.  It ends with the first thing that is not as it should
 be.  Nothing of the cluster is changed.""",
     ),
-    Command(
-        "test-osparams",
-        "show that secret parameters stay secret",
+    command(
         secrets,
-        (),
-        (opt.OS_PARAMETERS_SECRET, opt.PRINT_JOB_ID, opt.SUBMIT),
+        "--os-parameters-secret --print-jobid --submit",
+        title="test-osparams: show that secret parameters stay secret",
     ),
 )

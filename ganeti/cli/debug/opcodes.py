@@ -120,41 +120,32 @@ def _repeated(path: str, times: int) -> list[Mapping[str, object]]:
 COMMANDS: Final = (
     command(
         delay,
-        (opt.Argument(ArgKind.TEXT, metavar="<seconds>"),),
-        (
-            opt.flag("-i --interruptible", "let the job be ended through its socket"),
-            opt.several("-n", "also wait on this node", dest="on_nodes", completes=ArgKind.NODE),
-            opt.flag("-l --no-locks", "take no locks"),
-            opt.unflag("--no-master", "do not wait on the master", dest="on_master"),
-            opt.number("-r --repeat", "how often more to wait", metavar="N", default=0),
-            *opt.CHANGE,
-        ),
-        examples=(("gnt-debug delay 2", "a job of two seconds"),),
+        "<seconds> CHANGE",
+        opt.flag("-i --interruptible", "let the job be ended through its socket"),
+        opt.several("-n -> on_nodes", "also wait on this node", completes=ArgKind.NODE),
+        opt.flag("-l --no-locks", "take no locks"),
+        opt.unflag("--no-master -> on_master", "do not wait on the master"),
+        opt.number("-r --repeat=N", "how often more to wait", default=0),
+        examples="gnt-debug delay 2  # a job of two seconds",
         opcode=OpTestDelay,
     ),
     command(
         locks,
-        (),
-        (opt.number("--interval", "show them again every so many seconds"), *opt.LISTING),
+        "LISTING",
+        opt.number("--interval", "show them again every so many seconds"),
         description="""For each lock that is held or waited for: how it is held and by
 whom, who waits for it in which mode, and with which priority, the most urgent first.""",
-        examples=(
-            ("gnt-debug locks", "who holds what, and who waits"),
-            ("gnt-debug locks --interval=2", "the same every two seconds, until Ctrl-C"),
-        ),
+        examples="""
+gnt-debug locks  # who holds what, and who waits
+gnt-debug locks --interval=2  # the same every two seconds, until Ctrl-C""",
     ),
     command(
         submit_job,
-        (opt.Argument(ArgKind.FILE, 1, None),),
-        (
-            opt.DRY_RUN,
-            opt.flag("--each", "one job for each file, one submission for each job"),
-            opt.number("--job-repeat", "how many jobs of each file", metavar="N", default=1),
-            opt.number("--op-repeat", "how often each opcode in a job", metavar="N", default=1),
-            opt.PRIORITY,
-            opt.flag("--timing-stats", "show how long it took"),
-            opt.VERBOSE,
-        ),
+        "<file>... --dry-run --priority --verbose",
+        opt.flag("--each", "one job for each file, one submission for each job"),
+        opt.number("--job-repeat=N", "how many jobs of each file", default=1),
+        opt.number("--op-repeat=N", "how often each opcode in a job", default=1),
+        opt.flag("--timing-stats", "show how long it took"),
         description="""Each file holds one opcode or a list of them, as JSON objects with the
 key OP_ID.""",
     ),

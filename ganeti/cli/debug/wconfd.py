@@ -11,7 +11,7 @@ from typing import Final
 from ganeti.base import json
 from ganeti.base.errors import NotMasterError, OpPrereqError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.cli.command import ArgKind, Command, Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command
 from ganeti.transport.unix_client import UnixClient
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -181,24 +181,18 @@ def format_waiters(waiters: object) -> list[str]:
 
 
 COMMANDS: Final = (
-    Command(
-        "metad",
-        "talk to the metadata daemon",
-        None,
-        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<word>"),),
-    ),
+    command(None, "<word>...", title="metad: talk to the metadata daemon"),
     command(
         wconfd,
-        (opt.Argument(ArgKind.TEXT, 1, None, metavar="<word>"),),
+        "<word>...",
         description="""The words are one of: echo TEXT; cleanuplocks, to free what dead
 owners hold; listlocks JOB, what a job holds; listalllocks; listalllocksowners;
 listlockswaitingstatus, owners and who waits; flushconfig, to return once the configuration is on
 enough master candidates.  Any other method is called by its name, with its arguments as JSON; the
 answer is printed as JSON.""",
-        examples=(
-            ("gnt-debug wconfd echo hello", "see that it answers"),
-            ("gnt-debug wconfd listlocks 12", "what job 12 holds"),
-            ("gnt-debug wconfd getNodes '[\"node1\"]'", "a node as it is stored"),
-        ),
+        examples="""
+gnt-debug wconfd echo hello  # see that it answers
+gnt-debug wconfd listlocks 12  # what job 12 holds
+gnt-debug wconfd getNodes '["node1"]'  # a node as it is stored""",
     ),
 )

@@ -1,17 +1,29 @@
-"""Options that several commands share.
+"""Commands and options in short forms, and the options that several commands share.
+
+A command is a function, or an opcode with a title, and a text of its arguments and shared options,
+as a manual page would show them: ``"<node> <file>=name [<tag>...] --force --iallocator CHANGE"``.
+
+* ``<instance>`` names one thing of a kind, or anything; ``:kind`` says which where it is another,
+  ``=name`` the parameter of the opcode that it sets; ``{a|b}`` is a choice.
+* ``--force`` is the shared option with that flag, and a word in capitals is a group of them.
+
+An option's own flags are written the same way: ``-s --secondary-ip=ADDRESS -> ip`` takes a value
+that is called ADDRESS in help texts, and sets the parameter ``ip``.
 
 Source: cli.json; manual page ganeti(7), "Common options".
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from ganeti.cli.declaration.program import Action as Action
-from ganeti.cli.declaration.program import ArgKind
+from ganeti.cli.declaration.program import ArgKind, Command, Handler
 from ganeti.cli.declaration.program import Argument as Argument
 from ganeti.cli.declaration.program import Option as Option
 from ganeti.cli.declaration.values import (
@@ -35,30 +47,118 @@ from ganeti.cli.declaration.values import (
     disk_state,
 )
 
+if TYPE_CHECKING:
+    from ganeti.opcodes.opcode import OpCode  # costs a list of instances 8 ms
+
+Part: TypeAlias = "str | Argument | Option | Iterable[Part]"
+"""A part of a declaration: a text of arguments and shared options, or some of them."""
+
+
+def command(
+    does: Handler | type[OpCode] | None, *parts: Part, title: str = "", **more: Any
+) -> Command:
+    """Return the command that a function carries out, or that submits an opcode.
+
+    Args:
+        title: name and summary, ``rename: rename a group``; by default the name of the function
+            and the first line of its docstring.
+        more: other attributes of `Command`; examples are a text with one in each line, behind it
+            two blanks and ``# what it does``.
+    """
+    if not title:
+        assert does is not None
+        name = does.__name__.strip("_").replace("_", "-")
+        summary = (does.__doc__ or "").partition("\n")[0].removesuffix(".")
+        title = f"{name}: {summary[:1].lower()}{summary[1:]}"
+    name, _, summary = title.partition(": ")
+    found = [*_flat(parts), *more.pop("options", ())]
+    options = sorted((each for each in found if isinstance(each, Option)), key=_by_flag)
+    args = tuple(each for each in found if isinstance(each, Argument))
+    examples = more.pop("examples", ())
+    if isinstance(examples, str):
+        lines = [line.partition("  # ") for line in examples.strip().splitlines()]
+        examples = tuple((line, text) for line, _, text in lines)
+    return Command(name, summary, does, args, tuple(options), examples=examples, **more)
+
+
+def job(title: str, opcode: type[OpCode], *parts: Part, **more: Any) -> Command:
+    """Return the command that submits an opcode, whose title is ``name: summary``."""
+    return command(opcode, *parts, title=title, **more)
+
+
+def _by_flag(option: Option) -> str:
+    return option.long.lstrip("-")
+
+
+def _flat(parts: Iterable[Part]) -> Iterator[Argument | Option]:
+    """Yield the arguments and options of a declaration."""
+    for part in parts:
+        if isinstance(part, Argument | Option):
+            yield part
+        elif isinstance(part, str):
+            for word in part.split():
+                shared = None if word[0] in "[<{" else SHARED[word]
+                yield from (_argument(word),) if shared is None else _flat((shared,))
+        else:
+            yield from _flat(part)
+
+
+_ARGUMENT: Final = re.compile(r"\[?(<[^>]+>|\{[^}]+\})(\.\.\.)?\]?(?::(\w+))?(?:=(\w+))?")
+_KINDS: Final = {Argument(kind).label: kind for kind in reversed(ArgKind)}
+
+
+def _argument(word: str) -> Argument:
+    """Return the argument that a word such as ``[<node>...]=nodes`` declares."""
+    found = _ARGUMENT.fullmatch(word)
+    assert found is not None, word
+    label, dots, kind, dest = found.groups(default="")
+    bounds = (0 if word.startswith("[") else 1, None if dots else 1)
+    if label.startswith("{"):
+        return Argument(ArgKind.CHOICE, *bounds, tuple(label[1:-1].split("|")), dest=dest)
+    known = ArgKind(kind) if kind else _KINDS.get(label, ArgKind.TEXT)
+    return Argument(known, *bounds, metavar=label, dest=dest)
+
 
 def option(flags: str, help: str, type: Any = None, **more: Any) -> Option:
-    """Declare an option that takes a value; flags are separated by spaces."""
-    return Option(tuple(flags.split()), help, type, **more)
+    """Declare an option that takes a value.
+
+    Args:
+        flags: separated by blanks, with ``=LABEL`` and ``-> name`` as above.
+    """
+    words, _, dest = flags.partition(" -> ")
+    words, _, label = words.partition("=")
+    given = {"dest": dest, "metavar": label, "completes": _COMPLETES.get(label)}
+    return Option(tuple(words.split()), help, type, **{**given, **more})
 
 
-def several(flags: str, help: str, type: Any = None, **more: Any) -> Option:
-    """Declare an option that takes a value and may be given several times."""
-    return option(flags, help, type, action=Action.APPEND, **more)
+_COMPLETES: Final = {
+    "<node>": ArgKind.NODE,
+    "NODE": ArgKind.NODE,
+    "<pnode>[:<snode>]": ArgKind.NODE_PAIR,
+    "<group>": ArgKind.GROUP,
+    "<nodegroup>": ArgKind.GROUP,
+    "<NAME>": ArgKind.IALLOCATOR,
+    "<os>": ArgKind.OS_NAME,
+    "JOB[:STATUS+...]": ArgKind.JOB_ID,
+}
+
+flag: Final = partial(option, action=Action.TRUE)  # false until given
+count: Final = partial(option, action=Action.COUNT)  # how often it is given
+several: Final = partial(option, action=Action.APPEND)  # a value each time that it is given
+number: Final = partial(option, type=Int)
+size: Final = partial(option, type=Size)
+yes_no: Final = partial(option, type=YesNo)
+names: Final = partial(option, type=Names)
+commas: Final = partial(option, type=Commas)
+pairs: Final = partial(option, type=KeyValues, default={})
+settings: Final = partial(option, type=Settings)
+by_kind: Final = partial(several, type=NamedValues)
 
 
-def flag(flags: str, help: str, dest: str = "") -> Option:
-    """Declare an option without a value that is false until given."""
-    return option(flags, help, action=Action.TRUE, dest=dest)
-
-
-def unflag(flags: str, help: str, dest: str) -> Option:
-    """Declare an option without a value that is true until given."""
-    return option(flags, help, action=Action.FALSE, dest=dest)
-
-
-def count(flags: str, help: str) -> Option:
-    """Declare an option without a value that counts how often it is given."""
-    return option(flags, help, action=Action.COUNT)
+def unflag(flags: str, help: str, **more: Any) -> Option:
+    """Declare an option without a value, ``--no-name``, that is true until given."""
+    found = option(flags, help, action=Action.FALSE, **more)
+    return replace(found, dest=found.dest or found.destination.removeprefix("no_"))
 
 
 def constant(flags: str, help: str, dest: str, const: object) -> Option:
@@ -66,331 +166,215 @@ def constant(flags: str, help: str, dest: str, const: object) -> Option:
     return option(flags, help, action=Action.CONST, dest=dest, const=const)
 
 
-def with_help(option: Option, help: str) -> Option:
-    """Return the option with a help text that fits one command."""
-    return replace(option, help=help)
+def with_help(option: Option, help: str, dest: str = "") -> Option:
+    """Return the option with a help text that fits one command, and perhaps another parameter."""
+    return replace(option, help=help, dest=dest or option.dest)
 
 
-number: Final = partial(option, type=Int)
-size: Final = partial(option, type=Size)
-yes_no: Final = partial(option, type=YesNo)
-names: Final = partial(option, type=Names)
-commas: Final = partial(option, type=Commas)
-settings: Final = partial(option, type=Settings)
-
-# arguments
-ONE_INSTANCE: Final = (Argument(ArgKind.INSTANCE),)
-ANY_INSTANCES: Final = (Argument(ArgKind.INSTANCE, 0, None),)
-ONE_NODE: Final = (Argument(ArgKind.NODE),)
-ANY_NODES: Final = (Argument(ArgKind.NODE, 0, None),)
-ONE_GROUP: Final = (Argument(ArgKind.GROUP),)
-ANY_GROUPS: Final = (Argument(ArgKind.GROUP, 0, None),)
-ONE_NETWORK: Final = (Argument(ArgKind.NETWORK),)
-ANY_NETWORKS: Final = (Argument(ArgKind.NETWORK, 0, None),)
-ANY_FIELDS: Final = (Argument(ArgKind.TEXT, 0, None, metavar="<field>"),)
-ANY_TAGS: Final = Argument(ArgKind.TEXT, 0, None, metavar="<tag>")
-
-# submission of jobs
-DRY_RUN: Final = flag("--dry-run", "check everything, change nothing")
-SUBMIT: Final = flag("--submit", "print the job's number and return at once", dest="submit")
-PRINT_JOB_ID: Final = flag("--print-jobid", "print the job's number first", dest="print_jobid")
-PRIORITY: Final = option(
-    "--priority", "priority of the job in the queue", Priority, choices=tuple(PRIORITIES)
-)
-DEPEND: Final = several(
-    "--depend",
-    "start only after this job has ended, in success or in one of these statuses",
-    Dependency,
-    metavar="JOB[:STATUS+...]",
-    completes=ArgKind.JOB_ID,
-)
-SUBMISSION: Final = (DEPEND, PRINT_JOB_ID, PRIORITY, SUBMIT)
-CHANGE: Final = (DRY_RUN, *SUBMISSION)
-
-# lists
-NO_HEADERS: Final = flag("--no-headers", "leave the line of titles out")
-SEPARATOR: Final = option("--separator", "put this between columns instead of aligning them")
-FIELDS: Final = option(
-    "-o --output",
-    "fields to show, separated by commas; a leading + adds to the usual ones",
-    metavar="FIELDS",
-    dest="output",
-)
-UNITS: Final = option(
-    "--units",
-    "unit of sizes: (h)uman readable, (m)ebi-, (g)ibi- or (t)ebibytes",
-    choices=("h", "m", "g", "t"),
-)
-VERBOSE: Final = flag("-v --verbose", "say more; show words instead of ?, - and *")
-FORCE_FILTER: Final = flag(
-    "-F --filter", "take the argument as a filter, whatever it looks like", dest="filter"
-)
-LISTING: Final = (NO_HEADERS, FIELDS, SEPARATOR, VERBOSE)
-FIELD_LISTING: Final = (NO_HEADERS, SEPARATOR)
-
-# going ahead
-FORCE: Final = flag("-f --force", "do not ask, and go on where a warning would stop")
-YES_DO_IT: Final = flag("--yes-do-it --ya-rly", "really do it")
-IGNORE_IPOLICY: Final = flag(
-    "--ignore-ipolicy", "accept what violates the instance policy, with a warning"
-)
-IGNORE_CONSISTENCY: Final = flag(
-    "--ignore-consistency", "go on although disks may be behind or unreadable"
-)
-EARLY_RELEASE: Final = flag(
-    "--early-release", "release the locks on nodes as soon as the old disks are gone"
-)
-
-# objects
-IALLOCATOR: Final = option(
-    "-I --iallocator",
-    'choose nodes with this allocator; "." is the default one',
-    metavar="<NAME>",
-    completes=ArgKind.IALLOCATOR,
-)
-NODE: Final = option("-n --node", "the node", metavar="<node>", completes=ArgKind.NODE)
-NODES: Final = several(
-    "-n --node", "only this node", metavar="<node>", dest="nodes", completes=ArgKind.NODE
-)
-NODE_PAIR: Final = option(
-    "-n --node",
-    "primary node, and secondary node where the disk template has one",
-    metavar="<pnode>[:<snode>]",
-    completes=ArgKind.NODE_PAIR,
-)
-TARGET_NODE: Final = option(
-    "-n --target-node",
-    "the node to move to, where the disk template leaves a choice",
-    metavar="NODE",
-    completes=ArgKind.NODE,
-)
-NODE_GROUP: Final = option(
-    "-g --node-group", "only this node group", metavar="<nodegroup>", completes=ArgKind.GROUP
-)
-TAGS_FROM: Final = option(
-    "--from",
-    "read more tags from this file, one per line; - is the standard input",
-    dest="tags_source",
-)
-TAGS: Final = names("--tags", "tags for the new object")
-SHUTDOWN_TIMEOUT: Final = number(
-    "--shutdown-timeout", "seconds that the guest gets to shut down by itself", default=120
-)
-
-# parameters
+# of which the commands of other modules take variants
 BACKEND_PARAMETERS: Final = option(
-    "-B --backend-parameters",
+    "-B --backend-parameters -> beparams",
     "memory (or minmem and maxmem), vcpus, auto_balance, always_failover, spindle_use",
     BackendSettings,
-    dest="beparams",
     default={},
-)
-HYPERVISOR_AND_PARAMETERS: Final = option(
-    "-H --hypervisor-parameters", "hypervisor, and parameters of it", NamedValues, dest="hypervisor"
-)
-HYPERVISORS_PARAMETERS: Final = several(
-    "-H --hypervisor-parameters",
-    "default parameters of one hypervisor",
-    NamedValues,
-    dest="hvparams",
-    gather=by_name("hypervisor"),
 )
 INSTANCE_HYPERVISOR_PARAMETERS: Final = settings(
-    "-H --hypervisor-parameters",
-    "parameters of the instance's hypervisor",
-    dest="hvparams",
-    default={},
-)
-NIC_PARAMETERS: Final = settings(
-    "-N --nic-parameters",
-    "defaults of network interfaces: mode, link, vlan",
-    dest="nicparams",
-    default={},
-)
-NODE_PARAMETERS: Final = settings(
-    "--node-parameters", "node parameters, such as oob_program or ssh_port", dest="ndparams"
-)
-DISK_PARAMETERS: Final = several(
-    "-D --disk-parameters",
-    "parameters of one disk template",
-    NamedValues,
-    dest="diskparams",
-    gather=by_name("disk template"),
-)
-HYPERVISOR_STATE: Final = several(
-    "--hypervisor-state",
-    "static figures per hypervisor: cpu_total, mem_total, ...",
-    NamedValues,
-    dest="hv_state",
-    gather=by_name("hypervisor state"),
-)
-DISK_STATE: Final = several(
-    "--disk-state",
-    "static figures per storage: TYPE/NAME:disk_total=...",
-    NamedValues,
-    dest="disk_state",
-    gather=disk_state,
-)
-OS_TYPE: Final = option(
-    "-o --os-type",
-    "operating system definition, with variant where it has some: NAME+VARIANT",
-    metavar="<os>",
-    completes=ArgKind.OS_NAME,
-)
-OS_PARAMETERS: Final = settings(
-    "-O --os-parameters",
-    "parameters of the operating system definition",
-    dest="osparams",
-    default={},
-)
-OS_PARAMETERS_PRIVATE: Final = option(
-    "--os-parameters-private",
-    "parameters that are kept but not shown",
-    PlainValues,
-    dest="osparams_private",
-    default={},
-)
-OS_PARAMETERS_SECRET: Final = option(
-    "--os-parameters-secret",
-    "parameters that are neither kept nor shown",
-    PlainValues,
-    dest="osparams_secret",
-    default={},
-)
-OS_SIZE: Final = size(
-    "-s --os-size", "size of the only disk; short for --disk 0:size=SIZE", metavar="<size>"
-)
-FORCE_VARIANT: Final = flag(
-    "--force-variant", "accept a variant that the operating system does not list"
-)
-DISK: Final = several(
-    "--disk", "one disk: N:size=SIZE[,mode=ro][,name=...][,vg=...]", NamedValues, dest="disks"
-)
-NET: Final = several(
-    "--net",
-    "one network interface: N:[mac=...][,ip=...][,mode=...][,link=...][,network=...]",
-    NamedValues,
-    dest="nics",
-)
-FILE_STORAGE_DIR: Final = option(
-    "--file-storage-dir",
-    "directory for the disks, below the cluster's file storage directory",
-    metavar="<DIR>",
-)
-NO_WAIT_FOR_SYNC: Final = unflag(
-    "--no-wait-for-sync", "do not wait until the disks are in step", dest="wait_for_sync"
-)
-NO_NAME_CHECK: Final = unflag(
-    "--no-name-check", "do not ask that the name resolves", dest="name_check"
-)
-NO_IP_CHECK: Final = unflag(
-    "--no-ip-check", "do not ask that nobody answers at the address", dest="ip_check"
-)
-NO_CONFLICTS_CHECK: Final = unflag(
-    "--no-conflicts-check",
-    "accept addresses that lie in a network of the cluster",
-    dest="conflicts_check",
-)
-NO_NICS: Final = flag("--no-nics", "no network interfaces")
-OPPORTUNISTIC_LOCKING: Final = flag(
-    "--opportunistic-locking", "take the node locks that are free instead of all of them"
-)
-HELPER_STARTUP_TIMEOUT: Final = number(
-    "--helper-startup-timeout", "seconds that a helper instance gets to start"
-)
-HELPER_SHUTDOWN_TIMEOUT: Final = number(
-    "--helper-shutdown-timeout", "seconds that a helper instance gets to finish"
+    "-H --hypervisor-parameters -> hvparams", "parameters of the instance's hypervisor", default={}
 )
 COMPRESS: Final = option("--compress", "compression of what is sent", default="none")
-
-
-# everything that a new instance may have, also one of an export
-OS_SETTINGS: Final = (OS_PARAMETERS, OS_PARAMETERS_PRIVATE, OS_PARAMETERS_SECRET)
-NEW_INSTANCE: Final = (
-    *(BACKEND_PARAMETERS, HYPERVISOR_AND_PARAMETERS, *OS_SETTINGS, TAGS),
-    *(DISK, FILE_STORAGE_DIR, OS_SIZE, NO_WAIT_FOR_SYNC),
-    *(NET, NO_CONFLICTS_CHECK, NO_IP_CHECK, NO_NAME_CHECK, NO_NICS),
-    *(NODE_PAIR, IALLOCATOR, IGNORE_IPOLICY, OPPORTUNISTIC_LOCKING),
-    *(HELPER_SHUTDOWN_TIMEOUT, HELPER_STARTUP_TIMEOUT),
-    *CHANGE,
+DISK: Final = by_kind("--disk -> disks", "one disk: N:size=SIZE[,mode=ro][,name=...][,vg=...]")
+IALLOCATOR: Final = option(
+    "-I --iallocator=<NAME>", 'choose nodes with this allocator; "." is the default one'
+)
+NET: Final = by_kind(
+    "--net -> nics",
+    "one network interface: N:[mac=...][,ip=...][,mode=...][,link=...][,network=...]",
+)
+NODE: Final = option("-n --node=<node>", "the node")
+NODE_GROUP: Final = option("-g --node-group=<nodegroup>", "only this node group")
+NODE_PAIR: Final = option(
+    "-n --node=<pnode>[:<snode>]",
+    "primary node, and secondary node where the disk template has one",
+)
+OS_PARAMETERS: Final = settings(
+    "-O --os-parameters -> osparams", "parameters of the operating system definition", default={}
+)
+OS_PARAMETERS_PRIVATE: Final = option(
+    "--os-parameters-private -> osparams_private",
+    "parameters that are kept but not shown",
+    PlainValues,
+    default={},
+)
+OS_TYPE: Final = option(
+    "-o --os-type=<os>", "operating system definition, with variant where it has some: NAME+VARIANT"
 )
 
-COMMUNICATION: Final = yes_no(
-    "-c --communication",
-    "give the instance the internal communication interface",
-    dest="instance_communication",
+# of which several have one flag
+NODES: Final = several("-n --node=<node> -> nodes", "only this node")
+HYPERVISOR_AND_PARAMETERS: Final = option(
+    "-H --hypervisor-parameters -> hypervisor", "hypervisor, and parameters of it", NamedValues
 )
-
-# instance policy
-IPOLICY_BOUNDS: Final = option(
-    "--ipolicy-bounds-specs",
-    "smallest and largest instances: min:memory-size=...,.../max:...",
-    SpecGroups,
+HYPERVISORS_PARAMETERS: Final = by_kind(
+    "-H --hypervisor-parameters -> hvparams",
+    "default parameters of one hypervisor",
+    gather=by_name("hypervisor"),
 )
-IPOLICY_STD: Final = option(
-    "--ipolicy-std-specs", "the usual instance: memory-size=...,disk-size=...", KeyValues
+_OPTIONS: Final = (
+    # jobs
+    flag("--dry-run", "check everything, change nothing"),
+    flag("--submit", "print the job's number and return at once"),
+    flag("--print-jobid", "print the job's number first"),
+    option("--priority", "priority of the job in the queue", Priority, choices=tuple(PRIORITIES)),
+    several(
+        "--depend=JOB[:STATUS+...]",
+        "start only after this job has ended, in success or in one of these statuses",
+        Dependency,
+    ),
+    # lists
+    flag("--no-headers", "leave the line of titles out"),
+    option("--separator", "put this between columns instead of aligning them"),
+    option(
+        "-o --output=FIELDS",
+        "fields to show, separated by commas; a leading + adds to the usual ones",
+    ),
+    option(
+        "--units",
+        "unit of sizes: (h)uman readable, (m)ebi-, (g)ibi- or (t)ebibytes",
+        choices=("h", "m", "g", "t"),
+    ),
+    flag("-v --verbose", "say more; show words instead of ?, - and *"),
+    flag("-F --filter", "take the argument as a filter, whatever it looks like"),
+    # going ahead
+    flag("-f --force", "do not ask, and go on where a warning would stop"),
+    flag("--yes-do-it --ya-rly", "really do it"),
+    flag("--ignore-ipolicy", "accept what violates the instance policy, with a warning"),
+    flag("--ignore-consistency", "go on although disks may be behind or unreadable"),
+    flag("--early-release", "release the locks on nodes as soon as the old disks are gone"),
+    # objects
+    *(BACKEND_PARAMETERS, COMPRESS, DISK, IALLOCATOR, NET, NODE_GROUP, OS_TYPE),
+    *(OS_PARAMETERS, OS_PARAMETERS_PRIVATE),
+    option("-n --target-node=NODE", "the node to move to, where the disk template leaves a choice"),
+    several("--to=<group> -> target_groups", "group to move to"),
+    option(
+        "--from -> tags_source",
+        "read more tags from this file, one per line; - is the standard input",
+    ),
+    names("--tags", "tags for the new object"),
+    number("--shutdown-timeout", "seconds that the guest gets to shut down by itself", default=120),
+    # parameters
+    settings(
+        "-N --nic-parameters -> nicparams",
+        "defaults of network interfaces: mode, link, vlan",
+        default={},
+    ),
+    settings("--node-parameters -> ndparams", "node parameters, such as oob_program or ssh_port"),
+    by_kind(
+        "-D --disk-parameters -> diskparams",
+        "parameters of one disk template",
+        gather=by_name("disk template"),
+    ),
+    by_kind(
+        "--hypervisor-state -> hv_state",
+        "static figures per hypervisor: cpu_total, mem_total, ...",
+        gather=by_name("hypervisor state"),
+    ),
+    by_kind(
+        "--disk-state", "static figures per storage: TYPE/NAME:disk_total=...", gather=disk_state
+    ),
+    option(
+        "--os-parameters-secret -> osparams_secret",
+        "parameters that are neither kept nor shown",
+        PlainValues,
+        default={},
+    ),
+    # new instances
+    size("-s --os-size=<size>", "size of the only disk; short for --disk 0:size=SIZE"),
+    flag("--force-variant", "accept a variant that the operating system does not list"),
+    option(
+        "--file-storage-dir=<DIR>",
+        "directory for the disks, below the cluster's file storage directory",
+    ),
+    unflag("--no-wait-for-sync", "do not wait until the disks are in step"),
+    unflag("--no-name-check", "do not ask that the name resolves"),
+    unflag("--no-ip-check", "do not ask that nobody answers at the address"),
+    unflag("--no-conflicts-check", "accept addresses that lie in a network of the cluster"),
+    flag("--no-nics", "no network interfaces"),
+    flag("--opportunistic-locking", "take the node locks that are free instead of all of them"),
+    number("--helper-startup-timeout", "seconds that a helper instance gets to start"),
+    number("--helper-shutdown-timeout", "seconds that a helper instance gets to finish"),
+    yes_no(
+        "-c --communication -> instance_communication",
+        "give the instance the internal communication interface",
+    ),
+    # instance policies
+    option(
+        "--ipolicy-bounds-specs",
+        "smallest and largest instances: min:memory-size=...,.../max:...",
+        SpecGroups,
+    ),
+    option("--ipolicy-std-specs", "the usual instance: memory-size=...,disk-size=...", KeyValues),
+    commas("--ipolicy-disk-templates", "disk templates that instances may have"),
+    option("--ipolicy-spindle-ratio", "how many instances may share a spindle", MaybeFloat),
+    option("--ipolicy-vcpu-ratio", "how many virtual CPUs a real one may serve", MaybeFloat),
+    # migration
+    unflag(
+        "--non-live -> live",
+        "pause the guest while it is moved (same as --migration-mode=non-live)",
+    ),
+    option(
+        "--migration-mode",
+        "live or non-live, instead of the hypervisor's default",
+        choices=("live", "non-live"),
+    ),
+    unflag(
+        "--no-runtime-changes -> allow_runtime_changes",
+        "fail rather than shrink the guest's memory to fit",
+    ),
+    # nodes
+    number("--ssh-key-bits", "length of the SSH key"),
+    option("--ssh-key-type", "kind of the SSH key", choices=("rsa", "ecdsa", "dsa")),
+    unflag("--no-ssh-key-check", "accept unknown SSH host keys"),
+    number("--oob-timeout", "seconds that the out-of-band helper gets", default=60),
+    option("--power-delay", "seconds between switching on two nodes", Float, default=2.0),
+    option("-s --secondary-ip=ADDRESS", "address in the replication network"),
+    flag("--auto-promote", "make other nodes master candidates where this one ceases to be one"),
+    yes_no("--vm-capable", "whether it may run instances"),
+    yes_no("--master-capable", "whether it may become a master candidate"),
+    flag("-M --show-machine-names", "put the node's name before each line"),
 )
-IPOLICY_DISK_TEMPLATES: Final = commas(
-    "--ipolicy-disk-templates", "disk templates that instances may have"
+_SELECTIONS: Final = (
+    ("--all", "all instances", "cluster"),
+    ("--instance", "the arguments are instances", "instances"),
+    ("--node", "the arguments are nodes: all instances on them", "nodes"),
+    ("--primary", "the arguments are nodes: instances whose primary they are", "nodes-pri"),
+    ("--secondary", "the arguments are nodes: instances whose secondary they are", "nodes-sec"),
+    ("--tags", "the arguments are tags of instances", "instances-by-tags"),
+    ("--node-tags", "the arguments are tags of nodes: all instances on them", "nodes-by-tags"),
+    ("--pri-node-tags", "the arguments are tags of primary nodes", "nodes-pri-by-tags"),
+    ("--sec-node-tags", "the arguments are tags of secondary nodes", "nodes-sec-by-tags"),
 )
-IPOLICY_SPINDLE_RATIO: Final = option(
-    "--ipolicy-spindle-ratio", "how many instances may share a spindle", MaybeFloat
-)
-IPOLICY_VCPU_RATIO: Final = option(
-    "--ipolicy-vcpu-ratio", "how many virtual CPUs a real one may serve", MaybeFloat
-)
-IPOLICY_GROUP: Final = (
-    IPOLICY_BOUNDS,
-    IPOLICY_DISK_TEMPLATES,
-    IPOLICY_SPINDLE_RATIO,
-    IPOLICY_VCPU_RATIO,
-)
-IPOLICY_CLUSTER: Final = (*IPOLICY_GROUP, IPOLICY_STD)
-
-# migration
-NON_LIVE: Final = unflag(
-    "--non-live",
-    "pause the guest while it is moved (same as --migration-mode=non-live)",
-    dest="live",
-)
-MIGRATION_MODE: Final = option(
-    "--migration-mode",
-    "live or non-live, instead of the hypervisor's default",
-    choices=("live", "non-live"),
-)
-NO_RUNTIME_CHANGES: Final = unflag(
-    "--no-runtime-changes",
-    "fail rather than shrink the guest's memory to fit",
-    dest="allow_runtime_changes",
-)
-
-SSH_KEY_BITS: Final = number("--ssh-key-bits", "length of the SSH key")
-SSH_KEY_TYPE: Final = option(
-    "--ssh-key-type", "kind of the SSH key", choices=("rsa", "ecdsa", "dsa")
-)
-NO_SSH_KEY_CHECK: Final = unflag(
-    "--no-ssh-key-check", "accept unknown SSH host keys", dest="ssh_key_check"
-)
-OOB_TIMEOUT: Final = number("--oob-timeout", "seconds that the out-of-band helper gets", default=60)
-POWER_DELAY: Final = option(
-    "--power-delay", "seconds between switching on two nodes", Float, default=2.0
-)
-
-
-def multi_instance_options() -> tuple[Option, ...]:
-    """Return the options that say what the arguments of a command on many instances name."""
-    rows = (
-        ("--all", "all instances", "cluster"),
-        ("--instance", "the arguments are instances", "instances"),
-        ("--node", "the arguments are nodes: all instances on them", "nodes"),
-        ("--primary", "the arguments are nodes: instances whose primary they are", "nodes-pri"),
-        ("--secondary", "the arguments are nodes: instances whose secondary they are", "nodes-sec"),
-        ("--tags", "the arguments are tags of instances", "instances-by-tags"),
-        ("--node-tags", "the arguments are tags of nodes: all instances on them", "nodes-by-tags"),
-        ("--pri-node-tags", "the arguments are tags of primary nodes", "nodes-pri-by-tags"),
-        ("--sec-node-tags", "the arguments are tags of secondary nodes", "nodes-sec-by-tags"),
-    )
-    return (
+SHARED: Final[dict[str, Part]] = {
+    **{each.long: each for each in _OPTIONS},
+    "SUBMISSION": "--depend --print-jobid --priority --submit",
+    "CHANGE": "--dry-run SUBMISSION",
+    "FIELDS": "--no-headers --separator",
+    "LISTING": "FIELDS --output --verbose",
+    "IPOLICY": (
+        "--ipolicy-bounds-specs --ipolicy-disk-templates"
+        " --ipolicy-spindle-ratio --ipolicy-vcpu-ratio"
+    ),
+    # several instances, which the arguments name directly or otherwise
+    "SELECTION": (
         flag("--force-multiple", "do not ask before acting on several instances"),
-        *(constant(name, text, dest="multi_mode", const=mode) for name, text, mode in rows),
-    )
+        *(constant(name, text, dest="multi_mode", const=mode) for name, text, mode in _SELECTIONS),
+    ),
+    # everything that a new instance may have, also one of an export
+    "NEW_INSTANCE": (
+        "--backend-parameters --os-parameters --os-parameters-private --os-parameters-secret",
+        "--disk --file-storage-dir --os-size --no-wait-for-sync",
+        "--net --no-conflicts-check --no-ip-check --no-name-check --no-nics --tags",
+        "--iallocator --ignore-ipolicy --opportunistic-locking",
+        "--helper-shutdown-timeout --helper-startup-timeout CHANGE",
+        *(HYPERVISOR_AND_PARAMETERS, NODE_PAIR),
+    ),
+}

@@ -215,18 +215,6 @@ class Command(msgspec.Struct, frozen=True):
         return self.does if isinstance(self.does, type) else self.opcode
 
 
-def command(
-    does: Handler, args: tuple[Argument, ...] = (), options: tuple[Option, ...] = (), **more: Any
-) -> Command:
-    """Return the command that a function carries out.
-
-    It has the function's name; its summary is the first line of the docstring.
-    """
-    name = does.__name__.strip("_").replace("_", "-")
-    summary = (does.__doc__ or "").partition("\n")[0].removesuffix(".")
-    return Command(name, summary[:1].lower() + summary[1:], does, args, options, **more)
-
-
 class Section(msgspec.Struct, frozen=True):
     """A section of a manual page: paragraphs, then terms with what they mean."""
 

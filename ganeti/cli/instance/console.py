@@ -78,7 +78,7 @@ def ssh_console(
 COMMANDS: Final = (
     command(
         console,
-        opt.ONE_INSTANCE,
-        (opt.PRIORITY, opt.flag("--show-cmd", "print the command instead of running it")),
+        "<instance> --priority",
+        opt.flag("--show-cmd", "print the command instead of running it"),
     ),
 )

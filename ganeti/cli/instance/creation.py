@@ -7,19 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec.structs import replace
-
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.values import with_defaults
-from ganeti.cli.instance.devices import (
-    DISK_TEMPLATE,
-    FILE_DRIVER,
-    disk_settings,
-    disks_for_create,
-    nics_for_create,
-    split_nodes,
-)
+from ganeti.cli.instance import devices
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import execute, follow_all, make_opcode, read_json, split_submitted
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
@@ -45,9 +36,9 @@ def _devices(options: Options) -> dict[str, object]:
     disks: list[dict[str, object]] = []
     nics: list[dict[str, object]] = []
     if options.disks or not as_planned:
-        disks = disks_for_create(options.disks, options.disk_template, options.os_size)
+        disks = devices.disks_for_create(options.disks, options.disk_template, options.os_size)
     if options.nics or not options.commit:
-        nics = nics_for_create(options.nics, no_nics=options.no_nics)
+        nics = devices.nics_for_create(options.nics, no_nics=options.no_nics)
     return {"disks": disks, "nics": nics}
 
 
@@ -57,7 +48,7 @@ def settings_of_new(options: Options) -> dict[str, object]:
     Raises:
         OpPrereqError: two options do not go together, or one has no such value.
     """
-    pnode, snode = split_nodes(options.node)
+    pnode, snode = devices.split_nodes(options.node)
     if pnode is not None and options.iallocator is not None:
         raise OpPrereqError("give either nodes or an allocator, not both")
     hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
@@ -153,67 +144,42 @@ def _disk(index: int, disk: object) -> Mapping[str, object]:
         raise OpPrereqError(f"disk {index} must be an object")
     if not isinstance(disk.get("size"), str):
         return disk
-    return {**disk, **disk_settings(index, {"size": disk["size"]})}
+    return {**disk, **devices.disk_settings(index, {"size": disk["size"]})}
 
 
 _HOST = (opt.Argument(ArgKind.HOST, metavar="<instance>", dest="instance_name"),)
 COMMANDS: Final = (
     command(
         add,
-        _HOST,
-        (
-            *opt.NEW_INSTANCE,
-            opt.flag(
-                "--commit", "make a forthcoming instance; what is left out is as it was planned"
-            ),
-            opt.COMMUNICATION,
-            DISK_TEMPLATE,
-            FILE_DRIVER,
-            opt.FORCE_VARIANT,
-            opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
-            opt.flag("--no-install", "do not run the operating system's create script"),
-            opt.unflag("--no-start", "do not start it", dest="start"),
-            replace(opt.NODE_GROUP, help="node group to put it in", dest="group_name"),
-            opt.OS_TYPE,
-        ),
+        "<instance>:host=instance_name NEW_INSTANCE --communication --force-variant --os-type",
+        devices.DISK_KIND,
+        opt.flag("--commit", "make a forthcoming instance; what is left out is as it was planned"),
+        opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
+        opt.flag("--no-install", "do not run the operating system's create script"),
+        opt.unflag("--no-start", "do not start it"),
+        opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
         description="""The name must resolve, and nobody may answer at its address, unless
 --no-name-check and --no-ip-check are given.  Disks are numbered from 0; sizes are MiB unless they
 end in g or t.  One network interface is made unless --net or --no-nics is given.""",
-        examples=(
-            (
-                "gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com",
-                "one disk of 1 GiB in a file on node1",
-            ),
-            (
-                (
-                    "gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap "
-                    "-B memory=1g,vcpus=2 -o test -n node1 db1.example.com"
-                ),
-                "two disks, 1 GiB of memory, two CPUs",
-            ),
-            (
-                (
-                    "gnt-instance add -t diskless -H fake -o test --no-name-check"
-                    " --no-ip-check -n node2 x"
-                ),
-                "no disks; a name that no name server knows",
-            ),
-        ),
+        examples="""
+gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com \
+ # one disk of 1 GiB in a file on node1
+gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap \
+-B memory=1g,vcpus=2 -o test -n node1 db1.example.com \
+ # two disks, 1 GiB of memory, two CPUs
+gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n node2 x \
+ # no disks; a name that no name server knows""",
         opcode=OpInstanceCreate,
         fixed={"mode": "create"},
     ),
     command(
         batch_create,
-        (opt.Argument(ArgKind.FILE),),
-        (opt.IALLOCATOR, *opt.CHANGE),
+        "<file> --iallocator CHANGE",
         description="""The file holds a list with one object for each instance, whose keys are the
 parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Each instance needs its
 node (pnode).  Each is made by a job of its own, all at the same time.""",
-        examples=(
-            (
-                "gnt-instance batch-create instances.json",
-                'with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]',
-            ),
-        ),
+        examples="""
+gnt-instance batch-create instances.json \
+ # with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]""",
     ),
 )

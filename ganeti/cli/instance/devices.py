@@ -23,12 +23,13 @@ def split_nodes(text: str | None) -> tuple[str | None, str | None]:
 
 
 DISK_TEMPLATES: Final = tuple(str(each) for each in DiskTemplate)
-FILE_DRIVERS: Final = tuple(str(each) for each in FileDriver)
 DISK_TEMPLATE: Final = opt.option(
-    "-t --disk-template", "kind of disks", metavar="TEMPL", choices=DISK_TEMPLATES
+    "-t --disk-template=TEMPL", "kind of disks", choices=DISK_TEMPLATES
 )
-FILE_DRIVER: Final = opt.option(
-    "--file-driver", "how files become disks", metavar="<DRIVER>", choices=FILE_DRIVERS
+_FILE_DRIVERS: Final = tuple(str(each) for each in FileDriver)
+DISK_KIND: Final = (
+    DISK_TEMPLATE,
+    opt.option("--file-driver=<DRIVER>", "how files become disks", choices=_FILE_DRIVERS),
 )
 
 Given = Sequence[tuple[str, object]]

@@ -7,7 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.cli.command import ArgKind, Command, Context, Options, opt
+from ganeti.cli.command import Context, Options, command, job, opt
 from ganeti.cli.instance.devices import disk_settings
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import execute
@@ -68,79 +68,45 @@ def replacement(options: Options) -> Mapping[str, object]:
     return {"mode": chosen[0], "disks": disks}
 
 
-_NEW_SECONDARY = opt.option(
-    "-n --new-secondary",
-    "the new secondary node",
-    metavar="NODE",
-    dest="remote_node",
-    completes=ArgKind.NODE,
-)
+_NEW_SECONDARY = opt.option("-n --new-secondary=NODE -> remote_node", "the new secondary node")
 COMMANDS: Final = (
-    Command(
-        "activate-disks",
-        "make an instance's disks usable on its node",
+    job(
+        "activate-disks: make an instance's disks usable on its node",
         OpInstanceActivateDisks,
-        opt.ONE_INSTANCE,
-        (
-            opt.flag("--ignore-size", "do not compare with the recorded size"),
-            *opt.SUBMISSION,
-            opt.flag("--wait-for-sync", "wait until the disks are in step"),
-        ),
+        "<instance> SUBMISSION",
+        opt.flag("--ignore-size", "do not compare with the recorded size"),
+        opt.flag("--wait-for-sync", "wait until the disks are in step"),
         result=show_devices,
     ),
-    Command(
-        "deactivate-disks",
-        "put an instance's disks to rest",
+    job(
+        "deactivate-disks: put an instance's disks to rest",
         OpInstanceDeactivateDisks,
-        opt.ONE_INSTANCE,
-        (opt.FORCE, *opt.CHANGE),
+        "<instance> --force CHANGE",
     ),
-    Command(
-        "grow-disk",
-        "make a disk larger",
+    command(
         grow,
-        (
-            opt.Argument(ArgKind.INSTANCE),
-            opt.Argument(ArgKind.TEXT, metavar="<disk>"),
-            opt.Argument(ArgKind.TEXT, metavar="<size>"),
-        ),
-        (
-            opt.flag("--absolute", "the size is the new size, not what to add"),
-            opt.IGNORE_IPOLICY,
-            opt.NO_WAIT_FOR_SYNC,
-            *opt.CHANGE,
-        ),
+        "<instance> <disk> <size> --ignore-ipolicy --no-wait-for-sync CHANGE",
+        opt.flag("--absolute", "the size is the new size, not what to add"),
+        title="grow-disk: make a disk larger",
         opcode=OpInstanceGrowDisk,
     ),
-    Command(
-        "recreate-disks",
-        "make an instance's lost disks anew, empty",
+    job(
+        "recreate-disks: make an instance's lost disks anew, empty",
         OpInstanceRecreateDisks,
-        opt.ONE_INSTANCE,
-        (
-            opt.with_help(opt.DISK, "only this disk, perhaps changed"),
-            opt.IALLOCATOR,
-            opt.with_help(opt.NODE_PAIR, "nodes to make them on"),
-            *opt.CHANGE,
-        ),
+        "<instance> --iallocator CHANGE",
+        opt.with_help(opt.DISK, "only this disk, perhaps changed"),
+        opt.with_help(opt.NODE_PAIR, "nodes to make them on"),
         makes=lost_disks,
     ),
-    Command(
-        "replace-disks",
-        "replace a mirrored disk",
+    job(
+        "replace-disks: replace a mirrored disk",
         OpInstanceReplaceDisks,
-        opt.ONE_INSTANCE,
-        (
-            opt.flag("-a --auto", "find out which disks are broken"),
-            opt.option("--disks", "numbers of the disks, separated by commas"),
-            opt.EARLY_RELEASE,
-            opt.IALLOCATOR,
-            opt.IGNORE_IPOLICY,
-            _NEW_SECONDARY,
-            opt.flag("-p --on-primary", "replace the disks on the primary node"),
-            opt.flag("-s --on-secondary", "replace the disks on the secondary node"),
-            *opt.CHANGE,
-        ),
+        "<instance> --early-release --iallocator --ignore-ipolicy CHANGE",
+        opt.flag("-a --auto", "find out which disks are broken"),
+        opt.option("--disks", "numbers of the disks, separated by commas"),
+        _NEW_SECONDARY,
+        opt.flag("-p --on-primary", "replace the disks on the primary node"),
+        opt.flag("-s --on-secondary", "replace the disks on the secondary node"),
         makes=replacement,
     ),
 )

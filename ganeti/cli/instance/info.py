@@ -161,14 +161,11 @@ def _list(value: object) -> Sequence[object]:
 COMMANDS: Final = (
     command(
         info,
-        opt.ANY_INSTANCES,
-        (
-            opt.flag("--all", "all instances (slow on large clusters)", dest="show_all"),
-            opt.PRIORITY,
-            opt.flag("--roman", "show some numbers the Roman way"),
-            opt.flag("-s --static", "only what the configuration says; asks no node"),
-        ),
+        "[<instance>...] --priority",
+        opt.flag("--all -> show_all", "all instances (slow on large clusters)"),
+        opt.flag("--roman", "show some numbers the Roman way"),
+        opt.flag("-s --static", "only what the configuration says; asks no node"),
         aliases=("show",),
-        examples=(("gnt-instance info web1", "show web1"),),
+        examples="gnt-instance info web1  # show web1",
     ),
 )

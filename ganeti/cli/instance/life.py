@@ -9,7 +9,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.cli.command import Command, Context, Each, Options, opt
+from ganeti.cli.command import Context, Each, Options, job, opt
 from ganeti.cli.run.context import confirm_many
 from ganeti.opcodes.instance import (
     OpInstanceReboot,
@@ -108,92 +108,58 @@ _MULTI_TEXT = """Without an option that says otherwise, the arguments are names 
 more than one instance is meant, the command lists them and asks first, unless --force-multiple is
 given."""
 _IGNORE_OFFLINE = opt.flag(
-    "--ignore-offline",
-    "go on when the node is offline: only record it",
-    dest="ignore_offline_nodes",
+    "--ignore-offline -> ignore_offline_nodes", "go on when the node is offline: only record it"
 )
 _NO_REMEMBER = opt.flag("--no-remember", "do not record the new state in the configuration")
-_MULTI = opt.multi_instance_options()
 COMMANDS: Final = (
-    Command(
-        "startup",
-        "start instances",
+    job(
+        "startup: start instances",
         OpInstanceStartup,
-        opt.ANY_INSTANCES,
-        (
-            opt.BACKEND_PARAMETERS,
-            opt.FORCE,
-            opt.INSTANCE_HYPERVISOR_PARAMETERS,
-            _IGNORE_OFFLINE,
-            _NO_REMEMBER,
-            opt.flag("--paused", "start it, but let it wait", dest="startup_paused"),
-            *opt.CHANGE,
-            *_MULTI,
-        ),
+        "[<instance>...] --backend-parameters --force CHANGE SELECTION",
+        opt.INSTANCE_HYPERVISOR_PARAMETERS,
+        _IGNORE_OFFLINE,
+        _NO_REMEMBER,
+        opt.flag("--paused -> startup_paused", "start it, but let it wait"),
         aliases=("start",),
         description=_MULTI_TEXT,
-        examples=(
-            ("gnt-instance startup web1 web2", "start two instances"),
-            ("gnt-instance startup --node node3", "start all instances of a node"),
-        ),
+        examples="""
+gnt-instance startup web1 web2  # start two instances
+gnt-instance startup --node node3  # start all instances of a node""",
         each=each_instance("start"),
     ),
-    Command(
-        "shutdown",
-        "stop instances",
+    job(
+        "shutdown: stop instances",
         OpInstanceShutdown,
-        opt.ANY_INSTANCES,
-        (
-            opt.FORCE,
-            _IGNORE_OFFLINE,
-            _NO_REMEMBER,
-            opt.number(
-                "--timeout", "seconds that the guest gets to shut down by itself", default=120
-            ),
-            *opt.CHANGE,
-            *_MULTI,
-        ),
+        "[<instance>...] --force CHANGE SELECTION",
+        _IGNORE_OFFLINE,
+        _NO_REMEMBER,
+        opt.number("--timeout", "seconds that the guest gets to shut down by itself", default=120),
         aliases=("stop",),
         description=_MULTI_TEXT,
-        examples=(
-            ("gnt-instance shutdown --timeout=10 web1", "wait ten seconds, then pull the plug"),
-        ),
+        examples="""
+gnt-instance shutdown --timeout=10 web1  # wait ten seconds, then pull the plug""",
         each=each_instance("stop"),
     ),
-    Command(
-        "reboot",
-        "restart instances",
+    job(
+        "reboot: restart instances",
         OpInstanceReboot,
-        opt.ANY_INSTANCES,
-        (
-            opt.flag("--ignore-secondaries", "go on when secondary disks cannot be opened"),
-            opt.SHUTDOWN_TIMEOUT,
-            opt.option(
-                "-t --type",
-                "soft: inside the hypervisor; hard: stop and start; full: with its disks",
-                metavar="<REBOOT>",
-                dest="reboot_type",
-                choices=("soft", "full", "hard"),
-                default="hard",
-            ),
-            *opt.CHANGE,
-            *_MULTI,
+        "[<instance>...] --shutdown-timeout CHANGE SELECTION",
+        opt.flag("--ignore-secondaries", "go on when secondary disks cannot be opened"),
+        opt.option(
+            "-t --type=<REBOOT> -> reboot_type",
+            "soft: inside the hypervisor; hard: stop and start; full: with its disks",
+            choices=("soft", "full", "hard"),
+            default="hard",
         ),
         description=_MULTI_TEXT,
         each=each_instance("restart"),
     ),
-    Command(
-        "remove",
-        "remove an instance and its disks",
+    job(
+        "remove: remove an instance and its disks",
         OpInstanceRemove,
-        opt.ONE_INSTANCE,
-        (
-            opt.FORCE,
-            opt.flag("--ignore-failures", "remove it from the configuration whatever fails"),
-            opt.SHUTDOWN_TIMEOUT,
-            *opt.CHANGE,
-        ),
-        examples=(("gnt-instance remove -f web1", "remove web1 without asking"),),
+        "<instance> --force --shutdown-timeout CHANGE",
+        opt.flag("--ignore-failures", "remove it from the configuration whatever fails"),
+        examples="gnt-instance remove -f web1  # remove web1 without asking",
         confirm="This removes instance {instance_name} and all its data.  Go on?",
     ),
 )

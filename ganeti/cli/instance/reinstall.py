@@ -67,22 +67,12 @@ def choose(terminal: Terminal, names: Sequence[str]) -> str:
         terminal.error(f"{answer!r} is not a number from 0 to {len(names) - 1}")
 
 
-_MULTI = opt.multi_instance_options()
 COMMANDS: Final = (
     command(
         reinstall,
-        opt.ANY_INSTANCES,
-        (
-            opt.FORCE,
-            opt.FORCE_VARIANT,
-            opt.OS_PARAMETERS,
-            opt.OS_PARAMETERS_PRIVATE,
-            opt.OS_PARAMETERS_SECRET,
-            opt.OS_TYPE,
-            opt.flag("--select-os", "choose the operating system from a list"),
-            *opt.CHANGE,
-            *_MULTI,
-        ),
+        "[<instance>...] --force --force-variant --os-parameters --os-parameters-private",
+        "--os-parameters-secret --os-type CHANGE SELECTION",
+        opt.flag("--select-os", "choose the operating system from a list"),
         opcode=OpInstanceReinstall,
     ),
 )

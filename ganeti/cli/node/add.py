@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec.structs import replace
-
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
 from ganeti.bootstrap import node_setup
 from ganeti.bootstrap.node_transport import (
@@ -15,8 +13,7 @@ from ganeti.bootstrap.node_transport import (
     VirtualTransport,
     virtual_sibling,
 )
-from ganeti.cli.command import ArgKind, Context, Options, command, opt
-from ganeti.cli.node.modify import MASTER_CAPABLE, SECONDARY_IP, VM_CAPABLE
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.failures import NodeSetupError
 from ganeti.cli.run.jobs import execute
@@ -120,26 +117,16 @@ def _clean_up(context: Context, transport: NodeTransport, name: str, *, readd: b
 COMMANDS: Final = (
     command(
         add,
-        (opt.Argument(ArgKind.HOST, metavar="<node>", dest="node_name"),),
-        (
-            opt.DISK_STATE,
-            opt.flag("--force-join", "take it even if it belongs to another cluster"),
-            opt.HYPERVISOR_STATE,
-            MASTER_CAPABLE,
-            opt.unflag("--no-node-setup", "do not set up SSH keys on the node", dest="node_setup"),
-            opt.NO_SSH_KEY_CHECK,
-            replace(opt.NODE_GROUP, help="group to put it in", dest="group"),
-            opt.NODE_PARAMETERS,
-            opt.PRIORITY,
-            opt.flag("--readd", "set a known node up again, after repair or reinstallation"),
-            SECONDARY_IP,
-            opt.VERBOSE,
-            VM_CAPABLE,
-        ),
+        "<node>:host=node_name --disk-state --hypervisor-state --master-capable",
+        "--no-ssh-key-check --node-parameters --priority --secondary-ip --verbose --vm-capable",
+        opt.flag("--force-join", "take it even if it belongs to another cluster"),
+        opt.unflag("--no-node-setup", "do not set up SSH keys on the node"),
+        opt.with_help(opt.NODE_GROUP, "group to put it in", "group"),
+        opt.flag("--readd", "set a known node up again, after repair or reinstallation"),
         description="""The node is reached by SSH as root (nodes of a virtual cluster directly),
 gets the cluster's certificate and starts its node daemon; then it is added to the
 configuration.""",
-        examples=(("gnt-node add node2.example.com", "add node2"),),
+        examples="gnt-node add node2.example.com  # add node2",
         opcode=OpNodeAdd,
     ),
 )

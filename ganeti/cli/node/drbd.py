@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.base.errors import ConfdClientError, GenericError
-from ganeti.cli.command import Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import Column, format_table
 from ganeti.clients.confd import ConfdClient
@@ -70,4 +70,4 @@ def list_drbd(context: Context, options: Options, args: list[str]) -> None:
     context.terminal.write_lines(format_table(_COLUMNS, cells, style_of(context, options)))
 
 
-COMMANDS: Final = (command(list_drbd, opt.ONE_NODE, opt.FIELD_LISTING),)
+COMMANDS: Final = (command(list_drbd, "<node> FIELDS"),)

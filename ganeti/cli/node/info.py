@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.cli.command import Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.cli.run.report import Facts, format_report
 
@@ -67,4 +67,4 @@ def parameters(filled: Mapping[str, object], own: object) -> Facts:
     )
 
 
-COMMANDS: Final = (command(info, opt.ANY_NODES, (), aliases=("show",)),)
+COMMANDS: Final = (command(info, "[<node>...]", aliases=("show",)),)

@@ -6,16 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.text import natural_sorted
-from ganeti.cli.command import (
-    EXIT_SUCCESS,
-    ArgKind,
-    Command,
-    Context,
-    Options,
-    command,
-    confirm,
-    opt,
-)
+from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, confirm, job, opt
 from ganeti.cli.instance.moves import migration_mode
 from ganeti.cli.run.jobs import JobGroup, follow_moves, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
@@ -80,53 +71,29 @@ def failover(context: Context, options: Options, args: list[str]) -> int:
 
 
 _NEW_SECONDARY = opt.option(
-    "-n --new-secondary",
+    "-n --new-secondary=NODE -> remote_node",
     "the node that the instances move to, or their new secondary node",
-    metavar="NODE",
-    dest="remote_node",
-    completes=ArgKind.NODE,
 )
 COMMANDS: Final = (
-    Command(
-        "evacuate",
-        "move instances away from a node",
+    job(
+        "evacuate: move instances away from a node",
         OpNodeEvacuate,
-        opt.ONE_NODE,
-        (
-            opt.EARLY_RELEASE,
-            opt.FORCE,
-            opt.IALLOCATOR,
-            opt.flag("--ignore-soft-errors", "ignore advice of the allocator"),
-            _NEW_SECONDARY,
-            opt.flag("-p --primary-only", "only instances whose primary it is"),
-            opt.flag("-s --secondary-only", "only instances whose secondary it is"),
-            *opt.SUBMISSION,
-        ),
+        "<node> --early-release --force --iallocator SUBMISSION",
+        opt.flag("--ignore-soft-errors", "ignore advice of the allocator"),
+        _NEW_SECONDARY,
+        opt.flag("-p --primary-only", "only instances whose primary it is"),
+        opt.flag("-s --secondary-only", "only instances whose secondary it is"),
         makes=evacuation_mode,
         confirm=evacuation_question,
         result=follow_moves,
         exclusive=(("--primary-only", "--secondary-only"),),
     ),
-    command(
-        failover,
-        opt.ONE_NODE,
-        (opt.FORCE, opt.IALLOCATOR, opt.IGNORE_CONSISTENCY, opt.PRIORITY, opt.TARGET_NODE),
-    ),
-    Command(
-        "migrate",
-        "migrate all instances of a node",
+    command(failover, "<node> --force --iallocator --ignore-consistency --priority --target-node"),
+    job(
+        "migrate: migrate all instances of a node",
         OpNodeMigrate,
-        opt.ONE_NODE,
-        (
-            opt.FORCE,
-            opt.IALLOCATOR,
-            opt.IGNORE_IPOLICY,
-            opt.MIGRATION_MODE,
-            opt.NO_RUNTIME_CHANGES,
-            opt.NON_LIVE,
-            *opt.SUBMISSION,
-            opt.TARGET_NODE,
-        ),
+        "<node> --force --iallocator --ignore-ipolicy --migration-mode --no-runtime-changes",
+        "--non-live SUBMISSION --target-node",
         makes=migration_mode,
         exclusive=(("--non-live", "--migration-mode"),),
         confirm="This migrates all instances that run on node {node_name}.  Go on?",

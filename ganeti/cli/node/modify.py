@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.cli.command import Command, Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command, job, opt
 from ganeti.cli.run.binding import ask, bound, show_changes
 from ganeti.cli.run.jobs import execute
 from ganeti.opcodes.node import OpNodeRemove, OpNodeSetParams
@@ -27,40 +27,25 @@ AUTO_PROMOTE = opt.flag(
 
 VM_CAPABLE = opt.yes_no("--vm-capable", "whether it may run instances")
 MASTER_CAPABLE = opt.yes_no("--master-capable", "whether it may become a master candidate")
-SECONDARY_IP = opt.option(
-    "-s --secondary-ip", "address in the replication network", metavar="ADDRESS"
-)
+SECONDARY_IP = opt.option("-s --secondary-ip=ADDRESS", "address in the replication network")
 COMMANDS: Final = (
-    Command(
-        "remove",
-        "take a node out of the cluster",
+    job(
+        "remove: take a node out of the cluster",
         OpNodeRemove,
-        opt.ONE_NODE,
-        (opt.DRY_RUN, opt.PRIORITY),
-        examples=(("gnt-node remove node2", "node2 must have no instances left"),),
+        "<node> --dry-run --priority",
+        examples="gnt-node remove node2  # node2 must have no instances left",
     ),
     command(
         modify,
-        opt.ONE_NODE,
-        (
-            AUTO_PROMOTE,
-            opt.DISK_STATE,
-            opt.yes_no("-D --drained", "whether new instances are kept away from it"),
-            opt.FORCE,
-            opt.HYPERVISOR_STATE,
-            opt.yes_no("-C --master-candidate", "whether it is a master candidate"),
-            MASTER_CAPABLE,
-            opt.NODE_PARAMETERS,
-            opt.yes_no("--node-powered", "whether it is powered, as recorded", dest="powered"),
-            opt.yes_no("-O --offline", "whether it is left alone because it is broken"),
-            SECONDARY_IP,
-            VM_CAPABLE,
-            *opt.CHANGE,
-        ),
-        examples=(
-            ("gnt-node modify --offline yes node3", "node3 is broken: do not talk to it"),
-            ("gnt-node modify -C no node2", "node2 is no longer a master candidate"),
-        ),
+        "<node> --auto-promote --disk-state --force --hypervisor-state --master-capable",
+        "--node-parameters --secondary-ip --vm-capable CHANGE",
+        opt.yes_no("-D --drained", "whether new instances are kept away from it"),
+        opt.yes_no("-C --master-candidate", "whether it is a master candidate"),
+        opt.yes_no("--node-powered -> powered", "whether it is powered, as recorded"),
+        opt.yes_no("-O --offline", "whether it is left alone because it is broken"),
+        examples="""
+gnt-node modify --offline yes node3  # node3 is broken: do not talk to it
+gnt-node modify -C no node2  # node2 is no longer a master candidate""",
         opcode=OpNodeSetParams,
         changes=True,
     ),

@@ -9,15 +9,13 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
-    ArgKind,
-    Command,
     Context,
     Options,
     command,
     confirm,
+    job,
     opt,
 )
-from ganeti.cli.node.modify import AUTO_PROMOTE
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import Cell, Column, format_table
@@ -147,42 +145,26 @@ def _chosen_nodes(context: Context, names: Sequence[str], group: str | None) -> 
 
 
 COMMANDS: Final = (
-    command(health, opt.ANY_NODES, (opt.NO_HEADERS, opt.OOB_TIMEOUT, opt.PRIORITY, opt.SEPARATOR)),
+    command(health, "[<node>...] --no-headers --oob-timeout --priority --separator"),
     command(
         power,
-        (
-            opt.Argument(ArgKind.CHOICE, choices=("cycle", "off", "on", "status")),
-            opt.Argument(ArgKind.NODE, 0, None),
-        ),
-        (
-            AUTO_PROMOTE,
-            opt.FORCE,
-            opt.flag("--ignore-status", "switch even a node that is not offline"),
-            opt.NO_HEADERS,
-            opt.OOB_TIMEOUT,
-            opt.POWER_DELAY,
-            opt.SEPARATOR,
-            *opt.SUBMISSION,
-        ),
+        "{cycle|off|on|status} [<node>...] --auto-promote --force --no-headers --oob-timeout",
+        "--power-delay --separator SUBMISSION",
+        opt.flag("--ignore-status", "switch even a node that is not offline"),
     ),
-    Command(
-        "powercycle",
-        "restart a node's machine at once",
+    job(
+        "powercycle: restart a node's machine at once",
         OpNodePowercycle,
-        opt.ONE_NODE,
-        (opt.FORCE, opt.flag("--yes", "do not ask", dest="confirm"), *opt.CHANGE),
+        "<node> --force CHANGE",
+        opt.flag("--yes -> confirm", "do not ask"),
         confirm="This restarts the machine of node {node_name} without stopping anything on it."
         "  Go on?",
         result=show_answer,
     ),
     command(
         restricted_command,
-        (opt.Argument(ArgKind.TEXT, metavar="<command>"), opt.Argument(ArgKind.NODE, 0, None)),
-        (
-            opt.NODE_GROUP,
-            opt.flag("-M --show-machine-names", "put the node's name before each line"),
-            opt.flag("--sync", "run while nothing else changes the nodes"),
-            *opt.SUBMISSION,
-        ),
+        "<command>:unknown [<node>...] --node-group SUBMISSION",
+        opt.flag("-M --show-machine-names", "put the node's name before each line"),
+        opt.flag("--sync", "run while nothing else changes the nodes"),
     ),
 )

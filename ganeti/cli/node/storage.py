@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Command, Context, Options, command, opt
+from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, job, opt
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import select_fields, style_of
 from ganeti.cli.run.table import Column, format_table
@@ -86,46 +86,26 @@ def allocation_change(options: Options) -> Mapping[str, object]:
 
 
 COMMANDS: Final = (
-    command(
-        volumes, opt.ANY_NODES, (opt.NO_HEADERS, opt.FIELDS, opt.PRIORITY, opt.SEPARATOR, opt.UNITS)
-    ),
+    command(volumes, "[<node>...] --no-headers --output --priority --separator --units"),
     command(
         list_storage,
-        opt.ANY_NODES,
-        (
-            opt.NO_HEADERS,
-            opt.FIELDS,
-            opt.PRIORITY,
-            opt.SEPARATOR,
-            opt.option(
-                "-t --storage-type",
-                "kind of storage",
-                choices=tuple(each.value for each in StorageType if each.units is not None),
-            ),
-            opt.UNITS,
+        "[<node>...] --no-headers --output --priority --separator --units",
+        opt.option(
+            "-t --storage-type",
+            "kind of storage",
+            choices=tuple(each.value for each in StorageType if each.units is not None),
         ),
     ),
-    Command(
-        "modify-storage",
-        "change a storage unit",
+    job(
+        "modify-storage: change a storage unit",
         OpNodeModifyStorage,
-        (
-            opt.Argument(ArgKind.NODE),
-            opt.Argument(ArgKind.CHOICE, choices=("lvm-pv",), dest="storage_type"),
-            opt.Argument(ArgKind.FILE, dest="name"),
-        ),
-        (opt.yes_no("--allocatable", "whether disks may be put there"), *opt.CHANGE),
+        "<node> {lvm-pv}=storage_type <file>=name CHANGE",
+        opt.yes_no("--allocatable", "whether disks may be put there"),
         makes=allocation_change,
     ),
-    Command(
-        "repair-storage",
-        "repair a storage unit",
+    job(
+        "repair-storage: repair a storage unit",
         OpRepairNodeStorage,
-        (
-            opt.Argument(ArgKind.NODE),
-            opt.Argument(ArgKind.CHOICE, choices=("lvm-vg",), dest="storage_type"),
-            opt.Argument(ArgKind.FILE, dest="name"),
-        ),
-        (opt.IGNORE_CONSISTENCY, *opt.CHANGE),
+        "<node> {lvm-vg}=storage_type <file>=name --ignore-consistency CHANGE",
     ),
 )
