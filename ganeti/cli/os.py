@@ -11,7 +11,7 @@ from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, com
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.opcodes.cluster import OpClusterSetParams
-from ganeti.opcodes.os import OpOsDiagnose
+from ganeti.opcodes.query import OpOsDiagnose
 
 Row = Mapping[str, object]
 

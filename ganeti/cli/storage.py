@@ -9,7 +9,7 @@ from ganeti.base.text import natural_sort_key
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.report import Facts, format_report
-from ganeti.opcodes.os import OpExtStorageDiagnose
+from ganeti.opcodes.query import OpExtStorageDiagnose
 
 _FIELDS: Final = ("name", "node_status", "nodegroup_status", "parameters")
 Row = Mapping[str, object]

@@ -18,7 +18,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster
-from ganeti.opcodes.os import OpExtStorageDiagnose, OpOsDiagnose
+from ganeti.opcodes.query import OpExtStorageDiagnose, OpOsDiagnose
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.query.engine import Plan, prepare

@@ -55,19 +55,28 @@ def decode_private(kind: type, value: object) -> object:
     raise TypeError(f"expected {'object' if kind is PrivateParams else kind.__name__}")
 
 
+_PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
+
+
 def plain(value: object) -> object:
-    """Turn a value built of records, enumerations and containers into plain JSON values."""
-    if isinstance(value, Record):
-        return value.to_wire()
+    """Turn a value built of containers, enumerations and our own types into plain JSON values.
+
+    Types with ``to_wire`` write themselves.
+    """
+    if type(value) in _PLAIN_TYPES:  # most values; the other questions cost more
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
     if isinstance(value, PrivateParams):
         return value.reveal()
     if isinstance(value, Enum):
         return value.value
-    return value
+    own = getattr(value, "to_wire", None)
+    return value if own is None else own()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -6,7 +6,7 @@ Source: opcodes.json.
 from enum import StrEnum
 
 from ganeti.base.json import JsonValue
-from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.opcode import InstanceOpCode
 from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt, Params
 
 
@@ -17,14 +17,11 @@ class ExportMode(StrEnum):
     REMOTE = "remote"
 
 
-class OpBackupExport(OpCode, frozen=True, kw_only=True):
+class OpBackupExport(InstanceOpCode, frozen=True, kw_only=True):
     """Write the disks and settings of an instance to a node, or send them to another cluster."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = tuple[bool, list[bool]]
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     compress: str = "none"
     shutdown_timeout: NonNegativeInt = 120
     target_node: NonEmptyStr | list[JsonValue]
@@ -41,21 +38,13 @@ class OpBackupExport(OpCode, frozen=True, kw_only=True):
     long_sleep: bool = False
 
 
-class OpBackupPrepare(OpCode, frozen=True, kw_only=True):
+class OpBackupPrepare(InstanceOpCode, frozen=True, kw_only=True):
     """Make ready for an export: keys and certificates for one to another cluster."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = Params | None
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     mode: ExportMode
 
 
-class OpBackupRemove(OpCode, frozen=True, kw_only=True):
+class OpBackupRemove(InstanceOpCode, frozen=True, kw_only=True):
     """Remove the exports of an instance from all nodes."""
-
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None

@@ -4,6 +4,7 @@ Source: opcodes.json.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
@@ -12,13 +13,17 @@ from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import JobIds, NonEmptyStr, Params
 
 
-class OpGroupAdd(OpCode, frozen=True, kw_only=True):
-    """Add a node group."""
+class GroupOpCode(OpCode, frozen=True, kw_only=True):
+    """Base of the operations on one node group."""
 
-    SUMMARY_FIELD = "group_name"
-    RESULT = JobIds | None
+    SUMMARY_FIELD: ClassVar[str | None] = "group_name"
 
     group_name: NonEmptyStr
+
+
+class GroupSettings(GroupOpCode, frozen=True, kw_only=True):
+    """Base of the operations that set something of a node group."""
+
     alloc_policy: AllocPolicy | None = None
     ndparams: Params | None = None
     diskparams: Mapping[DiskTemplate, Params] | None = None
@@ -27,24 +32,25 @@ class OpGroupAdd(OpCode, frozen=True, kw_only=True):
     ipolicy: Params | None = None
 
 
-class OpGroupAssignNodes(OpCode, frozen=True, kw_only=True):
+class OpGroupAdd(GroupSettings, frozen=True, kw_only=True):
+    """Add a node group."""
+
+    RESULT = JobIds | None
+
+
+class OpGroupAssignNodes(GroupOpCode, frozen=True, kw_only=True):
     """Move nodes to a group."""
 
-    SUMMARY_FIELD = "group_name"
-
-    group_name: NonEmptyStr
     force: bool = False
     nodes: list[NonEmptyStr]
     node_uuids: list[NonEmptyStr] | None = None
 
 
-class OpGroupEvacuate(OpCode, frozen=True, kw_only=True):
+class OpGroupEvacuate(GroupOpCode, frozen=True, kw_only=True):
     """Submit the jobs that move all instances of a group elsewhere."""
 
-    SUMMARY_FIELD = "group_name"
     RESULT = JobIds
 
-    group_name: NonEmptyStr
     early_release: bool = False
     iallocator: NonEmptyStr | None = None
     target_groups: list[NonEmptyStr] | None = None
@@ -52,42 +58,26 @@ class OpGroupEvacuate(OpCode, frozen=True, kw_only=True):
     force_failover: bool = False
 
 
-class OpGroupRemove(OpCode, frozen=True, kw_only=True):
+class OpGroupRemove(GroupOpCode, frozen=True, kw_only=True):
     """Remove a node group, which must be empty."""
 
-    SUMMARY_FIELD = "group_name"
 
-    group_name: NonEmptyStr
-
-
-class OpGroupRename(OpCode, frozen=True, kw_only=True):
+class OpGroupRename(GroupOpCode, frozen=True, kw_only=True):
     """Give a node group another name; the result is the new name."""
 
+    SUMMARY_FIELD = None
     RESULT = NonEmptyStr
 
-    group_name: NonEmptyStr
     new_name: NonEmptyStr
 
 
-class OpGroupSetParams(OpCode, frozen=True, kw_only=True):
+class OpGroupSetParams(GroupSettings, frozen=True, kw_only=True):
     """Change settings of a node group; the result lists what was changed."""
 
-    SUMMARY_FIELD = "group_name"
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 
-    group_name: NonEmptyStr
-    alloc_policy: AllocPolicy | None = None
-    ndparams: Params | None = None
-    diskparams: Mapping[DiskTemplate, Params] | None = None
-    hv_state: Params | None = None
-    disk_state: Params | None = None
-    ipolicy: Params | None = None
 
-
-class OpGroupVerifyDisks(OpCode, frozen=True, kw_only=True):
+class OpGroupVerifyDisks(GroupOpCode, frozen=True, kw_only=True):
     """Answer failing nodes, instances to activate and missing disks of a group."""
 
-    SUMMARY_FIELD = "group_name"
     RESULT = tuple[Mapping[str, str], list[str], Mapping[str, list[list[str]]]]
-
-    group_name: NonEmptyStr

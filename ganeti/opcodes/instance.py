@@ -12,7 +12,7 @@ from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.hypervisors import Hypervisor, MigrationMode, RebootType
 from ganeti.objects.model import AdminStateSource
 from ganeti.objects.record import PrivateParams
-from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.opcode import InstanceOpCode, OpCode
 from ganeti.opcodes.values import (
     DiskChange,
     DiskIndex,
@@ -53,39 +53,29 @@ class MultiAllocResult(TypedDict):
     failed: list[str]
 
 
-class OpInstanceActivateDisks(OpCode, frozen=True, kw_only=True):
+class OpInstanceActivateDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Make the disks of an instance ready; the result is [node, name, device] for each."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = list[tuple[NonEmptyStr, NonEmptyStr, NonEmptyStr | None]]
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     ignore_size: bool = False
     wait_for_sync: bool = False
 
 
-class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True):
+class OpInstanceChangeGroup(InstanceOpCode, frozen=True, kw_only=True):
     """Submit the jobs that move an instance to another group."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = JobIds
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     early_release: bool = False
     iallocator: NonEmptyStr | None = None
     target_groups: list[NonEmptyStr] | None = None
 
 
-class OpInstanceConsole(OpCode, frozen=True, kw_only=True):
+class OpInstanceConsole(InstanceOpCode, frozen=True, kw_only=True):
     """Answer how to reach the console of an instance."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = Params
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
 
 
 class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
@@ -140,23 +130,15 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     helper_shutdown_timeout: int | None = None
 
 
-class OpInstanceDeactivateDisks(OpCode, frozen=True, kw_only=True):
+class OpInstanceDeactivateDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Shut down the disks of an instance."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     force: bool = False
 
 
-class OpInstanceFailover(OpCode, frozen=True, kw_only=True):
+class OpInstanceFailover(InstanceOpCode, frozen=True, kw_only=True):
     """Shut an instance down and start it on another node that has its disks."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     shutdown_timeout: NonNegativeInt = 120
     ignore_consistency: bool = False
     target_node: NonEmptyStr | None = None
@@ -166,13 +148,9 @@ class OpInstanceFailover(OpCode, frozen=True, kw_only=True):
     iallocator: NonEmptyStr | None = None
 
 
-class OpInstanceGrowDisk(OpCode, frozen=True, kw_only=True):
+class OpInstanceGrowDisk(InstanceOpCode, frozen=True, kw_only=True):
     """Enlarge a disk; the amount is MiB, added unless it is absolute."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     wait_for_sync: bool = True
     disk: DiskIndex
     amount: NonNegativeInt
@@ -180,13 +158,9 @@ class OpInstanceGrowDisk(OpCode, frozen=True, kw_only=True):
     ignore_ipolicy: bool = False
 
 
-class OpInstanceMigrate(OpCode, frozen=True, kw_only=True):
+class OpInstanceMigrate(InstanceOpCode, frozen=True, kw_only=True):
     """Move a running instance to another node that has its disks."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     mode: MigrationMode | None = None
     live: bool | None = None
     target_node: NonEmptyStr | None = None
@@ -199,13 +173,9 @@ class OpInstanceMigrate(OpCode, frozen=True, kw_only=True):
     ignore_hvversions: bool = False
 
 
-class OpInstanceMove(OpCode, frozen=True, kw_only=True):
+class OpInstanceMove(InstanceOpCode, frozen=True, kw_only=True):
     """Copy the disks of an instance to another node and start it there."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     shutdown_timeout: NonNegativeInt = 120
     ignore_ipolicy: bool = False
     target_node: NonEmptyStr
@@ -234,25 +204,17 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True):
     static: bool = False
 
 
-class OpInstanceReboot(OpCode, frozen=True, kw_only=True):
+class OpInstanceReboot(InstanceOpCode, frozen=True, kw_only=True):
     """Reboot an instance."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     shutdown_timeout: NonNegativeInt = 120
     ignore_secondaries: bool = False
     reboot_type: RebootType
 
 
-class OpInstanceRecreateDisks(OpCode, frozen=True, kw_only=True):
+class OpInstanceRecreateDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Make the disks of an instance anew, for those that were lost."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     disks: list[int | tuple[NonNegativeInt, DiskSettings]] = []
     nodes: list[NonEmptyStr] = []
     node_uuids: list[NonEmptyStr] | None = None
@@ -270,13 +232,9 @@ class OpInstanceRecreateDisks(OpCode, frozen=True, kw_only=True):
             raise ValueError("parameter 'disks': expected indices >= 0")
 
 
-class OpInstanceReinstall(OpCode, frozen=True, kw_only=True):
+class OpInstanceReinstall(InstanceOpCode, frozen=True, kw_only=True):
     """Install the operating system of an instance again."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     force_variant: bool = False
     os_type: NonEmptyStr | None = None
     osparams: Params | None = None
@@ -284,36 +242,27 @@ class OpInstanceReinstall(OpCode, frozen=True, kw_only=True):
     osparams_secret: SecretParams | None = None
 
 
-class OpInstanceRemove(OpCode, frozen=True, kw_only=True):
+class OpInstanceRemove(InstanceOpCode, frozen=True, kw_only=True):
     """Remove an instance and its disks."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     shutdown_timeout: NonNegativeInt = 120
     ignore_failures: bool = False
 
 
-class OpInstanceRename(OpCode, frozen=True, kw_only=True):
+class OpInstanceRename(InstanceOpCode, frozen=True, kw_only=True):
     """Give an instance another name; the result is the new name."""
 
+    SUMMARY_FIELD = None
     RESULT = NonEmptyStr
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     new_name: NonEmptyStr
     name_check: bool = True
     ip_check: bool = True
 
 
-class OpInstanceReplaceDisks(OpCode, frozen=True, kw_only=True):
+class OpInstanceReplaceDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Replace disks of a mirrored instance, on the same node or on another."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     early_release: bool = False
     ignore_ipolicy: bool = False
     mode: ReplaceDisksMode
@@ -323,14 +272,11 @@ class OpInstanceReplaceDisks(OpCode, frozen=True, kw_only=True):
     iallocator: NonEmptyStr | None = None
 
 
-class OpInstanceSetParams(OpCode, frozen=True, kw_only=True):
+class OpInstanceSetParams(InstanceOpCode, frozen=True, kw_only=True):
     """Change settings of an instance; the result lists what was changed."""
 
-    SUMMARY_FIELD = "instance_name"
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     force: bool = False
     force_variant: bool = False
     ignore_ipolicy: bool = False
@@ -359,13 +305,9 @@ class OpInstanceSetParams(OpCode, frozen=True, kw_only=True):
     instance_communication: bool | None = None
 
 
-class OpInstanceShutdown(OpCode, frozen=True, kw_only=True):
+class OpInstanceShutdown(InstanceOpCode, frozen=True, kw_only=True):
     """Shut an instance down."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     force: bool = False
     ignore_offline_nodes: bool = False
     timeout: NonNegativeInt = 120
@@ -373,13 +315,9 @@ class OpInstanceShutdown(OpCode, frozen=True, kw_only=True):
     admin_state_source: AdminStateSource | None = None
 
 
-class OpInstanceStartup(OpCode, frozen=True, kw_only=True):
+class OpInstanceStartup(InstanceOpCode, frozen=True, kw_only=True):
     """Start an instance."""
 
-    SUMMARY_FIELD = "instance_name"
-
-    instance_name: str
-    instance_uuid: NonEmptyStr | None = None
     force: bool = False
     ignore_offline_nodes: bool = False
     hvparams: Params = {}

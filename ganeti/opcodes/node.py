@@ -4,6 +4,7 @@ Source: opcodes.json.
 """
 
 from enum import StrEnum
+from typing import ClassVar
 
 from ganeti.base.json import JsonValue
 from ganeti.objects.allocation_modes import EvacMode
@@ -22,6 +23,15 @@ class OobCommand(StrEnum):
     POWER_OFF = "power-off"
     POWER_ON = "power-on"
     POWER_STATUS = "power-status"
+
+
+class NodeOpCode(OpCode, frozen=True, kw_only=True):
+    """Base of the operations on one node."""
+
+    SUMMARY_FIELD: ClassVar[str | None] = "node_name"
+
+    node_name: NonEmptyStr
+    node_uuid: NonEmptyStr | None = None
 
 
 class OpNodeAdd(OpCode, frozen=True, kw_only=True):
@@ -58,14 +68,11 @@ class OpNodeEvacuate(OpCode, frozen=True, kw_only=True):
     ignore_soft_errors: bool | None = None
 
 
-class OpNodeMigrate(OpCode, frozen=True, kw_only=True):
+class OpNodeMigrate(NodeOpCode, frozen=True, kw_only=True):
     """Submit the jobs that migrate all primary instances of a node."""
 
-    SUMMARY_FIELD = "node_name"
     RESULT = JobIds
 
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
     mode: MigrationMode | None = None
     live: bool | None = None
     target_node: NonEmptyStr | None = None
@@ -75,26 +82,19 @@ class OpNodeMigrate(OpCode, frozen=True, kw_only=True):
     iallocator: NonEmptyStr | None = None
 
 
-class OpNodeModifyStorage(OpCode, frozen=True, kw_only=True):
+class OpNodeModifyStorage(NodeOpCode, frozen=True, kw_only=True):
     """Change settings of a storage unit."""
 
-    SUMMARY_FIELD = "node_name"
-
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
     storage_type: StorageType
     name: NonEmptyStr | None = None
     changes: Params
 
 
-class OpNodePowercycle(OpCode, frozen=True, kw_only=True):
+class OpNodePowercycle(NodeOpCode, frozen=True, kw_only=True):
     """Reset a node the hard way, from inside."""
 
-    SUMMARY_FIELD = "node_name"
     RESULT = NonEmptyStr | None
 
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
     force: bool = False
 
 
@@ -118,23 +118,15 @@ class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True):
     name: NonEmptyStr | None = None
 
 
-class OpNodeRemove(OpCode, frozen=True, kw_only=True):
+class OpNodeRemove(NodeOpCode, frozen=True, kw_only=True):
     """Remove a node from the cluster."""
 
-    SUMMARY_FIELD = "node_name"
 
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
-
-
-class OpNodeSetParams(OpCode, frozen=True, kw_only=True):
+class OpNodeSetParams(NodeOpCode, frozen=True, kw_only=True):
     """Change flags and settings of a node; the result lists what was changed."""
 
-    SUMMARY_FIELD = "node_name"
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
     force: bool = False
     hv_state: Params | None = None
     disk_state: Params | None = None
@@ -162,13 +154,9 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True):
     power_delay: float = 2.0
 
 
-class OpRepairNodeStorage(OpCode, frozen=True, kw_only=True):
+class OpRepairNodeStorage(NodeOpCode, frozen=True, kw_only=True):
     """Repair a storage unit."""
 
-    SUMMARY_FIELD = "node_name"
-
-    node_name: NonEmptyStr
-    node_uuid: NonEmptyStr | None = None
     storage_type: StorageType
     name: NonEmptyStr | None = None
     ignore_consistency: bool = False

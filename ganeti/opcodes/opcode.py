@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from ganeti.base.json import JsonValue
-from ganeti.opcodes.values import NonNegativeInt
+from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt
 
 
 class SubmitPriority(IntEnum):
@@ -61,3 +61,12 @@ class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 COMMON_PARAMS = OpCode.__struct_fields__
+
+
+class InstanceOpCode(OpCode, frozen=True, kw_only=True):
+    """Base of the operations on one instance."""
+
+    SUMMARY_FIELD: ClassVar[str | None] = "instance_name"
+
+    instance_name: str
+    instance_uuid: NonEmptyStr | None = None

@@ -1,4 +1,4 @@
-"""Queries as jobs.
+"""Queries as jobs; also for operating system definitions and external storage providers.
 
 Source: opcodes.json.
 """
@@ -53,3 +53,21 @@ class OpQueryFields(OpCode, frozen=True, kw_only=True):
 
     what: QueryResource
     fields: list[NonEmptyStr] | None = None
+
+
+class OpExtStorageDiagnose(OpCode, frozen=True, kw_only=True):
+    """Answer which external storage providers the nodes have."""
+
+    RESULT = list[list[JsonValue]]
+
+    output_fields: list[NonEmptyStr]
+    names: list[NonEmptyStr] = []
+
+
+class OpOsDiagnose(OpCode, frozen=True, kw_only=True):
+    """Answer which operating systems the nodes have."""
+
+    RESULT = list[list[JsonValue]]
+
+    output_fields: list[NonEmptyStr]
+    names: list[NonEmptyStr] = []

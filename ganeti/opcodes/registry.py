@@ -9,7 +9,7 @@ Source: opcodes.json.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -19,25 +19,16 @@ import msgspec
 from ganeti.base.errors import OpCodeUnknown, OpPrereqError
 from ganeti.base.secret import REDACTED
 from ganeti.objects.describe import describe_key, describe_place
-from ganeti.objects.record import PrivateParams, explain_validation
+from ganeti.objects.record import PrivateParams, explain_validation, plain
 from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
 from ganeti.opcodes.values import DeviceChange, SecretParams
 
 OP_ID_KEY: Final = "OP_ID"
 
+# The modules of this package that declare opcodes.
 _MODULES: Final = (
-    "backup",
-    "cluster",
-    "group",
-    "instance",
-    "network",
-    "node",
-    "os",
-    "query",
-    "tags",
-    "test",
+    *("backup", "cluster", "group", "instance", "network", "node", "query", "tags", "test"),
 )
-"""Modules of this package that declare opcodes."""
 
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SHOWN_VALUE_LENGTH_MAX: Final = 80  # of a wrong value in an error message
@@ -50,7 +41,15 @@ _BLACKLISTED_IN_DUMPS: Final = frozenset(
 def _all_classes() -> Mapping[str, type[OpCode]]:
     for name in _MODULES:
         import_module(f"ganeti.opcodes.{name}")
-    return {op_id_of(cls): cls for cls in OpCode.__subclasses__()}
+    return {op_id_of(cls): cls for cls in _below(OpCode)}
+
+
+def _below(base: type[OpCode]) -> Iterator[type[OpCode]]:
+    """Yield the opcodes that derive from a class, without the bases that some of them share."""
+    for cls in base.__subclasses__():
+        if cls.__name__.startswith("Op"):
+            yield cls
+        yield from _below(cls)
 
 
 def all_op_ids() -> list[str]:
@@ -147,7 +146,7 @@ def encode_opcode(op: OpCode) -> dict[str, object]:
     Own parameters come first, then the common ones, then ``OP_ID``; what is unset is left out or
     null as its declaration says.
     """
-    return _encode(op, _plain)
+    return _encode(op, plain)
 
 
 def redact(op: OpCode) -> dict[str, object]:
@@ -193,7 +192,7 @@ def _hidden(value: object) -> object:
     return REDACTED
 
 
-def _encode(op: OpCode, plain: Callable[[object], object]) -> dict[str, object]:
+def _encode(op: OpCode, form: Callable[[object], object]) -> dict[str, object]:
     written = op.WRITTEN_WHEN_UNSET | op.REQUIRED_BY_LUXID
     names = op.__struct_fields__
     common = len(COMMON_PARAMS)  # inherited fields come first
@@ -202,32 +201,12 @@ def _encode(op: OpCode, plain: Callable[[object], object]) -> dict[str, object]:
         value = getattr(op, name)
         if value is None and name not in written:
             continue
-        wire[name] = plain(value)
+        wire[name] = form(value)
     wire[OP_ID_KEY] = op_id_of(type(op))
     return wire
-
-
-def _plain(value: object) -> object:
-    """Turn a parameter into plain JSON values."""
-    if value is None or isinstance(value, bool | float):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, frozenset):
-        return sorted(map(str, value))
-    if isinstance(value, PrivateParams):
-        return value.reveal()
-    assert isinstance(value, DeviceChange), f"parameter of type {type(value).__name__}"
-    return value.to_wire()
 
 
 def _without_secrets(value: object) -> object:
     if isinstance(value, SecretParams):
         return dict.fromkeys(value.names(), REDACTED)
-    return _plain(value)
+    return plain(value)

@@ -8,12 +8,16 @@ from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.values import NonEmptyStr
 
 
-class OpTagsDel(OpCode, frozen=True, kw_only=True):
-    """Remove tags."""
+class TagsChange(OpCode, frozen=True, kw_only=True):
+    """Base of the operations that change tags."""
 
     kind: TagKind
     tags: list[str]
     name: str | None = None
+
+
+class OpTagsDel(TagsChange, frozen=True, kw_only=True):
+    """Remove tags."""
 
 
 class OpTagsGet(OpCode, frozen=True, kw_only=True):
@@ -36,9 +40,5 @@ class OpTagsSearch(OpCode, frozen=True, kw_only=True):
     pattern: NonEmptyStr
 
 
-class OpTagsSet(OpCode, frozen=True, kw_only=True):
+class OpTagsSet(TagsChange, frozen=True, kw_only=True):
     """Add tags."""
-
-    kind: TagKind
-    tags: list[str]
-    name: str | None = None

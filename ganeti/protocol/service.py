@@ -40,7 +40,7 @@ from typing import (
 import msgspec
 
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
-from ganeti.objects.record import decode_private
+from ganeti.objects.record import decode_private, plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -155,13 +155,13 @@ class Call(Generic[RulesT]):
     def write(self, args: Sequence[object]) -> list[object]:
         """Return arguments as they look on the wire."""
         return [
-            to_wire(value) if is_own else value
+            plain(value) if is_own else value
             for value, is_own in zip(args, self._own_forms, strict=True)
         ]
 
     def write_result(self, value: object) -> object:
         """Return an answer as it looks on the wire."""
-        return to_wire(value) if self._result_has_own_form else value
+        return plain(value) if self._result_has_own_form else value
 
     def decode_answer(self, data: bytes | msgspec.Raw) -> Any:
         """Turn the JSON of an answer into a value of the result's type.
@@ -390,18 +390,6 @@ def _read_own(kind: type, value: object) -> object:
         return value
     from_wire = getattr(kind, "from_wire", None)
     return decode_private(kind, value) if from_wire is None else from_wire(value)
-
-
-def to_wire(value: object) -> object:
-    """Return a value as it looks on the wire; types with ``to_wire`` write themselves."""
-    own = getattr(value, "to_wire", None)
-    if own is not None:
-        return own()
-    if isinstance(value, list | tuple):
-        return [to_wire(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: to_wire(item) for key, item in value.items()}
-    return value
 
 
 def _has_own_form(kind: Any) -> bool:

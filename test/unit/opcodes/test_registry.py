@@ -239,6 +239,6 @@ def test_every_module_of_opcodes_is_known() -> None:
     declaring = {
         path.stem
         for path in Path(registry.__file__).parent.glob("*.py")
-        if re.search(r"^class Op\w+\(OpCode\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if re.search(r"^class Op\w+\((?!msgspec)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert modules == declaring
