@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ganeti.protocol.rapi.values import HttpProblem, QueryArgument
 
 Wire = dict[str, Any]
-_NOTHING: Final[Mapping[str, Any]] = {}
 _ALWAYS_SERVERS: Final = frozenset({"OP_ID", "reason"})
 _FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
     # They name programs to be run.
@@ -53,7 +53,7 @@ class Submission(msgspec.Struct, frozen=True):
     renames: Mapping[str, str] = {}
     fixed: Mapping[str, Any] = {}
     parts: type[Any] | None = None
-    build: Callable[[Submission, tuple[QueryArgument, ...], Inputs], list[Wire]] | None = None
+    build: Callable[[JobRequest], list[Wire]] | None = None
     has_body: bool = True
     marks: Mapping[str, Any] = {}
     is_either: bool = False
@@ -64,12 +64,42 @@ class Submission(msgspec.Struct, frozen=True):
         Raises:
             HttpProblem: the body is not fit for it.
         """
-        return (self.build or plain_job)(self, arguments, inputs)
+        request = JobRequest(
+            inputs.path, inputs.query, inputs.body, submission=self, arguments=arguments
+        )
+        return (self.build or plain_job)(request)
 
     def set_by_server(self, arguments: tuple[QueryArgument, ...]) -> frozenset[str]:
         """Return the parameters that may not be in the body."""
         from_query = {argument.field for argument in arguments if argument.field}
         return frozenset({*self.from_path.values(), *self.fixed, *from_query})
+
+
+class JobRequest(Inputs, frozen=True, kw_only=True):
+    """The inputs of a request for a job, with the submission and query arguments of its route."""
+
+    submission: Submission
+    arguments: tuple[QueryArgument, ...]
+
+    @property
+    def op_id(self) -> str:
+        """The name of the first opcode."""
+        return self.submission.op_ids[0]
+
+    @property
+    def has_body(self) -> bool:
+        """Whether there is a body; null stands for none."""
+        return self.body not in (UNSET, None)
+
+    def with_servers_part(self, opcode: Wire) -> list[Wire]:
+        """Return a job of one opcode, with the parameters that the server sets."""
+        from_query = {
+            argument.field: self.query[argument.name]
+            for argument in self.arguments
+            if argument.field and argument.name in self.query
+        }
+        from_path = {param: self.path[name] for name, param in self.submission.from_path.items()}
+        return [{**opcode, **self.submission.fixed, **from_query, **from_path}]
 
 
 def object_body(inputs: Inputs) -> Mapping[str, Any]:
@@ -78,8 +108,8 @@ def object_body(inputs: Inputs) -> Mapping[str, Any]:
     Raises:
         HttpProblem: it is something else.
     """
-    if inputs.body is UNSET or inputs.body is None:
-        return _NOTHING
+    if inputs.body in (UNSET, None):
+        return {}
     if not isinstance(inputs.body, dict):
         raise HttpProblem(400, "The body must be a JSON object")
     return inputs.body
@@ -112,25 +142,11 @@ def checked(op_id: str, params: Wire, servers: frozenset[str] = frozenset()) -> 
     return {"OP_ID": op_id, **params}
 
 
-def _servers_part(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> Mapping[str, Any]:
-    from_query = {
-        argument.field: inputs.query[argument.name]
-        for argument in arguments
-        if argument.field and argument.name in inputs.query
-    }
-    from_path = {param: inputs.path[name] for name, param in submission.from_path.items()}
-    return {**submission.fixed, **from_query, **from_path}
-
-
-def plain_job(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def plain_job(job: JobRequest) -> list[Wire]:
     """Make the one opcode whose parameters are the body."""
-    params = renamed(object_body(inputs), submission.renames)
-    opcode = checked(submission.op_ids[0], params, submission.set_by_server(arguments))
-    return [{**opcode, **_servers_part(submission, arguments, inputs)}]
+    params = renamed(object_body(job), job.submission.renames)
+    servers = job.submission.set_by_server(job.arguments)
+    return job.with_servers_part(checked(job.op_id, params, servers))
 
 
 # Creation.
@@ -148,30 +164,26 @@ def _creation(body: Mapping[str, Any]) -> Wire:
     return params
 
 
-def create_instance(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def create_instance(job: JobRequest) -> list[Wire]:
     """Make the opcode of a creation; its body says which form it has."""
-    body = dict(object_body(inputs))
+    body = dict(object_body(job))
     version = body.pop(FORM, 0)
     if version != 1 or isinstance(version, bool):
         raise HttpProblem(400, f"Unsupported request version {version!r}: '__version__' must be 1")
     if "dry_run" in body:
         raise HttpProblem(400, "Parameter 'dry_run' may not be in the body")
-    return [{**_creation(body), **_servers_part(submission, arguments, inputs)}]
+    return job.with_servers_part(_creation(body))
 
 
-def create_instances(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def create_instances(job: JobRequest) -> list[Wire]:
     """Make the opcode that creates several instances, placed together."""
-    body = dict(object_body(inputs))
+    body = dict(object_body(job))
     bodies = body.pop("instances", None)
     if not isinstance(bodies, list) or not all(isinstance(each, dict) for each in bodies):
         raise HttpProblem(400, "Body parameter 'instances' must be a list of objects")
-    opcode = checked(submission.op_ids[0], body, frozenset({"dry_run"}))
+    opcode = checked(job.op_id, body, frozenset({"dry_run"}))
     opcode["instances"] = [_creation(each) for each in bodies]
-    return [{**opcode, **_servers_part(submission, arguments, inputs)}]
+    return job.with_servers_part(opcode)
 
 
 # Forms of their own.
@@ -198,20 +210,17 @@ def converted(kind: type[Any], value: object) -> Any:
         raise HttpProblem(400, f"Wrong body: {err}") from err
 
 
-def reinstall(
-    submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def reinstall(job: JobRequest) -> list[Wire]:
     """Make the opcodes of a reinstallation: shutdown, installation, start."""
-    has_body = inputs.body not in (UNSET, None)
-    if has_body and inputs.query:
+    if job.has_body and job.query:
         raise HttpProblem(400, "Query arguments and a body may not be mixed")
-    if has_body:
-        wanted = converted(ReinstallBody, inputs.body)
+    if job.has_body:
+        wanted = converted(ReinstallBody, job.body)
     else:
-        start = not inputs.query.get("nostartup", False)
-        wanted = ReinstallBody(os=inputs.query.get("os"), start=start)
+        start = not job.query.get("nostartup", False)
+        wanted = ReinstallBody(os=job.query.get("os"), start=start)
     shutdown, install, startup = [
-        {"OP_ID": op_id, "instance_name": inputs.path["instance"]} for op_id in submission.op_ids
+        {"OP_ID": op_id, "instance_name": job.path["instance"]} for op_id in job.submission.op_ids
     ]
     if wanted.depends is not None:
         shutdown["depends"] = wanted.depends
@@ -219,20 +228,18 @@ def reinstall(
     return [shutdown, install, *([startup] if wanted.start else [])]
 
 
-def replace_disks(
-    submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def replace_disks(job: JobRequest) -> list[Wire]:
     """Make the opcode of a replacement, from the body, or from the query if there is none."""
-    params = dict(object_body(inputs))
-    opcode = checked(submission.op_ids[0], params, frozenset({"instance_name"}))
+    params = dict(object_body(job))
+    opcode = checked(job.op_id, params, frozenset({"instance_name"}))
     disks = opcode.get("disks")
     if isinstance(disks, str):
         opcode["disks"] = parse_numbers(disks)
-    if inputs.body in (UNSET, None):
-        opcode |= inputs.query
+    if not job.has_body:
+        opcode |= job.query
     if opcode.get("disks", ()) is None:
         del opcode["disks"]
-    return [{**opcode, "instance_name": inputs.path["instance"]}]
+    return [{**opcode, "instance_name": job.path["instance"]}]
 
 
 def parse_numbers(text: str) -> list[int]:
@@ -258,65 +265,51 @@ _ROLE_FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
 ROLES: Final = tuple(_ROLE_FLAGS)
 
 
-def set_role(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def set_role(job: JobRequest) -> list[Wire]:
     """Make the opcode that gives a node the role that the body names."""
-    if inputs.body is UNSET or not isinstance(inputs.body, str):
+    if not isinstance(job.body, str):
         raise HttpProblem(400, "The body must be the name of a role as a JSON string")
-    flags = _ROLE_FLAGS.get(inputs.body)
+    flags = _ROLE_FLAGS.get(job.body)
     if flags is None:
-        raise HttpProblem(400, f"A node cannot be given the role '{inputs.body}'")
-    servers = _servers_part(submission, arguments, inputs)
-    return [{"OP_ID": submission.op_ids[0], **servers, **flags}]
+        raise HttpProblem(400, f"A node cannot be given the role '{job.body}'")
+    [opcode] = job.with_servers_part({"OP_ID": job.op_id})
+    return [{**opcode, **flags}]
 
 
-def migrate_node(
-    submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def migrate_node(job: JobRequest) -> list[Wire]:
     """Make the opcode that migrates a node's instances; query arguments go before the body."""
-    if "live" in inputs.query and "mode" in inputs.query:
+    if "live" in job.query and "mode" in job.query:
         raise HttpProblem(400, "Only one of 'mode' and 'live' may be given")
-    if not inputs.query:
-        return plain_job(submission, (), inputs)
-    params: Wire = {"OP_ID": submission.op_ids[0], "node_name": inputs.path["node"]}
-    if "live" in inputs.query:
-        return [{**params, "mode": "live" if inputs.query["live"] else "non-live"}]
-    return [{**params, "mode": inputs.query["mode"]}]
+    if not job.query:
+        return plain_job(replace(job, arguments=()))
+    params: Wire = {"OP_ID": job.op_id, "node_name": job.path["node"]}
+    if "live" in job.query:
+        return [{**params, "mode": "live" if job.query["live"] else "non-live"}]
+    return [{**params, "mode": job.query["mode"]}]
 
 
-def grow_disk(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def grow_disk(job: JobRequest) -> list[Wire]:
     """Make the opcode that makes a disk larger."""
-    [opcode] = plain_job(submission, arguments, inputs)
-    return [{**opcode, "disk": int(inputs.path["disk"])}]
+    [opcode] = plain_job(job)
+    return [{**opcode, "disk": int(job.path["disk"])}]
 
 
-def query_storage(
-    submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def query_storage(job: JobRequest) -> list[Wire]:
     """Make the opcode that asks a node for its storage units."""
-    return [{"OP_ID": submission.op_ids[0], "nodes": [inputs.path["node"]], **inputs.query}]
+    return [{"OP_ID": job.op_id, "nodes": [job.path["node"]], **job.query}]
 
 
-def modify_storage(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def modify_storage(job: JobRequest) -> list[Wire]:
     """Make the opcode that changes a storage unit."""
-    [opcode] = plain_job(submission, arguments, inputs)
-    changes = {}
-    if "allocatable" in inputs.query:
-        changes["allocatable"] = inputs.query["allocatable"]
+    [opcode] = plain_job(job)
+    changes = {"allocatable": job.query["allocatable"]} if "allocatable" in job.query else {}
     return [{**opcode, "changes": changes}]
 
 
-def query_instance_data(
-    submission: Submission, arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def query_instance_data(job: JobRequest) -> list[Wire]:
     """Make the opcode that asks all there is to know about an instance."""
-    [opcode] = plain_job(submission, arguments, inputs)
-    return [{**opcode, "instances": [inputs.path["instance"]]}]
+    [opcode] = plain_job(job)
+    return [{**opcode, "instances": [job.path["instance"]]}]
 
 
 class OsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -328,12 +321,10 @@ class OsBody(msgspec.Struct, forbid_unknown_fields=True):
     blacklisted: bool | None = None
 
 
-def modify_os(
-    submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def modify_os(job: JobRequest) -> list[Wire]:
     """Make the opcode that changes the cluster's settings about one definition."""
-    wanted, name = converted(OsBody, object_body(inputs)), inputs.path["os"]
-    opcode: Wire = {"OP_ID": submission.op_ids[0]}
+    wanted, name = converted(OsBody, object_body(job)), job.path["os"]
+    opcode: Wire = {"OP_ID": job.op_id}
     for param, value in (("osparams", wanted.osparams), ("os_hvp", wanted.hvparams)):
         if value is not None:
             opcode[param] = {name: value}
@@ -351,11 +342,9 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
     opcodes: list[dict[str, Any]]
 
 
-def any_job(
-    _submission: Submission, _arguments: tuple[QueryArgument, ...], inputs: Inputs
-) -> list[Wire]:
+def any_job(job: JobRequest) -> list[Wire]:
     """Take the opcodes from the body as they are."""
-    wanted = converted(JobBody, object_body(inputs))
+    wanted = converted(JobBody, object_body(job))
     if not wanted.opcodes:
         raise HttpProblem(400, "A job needs at least one opcode")
     return [_one_of_several(each) for each in wanted.opcodes]

@@ -15,7 +15,7 @@ from ganeti.base.json import dumps
 from ganeti.protocol.rapi import answers
 from ganeti.protocol.rapi.answers import Shape
 from ganeti.protocol.rapi.jobs import Inputs
-from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question, Route
+from ganeti.protocol.rapi.routes import Action, ByJob, Constant, Document, Identity, Question, Route
 from ganeti.protocol.rapi.values import (
     FEATURES,
     FIELDS,
@@ -42,6 +42,8 @@ _LOCK: Final = QueryArgument(
 )
 _LIMIT: Final = QueryArgument("limit", Number, help="only so many of them, the newest")
 _BEFORE: Final = QueryArgument("before", Number, help="only those whose id is smaller")
+_OS_FIELDS: Final = ["name", "variants", "valid", "hidden", "blacklisted"]
+_INTEGER: Final[Mapping[str, Any]] = {"type": "integer"}
 _NULL: Final[Mapping[str, Any]] = {"type": "null"}
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 _TEXTS: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "string"}}
@@ -147,6 +149,40 @@ def _either(whole: Shape, links: Shape) -> Shape:
     return shape
 
 
+def _given(*names: str) -> Args:
+    """Return the arguments that path, body or query have by these names; null for none."""
+
+    def args(inputs: Inputs) -> list[object]:
+        given = {**inputs.query, **inputs.path}
+        return [given.get(name, getattr(inputs.body, name, None)) for name in names]
+
+    return args
+
+
+def _get(
+    path: str,
+    text: str,
+    action: Action,
+    result: Mapping[str, Any],
+    *arguments: QueryArgument,
+    access: tuple[str, ...] = (),
+) -> Route:
+    return Route(path, "GET", text, action, access, arguments, result=result)
+
+
+def _change(
+    row: str,
+    text: str,
+    action: Question,
+    result: Mapping[str, Any],
+    body: type[Any] | None = None,
+    *arguments: QueryArgument,
+) -> Route:
+    """Return a route that changes something; the row is method and path."""
+    method, _, path = row.partition(" ")
+    return Route(path, method, text, action, _W, arguments, body, result)
+
+
 def _collection(
     path: str,
     what: str,
@@ -171,23 +207,12 @@ def _collection(
     all_args = _names(what) if has_name else _ids(whole or what, key)
     all_shape = _either(answers.all_of(whole or what), answers.links_to(path, key))
     one_args = _one(what, placeholder or what, takes_lock=has_name)
+    list_text = texts[0] or f"List all {path.rpartition('/')[2]}."
+    one_path, one_text = f"{path}/{{{placeholder or what}}}", texts[1] or f"Answer one {what}."
+    one = Question(luxi, one_args, answers.one_of(what))
     return [
-        Route(
-            path,
-            "GET",
-            texts[0] or f"List all {path.rpartition('/')[2]}.",
-            Question(luxi, all_args, all_shape),
-            arguments=(_BULK, *arguments),
-            result=_OBJECTS,
-        ),
-        Route(
-            f"{path}/{{{placeholder or what}}}",
-            "GET",
-            texts[1] or f"Answer one {what}.",
-            Question(luxi, one_args, answers.one_of(what)),
-            arguments=(_LOCK,) if has_name else (),
-            result=_OBJECT,
-        ),
+        _get(path, list_text, Question(luxi, all_args, all_shape), _OBJECTS, _BULK, *arguments),
+        _get(one_path, one_text, one, _OBJECT, *((_LOCK,) if has_name else ())),
     ]
 
 
@@ -201,18 +226,6 @@ def _query_args(inputs: Inputs) -> list[object]:
     return [inputs.path["resource"], fields, wanted]
 
 
-def _filter_args(inputs: Inputs) -> list[object]:
-    rule = inputs.body
-    uuid = inputs.path.get("uuid")
-    return [uuid, rule.priority, rule.predicates, rule.action, rule.reason]
-
-
-def _wait_args(inputs: Inputs) -> list[object]:
-    body = inputs.body
-    previous = [body.previous_job_info, body.previous_log_serial]
-    return [inputs.path["job_id"], body.fields, *previous, WAIT_S]
-
-
 _FIELDS_ARGUMENT: Final = QueryArgument(
     "fields", Words, help="names of fields, with commas between"
 )
@@ -220,93 +233,63 @@ _FIELDS_REQUIRED: Final = replace(_FIELDS_ARGUMENT, default=REQUIRED)
 
 
 def _query(method: str, text: str, fields: QueryArgument, body: type[Any] | None = None) -> Route:
-    return Route(
-        "/2/query/{resource}",
-        method,
-        text,
-        Question("Query", _query_args, answers.as_it_is),
-        access=_R_OR_W,
-        arguments=(fields,),
-        body=body,
-        result=_OBJECT,
-    )
+    action, path = Question("Query", _query_args), "/2/query/{resource}"
+    return Route(path, method, text, action, _R_OR_W, (fields,), body, _OBJECT)
 
 
 def _wait(method: str, text: str, access: tuple[str, ...]) -> Route:
-    return Route(
-        "/2/jobs/{job_id}/wait",
-        method,
-        f"Wait up to {WAIT_S} s until a job changes; {text}.",
-        Question("WaitForJobChange", _wait_args, answers.job_change),
-        access=access,
-        body=WaitBody,
-        result={"anyOf": [_NULL, _OBJECT]},
+    text = f"Wait up to {WAIT_S} s until a job changes; {text}."
+    seen = _given("job_id", "fields", "previous_job_info", "previous_log_serial")
+    action = Question(
+        "WaitForJobChange", lambda inputs: [*seen(inputs), WAIT_S], answers.job_change
     )
+    result = {"anyOf": [_NULL, _OBJECT]}
+    return Route("/2/jobs/{job_id}/wait", method, text, action, access, (), WaitBody, result)
 
 
-def _filter(method: str, path: str, text: str) -> Route:
-    return Route(
-        path,
-        method,
-        f"{text}; answers its UUID.",
-        Question("ReplaceFilter", _filter_args, answers.as_it_is),
-        access=_W,
-        body=FilterBody,
-        result=_TEXT,
+def _filter(row: str, text: str) -> Route:
+    rule = _given("uuid", "priority", "predicates", "action", "reason")
+    return _change(
+        row, f"{text}; answers its UUID.", Question("ReplaceFilter", rule), _TEXT, FilterBody
     )
 
 
 READING: Final = (
-    Route("/", "GET", "Answer nothing: something is here.", Constant(b"null"), result=_NULL),
-    Route("/2", "GET", "Answer nothing: version 2 is here.", Constant(b"null"), result=_NULL),
-    Route(
-        "/version",
-        "GET",
-        "Answer the version of this interface.",
-        Constant(dumps(VERSION)),
-        result={"type": "integer"},
-    ),
-    Route(
-        "/2/features",
-        "GET",
-        "List the features of this interface.",
-        Constant(dumps(FEATURES)),
-        result=_TEXTS,
-    ),
-    Route(
+    _get("/", "Answer nothing: something is here.", Constant(b"null"), _NULL),
+    _get("/2", "Answer nothing: version 2 is here.", Constant(b"null"), _NULL),
+    _get("/version", "Answer the version of this interface.", Constant(dumps(VERSION)), _INTEGER),
+    _get("/2/features", "List the features of this interface.", Constant(dumps(FEATURES)), _TEXTS),
+    _get(
         "/2/info",
-        "GET",
         "Answer facts and settings of the cluster.",
-        Question("QueryClusterInfo", lambda _: [], answers.cluster_info),
-        result=_OBJECT,
+        Question("QueryClusterInfo", _given(), answers.cluster_info),
+        _OBJECT,
     ),
     *_collection("/2/instances", "instance", "QueryInstances", "id", arguments=(_LOCK,)),
     *_collection("/2/nodes", "node", "QueryNodes", "id"),
     *_collection("/2/groups", "group", "QueryGroups", "name"),
     *_collection("/2/networks", "network", "QueryNetworks", "name"),
-    Route(
+    _get(
         "/2/instances/{instance}/console",
-        "GET",
         "Answer how to reach the console.",
         Question(
             "Query",
             lambda inputs: ["instance", ["console"], ["=", "name", inputs.path["instance"]]],
             answers.console,
         ),
+        _OBJECT,
         access=_R_OR_W,
-        result=_OBJECT,
     ),
-    Route(
+    _get(
         "/2/nodes/{node}/role",
-        "GET",
         "Answer the role of a node.",
         Question(
             "QueryNodes",
             lambda inputs: [[inputs.path["node"]], ["role"], _flag(inputs, "lock")],
             answers.node_role,
         ),
-        arguments=(_LOCK,),
-        result=_TEXT,
+        _TEXT,
+        _LOCK,
     ),
     *_collection(
         "/2/filters",
@@ -330,64 +313,46 @@ READING: Final = (
         arguments=(_LIMIT, _BEFORE),
     ),
     _wait("GET", "answer what changed, or null", _W),
-    Route(
+    _get(
         "/2/os",
-        "GET",
         "List the usable operating systems with their variants.",
         ByJob(
-            {
-                "OP_ID": "OP_OS_DIAGNOSE",
-                "output_fields": ["name", "variants", "valid", "hidden", "blacklisted"],
-                "names": [],
-            },
-            answers.os_names,
+            {"OP_ID": "OP_OS_DIAGNOSE", "output_fields": _OS_FIELDS, "names": []}, answers.os_names
         ),
-        result=_TEXTS,
+        _TEXTS,
     ),
     _query("GET", "Answer fields of all things of a kind.", _FIELDS_REQUIRED),
     _query(
         "PUT",
         "Answer fields of the things of a kind that a filter matches.",
         _FIELDS_ARGUMENT,
-        body=QueryBody,
+        QueryBody,
     ),
-    Route(
+    _get(
         "/2/query/{resource}/fields",
-        "GET",
         "Describe the fields that things of a kind have.",
-        Question(
-            "QueryFields",
-            lambda inputs: [inputs.path["resource"], inputs.query.get("fields")],
-            answers.as_it_is,
-        ),
-        arguments=(_FIELDS_ARGUMENT,),
-        result=_OBJECT,
+        Question("QueryFields", _given("resource", "fields")),
+        _OBJECT,
+        _FIELDS_ARGUMENT,
     ),
 )
 
 CHANGING: Final = (
-    _filter("POST", "/2/filters", "Add a job filter rule"),
-    _filter("PUT", "/2/filters/{uuid}", "Replace a job filter rule"),
-    Route(
-        "/2/filters/{uuid}",
-        "DELETE",
+    _filter("POST /2/filters", "Add a job filter rule"),
+    _filter("PUT /2/filters/{uuid}", "Replace a job filter rule"),
+    _change(
+        "DELETE /2/filters/{uuid}",
         "Remove a job filter rule.",
-        Question("DeleteFilter", lambda inputs: [inputs.path["uuid"]], answers.nothing),
-        access=_W,
-        result=_NULL,
+        Question("DeleteFilter", _given("uuid"), answers.nothing),
+        _NULL,
     ),
-    Route(
-        "/2/jobs/{job_id}",
-        "DELETE",
+    _change(
+        "DELETE /2/jobs/{job_id}",
         "Cancel a job.",
-        Question(
-            "CancelJob",
-            lambda inputs: [inputs.path["job_id"], _flag(inputs, "kill")],
-            answers.as_it_is,
-        ),
-        access=_W,
-        arguments=(QueryArgument("kill", Switch, help="1 to kill its process if it runs"),),
-        result=_OUTCOME,
+        Question("CancelJob", lambda inputs: [inputs.path["job_id"], _flag(inputs, "kill")]),
+        _OUTCOME,
+        None,
+        QueryArgument("kill", Switch, help="1 to kill its process if it runs"),
     ),
 )
 
@@ -401,85 +366,63 @@ NEW: Final = (
         is_public=True,
     ),
     _wait("PUT", "for those who cannot send a body with GET", _R_OR_W),
-    Route(
+    _get(
         "/2/queue",
-        "GET",
         "Tell whether the job queue is drained.",
         Question("QueryConfigValues", lambda _: [["drain_flag"]], answers.named("drained")),
-        result=_OBJECT,
+        _OBJECT,
     ),
-    Route(
-        "/2/queue",
-        "PUT",
+    _change(
+        "PUT /2/queue",
         "Drain the job queue, or let it take jobs again.",
-        Question("SetDrainFlag", lambda inputs: [inputs.body.drained], answers.nothing),
-        access=_W,
-        body=DrainBody,
-        result=_NULL,
+        Question("SetDrainFlag", _given("drained"), answers.nothing),
+        _NULL,
+        DrainBody,
     ),
-    Route(
+    _get(
         "/2/watcher",
-        "GET",
         "Tell until when the watcher pauses; null if it does not.",
         Question("QueryConfigValues", lambda _: [["watcher_pause"]], answers.named("until")),
-        result=_OBJECT,
+        _OBJECT,
     ),
-    Route(
-        "/2/watcher",
-        "PUT",
+    _change(
+        "PUT /2/watcher",
         "Pause the watcher, or let it go on.",
-        Question("SetWatcherPause", lambda inputs: [inputs.body.until], answers.nothing),
-        access=_W,
-        body=PauseBody,
-        result=_NULL,
+        Question("SetWatcherPause", _given("until"), answers.nothing),
+        _NULL,
+        PauseBody,
     ),
-    Route(
-        "/2/jobs/{job_id}/priority",
-        "PUT",
+    _change(
+        "PUT /2/jobs/{job_id}/priority",
         "Change the priority of what has not begun of a job.",
-        Question(
-            "ChangeJobPriority",
-            lambda inputs: [inputs.path["job_id"], inputs.body.priority],
-            answers.as_it_is,
-        ),
-        access=_W,
-        body=PriorityBody,
-        result=_OUTCOME,
+        Question("ChangeJobPriority", _given("job_id", "priority")),
+        _OUTCOME,
+        PriorityBody,
     ),
-    Route(
-        "/2/jobs/{job_id}/archive",
-        "POST",
+    _change(
+        "POST /2/jobs/{job_id}/archive",
         "Archive a job that has ended; answers whether that was done.",
-        Question("ArchiveJob", lambda inputs: [inputs.path["job_id"]], answers.as_it_is),
-        access=_W,
-        result={"type": "boolean"},
+        Question("ArchiveJob", _given("job_id")),
+        {"type": "boolean"},
     ),
-    Route(
-        "/2/jobs/archive",
-        "POST",
+    _change(
+        "POST /2/jobs/archive",
         "Archive old jobs; answers how many, and how many there was no time to look at.",
-        Question(
-            "AutoArchiveJobs",
-            lambda inputs: [inputs.body.age, inputs.body.timeout],
-            answers.as_it_is,
-        ),
-        access=_W,
-        body=ArchiveBody,
-        result={"type": "array", "items": {"type": "integer"}},
+        Question("AutoArchiveJobs", _given("age", "timeout")),
+        {"type": "array", "items": _INTEGER},
+        ArchiveBody,
     ),
-    Route(
+    _get(
         "/2/exports",
-        "GET",
         "List the exports: pairs of node and export, null for a node that cannot tell.",
-        Question("QueryExports", lambda _: [[], False], answers.as_it_is),
-        result={"type": "array"},
+        Question("QueryExports", lambda _: [[], False]),
+        {"type": "array"},
     ),
-    Route(
+    _get(
         "/2/openapi.json",
-        "GET",
         "Answer the description of this interface as OpenAPI 3.1 document.",
         Document("openapi"),
-        result=_OBJECT,
+        _OBJECT,
     ),
     Route(
         "/2/docs",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ganeti.protocol.rapi.answers import Shape
+from ganeti.protocol.rapi.answers import Shape, as_it_is
 from ganeti.protocol.rapi.jobs import Inputs, Submission
 from ganeti.protocol.rapi.values import QueryArgument
 
@@ -25,7 +25,7 @@ class Question(msgspec.Struct, frozen=True):
 
     method: str
     args: Callable[[Inputs], list[object]]
-    shape: Shape
+    shape: Shape = as_it_is
 
 
 class ByJob(msgspec.Struct, frozen=True):

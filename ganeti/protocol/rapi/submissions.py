@@ -101,58 +101,37 @@ _JOB_ID: Final[Mapping[str, Any]] = {"type": "integer", "description": "id of th
 
 
 def _job(
-    method: str,
-    path: str,
-    op_id: str,
+    row: str,
+    op_ids: str,
     help_text: str,
-    query: str = "",
     *arguments: QueryArgument,
-    from_path: Mapping[str, str] = {},
-    renames: Mapping[str, str] = {},
-    fixed: Mapping[str, Any] = {},
-    build: Callable[..., list[jobs.Wire]] | None = None,
-    parts: type[Any] | None = None,
     access: tuple[str, ...] = _W,
-    has_body: bool = True,
-    marks: Mapping[str, Any] = {},
-    is_either: bool = False,
+    **submission: Any,
 ) -> Route:
-    """Return the route that submits a job of one opcode, or of those that `build` makes.
+    """Return the route that submits a job of one opcode, or of those that ``build`` makes.
 
     Args:
-        query: names of the query arguments that set fields of the opcode.
-        arguments: those that set none.
+        row: method and path; after a "?" the query arguments that set fields of the opcode.
+        arguments: query arguments that set none.
+        submission: the other fields of `Submission`.
     """
-    action = Submission(
-        tuple(op_id.split()),
-        from_path=from_path,
-        renames=renames,
-        fixed=fixed,
-        parts=parts,
-        build=build,
-        has_body=has_body,
-        marks=marks,
-        is_either=is_either,
-    )
-    declared = (*(query_of(op_id, query, is_either=is_either) if query else ()), *arguments)
+    method, _, target = row.partition(" ")
+    path, _, query = target.partition("?")
+    action = Submission(tuple(op_ids.split()), **submission)
+    set_fields = query_of(op_ids, query.replace("&", " "), is_either=action.is_either)
+    declared = (*(set_fields if query else ()), *arguments)
     return Route(path, method, help_text, action, access, declared, result=_JOB_ID)
 
 
 def _of(what: str) -> Callable[..., Route]:
     """Return a maker of routes about one thing of a kind: path and opcode get its name."""
 
-    def job(
-        method: str,
-        verb: str,
-        op_id: str,
-        help_text: str,
-        query: str = "",
-        *arguments: QueryArgument,
-        **more: Any,
-    ) -> Route:
-        path = f"/2/{what}s/{{{what}}}" + (f"/{verb}" if verb else "")
+    def job(row: str, op_ids: str, help_text: str, *arguments: QueryArgument, **more: Any) -> Route:
+        method, _, verb = row.partition(" ")
+        path = f"/2/{what}s/{{{what}}}" + (verb if verb[:1] in ("", "?") else f"/{verb}")
+        op_ids = op_ids if op_ids.startswith("OP_") else f"OP_{what.upper()}_{op_ids}"
         more.setdefault("from_path", {what: f"{what}_name"})
-        return _job(method, path, op_id, help_text, query, *arguments, **more)
+        return _job(f"{method} {path}", op_ids, help_text, *arguments, **more)
 
     return job
 
@@ -166,36 +145,22 @@ def _tags(path: str, kind: str) -> list[Route]:
     ask = Question(
         "QueryTags", lambda inputs: [kind, inputs.path.get(placeholder, "")], answers.as_it_is
     )
+    more: dict[str, Any] = {"from_path": from_path, "fixed": fixed, "has_body": False}
     return [
         Route(f"{path}/tags", "GET", f"List the tags of {about}.", ask, result=_TEXTS),
-        *(
-            _job(
-                method,
-                f"{path}/tags",
-                op_id,
-                f"{verb} {about}.",
-                "tag dry-run",
-                from_path=from_path,
-                fixed=fixed,
-                has_body=False,
-            )
-            for method, op_id, verb in (
-                ("PUT", "OP_TAGS_SET", "Add tags to"),
-                ("DELETE", "OP_TAGS_DEL", "Remove tags from"),
-            )
+        _job(f"PUT {path}/tags?tag&dry-run", "OP_TAGS_SET", f"Add tags to {about}.", **more),
+        _job(
+            f"DELETE {path}/tags?tag&dry-run", "OP_TAGS_DEL", f"Remove tags from {about}.", **more
         ),
     ]
 
 
-_instance, _node, _group, _network = (
-    _of(what) for what in ("instance", "node", "group", "network")
-)
+_instance, _node, _group, _network = map(_of, ("instance", "node", "group", "network"))
 
 _CLUSTER_JOBS: Final = (
-    _job("PUT", "/2/modify", "OP_CLUSTER_SET_PARAMS", "Change settings of the cluster."),
+    _job("PUT /2/modify", "OP_CLUSTER_SET_PARAMS", "Change settings of the cluster."),
     _job(
-        "PUT",
-        "/2/redistribute-config",
+        "PUT /2/redistribute-config",
         "OP_CLUSTER_REDIST_CONF",
         "Send the configuration and the cluster's files to all nodes again.",
     ),
@@ -206,264 +171,194 @@ _CLUSTER_JOBS: Final = (
     *_tags("/2/networks/{network}", "network"),
 )
 
+_GROUP_RENAMES: Final = {f"custom_{name}": name for name in ("ndparams", "ipolicy", "diskparams")}
 _GROUP_JOBS: Final = (
     _job(
-        "POST",
-        "/2/groups",
+        "POST /2/groups?dry-run",
         "OP_GROUP_ADD",
         "Make a node group.",
-        "dry-run",
         renames={"name": "group_name"},
     ),
-    _group("DELETE", "", "OP_GROUP_REMOVE", "Remove a node group.", "dry-run", has_body=False),
-    _group("PUT", "assign-nodes", "OP_GROUP_ASSIGN_NODES", "Move nodes into it.", "dry-run force"),
-    _group(
-        "PUT",
-        "modify",
-        "OP_GROUP_SET_PARAMS",
-        "Change its settings.",
-        renames={
-            "custom_ndparams": "ndparams",
-            "custom_ipolicy": "ipolicy",
-            "custom_diskparams": "diskparams",
-        },
-    ),
-    _group("PUT", "rename", "OP_GROUP_RENAME", "Rename it.", "dry-run"),
+    _group("DELETE ?dry-run", "REMOVE", "Remove a node group.", has_body=False),
+    _group("PUT assign-nodes?dry-run&force", "ASSIGN_NODES", "Move nodes into it."),
+    _group("PUT modify", "SET_PARAMS", "Change its settings.", renames=_GROUP_RENAMES),
+    _group("PUT rename?dry-run", "RENAME", "Rename it."),
 )
 
 _NETWORK_JOBS: Final = (
     _job(
-        "POST",
-        "/2/networks",
+        "POST /2/networks?dry-run",
         "OP_NETWORK_ADD",
         "Make a network.",
-        "dry-run",
         renames={"name": "network_name"},
     ),
-    _network("DELETE", "", "OP_NETWORK_REMOVE", "Remove a network.", "dry-run", has_body=False),
-    _network("PUT", "connect", "OP_NETWORK_CONNECT", "Connect it to a node group.", "dry-run"),
-    _network(
-        "PUT", "disconnect", "OP_NETWORK_DISCONNECT", "Disconnect it from a node group.", "dry-run"
-    ),
-    _network("PUT", "modify", "OP_NETWORK_SET_PARAMS", "Change its settings."),
+    _network("DELETE ?dry-run", "REMOVE", "Remove a network.", has_body=False),
+    _network("PUT connect?dry-run", "CONNECT", "Connect it to a node group."),
+    _network("PUT disconnect?dry-run", "DISCONNECT", "Disconnect it from a node group."),
+    _network("PUT modify", "SET_PARAMS", "Change its settings."),
 )
 
 _NODE_JOBS: Final = (
-    _node("POST", "evacuate", "OP_NODE_EVACUATE", "Move instances away.", "dry-run"),
+    _node("POST evacuate?dry-run", "EVACUATE", "Move instances away."),
     _node(
-        "POST",
-        "migrate",
-        "OP_NODE_MIGRATE",
+        "POST migrate?mode",
+        "MIGRATE",
         "Migrate its primary instances away.",
-        "mode",
         QueryArgument("live", Switch, help="whether to migrate live (an older form of mode)"),
         build=jobs.migrate_node,
         is_either=True,
     ),
-    _node("POST", "modify", "OP_NODE_SET_PARAMS", "Change its flags and settings."),
-    _node("POST", "powercycle", "OP_NODE_POWERCYCLE", "Reset it the hard way.", "force"),
+    _node("POST modify", "SET_PARAMS", "Change its flags and settings."),
+    _node("POST powercycle?force", "POWERCYCLE", "Reset it the hard way."),
     _node(
-        "PUT",
-        "role",
-        "OP_NODE_SET_PARAMS",
+        "PUT role?force&auto-promote",
+        "SET_PARAMS",
         "Give it a role: regular, master-candidate, drained or offline.",
-        "force auto-promote",
         fixed={"master_candidate": None, "offline": None, "drained": None},
         parts=str,
         build=jobs.set_role,
     ),
     _node(
-        "GET",
-        "storage",
-        "OP_NODE_QUERY_STORAGE",
+        "GET storage?storage_type&output_fields",
+        "QUERY_STORAGE",
         "List its storage units.",
-        "storage_type output_fields",
         from_path={},
         fixed={"nodes": None},
         build=jobs.query_storage,
         has_body=False,
     ),
     _node(
-        "PUT",
-        "storage/modify",
-        "OP_NODE_MODIFY_STORAGE",
+        "PUT storage/modify?storage_type&name!",
+        "MODIFY_STORAGE",
         "Change a storage unit.",
-        "storage_type name!",
         QueryArgument("allocatable", Switch, help="whether new disks may lie on it"),
         fixed={"changes": None},
         build=jobs.modify_storage,
         has_body=False,
     ),
     _node(
-        "PUT",
-        "storage/repair",
+        "PUT storage/repair?storage_type&name!",
         "OP_REPAIR_NODE_STORAGE",
         "Repair a storage unit.",
-        "storage_type name!",
         has_body=False,
     ),
 )
 
 _INSTANCE_JOBS: Final = (
     _job(
-        "POST",
-        "/2/instances",
+        "POST /2/instances?dry-run",
         "OP_INSTANCE_CREATE",
         "Make an instance; the body needs '__version__': 1.",
-        "dry-run",
         renames=jobs.CREATION_RENAMES,
         marks={jobs.FORM: 1},
         build=jobs.create_instance,
     ),
     _job(
-        "POST",
-        "/2/instances-multi-alloc",
+        "POST /2/instances-multi-alloc?dry-run",
         "OP_INSTANCE_MULTI_ALLOC",
         "Make several instances, placed together.",
-        "dry-run",
         build=jobs.create_instances,
     ),
     _instance(
-        "DELETE",
-        "",
-        "OP_INSTANCE_REMOVE",
-        "Remove it, and its disks.",
-        "dry-run",
-        fixed={"ignore_failures": False},
+        "DELETE ?dry-run", "REMOVE", "Remove it, and its disks.", fixed={"ignore_failures": False}
     ),
     _instance(
-        "PUT",
-        "activate-disks",
-        "OP_INSTANCE_ACTIVATE_DISKS",
+        "PUT activate-disks?ignore_size",
+        "ACTIVATE_DISKS",
         "Make its disks usable on its nodes.",
-        "ignore_size",
         has_body=False,
     ),
     _instance(
-        "PUT",
-        "deactivate-disks",
-        "OP_INSTANCE_DEACTIVATE_DISKS",
-        "Let its disks go.",
-        "force",
-        has_body=False,
+        "PUT deactivate-disks?force", "DEACTIVATE_DISKS", "Let its disks go.", has_body=False
     ),
     _instance(
-        "POST",
-        "disk/{disk}/grow",
-        "OP_INSTANCE_GROW_DISK",
+        "POST disk/{disk}/grow",
+        "GROW_DISK",
         "Make a disk larger.",
         from_path={"instance": "instance_name", "disk": "disk"},
         build=jobs.grow_disk,
     ),
     _instance(
-        "PUT",
-        "export",
+        "PUT export",
         "OP_BACKUP_EXPORT",
         "Write it to a node, or send it to another cluster.",
         renames={"destination": "target_node"},
     ),
-    _instance("PUT", "failover", "OP_INSTANCE_FAILOVER", "Start it on its other node."),
+    _instance("PUT failover", "FAILOVER", "Start it on its other node."),
     _instance(
-        "GET",
-        "info",
-        "OP_INSTANCE_QUERY_DATA",
+        "GET info?static",
+        "QUERY_DATA",
         "Find out all there is to know about it.",
-        "static",
         from_path={},
         fixed={"instances": None},
         build=jobs.query_instance_data,
         access=(),
         has_body=False,
     ),
-    _instance("PUT", "migrate", "OP_INSTANCE_MIGRATE", "Migrate it to its other node."),
+    _instance("PUT migrate", "MIGRATE", "Migrate it to its other node."),
     _instance(
-        "PUT",
-        "modify",
-        "OP_INSTANCE_SET_PARAMS",
+        "PUT modify",
+        "SET_PARAMS",
         "Change its settings.",
         renames={"custom_beparams": "beparams", "custom_hvparams": "hvparams"},
     ),
     _instance(
-        "PUT",
-        "prepare-export",
-        "OP_BACKUP_PREPARE",
-        "Make ready for an export.",
-        "mode",
-        has_body=False,
+        "PUT prepare-export?mode", "OP_BACKUP_PREPARE", "Make ready for an export.", has_body=False
     ),
+    _instance("POST reboot?type&ignore_secondaries&dry-run", "REBOOT", "Reboot it."),
+    _instance("POST recreate-disks", "RECREATE_DISKS", "Make its disks anew."),
     _instance(
-        "POST", "reboot", "OP_INSTANCE_REBOOT", "Reboot it.", "type ignore_secondaries dry-run"
-    ),
-    _instance("POST", "recreate-disks", "OP_INSTANCE_RECREATE_DISKS", "Make its disks anew."),
-    _instance(
-        "POST",
-        "reinstall",
+        "POST reinstall",
         "OP_INSTANCE_SHUTDOWN OP_INSTANCE_REINSTALL OP_INSTANCE_STARTUP",
         "Install an operating system on it again.",
-        "",
         QueryArgument("os", str, help="operating system"),
         QueryArgument("nostartup", Switch, help="1 to leave it stopped"),
         parts=jobs.ReinstallBody,
         build=jobs.reinstall,
         is_either=True,
     ),
-    _instance("PUT", "rename", "OP_INSTANCE_RENAME", "Rename it."),
+    _instance("PUT rename", "RENAME", "Rename it."),
     _instance(
-        "POST",
-        "replace-disks",
-        "OP_INSTANCE_REPLACE_DISKS",
+        "POST replace-disks?remote_node&mode&disks&iallocator",
+        "REPLACE_DISKS",
         "Replace disks; query arguments are looked at when there is no body.",
-        "remote_node mode disks iallocator",
         build=jobs.replace_disks,
         is_either=True,
     ),
-    _instance("PUT", "shutdown", "OP_INSTANCE_SHUTDOWN", "Shut it down.", "no_remember dry-run"),
-    _instance(
-        "PUT",
-        "startup",
-        "OP_INSTANCE_STARTUP",
-        "Start it.",
-        "force dry-run no_remember",
-        has_body=False,
-    ),
+    _instance("PUT shutdown?no_remember&dry-run", "SHUTDOWN", "Shut it down."),
+    _instance("PUT startup?force&dry-run&no_remember", "STARTUP", "Start it.", has_body=False),
 )
 
 OLD: Final = (*_CLUSTER_JOBS, *_GROUP_JOBS, *_NETWORK_JOBS, *_NODE_JOBS, *_INSTANCE_JOBS)
 
-_CHOSEN: Final = (
+NEW: Final = (
     _job(
-        "POST",
-        "/2/jobs",
+        "POST /2/jobs",
         "",
         "Submit one job of several opcodes, each an object with its name in 'OP_ID'.",
         parts=jobs.JobBody,
         build=jobs.any_job,
     ),
-    _job("POST", "/2/nodes", "OP_NODE_ADD", "Add a node that is set up already."),
-    _node("DELETE", "", "OP_NODE_REMOVE", "Remove it from the cluster."),
-    _instance("PUT", "move", "OP_INSTANCE_MOVE", "Copy its disks to another node."),
-    _instance("PUT", "change-group", "OP_INSTANCE_CHANGE_GROUP", "Move it to another node group."),
-    _group("POST", "evacuate", "OP_GROUP_EVACUATE", "Move its instances to other groups."),
+    _job("POST /2/nodes", "OP_NODE_ADD", "Add a node that is set up already."),
+    _node("DELETE", "REMOVE", "Remove it from the cluster."),
+    _instance("PUT move", "MOVE", "Copy its disks to another node."),
+    _instance("PUT change-group", "CHANGE_GROUP", "Move it to another node group."),
+    _group("POST evacuate", "EVACUATE", "Move its instances to other groups."),
     _job(
-        "DELETE",
-        "/2/exports/{instance}",
+        "DELETE /2/exports/{instance}",
         "OP_BACKUP_REMOVE",
         "Remove the exports of an instance from all nodes.",
         from_path={"instance": "instance_name"},
     ),
     _job(
-        "PUT",
-        "/2/os/{os}/modify",
+        "PUT /2/os/{os}/modify",
         "OP_CLUSTER_SET_PARAMS",
         "Change how an operating system definition is used.",
         parts=jobs.OsBody,
         build=jobs.modify_os,
     ),
+    *(
+        _job(f"POST /2/opcodes/{op_id}", op_id, f"Submit a job of {op_id}.")
+        for op_id in all_op_ids()
+    ),
 )
-
-
-def _opcode_route(op_id: str) -> Route:
-    return _job("POST", f"/2/opcodes/{op_id}", op_id, f"Submit a job of {op_id}.")
-
-
-NEW: Final = (*_CHOSEN, *(_opcode_route(op_id) for op_id in all_op_ids()))
