@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from ganeti.base.ids import JobId
-from ganeti.protocol.service import Service, declare
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from ganeti.protocol.service import Method, Service, declare
 
 WAIT_FOR_JOB_CHANGE_S_MAX: Final = 89
 SOCKET_MODE: Final = 0o660
@@ -38,6 +35,7 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 
 
 Rows = list[list[Any]]
+Texts = Sequence[str]
 WireOpCodes = Sequence[Mapping[str, Any]]
 JobIdValue = (
     Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -102,16 +100,11 @@ class Rules(msgspec.Struct, frozen=True):
     ours: int = 0
 
 
-_Declared = Callable[Concatenate["LuxiCalls", P], R]
-
-
-def _ask(
-    name: str, *, waits: bool = False, ours: int = 0
-) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+def _ask(name: str, *, waits: bool = False, ours: int = 0) -> Callable[[Method], Method]:
     return declare(name, Rules(waits=waits, ours=ours))
 
 
-def _change(name: str, *, ours: int = 0) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+def _change(name: str, *, ours: int = 0) -> Callable[[Method], Method]:
     return declare(name, Rules(changes=True, ours=ours))
 
 
@@ -178,23 +171,19 @@ class LuxiCalls(Service):
         """Return the descriptions of these fields; None asks for all."""
 
     @_ask("QueryNodes")
-    def query_nodes(self, names: Sequence[str], fields: Sequence[str], lock: bool = False) -> Rows:
+    def query_nodes(self, names: Texts, fields: Texts, lock: bool = False) -> Rows:
         """Return one row of plain values per node; no names asks for all."""
 
     @_ask("QueryInstances")
-    def query_instances(
-        self, names: Sequence[str], fields: Sequence[str], lock: bool = False
-    ) -> Rows:
+    def query_instances(self, names: Texts, fields: Texts, lock: bool = False) -> Rows:
         """Return one row of plain values per instance; no names asks for all."""
 
     @_ask("QueryGroups")
-    def query_groups(self, names: Sequence[str], fields: Sequence[str], lock: bool = False) -> Rows:
+    def query_groups(self, names: Texts, fields: Texts, lock: bool = False) -> Rows:
         """Return one row of plain values per node group; no names asks for all."""
 
     @_ask("QueryNetworks")
-    def query_networks(
-        self, names: Sequence[str], fields: Sequence[str], lock: bool = False
-    ) -> Rows:
+    def query_networks(self, names: Texts, fields: Texts, lock: bool = False) -> Rows:
         """Return one row of plain values per network; no names asks for all."""
 
     @_ask("QueryFilters")

@@ -39,6 +39,11 @@ from ganeti.protocol.node_rpc_values import (
 )
 from ganeti.protocol.service import Service
 
+Params = Mapping[str, object]
+Facts = dict[str, object]
+Texts = Sequence[str]
+Disks = Sequence[RpcDisk]
+
 
 class QueueCalls(Service):
     """Copies of the job queue."""
@@ -209,19 +214,15 @@ class MachineCalls(Service):
         """Wait so many seconds: a call that takes time, for tests."""
 
     @reads(NORMAL_S)
-    def node_verify(
-        self, checkdict: Mapping[str, object], cluster_name: str, all_hvparams: Mapping[str, object]
-    ) -> dict[str, object]:
+    def node_verify(self, checkdict: Params, cluster_name: str, all_hvparams: Params) -> Facts:
         """Make all checks that are asked for; returns {check: result}."""
 
     @reads(NORMAL_S)
-    def node_verify_light(
-        self, checkdict: Mapping[str, object], cluster_name: str, hvparams: Mapping[str, object]
-    ) -> dict[str, object]:
+    def node_verify_light(self, checkdict: Params, cluster_name: str, hvparams: Params) -> Facts:
         """Make those checks that are possible on a node that is not yet part of the cluster."""
 
     @reads(URGENT_S)
-    def bridges_exist(self, bridges_list: Sequence[str]) -> None:
+    def bridges_exist(self, bridges_list: Texts) -> None:
         """Check that bridges exist; the failure names the missing ones."""
 
     @changes(NORMAL_S)
@@ -229,7 +230,7 @@ class MachineCalls(Service):
         """Make an Open vSwitch, and connect it to an interface if one is given."""
 
     @changes(NORMAL_S, to_offline=True)
-    def node_powercycle(self, hypervisor: str, hvparams: Mapping[str, object]) -> str:
+    def node_powercycle(self, hypervisor: str, hvparams: Params) -> str:
         """Restart this node at once, without stopping anything; returns a text for the operator."""
 
     @changes(URGENT_S)
@@ -265,7 +266,7 @@ class KeyCalls(Service):
         """Return root's public key; makes one if there is none.  Ours."""
 
     @changes(FAST_S)
-    def ssh_authorize(self, add: Sequence[str], remove: Sequence[str]) -> bool:
+    def ssh_authorize(self, add: Texts, remove: Texts) -> bool:
         """Let owners of keys log in as root, or not any more; tells whether that changed anything.
 
         Ours.
@@ -340,7 +341,7 @@ class ScriptCalls(Service):
 
     @reads(NORMAL_S)
     def iallocator_runner(
-        self, name: str, idata: str, default_iallocator_params: Mapping[str, object] | None
+        self, name: str, idata: str, default_iallocator_params: Params | None
     ) -> str:
         """Run an allocator on a request and return its output."""
 
@@ -362,12 +363,7 @@ class OsCalls(Service):
 
     @reads(FAST_S)
     def os_validate(
-        self,
-        required: bool,
-        name: str,
-        checks: Sequence[str],
-        params: Mapping[str, object],
-        force_variant: bool,
+        self, required: bool, name: str, checks: Texts, params: Params, force_variant: bool
     ) -> bool:
         """Check an OS and its parameters on this node; false when it is missing, not required."""
 
@@ -388,34 +384,26 @@ class InstanceCalls(Service):
     """Instances on this node."""
 
     @reads(URGENT_S)
-    def all_instances_info(
-        self, hypervisor_list: Sequence[str], all_hvparams: Mapping[str, object]
-    ) -> dict[str, dict[str, object]]:
+    def all_instances_info(self, hypervisor_list: Texts, all_hvparams: Params) -> dict[str, Facts]:
         """Return {instance name: memory, vcpus, state, time} of all instances of hypervisors."""
 
     @reads(URGENT_S)
-    def instance_list(
-        self, hypervisor_list: Sequence[str], hvparams: Mapping[str, object]
-    ) -> list[str]:
+    def instance_list(self, hypervisor_list: Texts, hvparams: Params) -> list[str]:
         """Return the names of all instances of some hypervisors."""
 
     @reads(URGENT_S)
-    def instance_info(
-        self, instance: str, hname: str, hvparams: Mapping[str, object] | None
-    ) -> dict[str, object]:
+    def instance_info(self, instance: str, hname: str, hvparams: Params | None) -> Facts:
         """Return memory, vcpus, state and time of one instance; {} when it does not run here."""
 
     @reads(URGENT_S, object_body=True)
-    def instance_console_info(
-        self, instances: Mapping[str, Mapping[str, object]]
-    ) -> dict[str, dict[str, object]]:
+    def instance_console_info(self, instances: Mapping[str, Params]) -> dict[str, Facts]:
         """Return how to reach the console of each instance, the preferred way.
 
         The body is the one object {name: {instance, node, group, hvParams, beParams}}.
         """
 
     @reads(NORMAL_S)
-    def hypervisor_validate_params(self, hvname: str, hvfull: Mapping[str, object]) -> None:
+    def hypervisor_validate_params(self, hvname: str, hvfull: Params) -> None:
         """Check filled hypervisor parameters against this node; the failure names the wrong one."""
 
     @changes(NORMAL_S)
@@ -461,7 +449,7 @@ class InstanceCalls(Service):
         instance: RpcInstance,
         action: str,
         dev_type: str,
-        device: Mapping[str, object],
+        device: Params,
         extra: object,
         seq: int,
     ) -> str | None:
@@ -512,7 +500,7 @@ class MigrationCalls(Service):
         """Move an instance's memory; returns once it moves, or has moved."""
 
     @reads(SLOW_S)
-    def instance_get_migration_status(self, instance: RpcInstance) -> dict[str, object]:
+    def instance_get_migration_status(self, instance: RpcInstance) -> Facts:
         """Return how far a migration is, seen from its source; waits a moment for its end."""
 
     @changes(SLOW_S)
@@ -566,17 +554,15 @@ class DiskCalls(Service):
         """Undo `blockdev_assemble`, which opens a disk as well."""
 
     @reads(NORMAL_S)
-    def blockdev_find(self, disk: RpcDisk) -> dict[str, object] | None:
+    def blockdev_find(self, disk: RpcDisk) -> Facts | None:
         """Return the state of a disk; null when it does not exist."""
 
     @changes(NORMAL_S)
-    def blockdev_open(
-        self, instance_name: str, disks: Sequence[RpcDisk], *, exclusive: bool
-    ) -> None:
+    def blockdev_open(self, instance_name: str, disks: Disks, *, exclusive: bool) -> None:
         """Make the assembled disks of an instance writable here."""
 
     @changes(NORMAL_S)
-    def blockdev_close(self, instance_name: str, disks: Sequence[RpcDisk]) -> None:
+    def blockdev_close(self, instance_name: str, disks: Disks) -> None:
         """Undo `blockdev_open` for the disks of an instance, which does not run here any more."""
 
     @changes(NORMAL_S)
@@ -592,17 +578,15 @@ class DiskCalls(Service):
         """Add MiB to a disk; ``dryrun`` only checks that it could be done."""
 
     @reads(NORMAL_S)
-    def blockdev_getdimensions(
-        self, disks: Sequence[RpcDisk]
-    ) -> list[tuple[int, int | None] | None]:
+    def blockdev_getdimensions(self, disks: Disks) -> list[tuple[int, int | None] | None]:
         """Return (bytes, spindles or null) of each disk; null for one that does not exist."""
 
     @reads(NORMAL_S)
-    def blockdev_getmirrorstatus(self, disks: Sequence[RpcDisk]) -> list[dict[str, object]]:
+    def blockdev_getmirrorstatus(self, disks: Disks) -> list[Facts]:
         """Return the state of each disk, all of which must exist."""
 
     @reads(NORMAL_S)
-    def blockdev_getmirrorstatus_multi(self, disks: Sequence[RpcDisk]) -> Sequence[object]:
+    def blockdev_getmirrorstatus_multi(self, disks: Disks) -> Sequence[object]:
         """Return (true, state) or (false, message) for each disk."""
 
     @changes(NORMAL_S)
@@ -622,7 +606,7 @@ class DiskCalls(Service):
         """Take a snapshot of a disk and return its logical id."""
 
     @reads(URGENT_S)
-    def bdev_sizes(self, devices: Sequence[str]) -> dict[str, int]:
+    def bdev_sizes(self, devices: Texts) -> dict[str, int]:
         """Return the size in MiB of block devices of this node; other files are left out."""
 
     @changes(SLOW_S)
@@ -634,23 +618,23 @@ class DiskCalls(Service):
         """Copy one disk to another of the same node."""
 
     @changes(NORMAL_S)
-    def blockdev_addchildren(self, disk: RpcDisk, ndevs: Sequence[RpcDisk]) -> None:
+    def blockdev_addchildren(self, disk: RpcDisk, ndevs: Disks) -> None:
         """Add devices to a mirrored disk."""
 
     @changes(NORMAL_S)
-    def blockdev_removechildren(self, disk: RpcDisk, ndevs: Sequence[RpcDisk]) -> None:
+    def blockdev_removechildren(self, disk: RpcDisk, ndevs: Disks) -> None:
         """Take devices from a mirrored disk."""
 
     @changes(NORMAL_S)
-    def blockdev_pause_resume_sync(self, disks: Sequence[RpcDisk], pause: bool) -> object:
+    def blockdev_pause_resume_sync(self, disks: Disks, pause: bool) -> object:
         """Let the disks stop to copy, or go on."""
 
     @changes(NORMAL_S)
-    def drbd_attach_net(self, disks: Sequence[RpcDisk], multimaster: bool) -> None:
+    def drbd_attach_net(self, disks: Disks, multimaster: bool) -> None:
         """Connect the disks with their peers."""
 
     @changes(NORMAL_S)
-    def drbd_disconnect_net(self, disks: Sequence[RpcDisk]) -> None:
+    def drbd_disconnect_net(self, disks: Disks) -> None:
         """Disconnect the disks from their peers."""
 
     @reads(URGENT_S)
@@ -658,11 +642,11 @@ class DiskCalls(Service):
         """Return the usermode helper of the DRBD module."""
 
     @reads(NORMAL_S)
-    def drbd_needs_activation(self, disks: Sequence[RpcDisk]) -> list[str]:
+    def drbd_needs_activation(self, disks: Disks) -> list[str]:
         """Return the UUIDs of those disks that are not assembled completely."""
 
     @reads(SLOW_S)
-    def drbd_wait_sync(self, disks: Sequence[RpcDisk]) -> object:
+    def drbd_wait_sync(self, disks: Disks) -> object:
         """Wait for a while for the disks to be in sync; returns [all are, lowest percentage]."""
 
 
@@ -673,7 +657,7 @@ class StorageCalls(Service):
     def node_info(
         self,
         storage_units: Sequence[tuple[str, str, list[object]]] | None,
-        hv_specs: Sequence[tuple[str, Mapping[str, object]]] | None,
+        hv_specs: Sequence[tuple[str, Params]] | None,
     ) -> list[object]:
         """Return [boot id, [storage info], [hypervisor info]]; null for a list not asked for.
 
@@ -682,7 +666,7 @@ class StorageCalls(Service):
 
     @reads(NORMAL_S)
     def storage_list(
-        self, su_name: str, su_args: Sequence[object], name: str | None, fields: Sequence[str]
+        self, su_name: str, su_args: Sequence[object], name: str | None, fields: Texts
     ) -> list[list[object]]:
         """Return the asked fields of each storage unit of a type, or of the one named.
 
@@ -691,7 +675,7 @@ class StorageCalls(Service):
 
     @changes(NORMAL_S)
     def storage_modify(
-        self, su_name: str, su_args: Sequence[object], name: str, changes: Mapping[str, object]
+        self, su_name: str, su_args: Sequence[object], name: str, changes: Params
     ) -> None:
         """Change a storage unit; of the supported ones, none can be changed."""
 
@@ -774,7 +758,7 @@ class ExportCalls(Service):
         """Begin to receive a disk; returns the name of the transfer, whose status has the port."""
 
     @reads(FAST_S)
-    def impexp_status(self, names: Sequence[str]) -> list[object]:
+    def impexp_status(self, names: Texts) -> list[object]:
         """Return the state of each transfer; null for one that does not exist."""
 
     @changes(NORMAL_S)

@@ -9,15 +9,13 @@ Source: node_rpc.json (transport, timeout_classes_seconds).
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError
 from ganeti.base.json import dumps, loads
-from ganeti.protocol.service import Call, declare
-
-Method = TypeVar("Method", bound=Callable[..., Any])
+from ganeti.protocol.service import Call, Method, declare
 
 DEFAULT_PORT = 1811
 CONNECT_TIMEOUT_S = 5.0
@@ -74,42 +72,14 @@ class Rules(msgspec.Struct, frozen=True):
 NodeCall = Call[Rules]
 
 
-def reads(
-    limit_s: float,
-    place: Place = Place.CHILD,
-    *,
-    to_offline: bool = False,
-    object_body: bool = False,
-    extra_s: float | None = None,
-) -> Callable[[Method], Method]:
-    """Declare a call that only looks."""
-    return _declared(
-        Rules(
-            limit_s,
-            changes=False,
-            place=place,
-            to_offline=to_offline,
-            object_body=object_body,
-            extra_s=extra_s,
-        )
-    )
+def reads(limit_s: float, place: Place = Place.CHILD, **rules: Any) -> Callable[[Method], Method]:
+    """Declare a call that only looks; the other arguments are fields of `Rules`."""
+    return declare("", Rules(limit_s, changes=False, place=place, **rules))
 
 
-def changes(
-    limit_s: float,
-    place: Place = Place.CHILD,
-    *,
-    to_offline: bool = False,
-    stops_daemon: bool = False,
-) -> Callable[[Method], Method]:
-    """Declare a call that changes the node."""
-    return _declared(
-        Rules(limit_s, changes=True, place=place, to_offline=to_offline, stops_daemon=stops_daemon)
-    )
-
-
-def _declared(rules: Rules) -> Callable[[Method], Method]:
-    return cast("Callable[[Method], Method]", declare("", rules))
+def changes(limit_s: float, place: Place = Place.CHILD, **rules: Any) -> Callable[[Method], Method]:
+    """Declare a call that changes the node; the other arguments are fields of `Rules`."""
+    return declare("", Rules(limit_s, changes=True, place=place, **rules))
 
 
 def deadline_s(call: NodeCall, args: Sequence[object]) -> float:

@@ -24,28 +24,15 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import (
-    Any,
-    ClassVar,
-    Concatenate,
-    Final,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    cast,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
 from ganeti.objects.record import decode_private, plain
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 RulesT = TypeVar("RulesT")
-ServiceT = TypeVar("ServiceT", bound="Service")
 
 REQUIRED: Final = msgspec.NODEFAULT
 _ROW: Final = "__ganeti_call__"
@@ -294,9 +281,7 @@ class Service:
         raise NotSupportedError(f"not supported yet: {call.name}")
 
 
-def declare(
-    name: str, rules: object
-) -> Callable[[Callable[Concatenate[ServiceT, P], R]], Callable[Concatenate[ServiceT, P], R]]:
+def declare(name: str, rules: object) -> Callable[[Method], Method]:
     """Make a method the declaration of a call: its signature is the row, its body is the client's.
 
     Args:
@@ -304,17 +289,15 @@ def declare(
         rules: what this kind of service knows about the call.
     """
 
-    def decorate(
-        function: Callable[Concatenate[ServiceT, P], R],
-    ) -> Callable[Concatenate[ServiceT, P], R]:
+    def decorate(function: Method) -> Method:
         row = Call(name or function.__name__, function, rules)
 
-        def invoke(self: ServiceT, *args: P.args, **named: P.kwargs) -> R:
-            return cast("R", self.invoke(row, row.bind(args, named)))
+        def invoke(self: Service, *args: object, **named: object) -> Any:
+            return self.invoke(row, row.bind(args, named))
 
         invoke.__name__, invoke.__doc__ = function.__name__, function.__doc__
         setattr(invoke, _ROW, row)
-        return cast("Callable[Concatenate[ServiceT, P], R]", invoke)
+        return cast("Method", invoke)
 
     return decorate
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.objects.model import Cluster, Disk, FilterRule, Instance, Network, Node, NodeGroup
-from ganeti.protocol.service import Call, Service, declare
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from ganeti.protocol.service import Call, Method, Service, declare
 
 MESSAGE_BYTES_MAX: Final = 32 << 20  # a whole configuration of 20,000 instances is 12 MB
 SOCKET_MODE: Final = 0o600
@@ -191,36 +188,22 @@ class Rules(msgspec.Struct, frozen=True):
     answer_s: float = ANSWER_TIMEOUT_S
 
 
-_Declared = Callable[Concatenate["WConfCalls", P], R]
 _READ, _LOCKS, _RESERVE, _CONFIG = Effect.READ, Effect.LOCKS, Effect.RESERVE, Effect.CONFIG
 
 
 def _v3(
-    name: str,
-    effect: Effect,
-    owner: int | None = None,
-    *,
-    repeat: Repeat = Repeat.SAFE,
-    for_dead: bool = False,
-    answer_s: float = ANSWER_TIMEOUT_S,
-) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    name: str, effect: Effect, owner: int | None = None, **facts: Any
+) -> Callable[[Method], Method]:
     """Declare a call of Ganeti 3.0."""
-    rules = Rules(effect, owner, repeat=repeat, for_dead=for_dead, answer_s=answer_s)
-    return declare(name, rules)
+    return declare(name, Rules(effect, owner, **facts))
 
 
 def _own(
-    name: str,
-    effect: Effect,
-    needs: Need = Need.NONE,
-    *,
-    repeat: Repeat = Repeat.SAFE,
-    for_dead: bool = False,
-    waits: bool = False,
-) -> Callable[[_Declared[P, R]], _Declared[P, R]]:
+    name: str, effect: Effect, needs: Need = Need.NONE, **facts: Any
+) -> Callable[[Method], Method]:
     """Declare a call of our own: it names its owner first if it changes something."""
     owner = None if effect is _READ else 0
-    return declare(name, Rules(effect, owner, True, needs, repeat, for_dead, waits))
+    return declare(name, Rules(effect, owner, is_own=True, needs=needs, **facts))
 
 
 def wire_names(call: Call[Rules]) -> list[str]:
