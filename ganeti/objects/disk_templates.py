@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import NoneType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from msgspec import Struct
 
@@ -34,17 +34,29 @@ class Units(Struct, frozen=True):
     is_directory: bool = False
 
 
-class StorageType(StrEnum):
-    """Kinds of storage that disks take their space from; None stands for no units to report on."""
+class Row(StrEnum):
+    """Base of words with facts about each: a member is equal to its word alone."""
 
-    units: Units | None
+    _value_: str
+    traits: Any  # of a narrower type in each table
 
-    def __new__(cls, word: str, units: Units | None = None) -> Self:
-        """Make a kind of storage, equal to its word."""
+    def __new__(cls, word: str, traits: object = None) -> Self:
+        """Make a member from its row."""
         made = str.__new__(cls, word)
         made._value_ = word
-        made.units = units
+        made.traits = traits
         return made
+
+
+class StorageType(Row):
+    """Kinds of storage that disks take their space from."""
+
+    traits: Units | None
+
+    @property
+    def units(self) -> Units | None:
+        """Facts about its units; None where there are none to report on."""
+        return self.traits
 
     BLOCKDEV = "blockdev"
     DISKLESS = "diskless"
@@ -74,7 +86,6 @@ class Adoption(StrEnum):
 
 
 LogicalIdParts = Mapping[str, type | tuple[type, ...]]
-_VOLUME: Final[LogicalIdParts] = {"vg": str, "volume": str}
 _FILE: Final[LogicalIdParts] = {"driver": str, "path": str}
 
 
@@ -94,7 +105,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     """
 
     storage: StorageType
-    logical_id: LogicalIdParts
+    logical_id: LogicalIdParts = {}
     driver: str | None = None
     mirroring: Mirroring = Mirroring.NONE
     child_count: int = 0
@@ -165,125 +176,97 @@ class Traits(Struct, frozen=True, kw_only=True):
         return "provider" in self.logical_id
 
 
-class DiskTemplate(StrEnum):
+def _template(word: str, storage: StorageType, **traits: Any) -> tuple[str, Traits]:
+    return word, Traits(storage=storage, **traits)
+
+
+class DiskTemplate(Row):
     """How the disks of an instance are made; also the device type of a disk."""
 
     traits: Traits
 
-    def __new__(cls, word: str, traits: Traits | None = None) -> Self:
-        """Make a template, equal to its word."""
-        assert traits is not None, "a look-up by the word alone does not come here"
-        made = str.__new__(cls, word)
-        made._value_ = word
-        made.traits = traits
-        return made
-
-    BLOCKDEV = (
+    BLOCKDEV = _template(
         "blockdev",
-        Traits(
-            storage=StorageType.BLOCKDEV,
-            driver="ganeti.storage.block_device:AdoptedStorage",
-            logical_id={"driver": str, "path": str},
-            mirroring=Mirroring.EXTERNAL,
-            adoption=Adoption.ALWAYS,
-            can_grow=False,
-            counts_as_usage=False,
-        ),
+        StorageType.BLOCKDEV,
+        driver="ganeti.storage.block_device:AdoptedStorage",
+        logical_id=_FILE,
+        mirroring=Mirroring.EXTERNAL,
+        adoption=Adoption.ALWAYS,
+        can_grow=False,
+        counts_as_usage=False,
     )
-    DISKLESS = (
-        "diskless",
-        Traits(
-            storage=StorageType.DISKLESS,
-            logical_id={},
-            mirroring=Mirroring.EXTERNAL,
-            can_grow=False,
-        ),
+    DISKLESS = _template(
+        "diskless", StorageType.DISKLESS, mirroring=Mirroring.EXTERNAL, can_grow=False
     )
-    DRBD = (
+    DRBD = _template(
         "drbd",
-        Traits(
-            storage=StorageType.LVM_VG,
-            logical_id={
-                "node_a": str,
-                "node_b": str,
-                "port": (int, NoneType),
-                "minor_a": int,
-                "minor_b": int,
-                "secret": str,
-            },
-            mirroring=Mirroring.INTERNAL,
-            child_count=2,  # data and metadata
-            extra_mib=DRBD_META_SIZE_MIB,
-            has_snapshots=True,
-        ),
+        StorageType.LVM_VG,
+        logical_id={
+            "node_a": str,
+            "node_b": str,
+            "port": (int, NoneType),
+            "minor_a": int,
+            "minor_b": int,
+            "secret": str,
+        },
+        mirroring=Mirroring.INTERNAL,
+        child_count=2,  # data and metadata
+        extra_mib=DRBD_META_SIZE_MIB,
+        has_snapshots=True,
     )
-    EXT = (
+    EXT = _template(
         "ext",
-        Traits(
-            storage=StorageType.EXT,
-            driver="ganeti.storage.external:ExternalStorage",
-            logical_id={"provider": str, "name": str},
-            mirroring=Mirroring.EXTERNAL,
-            has_snapshots=True,
-            has_access=True,
-        ),
+        StorageType.EXT,
+        driver="ganeti.storage.external:ExternalStorage",
+        logical_id={"provider": str, "name": str},
+        mirroring=Mirroring.EXTERNAL,
+        has_snapshots=True,
+        has_access=True,
     )
-    FILE = (
+    FILE = _template(
         "file",
-        Traits(
-            storage=StorageType.FILE,
-            driver="ganeti.storage.file:FileStorage",
-            logical_id=_FILE,
-            can_copy=True,
-            has_own_directory=True,
-        ),
+        StorageType.FILE,
+        driver="ganeti.storage.file:FileStorage",
+        logical_id=_FILE,
+        can_copy=True,
+        has_own_directory=True,
     )
-    GLUSTER = (
+    GLUSTER = _template(
         "gluster",
-        Traits(
-            storage=StorageType.GLUSTER,
-            logical_id=_FILE,
-            mirroring=Mirroring.EXTERNAL,
-            has_access=True,
-        ),
+        StorageType.GLUSTER,
+        logical_id=_FILE,
+        mirroring=Mirroring.EXTERNAL,
+        has_access=True,
     )
-    PLAIN = (
+    PLAIN = _template(
         "plain",
-        Traits(
-            storage=StorageType.LVM_VG,
-            logical_id=_VOLUME,
-            adoption=Adoption.POSSIBLE,
-            can_copy=True,
-            has_snapshots=True,
-            takes_physical_volumes=True,
-        ),
+        StorageType.LVM_VG,
+        logical_id={"vg": str, "volume": str},
+        adoption=Adoption.POSSIBLE,
+        can_copy=True,
+        has_snapshots=True,
+        takes_physical_volumes=True,
     )
-    RBD = (
+    RBD = _template(
         "rbd",
-        Traits(
-            storage=StorageType.RADOS,
-            logical_id={"driver": str, "name": str},
-            mirroring=Mirroring.EXTERNAL,
-            has_access=True,
-            counts_as_usage=False,
-        ),
+        StorageType.RADOS,
+        logical_id={"driver": str, "name": str},
+        mirroring=Mirroring.EXTERNAL,
+        has_access=True,
+        counts_as_usage=False,
     )
-    SHAREDFILE = (
+    SHAREDFILE = _template(
         "sharedfile",
-        Traits(
-            storage=StorageType.SHAREDFILE,
-            driver="ganeti.storage.file:FileStorage",
-            logical_id=_FILE,
-            mirroring=Mirroring.EXTERNAL,
-            has_own_directory=True,
-        ),
+        StorageType.SHAREDFILE,
+        driver="ganeti.storage.file:FileStorage",
+        logical_id=_FILE,
+        mirroring=Mirroring.EXTERNAL,
+        has_own_directory=True,
     )
 
 
 _TRAITS: Final = {str(each): each.traits for each in DiskTemplate}
-_SEVERAL: Final = Traits(
-    storage=StorageType.BLOCKDEV, logical_id={}, can_grow=False, counts_as_usage=False
-)
+_SEVERAL: Final = Traits(storage=StorageType.BLOCKDEV, can_grow=False, counts_as_usage=False)
 
 
 def traits_of(template: str) -> Traits:

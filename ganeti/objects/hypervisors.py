@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self
+from functools import partial
+from typing import Final
 
+from ganeti.objects.disk_templates import Row
 from ganeti.objects.parameters import (
-    ABSOLUTE_PATH,
     PORT_MAX,
     Form,
     ParamTable,
+    choice,
     flag,
     integer,
     maybe_text,
+    path,
     text,
 )
 
@@ -52,14 +55,13 @@ class ConsoleKind(StrEnum):
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 120
 PCI_SLOTS: Final = 32
-_CPUS_MAX: Final = 1024
+_cpus: Final = partial(integer, 0, least=0, most=1024)
 
 _PATH_OR_URL: Final = Form("an absolute path or a URL", r"(/.*|(https?|ftps?)://.*)?")
 _FILE_IN_TREE: Final = Form(
     "an absolute path inside the instance's tree, such as /ganeti-chroot",
     r"(?!.*/\.\.?(/|$))(/[^/]+)+",
 )
-_REBOOTS: Final = ("reboot", "exit")
 
 
 def _migration_mode(default: MigrationMode) -> ParamTable:
@@ -82,77 +84,56 @@ _CHROOT: Final[ParamTable] = {
 }
 _KVM: Final[ParamTable] = {
     "acpi": flag(True, "Whether the guest has ACPI, which its power button needs."),
-    "boot_order": text(
-        "disk",
-        "The device that the guest starts from.",
-        choices=("cdrom", "disk", "floppy", "network"),
+    "boot_order": choice(
+        "disk", "The device that the guest starts from.", "cdrom disk floppy network"
     ),
     "cdrom2_image_path": text(
         "", "The image in a second CD drive: a path or a URL.", form=_PATH_OR_URL
     ),
-    "cdrom_disk_type": text(
+    "cdrom_disk_type": choice(
         "",
         "The kind of CD drives; empty for ide.  Only ide and scsi-cd are supported.",
-        choices=(
-            *("", "ide", "mtd", "paravirtual", "pflash", "scsi", "scsi-block", "scsi-cd"),
-            *("scsi-generic", "scsi-hd", "sd"),
-        ),
+        "ide mtd paravirtual pflash scsi scsi-block scsi-cd scsi-generic scsi-hd sd",
     ),
     "cdrom_image_path": text("", "The image in the CD drive: a path or a URL.", form=_PATH_OR_URL),
-    "cpu_cores": integer(
-        0, "Cores of each processor of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
-    ),
+    "cpu_cores": _cpus("Cores of each processor of the guest; 0 leaves it to QEMU."),
     "cpu_mask": text(
         "all",
         "The node's processors that the guest's may run on: all, one list such as 0-3,6 for all"
         " of them, or one list for each, separated by colons.",
     ),
-    "cpu_sockets": integer(
-        0, "Processor sockets of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
-    ),
-    "cpu_threads": integer(
-        0, "Threads of each core of the guest; 0 leaves it to QEMU.", least=0, most=_CPUS_MAX
-    ),
+    "cpu_sockets": _cpus("Processor sockets of the guest; 0 leaves it to QEMU."),
+    "cpu_threads": _cpus("Threads of each core of the guest; 0 leaves it to QEMU."),
     "cpu_type": text("", "The processor that the guest sees, as of qemu's -cpu."),
-    "disk_aio": text(
-        "threads", "How the node's disks are read and written.", choices=("native", "threads")
+    "disk_aio": choice("threads", "How the node's disks are read and written.", "native threads"),
+    "disk_cache": choice(
+        "default", "How the node caches disks.", "default none writeback writethrough"
     ),
-    "disk_cache": text(
-        "default",
-        "How the node caches disks.",
-        choices=("default", "none", "writeback", "writethrough"),
-    ),
-    "disk_discard": text(
+    "disk_discard": choice(
         "default",
         "Whether disks pass on that the guest needs a block no more.",
-        choices=("default", "ignore", "unmap"),
+        "default ignore unmap",
     ),
-    "disk_type": text(
+    "disk_type": choice(
         "paravirtual",
         "The kind of disks that the guest sees.",
-        choices=(
-            *("ide", "mtd", "paravirtual", "pflash", "scsi", "scsi-block", "scsi-cd"),
-            *("scsi-generic", "scsi-hd", "sd"),
-        ),
+        "ide mtd paravirtual pflash scsi scsi-block scsi-cd scsi-generic scsi-hd sd",
     ),
-    "floppy_image_path": text("", "The image in the floppy drive.", form=ABSOLUTE_PATH),
-    "initrd_path": text(
-        "", "The initial RAM disk of the kernel in kernel_path.", form=ABSOLUTE_PATH
-    ),
+    "floppy_image_path": path("", "The image in the floppy drive."),
+    "initrd_path": path("", "The initial RAM disk of the kernel in kernel_path."),
     "kernel_args": text("ro", "The command line of the kernel in kernel_path."),
-    "kernel_path": text(
+    "kernel_path": path(
         "/boot/vmlinuz-3-kvmU",
         "The node's kernel that the guest starts; empty to start from a device.",
-        form=ABSOLUTE_PATH,
     ),
     "keymap": text("", "The keyboard of the VNC console, such as de."),
     "kvm_extra": text("", "More options for QEMU."),
-    "kvm_flag": text(
+    "kvm_flag": choice(
         "",
         "Whether the processor's virtualization is used; empty where it works.",
-        choices=("", "disabled", "enabled"),
+        "disabled enabled",
     ),
-    "kvm_path": text("/usr/bin/kvm", "The program QEMU.", form=ABSOLUTE_PATH),
+    "kvm_path": path("/usr/bin/kvm", "The program QEMU."),
     "kvm_pci_reservations": integer(
         12,
         "Places on the PCI bus that are left to other devices than disks and network interfaces.",
@@ -160,9 +141,7 @@ _KVM: Final[ParamTable] = {
         most=PCI_SLOTS,
     ),
     "machine_version": text("", "The machine that the guest sees, as of qemu's -machine."),
-    "mem_path": text(
-        "", "The directory of huge pages that the guest's memory is taken from.", form=ABSOLUTE_PATH
-    ),
+    "mem_path": path("", "The directory of huge pages that the guest's memory is taken from."),
     "migration_bandwidth": integer(
         32,
         "The rate at which memory is migrated.",
@@ -181,31 +160,26 @@ _KVM: Final[ParamTable] = {
     ),
     **_migration_mode(MigrationMode.LIVE),
     **_migration_port(8102),
-    "nic_type": text(
+    "nic_type": choice(
         "paravirtual",
         "The kind of network interfaces that the guest sees.",
-        choices=(
-            *("e1000", "i82551", "i82557b", "i82559er", "ne2k_isa", "ne2k_pci", "paravirtual"),
-            *("pcnet", "rtl8139"),
-        ),
+        "e1000 i82551 i82557b i82559er ne2k_isa ne2k_pci paravirtual pcnet rtl8139",
     ),
-    "reboot_behavior": text(
-        "reboot", "What becomes of the instance when its guest reboots.", choices=_REBOOTS
+    "reboot_behavior": choice(
+        "reboot", "What becomes of the instance when its guest reboots.", "reboot exit"
     ),
     "root_path": maybe_text(
         "/dev/vda1", "The device of the root file system, for the kernel in kernel_path."
     ),
-    "scsi_controller_type": text(
-        "lsi",
-        "The controller of SCSI disks that the guest sees.",
-        choices=("lsi", "megasas", "virtio-scsi-pci"),
+    "scsi_controller_type": choice(
+        "lsi", "The controller of SCSI disks that the guest sees.", "lsi megasas virtio-scsi-pci"
     ),
     "security_domain": text("", "The user that QEMU runs as, with security_model user."),
-    "security_model": text(
+    "security_model": choice(
         "none",
         "The user that QEMU runs as: none stays root, user is the one in security_domain, pool is"
         " one of the cluster's pool of user ids.",
-        choices=("none", "pool", "user"),
+        "none pool user",
     ),
     "serial_console": flag(True, "Whether the guest has a serial console."),
     "serial_speed": integer(
@@ -217,52 +191,38 @@ _KVM: Final[ParamTable] = {
         ),
         unit="bit/s",
     ),
-    "soundhw": text(
-        "", "The sound card that the guest sees.", choices=("", "ac97", "es1370", "hda", "sb16")
-    ),
+    "soundhw": choice("", "The sound card that the guest sees.", "ac97 es1370 hda sb16"),
     "spice_bind": text("", "The address or interface that SPICE listens at; empty for none."),
-    "spice_image_compression": text(
-        "",
-        "How SPICE compresses images without loss.",
-        choices=("", "auto_glz", "auto_lz", "glz", "lz", "off", "quic"),
+    "spice_image_compression": choice(
+        "", "How SPICE compresses images without loss.", "auto_glz auto_lz glz lz off quic"
     ),
     "spice_ip_version": integer(
         0, "The IP version that SPICE uses; 0 for that of the cluster.", choices=(0, 4, 6)
     ),
-    "spice_jpeg_wan_compression": text(
-        "",
-        "Whether SPICE compresses images with loss on slow networks.",
-        choices=("", "always", "auto", "never"),
+    "spice_jpeg_wan_compression": choice(
+        "", "Whether SPICE compresses images with loss on slow networks.", "always auto never"
     ),
-    "spice_password_file": text(
-        "", "The node's file with the password of SPICE.", form=ABSOLUTE_PATH
-    ),
+    "spice_password_file": path("", "The node's file with the password of SPICE."),
     "spice_playback_compression": flag(True, "Whether SPICE compresses sound."),
-    "spice_streaming_video": text(
-        "", "What SPICE treats as a video stream.", choices=("", "all", "filter", "off")
-    ),
+    "spice_streaming_video": choice("", "What SPICE treats as a video stream.", "all filter off"),
     "spice_tls_ciphers": text("HIGH:-DES:-3DES:-EXPORT:-DH", "The ciphers that SPICE may use."),
     "spice_use_tls": flag(False, "Whether SPICE is encrypted."),
     "spice_use_vdagent": flag(True, "Whether SPICE may talk to an agent in the guest."),
-    "spice_zlib_glz_wan_compression": text(
-        "",
-        "Whether SPICE compresses images without loss on slow networks.",
-        choices=("", "always", "auto", "never"),
+    "spice_zlib_glz_wan_compression": choice(
+        "", "Whether SPICE compresses images without loss on slow networks.", "always auto never"
     ),
     "usb_devices": text(
         "", "USB devices of the guest, separated by commas, such as tablet or host:1234:abcd."
     ),
-    "usb_mouse": text("", "The USB pointer of the guest.", choices=("", "mouse", "tablet")),
+    "usb_mouse": choice("", "The USB pointer of the guest.", "mouse tablet"),
     "use_chroot": flag(False, "Whether QEMU runs in an empty directory; not supported."),
     "use_guest_agent": flag(False, "Whether the guest has a channel for the QEMU guest agent."),
     "use_localtime": flag(False, "Whether the guest's clock shows local time instead of UTC."),
     "user_shutdown": flag(
         False, "Whether an instance that its guest shut down is left so by the watcher."
     ),
-    "vga": text(
-        "",
-        "The graphics card that the guest sees.",
-        choices=("", "cirrus", "none", "qxl", "std", "virtio", "vmware"),
+    "vga": choice(
+        "", "The graphics card that the guest sees.", "cirrus none qxl std virtio vmware"
     ),
     "vhost_net": flag(False, "Whether the node's kernel moves the packets of virtio interfaces."),
     "virtio_net_queues": integer(
@@ -273,11 +233,9 @@ _KVM: Final[ParamTable] = {
         "The address or interface that VNC listens at, or a directory for its socket; empty for"
         " none.",
     ),
-    "vnc_password_file": text("", "The node's file with the password of VNC.", form=ABSOLUTE_PATH),
+    "vnc_password_file": path("", "The node's file with the password of VNC."),
     "vnc_tls": flag(False, "Whether VNC is encrypted."),
-    "vnc_x509_path": text(
-        "", "The node's directory with the certificates of VNC.", form=ABSOLUTE_PATH
-    ),
+    "vnc_x509_path": path("", "The node's directory with the certificates of VNC."),
     "vnc_x509_verify": flag(False, "Whether clients of VNC must have a certificate."),
     "vnet_hdr": flag(True, "Whether taps of virtio interfaces pass on checksums that are due."),
 }
@@ -312,7 +270,7 @@ _XEN: Final[ParamTable] = {
     **_migration_port(8002),
     "reboot_behavior": _KVM["reboot_behavior"],
     "soundhw": text("", "The sound card that the guest sees."),
-    "vif_script": text("", "The script that connects network interfaces.", form=ABSOLUTE_PATH),
+    "vif_script": path("", "The script that connects network interfaces."),
     "xen_cmd": text("xm", "The command that drives Xen.", choices=("xl", "xm"), cluster_wide=True),
 }
 _XEN_HVM: Final[ParamTable] = {
@@ -326,37 +284,31 @@ _XEN_HVM: Final[ParamTable] = {
         form=Form("one or more of the letters acdn", r"[acdn]+"),
     ),
     "cdrom_image_path": _KVM["cdrom_image_path"],
-    "device_model": text(
-        "/usr/lib/xen/bin/qemu-dm", "The program that emulates devices.", form=ABSOLUTE_PATH
+    "device_model": path("/usr/lib/xen/bin/qemu-dm", "The program that emulates devices."),
+    "disk_type": choice(
+        "paravirtual", "The kind of disks that the guest sees.", "ioemu paravirtual"
     ),
-    "disk_type": text(
-        "paravirtual", "The kind of disks that the guest sees.", choices=("ioemu", "paravirtual")
-    ),
-    "kernel_path": text(
-        "/usr/lib/xen/boot/hvmloader", "The program that starts guests.", form=ABSOLUTE_PATH
-    ),
-    "nic_type": text(
+    "kernel_path": path("/usr/lib/xen/boot/hvmloader", "The program that starts guests."),
+    "nic_type": choice(
         "rtl8139",
         "The kind of network interfaces that the guest sees.",
-        choices=("e1000", "ne2k_isa", "ne2k_pci", "paravirtual", "rtl8139"),
+        "e1000 ne2k_isa ne2k_pci paravirtual rtl8139",
     ),
     "pae": flag(True, "Whether the guest's processor can address more than 4 GiB."),
     "pci_pass": text("", "PCI devices of the node that the guest gets, separated by commas."),
     "use_localtime": _KVM["use_localtime"],
-    "vif_type": text(
+    "vif_type": choice(
         "ioemu",
         "Whether network interfaces are emulated too, for guests without Xen's drivers.",
-        choices=("ioemu", "vif"),
+        "ioemu vif",
     ),
     "viridian": flag(False, "Whether the guest sees Microsoft's hypervisor interface."),
     "vnc_bind_address": text(
         "0.0.0.0",  # noqa: S104 - a console address, as specified
         "The address that VNC listens at.",
     ),
-    "vnc_password_file": text(
-        "/etc/ganeti/vnc-cluster-password",
-        "The node's file with the password of VNC.",
-        form=ABSOLUTE_PATH,
+    "vnc_password_file": path(
+        "/etc/ganeti/vnc-cluster-password", "The node's file with the password of VNC."
     ),
 }
 _XEN_PVM: Final[ParamTable] = {
@@ -364,25 +316,21 @@ _XEN_PVM: Final[ParamTable] = {
     **_migration_mode(MigrationMode.LIVE),
     "blockdev_prefix": text("sd", "The beginning of the names of disks in the guest."),
     "bootloader_args": text("", "Arguments of the boot loader."),
-    "bootloader_path": text(
-        "", "The node's boot loader, which finds the kernel on the disk.", form=ABSOLUTE_PATH
-    ),
-    "initrd_path": text("", "The initial RAM disk of the kernel.", form=ABSOLUTE_PATH),
+    "bootloader_path": path("", "The node's boot loader, which finds the kernel on the disk."),
+    "initrd_path": path("", "The initial RAM disk of the kernel."),
     "kernel_args": text("ro", "The command line of the kernel."),
-    "kernel_path": text(
-        "/boot/vmlinuz-3-xenU", "The node's kernel that the guest starts.", form=ABSOLUTE_PATH
-    ),
+    "kernel_path": path("/boot/vmlinuz-3-xenU", "The node's kernel that the guest starts."),
     "root_path": maybe_text("/dev/xvda1", "The device of the root file system."),
     "use_bootloader": flag(False, "Whether a boot loader finds the kernel on the disk."),
 }
 
 _VNC_PASSWORD: Final = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - a path
-_XEN_FILES: Final = (
-    *("/etc/xen/scripts/vif-bridge", "/etc/xen/xen/xl.conf", "/etc/xen/xend-config.sxp"),
+_XEN_FILES: Final = tuple(
+    f"/etc/xen/{name}" for name in ("scripts/vif-bridge", "xen/xl.conf", "xend-config.sxp")
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HypervisorTraits:
     """One hypervisor, for everybody but its driver.
 
@@ -398,52 +346,36 @@ class HypervisorTraits:
     files: tuple[str, ...] = ()
 
 
-class Hypervisor(StrEnum):
+class Hypervisor(Row):
     """The hypervisors.
 
     Source: constants.json, "hypervisors"; node_rpc.json, "upload_file_allowed_paths".
     """
 
-    _value_: str
     traits: HypervisorTraits
 
-    # Looking up a member by its name needs no traits.
-    def __new__(cls, name: str, traits: HypervisorTraits | None = None) -> Self:
-        """Make a member from its row."""
-        assert traits is not None
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.traits = traits
-        return member
-
-    CHROOT = (
-        "chroot",
-        HypervisorTraits(driver="ganeti.hypervisor.chroot:ChrootHypervisor", parameters=_CHROOT),
-    )
+    CHROOT = "chroot", HypervisorTraits(_CHROOT, "ganeti.hypervisor.chroot:ChrootHypervisor")
     FAKE = (
         "fake",
         HypervisorTraits(
-            driver="ganeti.hypervisor.fake:FakeHypervisor",
-            parameters=_migration_mode(MigrationMode.LIVE),
+            _migration_mode(MigrationMode.LIVE), "ganeti.hypervisor.fake:FakeHypervisor"
         ),
     )
     KVM = (
         "kvm",
         HypervisorTraits(
-            driver="ganeti.hypervisor.kvm.driver:KvmHypervisor",
-            parameters=_KVM,
+            _KVM,
+            "ganeti.hypervisor.kvm.driver:KvmHypervisor",
             needs_network_port=True,
             files=("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
         ),
     )
-    LXC = ("lxc", HypervisorTraits(parameters=_LXC))
+    LXC = "lxc", HypervisorTraits(_LXC)
     XEN_HVM = (
         "xen-hvm",
-        HypervisorTraits(
-            parameters=_XEN_HVM, needs_network_port=True, files=(*_XEN_FILES, _VNC_PASSWORD)
-        ),
+        HypervisorTraits(_XEN_HVM, needs_network_port=True, files=(*_XEN_FILES, _VNC_PASSWORD)),
     )
-    XEN_PVM = ("xen-pvm", HypervisorTraits(parameters=_XEN_PVM, files=_XEN_FILES))
+    XEN_PVM = "xen-pvm", HypervisorTraits(_XEN_PVM, files=_XEN_FILES)
 
 
 HVPARAMS: Final[Mapping[str, ParamTable]] = {

@@ -86,9 +86,7 @@ class Cluster(Record, frozen=True, kw_only=True):
     """Cluster-wide settings and defaults."""
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {
-        "dsahostkeypub": None,
-        "volume_group_name": None,
-        "drbd_usermode_helper": None,
+        **dict.fromkeys(("dsahostkeypub", "volume_group_name", "drbd_usermode_helper")),
         "hv_state_static": {},
         "disk_state_static": {},
         "diagnose_data_collector_filename": "",
@@ -304,14 +302,9 @@ class Network(Record, frozen=True, kw_only=True):
     and gateway addresses, and what the administrator keeps away from instances).
     """
 
-    LEFT_OUT: ClassVar[Mapping[str, object]] = {
-        "mac_prefix": None,
-        "network6": None,
-        "gateway": None,
-        "gateway6": None,
-        "reservations": None,
-        "ext_reservations": None,
-    }
+    LEFT_OUT: ClassVar[Mapping[str, object]] = dict.fromkeys(
+        ("mac_prefix", "network6", "gateway", "gateway6", "reservations", "ext_reservations")
+    )
 
     name: str
     mac_prefix: str | None = None
@@ -365,9 +358,7 @@ class Disk(Record, frozen=True, kw_only=True):
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {
-        "name": None,
-        "spindles": None,
-        "params": None,
+        **dict.fromkeys(("name", "spindles", "params")),
         "forthcoming": False,
     }
 
@@ -499,14 +490,9 @@ class InstanceConsole(Record, frozen=True, kw_only=True):
     for vnc the display.
     """
 
-    LEFT_OUT: ClassVar[Mapping[str, object]] = {
-        "message": None,
-        "host": None,
-        "port": None,
-        "user": None,
-        "command": None,
-        "display": None,
-    }
+    LEFT_OUT: ClassVar[Mapping[str, object]] = dict.fromkeys(
+        ("message", "host", "port", "user", "command", "display")
+    )
 
     instance: str
     kind: ConsoleKind

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
 from ganeti.objects.disk_templates import DiskAccess, DiskTemplate
-from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH, NicMode
+from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH
 
 VALUE_DEFAULT: Final = "default"  # given for a parameter: forget the own value
 VALUE_NONE: Final = "none"
@@ -44,7 +45,7 @@ class Form(msgspec.Struct, frozen=True):
 ABSOLUTE_PATH: Final = Form("an absolute path", r"(/.*)?")
 
 
-class ParamSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ParamSpec(msgspec.Struct, frozen=True):
     """One parameter: its checks, its help and its manual are all read from here."""
 
     type: ValueType
@@ -80,82 +81,21 @@ class ParamSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ParamTable: TypeAlias = Mapping[str, ParamSpec]
-_Choices: TypeAlias = tuple[str | int, ...]
+
+# The types of parameters, to be called with default, summary and named fields of `ParamSpec`.
+text: Final = partial(ParamSpec, ValueType.STRING)
+path: Final = partial(text, form=ABSOLUTE_PATH)
+maybe_text: Final = partial(ParamSpec, ValueType.MAYBE_STRING)
+flag: Final = partial(ParamSpec, ValueType.BOOL)
+integer: Final = partial(ParamSpec, ValueType.INT)
+number: Final = partial(ParamSpec, ValueType.FLOAT)
+size: Final = partial(ParamSpec, ValueType.SIZE, unit="MiB")
 
 
-def text(
-    default: str,
-    summary: str = "",
-    *,
-    choices: _Choices = (),
-    form: Form | None = None,
-    cluster_wide: bool = False,
-) -> ParamSpec:
-    """Declare a text."""
-    return ParamSpec(
-        type=ValueType.STRING,
-        default=default,
-        summary=summary,
-        choices=choices,
-        form=form,
-        cluster_wide=cluster_wide,
-    )
-
-
-def maybe_text(default: str, summary: str = "") -> ParamSpec:
-    """Declare a text that may be null."""
-    return ParamSpec(type=ValueType.MAYBE_STRING, default=default, summary=summary)
-
-
-def flag(default: bool, summary: str = "") -> ParamSpec:
-    """Declare a parameter that is true or false."""
-    return ParamSpec(type=ValueType.BOOL, default=default, summary=summary)
-
-
-def integer(
-    default: int,
-    summary: str = "",
-    *,
-    least: int | None = None,
-    most: int | None = None,
-    choices: _Choices = (),
-    unit: str = "",
-    cluster_wide: bool = False,
-) -> ParamSpec:
-    """Declare a whole number."""
-    return ParamSpec(
-        type=ValueType.INT,
-        default=default,
-        summary=summary,
-        least=least,
-        most=most,
-        choices=choices,
-        unit=unit,
-        cluster_wide=cluster_wide,
-    )
-
-
-def size(
-    default: int, summary: str = "", *, least: int | None = None, most: int | None = None
-) -> ParamSpec:
-    """Declare a size in MiB."""
-    return ParamSpec(
-        type=ValueType.SIZE, default=default, summary=summary, unit="MiB", least=least, most=most
-    )
-
-
-def number(
-    default: float,
-    summary: str = "",
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    unit: str = "",
-) -> ParamSpec:
-    """Declare a number that need not be whole."""
-    return ParamSpec(
-        type=ValueType.FLOAT, default=default, summary=summary, least=least, most=most, unit=unit
-    )
+def choice(default: str, summary: str, words: str) -> ParamSpec:
+    """Declare a text that is one of some words, or empty if that is the default."""
+    choices = (*(() if default else ("",)), *words.split())
+    return text(default, summary, choices=choices)
 
 
 PORT_MAX: Final = 65535
@@ -170,11 +110,7 @@ BEPARAMS: Final[ParamTable] = {
 }
 NICPARAMS: Final[ParamTable] = {
     "link": text(DEFAULT_BRIDGE, "The bridge, routing table or switch that the interface is on."),
-    "mode": text(
-        NicMode.BRIDGED.value,
-        "How the interface is attached.",
-        choices=("bridged", "routed", "openvswitch"),
-    ),
+    "mode": choice("bridged", "How the interface is attached.", "bridged routed openvswitch"),
     "vlan": text("", "The VLANs of the interface: 10, :20:30 (trunk) or .10:20:30."),
 }
 NDPARAMS: Final[ParamTable] = {
@@ -182,20 +118,14 @@ NDPARAMS: Final[ParamTable] = {
         1.0, "The speed of the processors, as a multiple of the usual.", least=0.001, most=1000.0
     ),
     "exclusive_storage": flag(False, "Whole physical volumes are given to one instance each."),
-    "oob_program": text(
-        "", "The program for out-of-band management of the node.", form=ABSOLUTE_PATH
-    ),
+    "oob_program": path("", "The program for out-of-band management of the node."),
     "ovs": flag(False, "Set up Open vSwitch on the node."),
     "ovs_link": maybe_text("", "The network device that connects the switch to the outside."),
     "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch."),
     "spindle_count": integer(1, "The number of spindles of the node.", least=0, most=10_000),
     "ssh_port": integer(22, "The port of the node's SSH server.", least=1, most=PORT_MAX),
 }
-_ACCESS: Final = text(
-    "kernelspace",
-    "How instances reach their disks.",
-    choices=tuple(access.value for access in DiskAccess),
-)
+_ACCESS: Final = choice("kernelspace", "How instances reach their disks.", " ".join(DiskAccess))
 _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
     "drbd": {
         "c-delay-target": integer(1, "The delay aimed at while resynchronising.", unit="0.1 s"),
@@ -232,9 +162,7 @@ NDPARAMS_CLUSTER_AND_GROUP: Final = frozenset({"exclusive_storage"})
 """Node parameters that cannot be set for one node alone."""
 
 DISK_STATE_PARAMS: Final[ParamTable] = {
-    "disk_overhead": integer(0, least=0),
-    "disk_reserved": integer(0, least=0),
-    "disk_total": integer(0, least=0),
+    name: integer(0, least=0) for name in ("disk_overhead", "disk_reserved", "disk_total")
 }
 HV_STATE_PARAMS: Final[ParamTable] = {
     "cpu_node": integer(1, least=0),
@@ -245,47 +173,22 @@ HV_STATE_PARAMS: Final[ParamTable] = {
 }
 
 ISPEC_PARAMS: Final = (
-    "memory-size",
-    "disk-size",
-    "disk-count",
-    "cpu-count",
-    "nic-count",
-    "spindle-use",
+    *("memory-size", "disk-size", "disk-count", "cpu-count", "nic-count", "spindle-use"),
 )
 ISPEC_TABLE: Final[ParamTable] = {
     name: size(0, least=0) if name.endswith("-size") else integer(0, least=0)
     for name in ISPEC_PARAMS
 }
 IPOLICY_RATIOS: Final = ("spindle-ratio", "vcpu-ratio")
+
+
+def _spec(*values: int) -> dict[str, int]:
+    return dict(zip(ISPEC_PARAMS, values, strict=True))
+
+
 IPOLICY_DEFAULTS: Final[Mapping[str, object]] = {
-    "minmax": [
-        {
-            "min": {
-                "memory-size": 128,
-                "disk-size": 1024,
-                "disk-count": 1,
-                "cpu-count": 1,
-                "nic-count": 1,
-                "spindle-use": 1,
-            },
-            "max": {
-                "memory-size": 32768,
-                "disk-size": 1048576,
-                "disk-count": 16,
-                "cpu-count": 8,
-                "nic-count": 8,
-                "spindle-use": 12,
-            },
-        }
-    ],
-    "std": {
-        "memory-size": 128,
-        "disk-size": 1024,
-        "disk-count": 1,
-        "cpu-count": 1,
-        "nic-count": 1,
-        "spindle-use": 1,
-    },
+    "minmax": [{"min": _spec(128, 1024, 1, 1, 1, 1), "max": _spec(32768, 1048576, 16, 8, 8, 12)}],
+    "std": _spec(128, 1024, 1, 1, 1, 1),
     "spindle-ratio": 32.0,
     "vcpu-ratio": 4.0,
     "disk-templates": [str(template) for template in DiskTemplate],

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 RECIPE = "## To add a disk template"
 TABLE = Path("ganeti/objects/disk_templates.py")
-BEFORE = "    SHAREDFILE = ("
+BEFORE = "    SHAREDFILE = _template("
 
 LIFE = """
 import json, logging, os, sys
