@@ -21,8 +21,7 @@ from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.jobs.merging import QueuePlan, furthest, plan_merge
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_facts import QueueListing
-from ganeti.store.job_files import FILE_MODE, JobFiles
-from ganeti.store.queue_copy import list_queue
+from ganeti.store.job_files import FILE_MODE, JobFiles, list_queue
 from ganeti.system import files
 
 JOBS_PER_CALL_MAX: Final = 500

@@ -19,8 +19,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.clients.wconfd import WConfClient
 from ganeti.jobexec.control import CANCELED_TEXT, Control
-from ganeti.jobexec.job_copies import JobCopies, MasterRoleLostError
-from ganeti.jobexec.job_file import SHORTAGES_TOLD_MAX, JobFile
+from ganeti.jobexec.job_file import SHORTAGES_TOLD_MAX, JobCopies, JobFile, MasterRoleLostError
 from ganeti.jobexec.luxid_link import LuxidLink
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob

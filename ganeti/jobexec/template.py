@@ -4,7 +4,13 @@ LuxiD execs one; it loads all that jobs need, never runs a job itself, and holds
 nor connections.  Every job has a process of its own, forked for it alone: invariants 1 and 2 of
 ARCHITECTURE.md know no difference between a fork and an exec.
 
-Source: ARCHITECTURE, "The life of a job"; doc/design.md for the departure from one exec per job.
+A job process (`run`) holds its lock file under a temporary name, tells LuxiD that it is ready, and
+blocks.  With the job's id it gives the lock file its final name; with the confirmation, and only
+then, it acts.  When LuxiD goes away before, it removes its lock file and ends, and nothing has
+happened.
+
+Source: ARCHITECTURE, "The life of a job"; luxi.json, "job_process";
+doc/design.md for the departure from one exec per job.
 """
 
 from __future__ import annotations
@@ -19,22 +25,34 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, JobLost, LockError, ProtocolError
+from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import Target
 from ganeti.daemon import log
-from ganeti.jobexec import main as job_process
-from ganeti.jobs.record import decode_job
+from ganeti.jobexec.control import Control, ignore_stray_signals
+from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
+from ganeti.jobexec.runner import JobRunner
+from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.logical_units.registry import all_units, load_units
 from ganeti.objects.record import Record, decode_private
 from ganeti.opcodes.opcode import OpCode
-from ganeti.protocol.job_start import decode_message
+from ganeti.protocol.job_start import (
+    WARM_LOCK_PREFIX,
+    Assign,
+    Confirm,
+    Named,
+    Ready,
+    decode_message,
+)
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_arguments
 from ganeti.protocol.service import call_of
-from ganeti.protocol.wconfd import WConfCalls
+from ganeti.protocol.wconfd import ClientId, WConfCalls
 from ganeti.store import ssconf
-from ganeti.system import environment, nursery
+from ganeti.store.job_files import JobFiles
+from ganeti.system import clock, environment, nursery
+from ganeti.system.filelock import LiveLock
 from ganeti.system.process_facts import show_name
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
 
@@ -72,7 +90,7 @@ def _tidy_up() -> Iterator[str]:
 
 def _nursery(control: socket.socket, paths: Paths) -> nursery.Nursery:
     def live(channel: socket.socket) -> NoReturn:
-        os._exit(job_process.run(paths, channel))
+        os._exit(run(paths, channel))
 
     def refuse(_channel: socket.socket, _err: OSError) -> None:
         """LuxiD sees the channel close, and the log says why."""
@@ -132,3 +150,62 @@ def _call_own_node(paths: Paths) -> None:
     body = encode_arguments(call_of(NodeCalls.version), [])
     with contextlib.closing(CurlPool(identity)) as pool:
         pool.perform([CurlRequest(target.url("version"), body, _CALL_S_MAX)])
+
+
+def run(paths: Paths, stream: socket.socket) -> int:
+    """Run one job, or none; returns the exit status.
+
+    Args:
+        stream: the way to LuxiD.
+    """
+    ignore_stray_signals()
+    show_name("gnt-job-warm")
+    name = f"{WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
+    with LiveLock.create(f"{paths.livelock_dir}/{name}") as lock:
+        try:
+            _serve(paths, LuxidLink(stream), lock)
+        except (LuxidGoneError, ProtocolError):
+            return 1
+    return 0
+
+
+def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
+    link.say(Ready(lock.path, os.getpid()))
+    assign = link.hear()
+    assert isinstance(assign, Assign)
+    show_name(f"gnt-job-{assign.job_id}")
+    signals = Control(f"{paths.luxid_message_dir}/{assign.job_id}.prio")
+    _name_lock(paths, lock, assign.job_id)
+    link.say(Named(lock.path))
+    log.set_job(assign.job_id)
+    all_units()  # for a job that came before the template had loaded everything
+    confirm = link.hear()
+    assert isinstance(confirm, Confirm)
+    job = read_job(paths, assign.job_id)  # as of the start record
+    owner = ClientId(assign.job_id, lock.path, os.getpid())
+    JobRunner(paths, job, owner, confirm, signals, link).run()
+
+
+def read_job(paths: Paths, job_id: int) -> QueuedJob:
+    """Return the job as its file has it.
+
+    Raises:
+        JobLost: there is no such file.
+        JobFileCorrupted: it cannot be understood.
+    """
+    data = JobFiles(paths).read(JobId(job_id))
+    if data is None:
+        raise JobLost(f"the file of job {job_id} is gone")
+    return decode_job(data, job_id)
+
+
+def _name_lock(paths: Paths, lock: LiveLock, job_id: int) -> None:
+    """Give the lock file its final name; a name that is taken gets the next second's."""
+    seconds = int(clock.now())
+    while True:
+        try:
+            lock.rename(paths.job_livelock(job_id, seconds))
+        except LockError:
+            seconds += 1
+        else:
+            return

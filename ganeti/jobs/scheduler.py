@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ProgrammerError
 from ganeti.base.ids import JobId
-from ganeti.jobs.dependencies import Dependency
 from ganeti.jobs.status import FINAL, Status
+from ganeti.jobs.submission import Dependency
 
 # Source: constants.json, LUXID_MAXIMAL_RUNNING_JOBS_DEFAULT
 RUNNING_MAX_DEFAULT: Final = 20

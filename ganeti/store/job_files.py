@@ -13,7 +13,9 @@ from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.base.versions import JOB_QUEUE_VERSION
+from ganeti.jobs.merging import digest
 from ganeti.protocol.luxi import DrainedBy
+from ganeti.protocol.node_facts import QueueListing
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
@@ -158,3 +160,12 @@ class JobFiles:
             return os.listdir(directory)
         except FileNotFoundError:
             return []
+
+
+def list_queue(paths: Paths) -> QueueListing:
+    """Return what is in the queue and its archive on this node."""
+    queue = JobFiles(paths)
+    jobs = {int(job_id): digest(data) for job_id in queue.ids() if (data := queue.read(job_id))}
+    return QueueListing(
+        jobs=jobs, archived=tuple(queue.archived_ids()), is_drained=queue.is_drained()
+    )

@@ -17,7 +17,6 @@ from typing import NoReturn
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, CHECKOUT)
 
-from ganeti.jobexec import main as jobexec  # noqa: E402
 from ganeti.jobexec import template  # noqa: E402
 from ganeti.protocol.job_start import Assign, Named, Ready  # noqa: E402
 
@@ -41,7 +40,7 @@ def stop(*, hang: bool) -> NoReturn:
     os._exit(9)
 
 
-class CutLink(jobexec.LuxidLink):
+class CutLink(template.LuxidLink):
     """the dialog, cut at a step."""
 
     step, flag = sys.argv[1:3]
@@ -63,5 +62,5 @@ class CutLink(jobexec.LuxidLink):
 
 
 if __name__ == "__main__":
-    jobexec.LuxidLink = CutLink  # type: ignore[misc, assignment]
+    template.LuxidLink = CutLink  # type: ignore[misc, assignment]
     template.main()

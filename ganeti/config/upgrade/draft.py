@@ -1,7 +1,7 @@
 """A configuration while it is being upgraded, and ways to go through its parts.
 
 Old versions have shapes that no record declares, so the parts are plain JSON objects here; what
-the steps rely on was checked before (`ganeti.config.upgrade.shape`), and the result is decoded
+the steps rely on was checked before (`check_shape`), and the result is decoded
 into records afterwards.
 """
 
@@ -9,9 +9,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.base.json import JsonValue
 from ganeti.config.upgrade.versions import Version
+from ganeti.objects.record import explain_validation
+
+_Params: TypeAlias = dict[str, JsonValue]
+_Groups: TypeAlias = dict[str, _Params]
+
+
+class _Policy(msgspec.Struct):
+    min: _Params | None = None
+    max: _Params | None = None
+    std: _Params | None = None
+    minmax: list[dict[str, _Params]] | dict[str, _Params] | None = None
+
+
+class _Cluster(msgspec.Struct):
+    hvparams: _Groups | None = None
+    os_hvp: dict[str, _Groups] | None = None
+    beparams: _Groups | None = None
+    nicparams: _Groups | None = None
+    ndparams: _Params | None = None
+    diskparams: _Groups | None = None
+    ipolicy: _Policy | None = None
+    data_collectors: _Groups | None = None
+    enabled_hypervisors: list[str] | None = None
+    primary_ip_family: int | None = None
+    volume_group_name: str | None = None
+    drbd_usermode_helper: str | None = None
+    master_node: str | None = None
+
+
+class _Node(msgspec.Struct):
+    name: str | None = None
+    uuid: str | None = None
+    ndparams: _Params | None = None
+
+
+class _Group(msgspec.Struct):
+    uuid: str | None = None
+    ndparams: _Params | None = None
+    ipolicy: _Policy | None = None
+    networks: _Groups | None = None
+
+
+class _Network(msgspec.Struct):
+    name: str | None = None
+    uuid: str | None = None
+
+
+class _Nic(msgspec.Struct):
+    uuid: str | None = None
+    nicparams: _Params | None = None
+    network: str | None = None
+
+
+class _Disk(msgspec.Struct):
+    dev_type: str | None = None
+    uuid: str | None = None
+    logical_id: list[JsonValue] | None = None
+    children: list[_Disk] | None = None
+    nodes: list[str] | None = None
+
+
+class _Instance(msgspec.Struct):
+    name: str | None = None
+    uuid: str | None = None
+    hypervisor: str | None = None
+    primary_node: str | None = None
+    disk_template: str | None = None
+    hvparams: _Params | None = None
+    beparams: _Params | None = None
+    nics: list[_Nic] | None = None
+    disks: list[_Disk | str] | None = None
+
+
+class _Config(msgspec.Struct):
+    cluster: _Cluster
+    serial_no: int = 0
+    nodes: dict[str, _Node] = {}
+    nodegroups: dict[str, _Group] = {}
+    instances: dict[str, _Instance] = {}
+    networks: dict[str, _Network] = {}
+    disks: dict[str, _Disk] = {}
+    filters: _Groups = {}
+
+
+_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
+    "nodes": _Node,
+    "nodegroups": _Group,
+    "instances": _Instance,
+    "networks": _Network,
+    "disks": _Disk,
+}
+
+
+def check_shape(config: object) -> None:
+    """Refuse what no version of the software wrote.
+
+    Raises:
+        ConfigurationError: names the object and what is wrong with it.
+    """
+    if isinstance(config, dict):
+        for table, kind in _PARTS.items():
+            objects = config.get(table)
+            if isinstance(objects, dict):
+                for key, value in objects.items():
+                    _check(value, kind, f"{table}[{key!r}]")
+    _check(config, _Config, "")
+
+
+def _check(value: object, kind: type[msgspec.Struct], owner: str) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as err:
+        place, what = explain_validation(err)
+        where = ".".join(part for part in (owner, place) if part)
+        raise ConfigurationError(
+            f"the configuration cannot be understood: {where}: {what}"
+            if where
+            else f"the configuration cannot be understood: {what}"
+        ) from err
+
 
 Fields: TypeAlias = dict[str, Any]
 NewUuid: TypeAlias = Callable[[], str]

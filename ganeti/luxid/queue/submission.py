@@ -10,11 +10,18 @@ from typing import Final
 from ganeti.base.errors import GenericError, JobQueueError, JobQueueFull, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
-from ganeti.jobs.dependencies import check_known, dependencies_of, resolve_relative
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJob
 from ganeti.jobs.status import FINAL, Status
-from ganeti.jobs.submission import QUEUE_LENGTH_MAX, check_submission, has_lost_secrets, make_job
+from ganeti.jobs.submission import (
+    QUEUE_LENGTH_MAX,
+    check_known,
+    check_submission,
+    dependencies_of,
+    has_lost_secrets,
+    make_job,
+    resolve_relative,
+)
 from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, rejection_text
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore

@@ -23,8 +23,7 @@ from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.node_facts import QueueListing
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import ssconf
-from ganeti.store.job_files import JobFiles
-from ganeti.store.queue_copy import list_queue
+from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock
 from ganeti.system import files as atomic_files
 from ganeti.system.filelock import FileLock

@@ -25,10 +25,11 @@ from ganeti.base.versions import CONFIG_VERSION
 from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode, build_config
 from ganeti.config.config_data import TABLES, ConfigData, join_config, split_config
 from ganeti.config.state import problems_in
-from ganeti.config.upgrade.steps import STEPS, steps_for
 from ganeti.config.upgrade.upgrading import (
+    STEPS,
     decode_config,
     needs_upgrade,
+    steps_for,
     upgrade_bytes,
     upgrade_config,
 )

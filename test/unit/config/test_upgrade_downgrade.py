@@ -10,8 +10,7 @@ from fakes.old_configs import NOW, load_config
 from fakes.sample_config import CONFIG
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError
-from ganeti.config.upgrade.downgrade import downgrade_config
-from ganeti.config.upgrade.foreign_keys import find_foreign_keys
+from ganeti.config.upgrade.downgrade import downgrade_config, find_foreign_keys
 
 INSTANCE = "0000000c-0000-4000-8000-000000000001"
 DISK = "0000000e-0000-4000-8000-000000000001"

@@ -8,7 +8,7 @@ import pytest
 from fakes.old_configs import counted_uuids, load_config
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.config.upgrade import cluster, disks, identity, instances, keys, parameters
+from ganeti.config.upgrade import cluster, identity, instances, keys, parameters
 from ganeti.config.upgrade.draft import Draft, count_of
 from ganeti.config.upgrade.upgrading import upgrade_config
 from ganeti.config.upgrade.versions import Version
@@ -161,7 +161,7 @@ def test_types_of_disks_are_templates(
         instances={"i": {"disk_template": template, "disks": [disk if inside else "u"]}},
         disks={} if inside else {"u": disk},
     )
-    list(disks.types_are_templates(draft))
+    list(instances.types_are_templates(draft))
     assert disk["dev_type"] == result
 
 
@@ -181,7 +181,7 @@ def test_disks_know_their_nodes(dev_type: str, logical_id: list[Any], nodes: lis
         instances={"i": {"disks": ["u"], "primary_node": NODE_A}},
         disks={"u": {"dev_type": dev_type, "logical_id": logical_id}},
     )
-    list(disks.disks_know_their_nodes(draft))
+    list(instances.disks_know_their_nodes(draft))
     assert draft.config["disks"]["u"]["nodes"] == nodes
 
 
@@ -190,14 +190,14 @@ def test_disks_keep_the_nodes_that_they_know() -> None:
         instances={"i": {"disks": ["u"], "primary_node": NODE_A}},
         disks={"u": {"dev_type": "plain", "nodes": [NODE_B]}},
     )
-    list(disks.disks_know_their_nodes(draft))
+    list(instances.disks_know_their_nodes(draft))
     assert draft.config["disks"]["u"]["nodes"] == [NODE_B]
 
 
 def test_disks_of_an_instance_keep_their_order() -> None:
     mine = [{"uuid": "u1"}, "u0", {"uuid": "u2", "iv_name": "disk/7"}]
     draft = draft_of(instances={"i": {"disks": mine}}, disks={"u0": {}})
-    list(disks.disks_have_a_table(draft))
+    list(instances.disks_have_a_table(draft))
     assert instance_of(draft)["disks"] == ["u1", "u0", "u2"]
     assert draft.config["disks"]["u1"]["iv_name"] == "disk/0"
     assert draft.config["disks"]["u2"]["iv_name"] == "disk/7"
@@ -206,7 +206,7 @@ def test_disks_of_an_instance_keep_their_order() -> None:
 def test_two_disks_with_one_uuid_are_refused() -> None:
     draft = draft_of(instances={"i": {"name": "i", "disks": [{"uuid": "u"}, {"uuid": "u"}]}})
     with pytest.raises(ConfigurationError, match="disk 1 of instance 'i' has the UUID u, which"):
-        list(disks.disks_have_a_table(draft))
+        list(instances.disks_have_a_table(draft))
 
 
 def test_a_template_that_the_disks_contradict_is_refused() -> None:

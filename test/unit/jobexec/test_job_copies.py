@@ -10,7 +10,7 @@ import pytest
 
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.jobexec.job_copies import JobCopies, MasterRoleLostError
+from ganeti.jobexec.job_file import JobCopies, MasterRoleLostError
 from ganeti.jobexec.luxid_link import LuxidLink
 from ganeti.protocol.node_rpc import NodeCall
 from ganeti.store.ssconf import NodeAddress

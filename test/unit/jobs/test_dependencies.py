@@ -2,9 +2,9 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
-from ganeti.jobs.dependencies import Dependency, check_known, dependencies_of, resolve_relative
 from ganeti.jobs.record import QueuedJob, QueuedOp
 from ganeti.jobs.status import Status
+from ganeti.jobs.submission import Dependency, check_known, dependencies_of, resolve_relative
 
 
 def job_with(*depends: object) -> QueuedJob:

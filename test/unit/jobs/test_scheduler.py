@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ganeti.base.ids import JobId
-from ganeti.jobs.dependencies import Dependency
 from ganeti.jobs.scheduler import (
     Added,
     Decisions,
@@ -25,6 +24,7 @@ from ganeti.jobs.scheduler import (
     schedule,
 )
 from ganeti.jobs.status import FINAL, Status
+from ganeti.jobs.submission import Dependency
 
 SUCCESS = frozenset({Status.SUCCESS})
 

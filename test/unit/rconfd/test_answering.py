@@ -21,10 +21,9 @@ from ganeti.protocol.confd import (
     request_packet,
 )
 from ganeti.protocol.confd_queries import QueryType
-from ganeti.rconfd import answering
-from ganeti.rconfd.answering import Answerer
-from ganeti.rconfd.answers import HANDLERS
-from ganeti.rconfd.following import Desk
+from ganeti.rconfd import answers
+from ganeti.rconfd.answers import HANDLERS, Answerer
+from ganeti.rconfd.main import Desk
 
 NOW = 1700000000
 SIGNER = Signer(b"key\n")
@@ -52,7 +51,7 @@ def test_what_is_kept_ready_is_what_is_found(
     questions: list[tuple[int, object]], kept: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answering, "KEPT_MAX", kept)
+        patch.setattr(answers, "KEPT_MAX", kept)
         answerer = Answerer(FACTS, SIGNER)
         for number, (kind, question) in enumerate(questions):
             salt = f"salt {number} ä"
@@ -63,7 +62,7 @@ def test_what_is_kept_ready_is_what_is_found(
 
 
 def test_what_is_kept_has_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "KEPT_BYTES_MAX", 20_000)
+    monkeypatch.setattr(answers, "KEPT_BYTES_MAX", 20_000)
     answerer = Answerer(FACTS, SIGNER)
     for number in range(500):
         ask(answerer, 1, f"node{number}.example.com")

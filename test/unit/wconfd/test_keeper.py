@@ -18,7 +18,7 @@ from ganeti.protocol.wconfd import ClientId
 from ganeti.store.config_file import write_config
 from ganeti.system import files
 from ganeti.wconfd.keeper import Keeper
-from ganeti.wconfd.startup import read_files
+from ganeti.wconfd.main import read_files
 
 NODE = uuid_of("node", 1)
 OWNER = ClientId(7, "/var/run/ganeti/livelocks/job_000007_1", 1)
