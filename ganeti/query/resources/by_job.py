@@ -24,6 +24,7 @@ from ganeti.query.fields import (
 )
 
 _K = FieldKind
+_HOST: Final = Comparison.HOST_NAME
 Row = Mapping[str, object]
 
 
@@ -39,10 +40,9 @@ def _field(
 
 def _resource(name: QueryResource, fields: list[FieldSpec[Row]]) -> Resource[Row]:
     return Resource(
-        name=name,
-        fields=field_table(fields),
-        items=lambda context: dict(enumerate(context.view.rows)),
-        name_field="name",
+        name,
+        field_table(fields),
+        lambda context: dict(enumerate(context.view.rows)),
         sort_key=lambda row, _context: name_key(str(row.get("name", ""))),
         source=Source.ROWS,
     )
@@ -52,16 +52,14 @@ CLUSTER: Final = _resource(
     QueryResource.CLUSTER,
     [
         _field("architecture", "ArchInfo", _K.OTHER, "Architecture of the master node"),
-        _field(
-            "cluster_name", "Name", _K.TEXT, "Old name of name", comparison=Comparison.HOST_NAME
-        ),
+        _field("cluster_name", "Name", _K.TEXT, "Old name of name", _HOST),
         _field("config_version", "ConfigVersion", _K.NUMBER, "Version of the configuration"),
         _field("ctime", "CTime", _K.TIMESTAMP, "When the cluster was made"),
         _field("drain_flag", "QueueDrained", _K.BOOL, "Whether the job queue is drained"),
         _field("export_version", "ExportVersion", _K.NUMBER, "Version of exports"),
-        _field("master_node", "Master", _K.TEXT, "Master node", comparison=Comparison.HOST_NAME),
+        _field("master_node", "Master", _K.TEXT, "Master node", _HOST),
         _field("mtime", "MTime", _K.TIMESTAMP, "When the cluster was last changed"),
-        _field("name", "Name", _K.TEXT, "Name of the cluster", comparison=Comparison.HOST_NAME),
+        _field("name", "Name", _K.TEXT, "Name of the cluster", _HOST),
         _field("os_api_version", "OsApiVersion", _K.NUMBER, "Newest version of the OS interface"),
         _field("protocol_version", "ProtocolVersion", _K.NUMBER, "Version of the protocols"),
         _field("software_version", "SoftwareVersion", _K.TEXT, "Version of the software"),

@@ -14,8 +14,7 @@ from ganeti.config.tables import name_key
 from ganeti.objects.model import Node
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.context import RunContext
-from ganeti.query.fields import NODATA, OFFLINE, Resource, Source, field_table
-from ganeti.query.resources.common import host_name, text
+from ganeti.query.fields import NODATA, OFFLINE, Resource, Source, field_table, host_name, text
 
 
 class ExportItem(msgspec.Struct, frozen=True):

@@ -9,18 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ganeti.base.ids import InstanceUuid, NodeUuid
-from ganeti.config.tables import name_key
 from ganeti.objects.fill import fill_all_diskparams, fill_group_ndparams, fill_ipolicy
 from ganeti.objects.model import Cluster, NodeGroup
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.context import RunContext, sorted_names
-from ganeti.query.fields import FieldSpec, Resource, field_table
-from ganeti.query.resources.common import (
+from ganeti.query.fields import (
+    FieldSpec,
+    Resource,
     count_of,
-    instance_names,
+    field_table,
+    instance_fields,
     node_param_fields,
     number,
     other,
+    settings_fields,
     stamp_fields,
     text,
 )
@@ -44,53 +46,27 @@ def _filled(fill: Callable[[Cluster, NodeGroup], T]) -> Callable[[NodeGroup, Run
     return lambda group, context: fill(context.cluster, group)
 
 
+def _settings(
+    name: str, title: str, what: str, fill: Callable[[Cluster, NodeGroup], object]
+) -> list[FieldSpec[NodeGroup]]:
+    return settings_fields(name, title, what, _filled(fill), thing="group")
+
+
 _FIELDS: Final[list[FieldSpec[NodeGroup]]] = [
     text("name", "Group", "Name of the group"),
     text("alloc_policy", "AllocPolicy", "Whether new instances may go here"),
     number("node_cnt", "Nodes", "Number of nodes", count_of(_nodes)),
     other("node_list", "NodeList", "Nodes of the group", _node_names),
-    number(
-        "pinst_cnt",
-        "Instances",
-        "Number of instances with a primary node in the group",
-        count_of(_instances),
+    *instance_fields(
+        "pinst", ("Instances", "InstanceList"), "with a primary node in the group", _instances
     ),
-    other(
-        "pinst_list",
-        "InstanceList",
-        "Instances with a primary node in the group",
-        instance_names(_instances),
-    ),
-    other(
-        "ndparams", "NDParams", "Node parameters, defaults filled in", _filled(fill_group_ndparams)
-    ),
-    other("custom_ndparams", "CustomNDParams", "Node parameters set for this group", "ndparams"),
+    *_settings("ndparams", "NDParams", "Node parameters", fill_group_ndparams),
     *node_param_fields(_filled(fill_group_ndparams)),
-    other(
-        "diskparams",
-        "DiskParameters",
-        "Disk parameters, defaults filled in",
-        _filled(fill_all_diskparams),
-    ),
-    other(
-        "custom_diskparams",
-        "CustomDiskParameters",
-        "Disk parameters set for this group",
-        "diskparams",
-    ),
-    other(
-        "ipolicy", "InstancePolicy", "Instance policy, defaults filled in", _filled(fill_ipolicy)
-    ),
-    other(
-        "custom_ipolicy", "CustomInstancePolicy", "Instance policy set for this group", "ipolicy"
-    ),
+    *_settings("diskparams", "DiskParameters", "Disk parameters", fill_all_diskparams),
+    *_settings("ipolicy", "InstancePolicy", "Instance policy", fill_ipolicy),
     *stamp_fields(NodeGroup, "group"),
 ]
 
 RESOURCE: Final = Resource(
-    name=QueryResource.GROUP,
-    fields=field_table(_FIELDS),
-    items=lambda context: context.groups,
-    name_field="name",
-    sort_key=lambda group, _context: name_key(group.name),
+    QueryResource.GROUP, field_table(_FIELDS), lambda context: context.groups
 )

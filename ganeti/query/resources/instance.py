@@ -5,12 +5,12 @@ Source: query_fields.json, "instance".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
 from ganeti.base.ids import NetworkUuid
-from ganeti.config.tables import name_key
 from ganeti.objects.disk_templates import DISKS_MAX
 from ganeti.objects.fill import fill_osparams
 from ganeti.objects.hypervisors import HVPARAMS
@@ -24,23 +24,22 @@ from ganeti.query.fields import (
     UNAVAIL,
     Absent,
     FieldSpec,
+    Get,
     Resource,
     Source,
-    field_table,
-    or_unavailable,
-)
-from ganeti.query.instance_status import Found, find_live, instance_status
-from ganeti.query.resources.common import (
-    Get,
     boolean,
+    field_table,
     host_name,
     number,
+    or_unavailable,
     other,
     param_fields,
+    settings_fields,
     stamp_fields,
     text,
     unit,
 )
+from ganeti.query.instance_status import Found, find_live, instance_status
 
 _NicGet = Get[NIC]
 
@@ -60,10 +59,6 @@ def _bridge(nic: NIC, context: RunContext) -> object:
     return _link(nic, context) if _mode(nic, context) == NicMode.BRIDGED else None
 
 
-def _network(nic: NIC, _context: RunContext) -> object:
-    return nic.network
-
-
 def _network_name(nic: NIC, context: RunContext) -> object:
     if nic.network is None:
         return None
@@ -71,17 +66,25 @@ def _network_name(nic: NIC, context: RunContext) -> object:
     return None if network is None else network.name
 
 
-# Name of the field for one NIC, of the field for all, and their titles.
-_VALUES: Final[tuple[tuple[str, str, str, str, str, _NicGet], ...]] = (
-    ("ip", "ips", "NicIP", "NIC_IPs", "IP address", lambda nic, _context: nic.ip),
-    ("mac", "macs", "NicMAC", "NIC_MACs", "MAC address", lambda nic, _context: nic.mac),
-    ("name", "names", "NicName", "NIC_Names", "name", lambda nic, _context: nic.name),
-    ("uuid", "uuids", "NicUUID", "NIC_UUIDs", "UUID", lambda nic, _context: nic.uuid),
-    ("mode", "modes", "NicMode", "NIC_modes", "mode", _mode),
-    ("link", "links", "NicLink", "NIC_links", "link", _link),
-    ("vlan", "vlans", "NicVLAN", "NIC_VLANs", "VLAN", _param("vlan")),
-    ("bridge", "bridges", "NicBridge", "NIC_bridges", "bridge", _bridge),
-    ("network", "networks", "NicNetwork", "NIC_networks", "network's UUID", _network),
+# Name of the field for one NIC, of the field for all, their titles, the old field about the first.
+_NIC_VALUES: Final[tuple[tuple[str, str, str, str, str, _NicGet, str], ...]] = (
+    ("ip", "ips", "NicIP", "NIC_IPs", "IP address", lambda nic, _: nic.ip, "ip"),
+    ("mac", "macs", "NicMAC", "NIC_MACs", "MAC address", lambda nic, _: nic.mac, "mac"),
+    ("name", "names", "NicName", "NIC_Names", "name", lambda nic, _: nic.name, ""),
+    ("uuid", "uuids", "NicUUID", "NIC_UUIDs", "UUID", lambda nic, _: nic.uuid, ""),
+    ("mode", "modes", "NicMode", "NIC_modes", "mode", _mode, "nic_mode"),
+    ("link", "links", "NicLink", "NIC_links", "link", _link, "nic_link"),
+    ("vlan", "vlans", "NicVLAN", "NIC_VLANs", "VLAN", _param("vlan"), ""),
+    ("bridge", "bridges", "NicBridge", "NIC_bridges", "bridge", _bridge, "bridge"),
+    (
+        "network",
+        "networks",
+        "NicNetwork",
+        "NIC_networks",
+        "network's UUID",
+        lambda nic, _: nic.network,
+        "nic_network",
+    ),
     (
         "network.name",
         "networks.names",
@@ -89,17 +92,9 @@ _VALUES: Final[tuple[tuple[str, str, str, str, str, _NicGet], ...]] = (
         "NIC_networks_names",
         "network's name",
         _network_name,
+        "",
     ),
 )
-# Old fields about the first NIC.
-_FIRST: Final = {
-    "ip": "ip",
-    "mac": "mac",
-    "bridge": "bridge",
-    "mode": "nic_mode",
-    "link": "nic_link",
-    "network": "nic_network",
-}
 
 
 def _of_one(get: _NicGet, index: int) -> Get[Instance]:
@@ -115,41 +110,14 @@ def _of_all(get: _NicGet) -> Get[Instance]:
     return lambda instance, context: [get(nic, context) for nic in instance.nics]
 
 
-def _own_params(instance: Instance, _context: RunContext) -> object:
-    return [nic.nicparams for nic in instance.nics]
-
-
-def _fields() -> list[FieldSpec[Instance]]:
-    fields: list[FieldSpec[Instance]] = [
-        number(
-            "nic.count",
-            "NICs",
-            "Number of network interfaces",
-            lambda instance, _: len(instance.nics),
-        ),
-        other(
-            "custom_nicparams",
-            "CustomNicParameters",
-            "Parameters set for each network interface",
-            _own_params,
-        ),
-    ]
-    for one, every, title, title_of_all, what, get in _VALUES:
+def _nic_fields() -> Iterator[FieldSpec[Instance]]:
+    for one, every, title, title_of_all, what, get, first in _NIC_VALUES:
         doc = f"{what[0].upper()}{what[1:]} of"
-        fields.append(
-            other(f"nic.{every}", title_of_all, f"{doc} each network interface", _of_all(get))
-        )
+        yield other(f"nic.{every}", title_of_all, f"{doc} each network interface", _of_all(get))
         names = [(f"nic.{one}/{index}", index) for index in range(NICS_MAX)]
-        if one in _FIRST:
-            names.append((_FIRST[one], 0))
-        fields += [
-            text(name, f"{title}/{index}", f"{doc} network interface {index}", _of_one(get, index))
-            for name, index in names
-        ]
-    return fields
-
-
-NIC_FIELDS: Final = _fields()
+        for name, index in [*names, (first, 0)] if first else names:
+            heading = f"{title}/{index}"
+            yield text(name, heading, f"{doc} network interface {index}", _of_one(get, index))
 
 
 _Get = Get[Instance]
@@ -174,6 +142,9 @@ _BE_TITLES: Final[Mapping[str, str]] = {
     "minmem": "ConfigMinMem",
     "vcpus": "ConfigVCPUs",
 }
+
+
+_settings = partial(settings_fields, thing="instance")
 
 
 def _instance_hvparams() -> dict[str, ParamSpec]:
@@ -211,7 +182,7 @@ def _beparam(name: str) -> _Get:
     return get
 
 
-def _node_group(what: str) -> _Get:
+def _group(what: str) -> _Get:
     def get(instance: Instance, context: RunContext) -> object:
         group = context.group_of(instance.primary_node)
         return UNAVAIL if group is None else getattr(group, what)
@@ -219,7 +190,7 @@ def _node_group(what: str) -> _Get:
     return get
 
 
-def _secondary_groups(what: str) -> _Get:
+def _groups(what: str) -> _Get:
     def get(instance: Instance, context: RunContext) -> object:
         groups = [context.group_of(uuid) for uuid in context.secondaries(instance)]
         return [None if group is None else getattr(group, what) for group in groups]
@@ -240,33 +211,16 @@ def _all_disks(what: str) -> _Get:
     return lambda instance, context: list(map(get_what, context.disks_of(instance)))
 
 
-def _disk_fields() -> list[FieldSpec[Instance]]:
-    fields: list[FieldSpec[Instance]] = []
+def _disk_fields() -> Iterator[FieldSpec[Instance]]:
     for index in range(DISKS_MAX):
-        fields += [
-            unit(
-                f"disk.size/{index}", f"Disk/{index}", f"Size of disk {index}", _disk("size", index)
-            ),
-            number(
-                f"disk.spindles/{index}",
-                f"DiskSpindles/{index}",
-                f"Spindles of disk {index}",
-                _disk("spindles", index),
-            ),
-            text(
-                f"disk.name/{index}",
-                f"DiskName/{index}",
-                f"Name of disk {index}",
-                _disk("name", index),
-            ),
-            text(
-                f"disk.uuid/{index}",
-                f"DiskUUID/{index}",
-                f"UUID of disk {index}",
-                _disk("uuid", index),
-            ),
-        ]
-    return fields
+        for field, what, title, doc in (
+            (unit, "size", "Disk", "Size"),
+            (number, "spindles", "DiskSpindles", "Spindles"),
+            (text, "name", "DiskName", "Name"),
+            (text, "uuid", "DiskUUID", "UUID"),
+        ):
+            name, heading = f"disk.{what}/{index}", f"{title}/{index}"
+            yield field(name, heading, f"{doc} of disk {index}", _disk(what, index))
 
 
 def _space_on_node(disk: Disk) -> int:
@@ -279,133 +233,96 @@ def _disk_usage(instance: Instance, context: RunContext) -> object:
     return sum(map(_space_on_node, context.disks_of(instance)))
 
 
-def _live(get: Callable[[Found], object], not_running: object) -> _Get:
-    def value(instance: Instance, context: RunContext) -> object:
-        found = find_live(instance, context)
-        if isinstance(found, Absent):
-            return found
-        return get(found) if found is not None and found.is_running else not_running
-
-    return value
-
-
-def _console(instance: Instance, context: RunContext) -> object:
+def _found(instance: Instance, context: RunContext) -> Found | Absent:
+    """Return what a node said of an instance that runs."""
     found = find_live(instance, context)
     if isinstance(found, Absent):
         return found
-    if found is None or not found.is_running:
-        return UNAVAIL
+    return found if found is not None and found.is_running else UNAVAIL
+
+
+def _live(what: str) -> _Get:
+    def get(instance: Instance, context: RunContext) -> object:
+        found = _found(instance, context)
+        return found if isinstance(found, Absent) else getattr(found.live, what)
+
+    return get
+
+
+def _runs(instance: Instance, context: RunContext) -> object:
+    found = find_live(instance, context)
+    return found if isinstance(found, Absent) else found is not None and found.is_running
+
+
+def _console(instance: Instance, context: RunContext) -> object:
+    found = _found(instance, context)
+    if isinstance(found, Absent):
+        return found
     console = context.view.consoles.get(instance.uuid)
     return UNAVAIL if console is None else console.to_wire()
 
 
+def _primary(instance: Instance, context: RunContext) -> object:
+    return context.node_name(instance.primary_node)
+
+
+def _secondaries(instance: Instance, context: RunContext) -> object:
+    return list(map(context.node_name, context.secondaries(instance)))
+
+
+def _beparams(instance: Instance, context: RunContext) -> object:
+    return context.beparams(instance)
+
+
+def _osparams(instance: Instance, context: RunContext) -> object:
+    return fill_osparams(context.cluster, instance.os, instance.osparams)
+
+
+def _template(instance: Instance, context: RunContext) -> object:
+    return disk_template(context.disks_of(instance))
+
+
+def _nicparams(instance: Instance, _context: RunContext) -> object:
+    return [nic.nicparams for nic in instance.nics]
+
+
+def _is_up(instance: Instance, _context: RunContext) -> object:
+    return instance.admin_state is AdminState.UP
+
+
 _FIELDS: Final[list[FieldSpec[Instance]]] = [
     host_name("name", "Instance", "Name of the instance"),
-    text(
-        "status",
-        "Status",
-        "What the instance does, compared with what it is meant to do",
-        instance_status,
-        _LIVE,
-    ),
+    text("status", "Status", "State now, compared with the wanted one", instance_status, _LIVE),
     text("admin_state", "InstanceState", "What the instance is meant to do"),
-    text(
-        "admin_state_source", "InstanceStateSource", "Who decided what the instance is meant to do"
-    ),
-    boolean(
-        "admin_up",
-        "Autostart",
-        "Whether the instance is meant to run",
-        lambda instance, _: instance.admin_state is AdminState.UP,
-    ),
+    text("admin_state_source", "InstanceStateSource", "Who decided on admin_state"),
+    boolean("admin_up", "Autostart", "Whether the instance is meant to run", _is_up),
     boolean("disks_active", "DisksActive", "Whether the disks are meant to be active"),
     boolean("forthcoming", "Forthcoming", "Whether the instance is planned only"),
     text("os", "OS", "Operating system"),
     text("hypervisor", "Hypervisor", "Name of the hypervisor"),
     other("network_port", "Network_port", "Port of the graphical console"),
     # Nodes.
-    host_name(
-        "pnode",
-        "Primary_node",
-        "Primary node",
-        lambda instance, context: context.node_name(instance.primary_node),
-    ),
-    text("pnode.group", "PrimaryNodeGroup", "Group of the primary node", _node_group("name")),
-    text(
-        "pnode.group.uuid",
-        "PrimaryNodeGroupUUID",
-        "UUID of the primary node's group",
-        _node_group("uuid"),
-    ),
+    host_name("pnode", "Primary_node", "Primary node", _primary),
+    text("pnode.group", "PrimaryNodeGroup", "Group of the primary node", _group("name")),
+    text("pnode.group.uuid", "PrimaryNodeGroupUUID", "UUID of pnode.group", _group("uuid")),
     other(
-        "snodes",
-        "Secondary_Nodes",
-        "Secondary nodes; usually there is one or none",
-        lambda instance, context: list(map(context.node_name, context.secondaries(instance))),
+        "snodes", "Secondary_Nodes", "Secondary nodes; usually there is one or none", _secondaries
     ),
+    other("snodes.group", "SecondaryNodesGroups", "Groups of the secondary nodes", _groups("name")),
     other(
-        "snodes.group",
-        "SecondaryNodesGroups",
-        "Groups of the secondary nodes",
-        _secondary_groups("name"),
-    ),
-    other(
-        "snodes.group.uuid",
-        "SecondaryNodesGroupsUUID",
-        "UUIDs of the secondary nodes' groups",
-        _secondary_groups("uuid"),
+        "snodes.group.uuid", "SecondaryNodesGroupsUUID", "UUIDs of snodes.group", _groups("uuid")
     ),
     # Parameters.
-    other(
-        "hvparams",
-        "HypervisorParameters",
-        "Hypervisor parameters, defaults filled in",
-        _own_hvparams,
-    ),
-    other(
-        "custom_hvparams",
-        "CustomHypervisorParameters",
-        "Hypervisor parameters set for this instance",
-        "hvparams",
-    ),
+    *_settings("hvparams", "HypervisorParameters", "Hypervisor parameters", _own_hvparams),
     *param_fields("hv", _instance_hvparams().items(), _HV_TITLES, "hypervisor parameter", _hvparam),
-    other(
-        "beparams",
-        "BackendParameters",
-        "Backend parameters, defaults filled in",
-        lambda instance, context: context.beparams(instance),
-    ),
-    other(
-        "custom_beparams",
-        "CustomBackendParameters",
-        "Backend parameters set for this instance",
-        "beparams",
-    ),
+    *_settings("beparams", "BackendParameters", "Backend parameters", _beparams),
     *param_fields("be", BEPARAMS.items(), _BE_TITLES, "backend parameter", _beparam),
     unit("be/memory", "ConfigMaxMem", "Old name of be/maxmem", _beparam("maxmem")),
     number("vcpus", "ConfigVCPUs", "Old name of be/vcpus", _beparam("vcpus")),
-    other(
-        "osparams",
-        "OpSysParameters",
-        "Operating system parameters, defaults filled in",
-        lambda instance, context: fill_osparams(context.cluster, instance.os, instance.osparams),
-    ),
-    other(
-        "custom_osparams",
-        "CustomOpSysParameters",
-        "Operating system parameters set for this instance",
-        "osparams",
-    ),
+    *_settings("osparams", "OpSysParameters", "Operating system parameters", _osparams),
     # Disks.
-    text(
-        "disk_template",
-        "Disk_template",
-        "How the disks are made",
-        lambda instance, context: disk_template(context.disks_of(instance)),
-    ),
-    unit(
-        "disk_usage", "DiskUsage", "Space that the disks take on each of their nodes", _disk_usage
-    ),
+    text("disk_template", "Disk_template", "How the disks are made", _template),
+    unit("disk_usage", "DiskUsage", "Space that the disks take on each node", _disk_usage),
     number("disk.count", "Disks", "Number of disks", lambda instance, _: len(instance.disks)),
     other("disk.sizes", "Disk_sizes", "Sizes of the disks", _all_disks("size")),
     other("disk.spindles", "Disk_spindles", "Spindles of the disks", _all_disks("spindles")),
@@ -414,37 +331,20 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
     unit("sda_size", "Disk/0", "Old name of disk.size/0", _disk("size", 0)),
     unit("sdb_size", "Disk/1", "Old name of disk.size/1", _disk("size", 1)),
     *_disk_fields(),
-    *NIC_FIELDS,
+    # Network interfaces.
+    number("nic.count", "NICs", "Number of network interfaces", lambda it, _: len(it.nics)),
+    other(
+        "custom_nicparams", "CustomNicParameters", "Parameters set for each interface", _nicparams
+    ),
+    *_nic_fields(),
     # Live.
-    boolean(
-        "oper_state",
-        "Running",
-        "Whether the instance runs",
-        _live(lambda _found: True, False),
-        _LIVE,
-    ),
-    unit(
-        "oper_ram",
-        "Memory",
-        "Memory that the instance has now",
-        _live(lambda found: found.live.memory, UNAVAIL),
-        _LIVE,
-    ),
-    number(
-        "oper_vcpus",
-        "VCPUs",
-        "Processors that the instance has now",
-        _live(lambda found: found.live.vcpus, UNAVAIL),
-        _LIVE,
-    ),
+    boolean("oper_state", "Running", "Whether the instance runs", _runs, _LIVE),
+    unit("oper_ram", "Memory", "Memory that the instance has now", _live("memory"), _LIVE),
+    number("oper_vcpus", "VCPUs", "Processors that the instance has now", _live("vcpus"), _LIVE),
     other("console", "Console", "How to reach the console", _console, Source.CONSOLE),
     *stamp_fields(Instance, "instance"),
 ]
 
 RESOURCE: Final = Resource(
-    name=QueryResource.INSTANCE,
-    fields=field_table(_FIELDS),
-    items=lambda context: context.instances,
-    name_field="name",
-    sort_key=lambda instance, _context: name_key(instance.name),
+    QueryResource.INSTANCE, field_table(_FIELDS), lambda context: context.instances
 )

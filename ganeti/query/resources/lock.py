@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.config.tables import name_key
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.context import RunContext
-from ganeti.query.fields import FieldSpec, Resource, Source, field_table
-from ganeti.query.resources.common import other
+from ganeti.query.fields import FieldSpec, Resource, Source, field_table, other
 from ganeti.query.view import LockState
 
 
@@ -33,10 +31,8 @@ _FIELDS: Final[list[FieldSpec[LockState]]] = [
 ]
 
 RESOURCE: Final = Resource(
-    name=QueryResource.LOCK,
-    fields=field_table(_FIELDS),
-    items=lambda context: {lock.name: lock for lock in context.view.locks},
-    name_field="name",
-    sort_key=lambda lock, _context: name_key(lock.name),
+    QueryResource.LOCK,
+    field_table(_FIELDS),
+    lambda context: {lock.name: lock for lock in context.view.locks},
     source=Source.LOCKS,
 )

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ganeti.base.ids import GroupUuid, InstanceUuid
+from ganeti.base.ids import InstanceUuid
 from ganeti.config.tables import name_key
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.model import Network, NodeGroup
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.context import RunContext
-from ganeti.query.fields import FieldSpec, Resource, field_table
-from ganeti.query.resources.common import (
+from ganeti.query.fields import (
+    FieldSpec,
     Get,
+    Resource,
     count_of,
-    instance_names,
+    field_table,
+    instance_fields,
     number,
     other,
     stamp_fields,
@@ -57,21 +59,18 @@ def _connected(network: Network, context: RunContext) -> list[NodeGroup]:
     return sorted(groups, key=lambda group: name_key(group.name))
 
 
-def _group_list(network: Network, context: RunContext) -> object:
+def _groups(network: Network, context: RunContext) -> object:
     """Return [group, mode, link, VLAN] for each group that the network is connected to."""
-    rows: list[list[str]] = []
-    for group in _connected(network, context):
+
+    def row(group: NodeGroup) -> list[str]:
         params = fill_nicparams(context.cluster, group.networks[network.uuid])
-        rows.append([group.name, params["mode"], params["link"], params["vlan"]])
-    return rows
+        return [group.name, params["mode"], params["link"], params["vlan"]]
+
+    return list(map(row, _connected(network, context)))
 
 
 def _counted(mark: str) -> Get[Network]:
     return lambda network, context: _map(network, context).count(mark)
-
-
-def _groups(network: Network, context: RunContext) -> list[GroupUuid]:
-    return [group.uuid for group in _connected(network, context)]
 
 
 def _instances(network: Network, context: RunContext) -> Sequence[InstanceUuid]:
@@ -91,30 +90,15 @@ _FIELDS: Final[list[FieldSpec[Network]]] = [
     text(
         "external_reservations",
         "ExternalReservations",
-        "Addresses that are kept away from instances",
+        "Addresses that no instance gets",
         _external,
     ),
-    number(
-        "group_cnt",
-        "NodeGroups",
-        "Number of node groups that the network is connected to",
-        count_of(_groups),
-    ),
-    other(
-        "group_list",
-        "GroupList",
-        "Node groups that the network is connected to, with mode, link and VLAN",
-        _group_list,
-    ),
-    number("inst_cnt", "Instances", "Number of instances in the network", count_of(_instances)),
-    other("inst_list", "InstanceList", "Instances in the network", instance_names(_instances)),
+    number("group_cnt", "NodeGroups", "Number of connected node groups", count_of(_connected)),
+    other("group_list", "GroupList", "Connected node groups, with mode, link and VLAN", _groups),
+    *instance_fields("inst", ("Instances", "InstanceList"), "in the network", _instances),
     *stamp_fields(Network, "network"),
 ]
 
 RESOURCE: Final = Resource(
-    name=QueryResource.NETWORK,
-    fields=field_table(_FIELDS),
-    items=lambda context: context.networks,
-    name_field="name",
-    sort_key=lambda network, _context: name_key(network.name),
+    QueryResource.NETWORK, field_table(_FIELDS), lambda context: context.networks
 )

@@ -6,10 +6,10 @@ Source: query_fields.json, "node"; node_rpc.json, "node_info".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from ganeti.base.ids import InstanceUuid
-from ganeti.config.tables import name_key
 from ganeti.objects.disk_templates import StorageType
 from ganeti.objects.model import Node, role_of
 from ganeti.objects.query_words import QueryResource
@@ -20,25 +20,23 @@ from ganeti.query.fields import (
     UNAVAIL,
     Absent,
     FieldSpec,
+    Get,
     Resource,
     Source,
-    field_table,
-    or_unavailable,
-)
-from ganeti.query.resources.common import (
-    Get,
     boolean,
-    count_of,
+    field_table,
     host_name,
-    instance_names,
+    instance_fields,
     node_param_fields,
     number,
+    or_unavailable,
     other,
+    settings_fields,
     stamp_fields,
     text,
     unit,
 )
-from ganeti.query.view import NodeLive, StorageInfo
+from ganeti.query.view import NodeLive
 
 _Get = Get[Node]
 
@@ -57,35 +55,34 @@ def _boot_id(node: Node, context: RunContext) -> object:
     return live if isinstance(live, Absent) else live.boot_id
 
 
-def _from_hypervisor(what: str) -> _Get:
+def _hypervisor(what: str) -> _Get:
     """Read a value from what the first hypervisor says."""
 
     def get(node: Node, context: RunContext) -> object:
         live = _live_of(node, context)
         if isinstance(live, Absent):
             return live
-        if not live.hypervisors:
-            return NODATA
-        value = getattr(live.hypervisors[0], what)
+        value = getattr(live.hypervisors[0], what) if live.hypervisors else None
         return NODATA if value is None else value
 
     return get
 
 
-def _from_storage(what: str, *, spindles: bool) -> _Get:
+def _storage(what: str, *, spindles: bool) -> _Get:
     """Read a value from the first storage unit that counts MiB, or that counts spindles."""
-
-    def counts(info: StorageInfo) -> bool:
-        return (info.type == StorageType.LVM_PV) is spindles
 
     def get(node: Node, context: RunContext) -> object:
         live = _live_of(node, context)
         if isinstance(live, Absent):
             return live
-        found = next(filter(counts, live.storage), None)
+        units = (each for each in live.storage if (each.type == StorageType.LVM_PV) is spindles)
+        found = next(units, None)
         return UNAVAIL if found is None else or_unavailable(getattr(found, what))
 
     return get
+
+
+_mib, _spindles = partial(_storage, spindles=False), partial(_storage, spindles=True)
 
 
 def _group(what: str) -> _Get:
@@ -138,54 +135,26 @@ _FIELDS: Final[list[FieldSpec[Node]]] = [
     text("sip", "SecondaryIP", "Secondary address", "secondary_ip"),
     text("group", "Group", "Node group", _group("name")),
     text("group.uuid", "GroupUUID", "UUID of the node group", _group("uuid")),
-    number("pinst_cnt", "Pinst", "Number of instances with this primary node", count_of(_primary)),
-    number(
-        "sinst_cnt", "Sinst", "Number of instances with this secondary node", count_of(_secondary)
-    ),
-    other(
-        "pinst_list", "PriInstances", "Instances with this primary node", instance_names(_primary)
-    ),
-    other(
-        "sinst_list",
-        "SecInstances",
-        "Instances with this secondary node",
-        instance_names(_secondary),
-    ),
-    other("ndparams", "NodeParameters", "Node parameters, defaults filled in", _ndparams),
-    other("custom_ndparams", "CustomNodeParameters", "Parameters set for this node", "ndparams"),
+    *instance_fields("pinst", ("Pinst", "PriInstances"), "with this primary node", _primary),
+    *instance_fields("sinst", ("Sinst", "SecInstances"), "with this secondary node", _secondary),
+    *settings_fields("ndparams", "NodeParameters", "Node parameters", _ndparams, thing="node"),
     *node_param_fields(lambda node, context: context.ndparams(node)),
     other("hv_state", "HypervisorState", "Recorded state of the hypervisors", "hv_state_static"),
     other("disk_state", "DiskState", "Recorded state of the disks", "disk_state_static"),
     # Live.
     text("bootid", "BootID", "Random text made at each boot", _boot_id, _LIVE),
-    unit("mtotal", "MTotal", "Memory", _from_hypervisor("memory_total"), _LIVE),
-    unit("mfree", "MFree", "Free memory", _from_hypervisor("memory_free"), _LIVE),
-    unit(
-        "mnode", "MNode", "Memory used by the node itself", _from_hypervisor("memory_dom0"), _LIVE
-    ),
-    number("ctotal", "CTotal", "Logical processors", _from_hypervisor("cpu_total"), _LIVE),
-    number(
-        "cnos",
-        "CNOs",
-        "Logical processors used by the node itself",
-        _from_hypervisor("cpu_dom0"),
-        _LIVE,
-    ),
-    number("cnodes", "CNodes", "NUMA domains", _from_hypervisor("cpu_nodes"), _LIVE),
-    number("csockets", "CSockets", "Processor sockets", _from_hypervisor("cpu_sockets"), _LIVE),
-    unit("dtotal", "DTotal", "Disk space", _from_storage("storage_size", spindles=False), _LIVE),
-    unit("dfree", "DFree", "Free disk space", _from_storage("storage_free", spindles=False), _LIVE),
-    number("sptotal", "SpTotal", "Spindles", _from_storage("storage_size", spindles=True), _LIVE),
-    number(
-        "spfree", "SpFree", "Free spindles", _from_storage("storage_free", spindles=True), _LIVE
-    ),
+    unit("mtotal", "MTotal", "Memory", _hypervisor("memory_total"), _LIVE),
+    unit("mfree", "MFree", "Free memory", _hypervisor("memory_free"), _LIVE),
+    unit("mnode", "MNode", "Memory used by the node itself", _hypervisor("memory_dom0"), _LIVE),
+    number("ctotal", "CTotal", "Logical processors", _hypervisor("cpu_total"), _LIVE),
+    number("cnos", "CNOs", "Processors used by the node itself", _hypervisor("cpu_dom0"), _LIVE),
+    number("cnodes", "CNodes", "NUMA domains", _hypervisor("cpu_nodes"), _LIVE),
+    number("csockets", "CSockets", "Processor sockets", _hypervisor("cpu_sockets"), _LIVE),
+    unit("dtotal", "DTotal", "Disk space", _mib("storage_size"), _LIVE),
+    unit("dfree", "DFree", "Free disk space", _mib("storage_free"), _LIVE),
+    number("sptotal", "SpTotal", "Spindles", _spindles("storage_size"), _LIVE),
+    number("spfree", "SpFree", "Free spindles", _spindles("storage_free"), _LIVE),
     *stamp_fields(Node, "node"),
 ]
 
-RESOURCE: Final = Resource(
-    name=QueryResource.NODE,
-    fields=field_table(_FIELDS),
-    items=lambda context: context.nodes,
-    name_field="name",
-    sort_key=lambda node, _context: name_key(node.name),
-)
+RESOURCE: Final = Resource(QueryResource.NODE, field_table(_FIELDS), lambda context: context.nodes)
