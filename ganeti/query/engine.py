@@ -50,18 +50,9 @@ from ganeti.query.resources import by_job, export, group, instance, job, lock, n
 from ganeti.query.resources import filter as job_filter
 from ganeti.query.view import View
 
+_OF_ONE_MODULE: Final = (export, group, instance, job, job_filter, lock, network, node)
 _RESOURCES: Final[Mapping[QueryResource, AnyResource]] = {
-    QueryResource.CLUSTER: by_job.CLUSTER,
-    QueryResource.EXPORT: export.RESOURCE,
-    QueryResource.EXTSTORAGE: by_job.EXTSTORAGE,
-    QueryResource.FILTER: job_filter.RESOURCE,
-    QueryResource.GROUP: group.RESOURCE,
-    QueryResource.INSTANCE: instance.RESOURCE,
-    QueryResource.JOB: job.RESOURCE,
-    QueryResource.LOCK: lock.RESOURCE,
-    QueryResource.NETWORK: network.RESOURCE,
-    QueryResource.NODE: node.RESOURCE,
-    QueryResource.OS: by_job.OS,
+    each.name: each for each in (*by_job.RESOURCES, *(of.RESOURCE for of in _OF_ONE_MODULE))
 }
 TABLE_OF: Final[Mapping[QueryResource, str]] = {
     QueryResource.FILTER: FILTERS,

@@ -1,4 +1,4 @@
-"""What a field is: its description and how its value is found.
+"""Fields: their description, how a value is found, and constructors of fields by their kind.
 
 Source: query_fields.json.
 """

@@ -26,17 +26,13 @@ from ganeti.query.regex import Share, bounded_regex
 Verdict = bool | None
 Test = Callable[[Any, RunContext, bool], Verdict]
 """Arguments: item, context, whether only the configuration is known; None means unknown yet."""
+Comparing = Callable[[AnyField, object], Callable[[object], bool]]
+"""Makes the test of a value from a field and the operand."""
 
 DEPTH_MAX: Final = 50  # people nest three or four; more is a mistake or an attack
 CONDITIONS_MAX: Final = 20_000  # lists of names become one condition each, up to all instances
 
 _EQUAL_OPS: Final = frozenset({"==", "="})
-_ORDER_OPS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _NUMBER_KINDS: Final = frozenset(
     {FieldKind.NUMBER, FieldKind.FLOAT, FieldKind.UNIT, FieldKind.TIMESTAMP}
 )
@@ -105,30 +101,20 @@ class _Compiler:
             raise ParameterError(f"a filter can be nested at most {DEPTH_MAX} deep")
         match part:
             case ["&", *parts]:
-                return _all([self.compile(inner, depth + 1) for inner in parts])
+                return _joined([self.compile(inner, depth + 1) for inner in parts], decisive=False)
             case ["|", *parts]:
-                return _any(self._alternatives(parts, depth + 1))
+                return _joined(self._alternatives(parts, depth + 1), decisive=True)
             case ["!", inner]:
                 return _negated(self.compile(inner, depth + 1))
             case ["?", str(name)]:
                 field = self._field(name)
                 return _compared(field, _truth(field))
-            case [str(op), str(name), value] if op in _EQUAL_OPS:
-                field = self._field(name)
-                return _compared(field, _equality(field, value))
-            case ["!=", str(name), value]:
-                field = self._field(name)
-                equal = _equality(field, value)
-                return _compared(field, lambda actual: not equal(actual))
-            case [str(op), str(name), value] if op in _ORDER_OPS:
-                field = self._field(name)
-                return _compared(field, _order(field, op, value))
             case ["=~", str(name), value]:
                 field = self._field(name)
                 return _compared(field, _search(field, value, self._share))
-            case ["=[]", str(name), value]:
+            case [str(op), str(name), value] if op in _COMPARISONS:
                 field = self._field(name)
-                return _compared(field, _contains(field, value))
+                return _compared(field, _COMPARISONS[op](field, value))
         raise ParameterError(f"not a filter: {_shown(part)}")
 
     def _alternatives(self, parts: Sequence[object], depth: int) -> list[Test]:
@@ -168,27 +154,15 @@ def _shown(part: object) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-def _all(tests: Sequence[Test]) -> Test:
+def _joined(tests: Sequence[Test], *, decisive: bool) -> Test:
+    """Join tests: the first one with the decisive verdict decides, True for "|", False for "&"."""
+
     def test(item: object, context: RunContext, static: bool) -> Verdict:
-        verdict: Verdict = True
+        verdict: Verdict = not decisive
         for inner in tests:
             found = inner(item, context, static)
-            if found is False:
-                return False
-            if found is None:
-                verdict = None
-        return verdict
-
-    return test
-
-
-def _any(tests: Sequence[Test]) -> Test:
-    def test(item: object, context: RunContext, static: bool) -> Verdict:
-        verdict: Verdict = False
-        for inner in tests:
-            found = inner(item, context, static)
-            if found is True:
-                return True
+            if found is decisive:
+                return decisive
             if found is None:
                 verdict = None
         return verdict
@@ -284,10 +258,19 @@ def _forms(name: str) -> Iterator[str]:
     yield name
 
 
-def _order(field: AnyField, op: str, value: object) -> Callable[[object], bool]:
-    _check_operand(field, value)
-    compare = _ORDER_OPS[op]
-    return lambda actual: actual is not None and compare(_comparable(field, actual, value), value)
+def _inequality(field: AnyField, value: object) -> Callable[[object], bool]:
+    equal = _equality(field, value)
+    return lambda actual: not equal(actual)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Comparing:
+    def order(field: AnyField, value: object) -> Callable[[object], bool]:
+        _check_operand(field, value)
+        return lambda actual: (
+            actual is not None and compare(_comparable(field, actual, value), value)
+        )
+
+    return order
 
 
 def _truth(field: AnyField) -> Callable[[object], bool]:
@@ -327,3 +310,16 @@ def _contains(field: AnyField, value: object) -> Callable[[object], bool]:
         return value in actual
 
     return contains
+
+
+_COMPARISONS: Final[Mapping[str, Comparing]] = {
+    "==": _equality,
+    "=": _equality,
+    "!=": _inequality,
+    "<": _ordered(operator.lt),
+    "<=": _ordered(operator.le),
+    ">": _ordered(operator.gt),
+    ">=": _ordered(operator.ge),
+    "=[]": _contains,
+}
+"""The operators that compare a field with a value; a regular expression takes its share as well."""

@@ -48,7 +48,7 @@ def _resource(name: QueryResource, fields: list[FieldSpec[Row]]) -> Resource[Row
     )
 
 
-CLUSTER: Final = _resource(
+_CLUSTER: Final = _resource(
     QueryResource.CLUSTER,
     [
         _field("architecture", "ArchInfo", _K.OTHER, "Architecture of the master node"),
@@ -69,7 +69,7 @@ CLUSTER: Final = _resource(
         _field("watcher_pause", "WatcherPause", _K.TIMESTAMP, "Until when the watcher pauses"),
     ],
 )
-OS: Final = _resource(
+_OS: Final = _resource(
     QueryResource.OS,
     [
         _field("name", "Name", _K.TEXT, "Name of the operating system"),
@@ -85,7 +85,7 @@ OS: Final = _resource(
         _field("trusted", "Trusted", _K.BOOL, "Whether its scripts run on the node itself"),
     ],
 )
-EXTSTORAGE: Final = _resource(
+_EXTSTORAGE: Final = _resource(
     QueryResource.EXTSTORAGE,
     [
         _field("name", "Name", _K.TEXT, "Name of the provider"),
@@ -94,3 +94,5 @@ EXTSTORAGE: Final = _resource(
         _field("parameters", "Parameters", _K.OTHER, "Parameters that it takes"),
     ],
 )
+
+RESOURCES: Final = (_CLUSTER, _EXTSTORAGE, _OS)
