@@ -20,6 +20,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.errors import GenericError
@@ -40,6 +41,7 @@ class MasterRoleLostError(Exception):
     """Another node is master: what became of the job is for that one to say."""
 
 
+@dataclass(eq=False, slots=True)
 class JobCopies:
     """The copies of one job's file.
 
@@ -50,24 +52,15 @@ class JobCopies:
         pause: sleeps, whatever the job is asked to do meanwhile.
     """
 
-    def __init__(
-        self,
-        paths: Paths,
-        path: str,
-        link: LuxidLink,
-        rpc: NodeRpcClient,
-        lagging: Collection[str],
-        pause: Callable[[float], None],
-    ) -> None:
-        self._paths = paths
-        self._path = path
-        self._link = link
-        self._rpc = rpc
-        self._lagging = frozenset(lagging)
-        self._pause = pause
-        self._nodes: dict[str, NodeCopies] = {}
-        self._data = b""
-        self._version = 0
+    _paths: Paths
+    _path: str
+    _link: LuxidLink
+    _rpc: NodeRpcClient
+    _lagging: Collection[str]
+    _pause: Callable[[float], None]
+    _nodes: dict[str, NodeCopies] = field(default_factory=dict)
+    _data: bytes = b""
+    _version: int = 0
 
     def __call__(self, data: bytes, wait_s: float) -> Tally:
         """Send a version to all candidates; returns how many have it now.

@@ -37,14 +37,7 @@ from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.logical_units.registry import all_units, load_units
 from ganeti.objects.record import Record, decode_private
 from ganeti.opcodes.opcode import OpCode
-from ganeti.protocol.job_start import (
-    WARM_LOCK_PREFIX,
-    Assign,
-    Confirm,
-    Named,
-    Ready,
-    decode_message,
-)
+from ganeti.protocol import job_start
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_arguments
 from ganeti.protocol.service import call_of
@@ -118,7 +111,7 @@ def rehearse(paths: Paths) -> Iterator[str]:
     tables for the first connection: together a quarter of the time of a short job.  Forked
     processes inherit all of it.  No connection, thread or key is left behind.
     """
-    readers: tuple[Callable[[bytes], object], ...] = (decode_job, decode_message)
+    readers: tuple[Callable[[bytes], object], ...] = (decode_job, job_start.decode_message)
     for read in readers:
         with contextlib.suppress(GenericError):  # which they raise after they got ready
             read(b"{}")
@@ -160,7 +153,7 @@ def run(paths: Paths, stream: socket.socket) -> int:
     """
     ignore_stray_signals()
     show_name("gnt-job-warm")
-    name = f"{WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
+    name = f"{job_start.WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
     with LiveLock.create(f"{paths.livelock_dir}/{name}") as lock:
         try:
             _serve(paths, LuxidLink(stream), lock)
@@ -170,17 +163,17 @@ def run(paths: Paths, stream: socket.socket) -> int:
 
 
 def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
-    link.say(Ready(lock.path, os.getpid()))
+    link.say(job_start.Ready(lock.path, os.getpid()))
     assign = link.hear()
-    assert isinstance(assign, Assign)
+    assert isinstance(assign, job_start.Assign)
     show_name(f"gnt-job-{assign.job_id}")
     signals = Control(f"{paths.luxid_message_dir}/{assign.job_id}.prio")
     _name_lock(paths, lock, assign.job_id)
-    link.say(Named(lock.path))
+    link.say(job_start.Named(lock.path))
     log.set_job(assign.job_id)
     all_units()  # for a job that came before the template had loaded everything
     confirm = link.hear()
-    assert isinstance(confirm, Confirm)
+    assert isinstance(confirm, job_start.Confirm)
     job = read_job(paths, assign.job_id)  # as of the start record
     owner = ClientId(assign.job_id, lock.path, os.getpid())
     JobRunner(paths, job, owner, confirm, signals, link).run()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
+from ganeti.config.changes import TABLE_OF
 from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES
 from ganeti.luxid.config_view import ConfigView
 from ganeti.luxid.queue.filters import Rule
@@ -26,30 +28,18 @@ from ganeti.system import clock, environment
 
 T = TypeVar("T")
 
-_TAG_TABLES: Final = {
-    "node": NODES,
-    "nodegroup": GROUPS,
-    "instance": INSTANCES,
-    "network": NETWORKS,
-}
+_WITH_TAGS: Final = frozenset({NODES, GROUPS, INSTANCES, NETWORKS})
 
 
+@dataclass(eq=False, slots=True)
 class ClusterMethods:
     """Handlers of calls, declared in `ganeti.protocol.luxi`."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        view: ConfigView,
-        submissions: Submissions,
-        replication: Replication,
-        owner: ClientId,
-    ) -> None:
-        self._paths = paths
-        self._view = view
-        self._submissions = submissions
-        self._replication = replication
-        self._owner = owner
+    _paths: Paths
+    _view: ConfigView
+    _submissions: Submissions
+    _replication: Replication
+    _owner: ClientId
 
     async def query_cluster_info(self) -> dict[str, object]:
         cluster, master = self._view.cluster, self._view.master
@@ -69,8 +59,8 @@ class ClusterMethods:
         cluster = self._view.cluster
         if kind == "cluster":
             return list(cluster.tags)
-        table = _TAG_TABLES.get(kind)
-        if table is None:
+        table = TABLE_OF.get(kind, "")
+        if table not in _WITH_TAGS:
             raise OpPrereqError(f"{kind!r} is not a kind of thing that has tags")
         found: Any = self._view.require(table, name or "")
         return list(found.tags)
@@ -113,10 +103,10 @@ class ClusterMethods:
         await self._ask(lambda client: client.delete(ObjectKind.FILTER, uuid))
 
     async def _ask(self, call: Callable[[WConfClient], T]) -> T:
-        """Ask WConfD, from a thread: such calls are rare."""
+        return await asyncio.to_thread(ask_wconfd, self._paths, self._owner, call)
 
-        def work() -> T:
-            with WConfClient(self._paths, self._owner) as client:
-                return call(client)
 
-        return await asyncio.to_thread(work)
+def ask_wconfd(paths: Paths, owner: ClientId, call: Callable[[WConfClient], T]) -> T:
+    """Ask WConfD, from a thread: such calls are rare."""
+    with WConfClient(paths, owner) as client:
+        return call(client)

@@ -31,15 +31,19 @@ logger = logging.getLogger(__name__)
 
 
 class ConfigView:
-    """The configuration as of the last event."""
+    """The configuration as of the last event.
 
-    def __init__(self, paths: Paths) -> None:
+    Args:
+        on_changed: hears of each new version.
+    """
+
+    def __init__(self, paths: Paths, on_changed: Callable[[], None] = lambda: None) -> None:
         self._paths = paths
         self._is_stale = True
         self._error = "no configuration loaded"
         self.tables: Tables = NO_TABLES
         self.kept_rows = KeptRows()
-        self.on_changed: Callable[[], None] | None = None
+        self._on_changed = on_changed
 
     @property
     def cluster(self) -> Cluster:
@@ -88,8 +92,7 @@ class ConfigView:
             self._error = err.message
             logger.warning("Cannot read the configuration: %s; going on with the old one", err)
             return False
-        if self.on_changed is not None:
-            self.on_changed()
+        self._on_changed()
         return True
 
     def _take(self, tables: Tables) -> None:

@@ -1,4 +1,4 @@
-"""The LUXI methods about jobs.
+"""The LUXI methods that take jobs in and tell of them; `luxid.queue.commands` changes them.
 
 Source: luxi.json, "methods".
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobLost, JobQueueError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.json import dumps
 from ganeti.jobs.record import QueuedJob
-from ganeti.luxid.queue.commands import Commands, Outcome, next_change
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJobs
 from ganeti.luxid.queue.submission import Submissions
-from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, DrainedBy, as_job_id, is_kill
+from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, as_job_id
 from ganeti.query.resources.job import ARCHIVED_FIELD, JOB_VALUES
 from ganeti.system import clock
 
@@ -26,17 +26,14 @@ _JobId = int | str
 _YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from the archive
 
 
+@dataclass(eq=False, slots=True)
 class JobMethods:
     """Handlers of calls, declared in `ganeti.protocol.luxi`."""
 
-    def __init__(
-        self, known_jobs: KnownJobs, store: JobStore, submissions: Submissions, commands: Commands
-    ) -> None:
-        self._known_jobs = known_jobs
-        self._store = store
-        self._submissions = submissions
-        self._commands = commands
-        self._is_stopping = False
+    _known_jobs: KnownJobs
+    _store: JobStore
+    _submissions: Submissions
+    _is_stopping: bool = False
 
     def stop(self) -> None:
         """Send away all who wait."""
@@ -97,7 +94,7 @@ class JobMethods:
             left_s = deadline - clock.monotonic()
             if left_s <= 0 or self._is_stopping:
                 return [previous, []]
-            await next_change(live, left_s)
+            await live.changes_within(left_s)
 
     async def query_jobs(
         self,
@@ -111,11 +108,7 @@ class JobMethods:
         if not job_ids:
             limit = len(self._known_jobs) if limit is None else limit
             found = self._known_jobs.latest(limit, None if before is None else as_job_id(before))
-            for position, known in enumerate(found):
-                rows.append(self._values(known.job, fields, archived=False))
-                if position % _YIELD_EVERY == _YIELD_EVERY - 1:
-                    await asyncio.sleep(0)
-            return rows
+            job_ids = [known.job.id for known in found]
         for position, each in enumerate(job_ids):
             wanted = as_job_id(each)
             record, archived = self._find(wanted)
@@ -138,28 +131,6 @@ class JobMethods:
     def _values(job: QueuedJob, fields: Sequence[str], *, archived: bool) -> list[object]:
         check_fields(fields)
         return [archived if field == ARCHIVED_FIELD else JOB_VALUES[field](job) for field in fields]
-
-    # Changing.
-
-    async def cancel_job(self, job_id: _JobId, kill: bool | list[bool] | None) -> Outcome:
-        return await self._commands.cancel(as_job_id(job_id), kill=is_kill(kill))
-
-    async def change_job_priority(self, job_id: _JobId, priority: int) -> Outcome:
-        return await self._commands.change_priority(as_job_id(job_id), priority)
-
-    async def archive_job(self, job_id: _JobId) -> bool:
-        return await self._commands.archive(as_job_id(job_id))
-
-    async def auto_archive_jobs(self, age_s: int, timeout_s: int) -> tuple[int, int]:
-        return await self._commands.auto_archive(age_s, timeout_s)
-
-    async def pickup_job(self, job_id: _JobId) -> object:
-        raise GenericError(f"job {job_id} cannot be picked up: LuxiD has the queue itself")
-
-    async def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
-        await self._store.set_drained(drained=flag, by=by)
-        self._submissions.is_drained = flag
-        return True
 
 
 def check_fields(fields: Sequence[str]) -> None:

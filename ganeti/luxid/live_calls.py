@@ -39,7 +39,7 @@ class NodeCaller(Protocol):
 
 
 class LiveCalls:
-    """Makes one call on many nodes.
+    """Asks nodes the questions of queries.
 
     Args:
         tasks: carries the questions.
@@ -59,6 +59,22 @@ class LiveCalls:
         self._grace_s = grace_s
         self._silent: set[str] = set()
         self._probes: dict[str, asyncio.Task[RpcResult[object]]] = {}
+
+    async def add(self, view: View, asked: Sequence[NodeQuestion]) -> View:
+        """Return a view with the answers of nodes; nothing is known of one without an answer."""
+        answers = await asyncio.gather(*(self._answers(view.config, each) for each in asked))
+        for question, answer in zip(asked, answers, strict=True):
+            view = with_answers(view, question, answer)
+        return view
+
+    async def _answers(self, config: Tables, question: NodeQuestion) -> dict[NodeUuid, object]:
+        nodes = {uuid: config.nodes[uuid] for uuid in question.asked}
+        targets = {
+            Target(node.name, node.primary_ip, offline=node.offline): question.asked[uuid]
+            for uuid, node in nodes.items()
+        }
+        results = await self.ask(question.call, targets) if targets else {}
+        return {uuid: _decoded(question, results[node.name]) for uuid, node in nodes.items()}
 
     async def ask(
         self, call: NodeCall, asked: Mapping[Target, Sequence[object]]
@@ -115,29 +131,6 @@ class LiveCalls:
             return
         self._probes[name] = task
         task.add_done_callback(lambda _task: self._probes.pop(name, None))
-
-
-class LiveData:
-    """Asks the questions of queries."""
-
-    def __init__(self, calls: LiveCalls) -> None:
-        self._calls = calls
-
-    async def add(self, view: View, asked: Sequence[NodeQuestion]) -> View:
-        """Return a view with the answers of nodes; nothing is known of one without an answer."""
-        answers = await asyncio.gather(*(self._ask(view.config, each) for each in asked))
-        for question, answer in zip(asked, answers, strict=True):
-            view = with_answers(view, question, answer)
-        return view
-
-    async def _ask(self, config: Tables, question: NodeQuestion) -> dict[NodeUuid, object]:
-        nodes = {uuid: config.nodes[uuid] for uuid in question.asked}
-        targets = {
-            Target(node.name, node.primary_ip, offline=node.offline): question.asked[uuid]
-            for uuid, node in nodes.items()
-        }
-        results = await self._calls.ask(question.call, targets) if targets else {}
-        return {uuid: _decoded(question, results[node.name]) for uuid, node in nodes.items()}
 
 
 def _decoded(question: NodeQuestion, result: RpcResult[object]) -> object:

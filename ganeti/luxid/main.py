@@ -35,9 +35,9 @@ from ganeti.jobs.votes import Poll, highest_job_id, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
 from ganeti.luxid.config_view import ConfigView
 from ganeti.luxid.job_methods import JobMethods
-from ganeti.luxid.live_calls import LiveCalls, LiveData
+from ganeti.luxid.live_calls import LiveCalls
 from ganeti.luxid.query_methods import QueryMethods
-from ganeti.luxid.queue.commands import Commands
+from ganeti.luxid.queue.commands import JobCommands
 from ganeti.luxid.queue.filters import JobFilters
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
@@ -81,7 +81,7 @@ class LuxiDaemon:
         self._exits = ExitWatcher(asyncio.get_running_loop())
         self._watcher = Watcher()
         self._rpc = AsyncNodeRpcClient(paths)
-        self._view = ConfigView(paths)
+        self._view = ConfigView(paths, self._on_config_changed)
         self._known_jobs = KnownJobs()
         self._config_changed = asyncio.Event()
         self._rules: list[FilterRule] = []
@@ -104,14 +104,17 @@ class LuxiDaemon:
         self._submissions = Submissions(
             self._known_jobs, self._store, self._starter, self._follower, tasks
         )
-        self._view.on_changed = self._on_config_changed
-        commands = Commands(paths, self._known_jobs, self._store, self._starter, self._follower)
         owner = ClientId(f"luxid-{os.getpid()}", livelock.path, os.getpid())
-        self._jobs = JobMethods(self._known_jobs, self._store, self._submissions, commands)
-        cluster = ClusterMethods(paths, self._view, self._submissions, self._replication, owner)
-        live = LiveData(LiveCalls(self._rpc, tasks))
-        queries = QueryMethods(paths, self._view, live, self._known_jobs, self._store, owner)
-        self.dispatch = Dispatch([self._jobs, queries, cluster], self._view)
+        self._jobs = JobMethods(self._known_jobs, self._store, self._submissions)
+        queue = (self._known_jobs, self._store, self._submissions, self._starter, self._follower)
+        live = LiveCalls(self._rpc, tasks)
+        servers = (
+            self._jobs,
+            JobCommands(paths, *queue),
+            QueryMethods(paths, self._view, live, self._known_jobs, self._store, owner),
+            ClusterMethods(paths, self._view, self._submissions, self._replication, owner),
+        )
+        self.dispatch = Dispatch(servers, self._view)
 
     def start(self, poll: Poll) -> None:
         """Read configuration and queue, and begin to follow both.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from msgspec.structs import replace
@@ -18,8 +19,9 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
+from ganeti.luxid.cluster_methods import ask_wconfd
 from ganeti.luxid.config_view import ConfigView
-from ganeti.luxid.live_calls import LiveData
+from ganeti.luxid.live_calls import LiveCalls
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJobs
 from ganeti.luxid.slices import Sliced, Slicer
@@ -35,12 +37,12 @@ _OLD_QUERY_NAMES_MAX: Final = 20000
 _JOBS_AT_ONCE: Final = 200  # some 10 ms of work
 
 
+@dataclass(eq=False, slots=True)
 class JobTable(Mapping[JobId, JobItem]):
     """The jobs of the queue, and of the archive those that are named."""
 
-    def __init__(self, known_jobs: KnownJobs, store: JobStore) -> None:
-        self._known_jobs = known_jobs
-        self._store = store
+    _known_jobs: KnownJobs
+    _store: JobStore
 
     def __getitem__(self, job_id: JobId) -> JobItem:
         entry = self._known_jobs.get(job_id)
@@ -58,25 +60,17 @@ class JobTable(Mapping[JobId, JobItem]):
         return len(self._known_jobs)
 
 
+@dataclass(eq=False, slots=True)
 class QueryMethods:
     """Handlers of calls, declared in `ganeti.protocol.luxi`."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        view: ConfigView,
-        live: LiveData,
-        known_jobs: KnownJobs,
-        store: JobStore,
-        owner: ClientId,
-    ) -> None:
-        self._paths = paths
-        self._view = view
-        self._live = live
-        self._known_jobs = known_jobs
-        self._store = store
-        self._owner = owner
-        self._slicer = Slicer()
+    _paths: Paths
+    _view: ConfigView
+    _live: LiveCalls
+    _known_jobs: KnownJobs
+    _store: JobStore
+    _owner: ClientId
+    _slicer: Slicer = field(default_factory=Slicer)
 
     def query(self, what: str, fields: Sequence[str], qfilter: object) -> object:
         """Query; answered at once if the configuration alone does."""
@@ -191,11 +185,8 @@ class QueryMethods:
         return view
 
     async def _locks(self) -> list[LockState]:
-        def work() -> object:
-            with WConfClient(self._paths, self._owner) as client:
-                return client.list_locks_waiting_status()
-
-        return lock_states(await asyncio.to_thread(work))
+        ask = WConfClient.list_locks_waiting_status
+        return lock_states(await asyncio.to_thread(ask_wconfd, self._paths, self._owner, ask))
 
 
 def check_resource(what: str) -> None:

@@ -1,4 +1,4 @@
-"""What operators do to jobs that are in the queue: cancel, hurry, archive, drain."""
+"""The LUXI methods that change jobs in the queue: cancel, hurry, archive; and drain the queue."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
@@ -19,12 +20,15 @@ from ganeti.luxid.queue.follower import Follower, priority_message
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
 from ganeti.luxid.queue.starter import JobStarter
+from ganeti.luxid.queue.submission import Submissions
+from ganeti.protocol.luxi import DrainedBy, as_job_id, is_kill
 from ganeti.system import clock, files
 from ganeti.system.clock import timestamp
 
 logger = logging.getLogger(__name__)
 
 CANCELED_TEXT: Final = "Job canceled by request"
+_PRIORITY_TEXT: Final = "Priorities of pending opcodes for job {} have been changed"
 CANCEL_TIMEOUT_S: Final = 10.0
 _SIGNAL_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 _ARCHIVE_BATCH: Final = 100
@@ -32,42 +36,36 @@ _ARCHIVE_BATCH: Final = 100
 Outcome = tuple[bool, str]
 
 
-class Commands:
-    """Changes to single jobs, each in that job's turn."""
+@dataclass(eq=False, slots=True)
+class JobCommands:
+    """Handlers of calls, declared in `ganeti.protocol.luxi`; each changes a job in its turn."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        known_jobs: KnownJobs,
-        store: JobStore,
-        starter: JobStarter,
-        follower: Follower,
-    ) -> None:
-        self._paths = paths
-        self._known_jobs = known_jobs
-        self._store = store
-        self._starter = starter
-        self._follower = follower
+    _paths: Paths
+    _known_jobs: KnownJobs
+    _store: JobStore
+    _submissions: Submissions
+    _starter: JobStarter
+    _follower: Follower
 
     # Cancel.
 
-    async def cancel(self, job_id: JobId, *, kill: bool) -> Outcome:
-        """Cancel a job; returns whether it will end by that, and what to tell the user.
+    async def cancel_job(self, job_id: int | str, kill: bool | list[bool] | None) -> Outcome:
+        """Cancel a job; returns whether it will end by that, and a text for the user.
 
         Raises:
             JobLost: no such job.
         """
-        known = self._known_jobs.require(job_id)
+        known = self._known_jobs.require(as_job_id(job_id))
         async with known.turn:
             if known.phase is Phase.QUEUED:
                 ended = changes.canceled(known.job, CANCELED_TEXT, timestamp())
                 await self._starter.end_queued(known, ended)
-                logger.info("Job %s canceled", job_id)
-                return True, f"Job {job_id} canceled"
+                logger.info("Job %s canceled", known.job.id)
+                return True, f"Job {known.job.id} canceled"
         # From here on the job is its process's: no turn is needed to ask that.
         if known.phase is Phase.ENDED:
-            return False, f"Job {job_id} has ended already, in {known.job.status}"
-        return await (self._kill(known) if kill else self._ask_to_let_go(known))
+            return False, f"Job {known.job.id} has ended already, in {known.job.status}"
+        return await (self._kill(known) if is_kill(kill) else self._ask_to_let_go(known))
 
     async def _ask_to_let_go(self, known: KnownJob) -> Outcome:
         """Ask the process to end; one that works does so at its next wait, and undoes its work."""
@@ -107,8 +105,8 @@ class Commands:
 
     # Priority.
 
-    async def change_priority(self, job_id: JobId, priority: int) -> Outcome:
-        """Change the priority of what has not begun of a job.
+    async def change_job_priority(self, job_id: int | str, priority: int) -> Outcome:
+        """Change the priority of the opcodes of a job that have not begun.
 
         Raises:
             JobLost: no such job.
@@ -119,16 +117,16 @@ class Commands:
                 f"priority {priority} is not between {PRIORITY_MOST_URGENT} (most urgent) and"
                 f" {PRIORITY_LEAST_URGENT}"
             )
-        known = self._known_jobs.require(job_id)
+        known = self._known_jobs.require(as_job_id(job_id))
         async with known.turn:
             if known.phase is Phase.QUEUED:
                 changed = changes.with_priority(known.job, priority)
                 await self._store.save(changed)
                 known.set_job(changed)
-                self._starter.tell(PriorityChanged(job_id, priority))
-                return True, f"Priorities of pending opcodes for job {job_id} have been changed"
+                self._starter.tell(PriorityChanged(known.job.id, priority))
+                return True, _PRIORITY_TEXT.format(known.job.id)
         if known.phase is Phase.ENDED:
-            return False, f"Job {job_id} is finished"
+            return False, f"Job {known.job.id} is finished"
         return await self._tell_priority(known, priority)
 
     async def _tell_priority(self, known: KnownJob, priority: int) -> Outcome:
@@ -149,23 +147,23 @@ class Commands:
         send()
         if known.job.status is Status.WAITING:
             await wait_for(known, is_taken, CANCEL_TIMEOUT_S, again=send)
-        return True, f"Priorities of pending opcodes for job {job_id} have been changed"
+        return True, _PRIORITY_TEXT.format(job_id)
 
     # Archive.
 
-    async def archive(self, job_id: JobId) -> bool:
+    async def archive_job(self, job_id: int | str) -> bool:
         """Move an ended job to the archive; returns whether that was done.
 
         Raises:
             JobQueueError: the disk does not allow that.
         """
-        known = self._known_jobs.get(job_id)
+        known = self._known_jobs.get(as_job_id(job_id))
         if known is None or known.phase is not Phase.ENDED:
             return False
         await self._archive([known])
         return True
 
-    async def auto_archive(self, age_s: int, timeout_s: int) -> tuple[int, int]:
+    async def auto_archive_jobs(self, age_s: int, timeout_s: int) -> tuple[int, int]:
         """Archive the jobs that ended so long ago (-1: all ended); oldest first.
 
         Returns:
@@ -192,6 +190,18 @@ class Commands:
         finally:
             await self._store.archive_there(moved)
 
+    # The queue.
+
+    async def pickup_job(self, job_id: int | str) -> object:
+        """Refuse: no other daemon ever gives a job to this one."""
+        raise GenericError(f"job {job_id} cannot be picked up: LuxiD has the queue itself")
+
+    async def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
+        """Let the queue take new jobs, or none; that lasts over a restart."""
+        await self._store.set_drained(drained=flag, by=by)
+        self._submissions.is_drained = flag
+        return True
+
 
 def _age_s(job: QueuedJob, now: float) -> float:
     stamp = job.end_timestamp or job.start_timestamp or job.received_timestamp or (0, 0)
@@ -214,20 +224,7 @@ async def wait_for(
         left_s = deadline - clock.monotonic()
         if left_s <= 0:
             return False
-        await next_change(known, min(left_s, _SIGNAL_AGAIN_S) if again else left_s)
+        await known.changes_within(min(left_s, _SIGNAL_AGAIN_S) if again else left_s)
         if again and not is_done():
             again()
-    return True
-
-
-async def next_change(known: KnownJob, timeout_s: float) -> bool:
-    """Wait for the next change of a job; returns whether there was one in time."""
-    waiter = known.next_change()
-    try:
-        async with asyncio.timeout(timeout_s):
-            await waiter
-    except TimeoutError:
-        return False
-    finally:
-        known.forget_waiter(waiter)
     return True

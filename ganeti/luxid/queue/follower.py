@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.errors import JobFileCorrupted, JobQueueError, OpExecError
@@ -41,27 +42,19 @@ def priority_message(paths: Paths, job_id: JobId) -> str:
     return f"{paths.luxid_message_dir}/{job_id}.prio"
 
 
+@dataclass(eq=False, slots=True)
 class Follower:
     """Watches over the running jobs."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        known_jobs: KnownJobs,
-        store: JobStore,
-        exits: ExitWatcher,
-        tasks: Tasks,
-        on_ended: Callable[[KnownJob], None],
-    ) -> None:
-        self._paths = paths
-        self._known_jobs = known_jobs
-        self._store = store
-        self._exits = exits
-        self._tasks = tasks
-        self._on_ended = on_ended
-        self._checking: set[JobId] = set()
-        self._dirty: set[JobId] = set()
-        self._has_jobs = asyncio.Event()
+    _paths: Paths
+    _known_jobs: KnownJobs
+    _store: JobStore
+    _exits: ExitWatcher
+    _tasks: Tasks
+    _on_ended: Callable[[KnownJob], None]
+    _checking: set[JobId] = field(default_factory=set)
+    _dirty: set[JobId] = field(default_factory=set)
+    _has_jobs: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, known: KnownJob) -> None:
         """Begin to watch the process of a job."""
@@ -156,7 +149,7 @@ class Follower:
                 if known.phase is Phase.RUNNING:
                     self._read(known)  # the lock was found free first
                 if known.phase is Phase.RUNNING:
-                    await self._bury(known)
+                    await self._record_death(known)
                 self._remove_lock_of(known.job)
         finally:
             self._checking.discard(job_id)
@@ -166,7 +159,7 @@ class Follower:
         if job.livelock and os.path.dirname(job.livelock) == self._paths.livelock_dir:
             files.remove_if_exists(job.livelock)
 
-    async def _bury(self, known: KnownJob) -> None:
+    async def _record_death(self, known: KnownJob) -> None:
         """Mark a job whose process died as failed."""
         logger.warning("The process of job %s died", known.job.id)
         failed = changes.failed(known.job, OpExecError(DIED_TEXT), timestamp())

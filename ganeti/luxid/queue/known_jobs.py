@@ -68,16 +68,19 @@ class KnownJob:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next change."""
+    async def changes_within(self, timeout_s: float) -> bool:
+        """Wait for the next change; returns whether there was one in time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        return waiter
-
-    def forget_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Take back what `next_change` gave."""
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        return True
 
 
 class KnownJobs:

@@ -25,19 +25,8 @@ import ganeti
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.luxid.tasks import Tasks
+from ganeti.protocol import job_start
 from ganeti.protocol.framing import ETX, MessageSplitter
-from ganeti.protocol.job_start import (
-    MESSAGE_BYTES_MAX,
-    WARM_LOCK_PREFIX,
-    Assign,
-    Confirm,
-    Copied,
-    Copy,
-    Dialog,
-    Message,
-    Named,
-    Ready,
-)
 from ganeti.system import files, nursery, process
 from ganeti.system.process_facts import ExitWatcher
 
@@ -79,8 +68,8 @@ class JobProcess:
         self.has_job = False
         self.is_gone = False
         self._stream = stream
-        self._dialog = Dialog("luxid")
-        self._splitter = MessageSplitter(MESSAGE_BYTES_MAX)
+        self._dialog = job_start.Dialog("luxid")
+        self._splitter = MessageSplitter(job_start.MESSAGE_BYTES_MAX)
 
     async def wait_ready(self) -> None:
         """Return once it holds its lock file and waits for a job.
@@ -89,7 +78,7 @@ class JobProcess:
             ProcessGoneError: it ended, or hangs.
         """
         ready = await self._hear()
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, job_start.Ready)
         self.pid = ready.process_id
         self.livelock = ready.livelock
 
@@ -99,13 +88,13 @@ class JobProcess:
         Raises:
             ProcessGoneError: it is not there any more.
         """
-        await self._say(Assign(job_id))
+        await self._say(job_start.Assign(job_id))
         named = await self._hear()
-        assert isinstance(named, Named)
+        assert isinstance(named, job_start.Named)
         self.livelock = named.livelock
         return named.livelock
 
-    async def confirm(self, confirm: Confirm) -> None:
+    async def confirm(self, confirm: job_start.Confirm) -> None:
         """Let it run.
 
         Raises:
@@ -119,9 +108,9 @@ class JobProcess:
         try:
             while True:
                 copy = await self._hear(timeout_s=None)
-                assert isinstance(copy, Copy)
+                assert isinstance(copy, job_start.Copy)
                 others, reached = await bring(copy.content.encode(), copy.wait_s)
-                await self._say(Copied(others, reached))
+                await self._say(job_start.Copied(others, reached))
         except ProcessGoneError:
             logger.debug("Job process %s hung up", self.pid)
         finally:
@@ -131,7 +120,7 @@ class JobProcess:
         """Hang up: a process that was not confirmed ends by itself."""
         self._stream.close()
 
-    async def _say(self, message: Message) -> None:
+    async def _say(self, message: job_start.Message) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -139,7 +128,7 @@ class JobProcess:
         except (OSError, TimeoutError) as err:
             raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
 
-    async def _hear(self, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Message:
+    async def _hear(self, timeout_s: float | None = ANSWER_TIMEOUT_S) -> job_start.Message:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -235,11 +224,11 @@ class Template:
         except GenericError:
             ours.close()
             raise
-        self._exits.watch(child.pid, lambda: self._bury(child))
+        self._exits.watch(child.pid, lambda: self._on_template_end(child))
         asyncio.get_running_loop().add_reader(ours, self._on_report)
         return ours
 
-    def _bury(self, child: process.Child) -> None:
+    def _on_template_end(self, child: process.Child) -> None:
         status = child.poll()
         logger.debug("Template %s of job processes ended with status %s", child.pid, status)
 
@@ -347,7 +336,7 @@ class Pool:
     def _remove_lock_of(self, pid: int) -> None:
         """Remove the lock file of a process that ended before it had a job."""
         for name in os.listdir(self._paths.livelock_dir):
-            if name.lstrip(".").startswith(f"{WARM_LOCK_PREFIX}_{pid}_"):
+            if name.lstrip(".").startswith(f"{job_start.WARM_LOCK_PREFIX}_{pid}_"):
                 files.remove_if_exists(os.path.join(self._paths.livelock_dir, name))
 
     def _refill_soon(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobQueueError, OpExecError
@@ -31,20 +33,18 @@ START_ATTEMPTS_MAX: Final = 3
 RETURN_DELAY_S: Final = 5.0
 
 
+@dataclass(eq=False, slots=True)
 class JobStarter:
     """Starts jobs when their time has come."""
 
-    def __init__(
-        self, known_jobs: KnownJobs, store: JobStore, pool: Pool, follower: Follower, tasks: Tasks
-    ) -> None:
-        self.state = QueueState()
-        self._known_jobs = known_jobs
-        self._store = store
-        self._pool = pool
-        self._follower = follower
-        self._tasks = tasks
-        self._events: list[Event] = []
-        self._is_stopping = False
+    _known_jobs: KnownJobs
+    _store: JobStore
+    _pool: Pool
+    _follower: Follower
+    _tasks: Tasks
+    _events: list[Event] = field(default_factory=list)
+    _is_stopping: bool = False
+    state: QueueState = field(default_factory=QueueState)
 
     def tell(self, event: Event) -> None:
         """Take note of what happened; it is acted upon in this turn of the loop."""
@@ -79,32 +79,26 @@ class JobStarter:
         for job_id in decisions.start:
             self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
         for doomed in decisions.doom:
-            self._tasks.create_task(self._doom(doomed), name=f"end job {doomed.job_id}")
+            known = self._known_jobs.get(doomed.job_id)
+            if known is not None:
+                self.end_soon(known, functools.partial(_ended_with, doomed))
 
-    async def _doom(self, doomed: Doomed) -> None:
-        """End a job because of what became of one that it depends on."""
-        known = self._known_jobs.get(doomed.job_id)
-        if known is None:
-            return
+    def end_soon(self, known: KnownJob, end: Callable[[QueuedJob], QueuedJob]) -> None:
+        """Have a job end that waits in the queue, as soon as that can be made durable.
+
+        Args:
+            end: makes the last record from the one before.
+        """
+        self._tasks.create_task(self._end(known, end), name=f"end job {known.job.id}")
+
+    async def _end(self, known: KnownJob, end: Callable[[QueuedJob], QueuedJob]) -> None:
         async with known.turn:
-            if known.phase is not Phase.QUEUED:
-                return
-            if doomed.status is Status.CANCELED:
-                ended = changes.canceled(known.job, doomed.reason, timestamp())
-            else:
-                ended = changes.failed(known.job, OpExecError(doomed.reason), timestamp())
-            await self.end_somehow(known, ended)
-
-    async def end_somehow(self, known: KnownJob, ended: QueuedJob) -> None:
-        """As `end_queued`, again and again until it is durable."""
-        while not self._is_stopping:
-            try:
-                await self.end_queued(known, ended)
-            except JobQueueError as err:
-                logger.warning("Cannot end job %s: %s; trying again", known.job.id, err)
-                await asyncio.sleep(RETURN_DELAY_S)
-            else:
-                return
+            while known.phase is Phase.QUEUED and not self._is_stopping:
+                try:
+                    await self.end_queued(known, end(known.job))
+                except JobQueueError as err:
+                    logger.warning("Cannot end job %s: %s; trying again", known.job.id, err)
+                    await asyncio.sleep(RETURN_DELAY_S)
 
     # Start.
 
@@ -167,3 +161,10 @@ class JobStarter:
             process.serve_copies(functools.partial(self._store.bring, queued.id)),
             name=f"copies of job {queued.id}",
         )
+
+
+def _ended_with(doomed: Doomed, job: QueuedJob) -> QueuedJob:
+    """Return a job that ended because of the end of one that it depends on."""
+    if doomed.status is Status.CANCELED:
+        return changes.canceled(job, doomed.reason, timestamp())
+    return changes.failed(job, OpExecError(doomed.reason), timestamp())

@@ -87,23 +87,19 @@ class Submissions:
     def _take_back(self, known: KnownJob) -> None:
         """Put a job that waits back into the scheduler after a restart."""
         if has_lost_secrets(known.job):
-            error = OpExecError(SECRETS_LOST_TEXT)
+            self._refuse_late(known, OpExecError(SECRETS_LOST_TEXT))
         else:
             self._enter(known)
-            return
-        self._tasks.create_task(self._refuse_late(known, error), name=f"end job {known.job.id}")
 
     def _enter(self, known: KnownJob) -> None:
-        """Let the scheduler have a job, as what it depends on stands now."""
+        """Let the scheduler have a job, with its dependencies as they stand now."""
         try:
             self._starter.tell(self._added(known.job))
-        except OpPrereqError as err:  # what it depends on is gone meanwhile
-            self._tasks.create_task(self._refuse_late(known, err), name=f"end job {known.job.id}")
+        except OpPrereqError as err:  # a job that it depends on is gone meanwhile
+            self._refuse_late(known, err)
 
-    async def _refuse_late(self, known: KnownJob, error: GenericError) -> None:
-        async with known.turn:
-            ended = changes.failed(known.job, error, timestamp())
-            await self._starter.end_somehow(known, ended)
+    def _refuse_late(self, known: KnownJob, error: GenericError) -> None:
+        self._starter.end_soon(known, lambda job: changes.failed(job, error, timestamp()))
 
     def set_filters(self, filters: JobFilters) -> None:
         """Take other job filters: jobs that wait are held back, let go or refused by them.
@@ -148,17 +144,11 @@ class Submissions:
             if verdict.hold is not None:
                 holds[known.job.id] = verdict.hold
             if verdict.rejected_by is not None and known.phase is Phase.QUEUED:
-                self._tasks.create_task(
-                    self._reject_late(known, verdict.rejected_by), name=f"end job {known.job.id}"
-                )
+                self._reject_late(known, f"Job {rejection_text(verdict.rejected_by)}")
         self._starter.tell(HoldsChanged(holds))
 
-    async def _reject_late(self, known: KnownJob, rule_uuid: str) -> None:
-        async with known.turn:
-            if known.phase is Phase.QUEUED:
-                text = f"Job {rejection_text(rule_uuid)}"
-                ended = changes.canceled(known.job, text, timestamp())
-                await self._starter.end_somehow(known, ended)
+    def _reject_late(self, known: KnownJob, text: str) -> None:
+        self._starter.end_soon(known, lambda job: changes.canceled(job, text, timestamp()))
 
     # Submission.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,9 +70,9 @@ class Scheduler:
     def tell(self, event: object) -> None:
         self.events.append(event)
 
-    async def end_somehow(self, entry: KnownJob, job: QueuedJob) -> None:
+    def end_soon(self, entry: KnownJob, end: Callable[[QueuedJob], QueuedJob]) -> None:
         entry.set_phase(Phase.ENDED)
-        self.ended.append(job)
+        self.ended.append(end(entry.job))
 
     def added(self) -> dict[int, dict[JobId, Status]]:
         return {each.job.id: each.ended for each in self.events if isinstance(each, Added)}
