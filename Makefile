@@ -10,12 +10,15 @@ PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
+INSTALL ?= yes
+WITHOUT := test/unit/bootstrap $(addprefix test/cluster/test_,config_commands.py instances.py disks.py cluster_identity.py)
 BENCHES := $(filter-out bench/compare.py bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 ALLOCATORS := $(wildcard tools/iallocators/*)
 ALL_TOOLS := $(filter-out tools/iallocators,$(wildcard tools/*))
 TOOLS := $(filter-out tools/demo tools/make-docs tools/launcher,$(ALL_TOOLS))
 # A plain path entry instead of an import hook: the hook costs every process 8 ms at its start.
 EDITABLE := --config-settings editable_mode=compat
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo demo-stop test test-real golden lint format bench docs install clean
@@ -24,27 +27,29 @@ help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo "Variables: DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) VENV=$(VENV) PYTHON=$(PYTHON)"
+	@echo "As root, demo and test install the Debian packages that they lack; INSTALL=no does without."
 
 $(BIN)/python:
 	@echo "--- creating the virtual environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: setup.py | $(BIN)/python
+$(VENV)/.installed: setup.py .ci/constraints.txt | $(BIN)/python
 	@echo "--- installing what the programs need into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check $(EDITABLE) --editable .
+	@$(PIP_INSTALL) --editable .
 	@$(BIN)/python -m compileall -q ganeti
 	@touch $@
 
-$(VENV)/.installed-for-tests: setup.py | $(BIN)/python
+$(VENV)/.installed-for-tests: setup.py .ci/constraints.txt | $(BIN)/python
 	@echo "--- installing what the tests need into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check $(EDITABLE) --editable '.[test]'
+	@$(PIP_INSTALL) --editable '.[test]'
 	@$(BIN)/python -m compileall -q ganeti
 	@touch $@ $(VENV)/.installed
 
 venv: $(VENV)/.installed  ## Create the virtual environment that everything runs in
 
 demo: $(VENV)/.installed  ## Make a virtual cluster, run a virtual machine on it, leave it running
+	@INSTALL=$(INSTALL) $(PYTHON) test/machine.py demo
 	@DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) $(BIN)/python tools/demo
 
 demo-stop: $(VENV)/.installed  ## Stop the demo's cluster and remove all of it
@@ -64,8 +69,11 @@ format: $(VENV)/.installed-for-tests  ## Format the sources
 	@$(BIN)/ruff format --quiet .
 
 test: lint  ## Run everything that must pass: style, types, contracts, all tests
+	@INSTALL=$(INSTALL) $(PYTHON) test/machine.py test
 	@echo "--- tests"
 	@$(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(PYTEST_ARGS)
+	@echo "--- tests as on a machine without QEMU, Chromium and the htools of Ganeti 3.0"
+	@env -u GANETI_TEST_REQUIRE_QEMU -u GANETI_TEST_REQUIRE_BROWSER GANETI_TEST_WITHOUT=1 $(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(WITHOUT)
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real $(PYTEST_ARGS)

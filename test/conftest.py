@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
 import shutil
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+import machine
 from fakes.chance import EXPLORES
 
 # How long an example takes says how busy the machine is, not whether the program is right; and a
@@ -25,6 +30,12 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
+if machine.hides() and not os.environ["PATH"].endswith("-without"):
+    # Before any test module asks for a program; worker processes inherit it.
+    _directory = Path(tempfile.mkdtemp(prefix="gnt-path-", suffix="-without"))
+    machine.hide(_directory)
+    atexit.register(shutil.rmtree, _directory, ignore_errors=True)
+
 TEST_SECONDS_MAX = 600  # a test that hangs ends the run with every thread's stack printed
 
 
@@ -32,6 +43,16 @@ def pytest_configure() -> None:
     """Refuse to skip the tests with real guests where they are demanded."""
     if os.environ.get("GANETI_TEST_REQUIRE_QEMU") and shutil.which("qemu-system-x86_64") is None:
         raise pytest.UsageError("GANETI_TEST_REQUIRE_QEMU is set, and there is no QEMU")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Close with the tests that were left out, why, and the command that brings the programs."""
+    skipped: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        skipped[reason.removeprefix("Skipped: ")] += 1
+    for line in machine.left_out(skipped):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import machine
 import pytest
 from fakes.allocator_questions import Draw, Json, decoded, question
 from fakes.naive_placement import View, as_existing, with_instance
@@ -35,7 +36,7 @@ MODES = ("all", "primary-only", "secondary-only")
 
 def is_debians() -> bool:
     """Tell whether Debian's allocator is there, and not ours in its place."""
-    if not os.access(HAIL, os.X_OK):
+    if machine.hides() or not os.access(HAIL, os.X_OK):
         return False
     with open(HAIL, "rb") as file:
         return file.read(4) == b"\x7fELF"
