@@ -23,6 +23,7 @@ Source: luxi.json, "errors".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 
 NO_DETAILS = "no details are known"  # instead of an empty text
@@ -71,6 +72,36 @@ class OpPrereqError(GenericError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def wrong_state(message: str) -> OpPrereqError:
+    """Make the error that refuses a request because of the state that an object is in."""
+    return OpPrereqError(message, ErrorCode.STATE)
+
+
+def refuse(problem: str | None) -> None:
+    """Refuse the request if there is a problem.
+
+    Raises:
+        OpPrereqError: there is; it has this text.
+    """
+    if problem:
+        raise OpPrereqError(problem)
+
+
+@contextmanager
+def refusing(
+    *kinds: type[GenericError], prefix: str = "", ecode: str = ErrorCode.INVAL
+) -> Iterator[None]:
+    """Refuse the request when its values are wrong: turn these kinds of errors into OpPrereqError.
+
+    Args:
+        prefix: the text before the message of the error.
+    """
+    try:
+        yield
+    except kinds as err:
+        raise OpPrereqError(f"{prefix}{err.message}", ecode) from err
 
 
 class NotSupportedError(OpPrereqError):

@@ -15,9 +15,9 @@ from typing import Final
 
 from ganeti.base import json
 from ganeti.base.daemons import Place
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError, wrong_state
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, keys, ssh_setup
+from ganeti.bootstrap import cluster_files, keys
 from ganeti.bootstrap.cluster_config import (
     Birth,
     ClusterRequest,
@@ -61,7 +61,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         _make_directories(paths, request, undo)
         undo.callback(cluster_files.remove_cluster_files, paths)
         node = replace(node, certificate_digest=_make_keys(paths, node.name))
-        host_key = ssh_setup.host_key(paths, request.ssh_key_type)
+        host_key = keys.host_key(paths, request.ssh_key_type)
         birth = Birth(
             now=clock.now(),
             cluster_uuid=clock.new_uuid(),
@@ -69,14 +69,14 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
             master_ip=master_ip,
             host_key=host_key.key,
         )
-        known_hosts = ssh_setup.known_hosts(request.cluster_name, host_key)
+        known_hosts = keys.known_hosts(request.cluster_name, host_key)
         files.write_durable(paths.known_hosts, known_hosts, cluster_files.READABLE_MODE)
         _write_configuration(paths, request, node, birth)
         if request.modify_ssh_setup:
-            public_key = ssh_setup.set_up_user_key(
+            public_key = keys.set_up_user_key(
                 ssh.directory_of(paths), request.ssh_key_type, request.ssh_key_bits, host=node.name
             )
-            ssh_setup.let_keys_be_managed(paths)
+            keys.let_keys_be_managed(paths)
             files.write_durable(
                 paths.ssh_pub_keys, f"{node.uuid} {public_key}\n".encode(), PUBLIC_KEYS_MODE
             )
@@ -91,9 +91,8 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
     """Check the machine and its names; returns the first node and the cluster's name, address."""
     if config_file.has_config(paths) or ssconf.read_key_or_none(paths, "master_node") is not None:
         name = ssconf.read_key_or_none(paths, "cluster_name") or "?"
-        raise OpPrereqError(
-            f"this node already belongs to a cluster ({name}); 'gnt-cluster destroy' removes it",
-            ErrorCode.STATE,
+        raise wrong_state(
+            f"this node already belongs to a cluster ({name}); 'gnt-cluster destroy' removes it"
         )
     hostname = environment.own_hostname()
     node_name, primary_ip = environment.resolve(hostname, paths)

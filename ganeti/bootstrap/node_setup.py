@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -27,11 +28,16 @@ from ganeti.base.errors import (
     OpExecError,
     OpPrereqError,
     ProtocolError,
+    wrong_state,
 )
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, ssh_setup
+from ganeti.bootstrap import cluster_files, keys
 from ganeti.bootstrap.node_transport import NodeTransport
-from ganeti.store import config_file, renewal, ssconf
+from ganeti.config.master_change import with_only_candidate_cert
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.store import config_file, ssconf
+from ganeti.store import renewal as note
 from ganeti.system import certificates, clock, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
 
@@ -162,11 +168,11 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
         ssconf.write_values(paths, setup.ssconf)
         if setup.start_node_daemon:
             start_daemons(paths, EVERY_NODE, undo, hostname=setup.node_name)
-        renewal.end(paths)  # what was begun here as the master is settled by this
+        note.end(paths)  # what was begun here as the master is settled by this
         if setup.manage_ssh:
-            ssh_setup.let_keys_be_managed(paths)
+            keys.let_keys_be_managed(paths)
         undo.pop_all()
-    return ssh_setup.take_host_keys(paths, setup.ssh_host_key)
+    return keys.take_host_keys(paths, setup.ssh_host_key)
 
 
 def start_daemons(
@@ -213,16 +219,14 @@ def _check(paths: Paths, setup: NodeSetup) -> None:
         return
     found = ssconf.read_key_or_none(paths, "cluster_name")
     if found is not None and found != setup.cluster_name:
-        raise OpPrereqError(
+        raise wrong_state(
             f"node {own!r} belongs to cluster {found!r}, not to {setup.cluster_name!r};"
-            " use --force-join to take it over",
-            ErrorCode.STATE,
+            " use --force-join to take it over"
         )
     if found is None and config_file.has_config(paths):
-        raise OpPrereqError(
+        raise wrong_state(
             f"node {own!r} has a cluster configuration in {paths.config_data} but is no member of a"
-            " cluster; run node-cleanup there first",
-            ErrorCode.STATE,
+            " cluster; run node-cleanup there first"
         )
 
 
@@ -235,9 +239,7 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
     """
     for name in reversed(MASTER_DAEMONS):
         if daemon_control.running_pid(paths, name) is not None:
-            raise OpPrereqError(
-                f"{name} runs here, so this is a master; use 'gnt-cluster destroy'", ErrorCode.STATE
-            )
+            raise wrong_state(f"{name} runs here, so this is a master; use 'gnt-cluster destroy'")
     if backup:
         _back_up(paths)
     daemon_control.stop_all(paths, frozenset(Place), logger.info)
@@ -253,3 +255,131 @@ def _back_up(paths: Paths) -> None:
             shutil.copy2(path, copy)
     except OSError as err:
         raise GenericError(f"cannot back up {err.filename}: {err.strerror}") from err
+
+
+EVERYWHERE: Final = frozenset(Place)
+REACH_TIMEOUT_S: Final = 60.0
+
+Feedback = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another node, and how it is reached without its node daemon."""
+
+    name: str
+    transport: NodeTransport
+
+
+def write_files(paths: Paths, contents: Mapping[str, bytes]) -> None:
+    """Put new keys and certificates on this node; all or none of them.
+
+    Args:
+        contents: by the names of well-known paths.
+
+    Raises:
+        GenericError: one cannot be written; those before it are as they were.
+    """
+    with ExitStack() as undo:
+        for name, content in contents.items():
+            _replace(undo, getattr(paths, name), content, keys.mode_of(name))
+        undo.pop_all()
+
+
+def _replace(undo: ExitStack, path: str, content: bytes, mode: int) -> None:
+    before = files.read_bytes_or_none(path)
+    try:
+        files.write_durable(path, content, mode)
+    except OSError as err:
+        raise GenericError(f"cannot write {path}: {err.strerror}; nothing was changed") from err
+    if before is None:
+        undo.callback(files.remove_if_exists, path)
+    else:
+        undo.callback(files.write_durable, path, before, mode)
+
+
+def check_reachable(peers: Sequence[Peer]) -> None:
+    """Refuse while a node cannot be told: it would be lost to the others.
+
+    Raises:
+        OpPrereqError: the text names the nodes and the errors.
+    """
+    failures = []
+    for peer in peers:
+        try:
+            peer.transport.run(["true"], stdin=b"", timeout_s=REACH_TIMEOUT_S).check()
+        except CommandError as err:
+            said = err.output or err.message
+            failures.append(f"{peer.name} ({peer.transport.describe()}): {said}")
+    if failures:
+        raise OpPrereqError(
+            f"cannot run programs on {'; '.join(failures)}. Put that right, or mark the node"
+            " offline and take it in again by 'gnt-node add --readd' afterwards",
+            ErrorCode.ENVIRON,
+        )
+
+
+def replace_identity(
+    paths: Paths, own_name: str, peers: Sequence[Peer], *, server_pem: bytes | None, say: Feedback
+) -> list[str]:
+    """Give the cluster another certificate, or only the master another one as a client.
+
+    This node's daemons stop and start again whatever happens; instances run on meanwhile.
+
+    Args:
+        server_pem: the cluster's new certificate; None leaves it as it is.
+
+    Returns:
+        The names of the nodes that were not told; they have to be taken in again.  The note that
+        this is going on stays until the caller has the candidates make their certificates.
+
+    Raises:
+        GenericError: it failed on this node; certificates and configuration are as they were.
+    """
+    say(f"Stopping the daemons on {own_name}")
+    was_cut_off = note.is_cut_off(paths)
+    note.begin(paths)
+    try:
+        daemon_control.stop_all(paths, EVERYWHERE, logger.info)
+        try:
+            _write_identity(paths, own_name, server_pem)
+        except GenericError:
+            if not was_cut_off:
+                note.end(paths)  # nothing has changed
+            raise
+        return _tell(paths, peers, say)
+    finally:
+        say(f"Starting the daemons on {own_name}")
+        daemon_control.start_wanted(paths, EVERYWHERE, logger.info)
+
+
+def _write_identity(paths: Paths, own_name: str, server_pem: bytes | None) -> None:
+    """Write the certificates of this node, and make it the only one that is trusted."""
+    server = server_pem or files.read_bytes(paths.server_pem)
+    client = keys.make_client_certificate(own_name, server)
+    digest = certificates.facts(client, paths.client_pem).digest
+    config = with_only_candidate_cert(
+        config_file.read_config(paths), node_name=own_name, digest=digest, now=clock.now()
+    )
+    with ExitStack() as undo:
+        _replace(undo, paths.server_pem, server, cluster_files.SECRET_MODE)
+        _replace(undo, paths.client_pem, client, cluster_files.SECRET_MODE)
+        _replace(undo, paths.config_data, config, config_file.FILE_MODE)
+        try:
+            ssconf.write_values(paths, ssconf_values(ConfigState(config).durable))
+        except OSError as err:
+            raise GenericError(f"cannot write {err.filename}: {err.strerror}") from err
+        undo.pop_all()
+
+
+def _tell(paths: Paths, peers: Sequence[Peer], say: Feedback) -> list[str]:
+    """Send each node the certificate and the trusted digests; returns the nodes that failed."""
+    missed = []
+    for peer in peers:
+        say(f"Setting up node {peer.name}")
+        try:
+            set_up_remotely(peer.transport, compose_setup(paths, peer.name))
+        except GenericError as err:
+            missed.append(peer.name)
+            say(f"{err.message}; going on")
+    return missed

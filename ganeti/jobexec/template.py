@@ -34,7 +34,7 @@ from ganeti.jobexec.control import Control, ignore_stray_signals
 from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
 from ganeti.jobexec.runner import JobRunner
 from ganeti.jobs.record import QueuedJob, decode_job
-from ganeti.logical_units.registry import all_units, load_units
+from ganeti.logical_units.processor import all_units, load_units
 from ganeti.objects.record import Record, decode_private
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol import job_start

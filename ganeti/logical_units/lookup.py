@@ -33,6 +33,23 @@ def unknown(kind: ObjectKind, key: str) -> OpPrereqError:
     )
 
 
+def check_name_free(
+    kind: ObjectKind, objects: Iterable[NodeGroup] | Iterable[Network], name: str
+) -> None:
+    """Refuse a name that one of these objects has as its name or UUID.
+
+    Raises:
+        OpPrereqError: it is taken (already_exists).
+    """
+    for taken in objects:
+        if name in (taken.name, taken.uuid):
+            raise OpPrereqError(
+                f"the name {name!r} is already used by {_WORDS.get(kind, kind.value)}"
+                f" {taken.name!r} (UUID {taken.uuid})",
+                ErrorCode.EXISTS,
+            )
+
+
 def expand(config: WConfCalls, kind: ObjectKind, names: Sequence[str]) -> list[tuple[str, str]]:
     """Turn names, short names or UUIDs into (uuid, full name), in the same order.
 
@@ -93,6 +110,21 @@ def all_nodes(config: WConfCalls) -> list[Node]:
     return present(config.get_nodes(None))
 
 
+def all_groups(config: WConfCalls) -> list[NodeGroup]:
+    """Return every node group."""
+    return present(config.get_node_groups(None))
+
+
+def all_instances(config: WConfCalls) -> list[Instance]:
+    """Return every instance."""
+    return present(config.get_instances(None))
+
+
+def all_networks(config: WConfCalls) -> list[Network]:
+    """Return every network."""
+    return present(config.get_networks(None))
+
+
 def named_or_all_nodes(config: WConfCalls, names: Sequence[str]) -> list[Node]:
     """Return nodes by name, in the same order; all of them if none is named.
 
@@ -117,7 +149,12 @@ def groups_named(config: WConfCalls, name: str | None) -> list[NodeGroup]:
     Raises:
         OpPrereqError: there is none of that name.
     """
-    return present(config.get_node_groups(None)) if name is None else [require_group(config, name)]
+    return all_groups(config) if name is None else [require_group(config, name)]
+
+
+def group_nodes(config: WConfCalls, group_uuid: str) -> list[Node]:
+    """Return the nodes of a group."""
+    return [node for node in all_nodes(config) if node.group == group_uuid]
 
 
 def group_members(config: WConfCalls, group: NodeGroup) -> tuple[list[Node], list[Instance]]:
@@ -175,6 +212,13 @@ def require_instance_context(config: WConfCalls, name: str, uuid: str | None) ->
 def disks_of(config: WConfCalls, instance: Instance) -> list[Disk]:
     """Return the disks of an instance in order."""
     return present(config.get_disks(list(instance.disks))) if instance.disks else []
+
+
+def disks_of_each(config: WConfCalls, instances: Sequence[Instance]) -> list[list[Disk]]:
+    """Return the disks of each instance, read in one call."""
+    uuids = [uuid for instance in instances for uuid in instance.disks]
+    disks = {disk.uuid: disk for disk in present(config.get_disks(uuids) if uuids else [])}
+    return [[disks[uuid] for uuid in instance.disks if uuid in disks] for instance in instances]
 
 
 def present(objects: Iterable[T | None]) -> list[T]:

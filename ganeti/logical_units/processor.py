@@ -1,5 +1,8 @@
 """Carries out one opcode: names, locks, checks, hooks, work, and everything given back.
 
+Every unit declares its opcode itself; its class is named like the opcode, with LU in front, and is
+found in whatever module of this package it is.
+
 Theory of operation.  A unit tells which locks it needs after reading the configuration without any
 (optimistic strategy); the locks are taken in their one order, all or none.  A second, fresh unit
 then reads again: if it needs no more than is held, it does the work; if the configuration has
@@ -12,25 +15,70 @@ Source: daemons-2.12, "Optimistic strategy"; design-2.0, "Granular locking" and 
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, Final
 
 import msgspec
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, OpResultError
+from ganeti import logical_units
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    NotSupportedError,
+    OpPrereqError,
+    OpResultError,
+)
 from ganeti.locking.names import BGL
 from ganeti.logical_units import hooks
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockNeed, covers, take_locks, union
-from ganeti.logical_units.registry import unit_for
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import op_id_of
 from ganeti.protocol.wconfd import Effect, LockMode
 
 logger = logging.getLogger(__name__)
 
+Unit = LogicalUnit[Any, Any, Any]
+
 RESTARTS_MAX: Final = 20  # each means that others changed the very objects in between
 DRY_RUN_TEXT: Final = "dry-run mode requested, not actually executing the operation"
+
+
+def load_units() -> Iterator[str]:
+    """Import all modules of this package, one after the other; yields the name of each."""
+    for module in walk_packages(logical_units.__path__, f"{logical_units.__name__}."):
+        import_module(module.name)
+        yield module.name
+
+
+@cache
+def all_units() -> Mapping[tuple[str, str], type[Unit]]:
+    """Return every logical unit by the name of its opcode and the mode that it is for."""
+    return {
+        (op_id_of(unit.opcode), unit.mode): unit
+        for module in load_units()
+        for name, unit in vars(sys.modules[module]).items()
+        if name.startswith("LU") and unit.__module__ == module
+    }
+
+
+def unit_for(op: OpCode) -> type[Unit]:
+    """Return the class that carries out an opcode, perhaps a special one for its ``mode``.
+
+    Raises:
+        NotSupportedError: none does; the text names the opcode.
+    """
+    op_id, mode = op_id_of(type(op)), str(getattr(op, "mode", ""))
+    units = all_units()
+    unit = units.get((op_id, mode)) or units.get((op_id, ""))
+    if unit is None:
+        raise NotSupportedError(f"opcode {op_id} is not supported by this version")
+    return unit
 
 
 def execute_opcode(context: JobContext, op: OpCode) -> object:
@@ -51,9 +99,7 @@ def execute_opcode(context: JobContext, op: OpCode) -> object:
         _give_back(context)
 
 
-def lock_unit(
-    context: JobContext, unit_class: type[LogicalUnit[Any, Any, Any]], op: OpCode
-) -> tuple[LogicalUnit[Any, Any, Any], Any]:
+def lock_unit(context: JobContext, unit_class: type[Unit], op: OpCode) -> tuple[Unit, Any]:
     """Return a unit, and the objects that it found under all the locks that it needs.
 
     Raises:
@@ -78,14 +124,14 @@ def lock_unit(
     )
 
 
-def needed_locks(unit: LogicalUnit[Any, Any, Any], found: object) -> LockNeed:
+def needed_locks(unit: Unit, found: object) -> LockNeed:
     """Return the locks that a unit needs; the cluster lock is among them always."""
     if unit.exclusive_bgl:
         return {BGL: LockMode.EXCLUSIVE}
     return union({BGL: LockMode.SHARED}, unit.locks(found))
 
 
-def _carry_out(context: JobContext, unit: LogicalUnit[Any, Any, Any], found: object) -> object:
+def _carry_out(context: JobContext, unit: Unit, found: object) -> object:
     unit.check_state(found)
     plan = unit.plan(found)
     hook_runs = _HookRuns(context, unit, plan) if unit.hooks else None
@@ -122,7 +168,7 @@ def checked_result(op: OpCode, result: object) -> object:
 class _HookRuns:
     """The hooks of one opcode, before and after."""
 
-    def __init__(self, context: JobContext, unit: LogicalUnit[Any, Any, Any], plan: object) -> None:
+    def __init__(self, context: JobContext, unit: Unit, plan: object) -> None:
         assert unit.hooks is not None
         self._context = context
         self._unit = unit
@@ -149,12 +195,12 @@ class _HookRuns:
             return result
 
 
-def _hook_run(unit: LogicalUnit[Any, Any, Any], point: hooks.HookPoint) -> hooks.HookRun:
+def _hook_run(unit: Unit, point: hooks.HookPoint) -> hooks.HookRun:
     op_id = op_id_of(type(unit.op))
     return hooks.HookRun(op_id, point, unit.cluster.cluster_name, unit.master.name)
 
 
-def _tell_config_update(context: JobContext, unit: LogicalUnit[Any, Any, Any]) -> None:
+def _tell_config_update(context: JobContext, unit: Unit) -> None:
     """Run the hooks that are run after every change of the configuration."""
     point = hooks.CONFIG_UPDATE
     if not hooks.has_local_hooks(context.paths.hooks_dir, point.path, hooks.Phase.POST):

@@ -7,21 +7,32 @@ is not asked.  Jobs belong to LuxiD: they can be queried over LUXI only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError, ParameterError
+from ganeti.base.errors import (
+    GenericError,
+    NotSupportedError,
+    OpExecError,
+    OpPrereqError,
+    ParameterError,
+)
 from ganeti.base.ids import NodeUuid
+from ganeti.base.text import natural_sorted
 from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.diagnose import ask_nodes, ask_providers, rows, summarize
-from ganeti.objects.model import Node
+from ganeti.objects.model import Cluster, Node
 from ganeti.objects.query_words import BY_JOB_ONLY, QueryResource
 from ganeti.opcodes.cluster import OpClusterConfigQuery, OpClusterQuery
-from ganeti.opcodes.query import OpQuery, OpQueryFields
+from ganeti.opcodes.query import OpExtStorageDiagnose, OpOsDiagnose, OpQuery, OpQueryFields
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import WConfCalls
 from ganeti.query.cluster_values import Surroundings, cluster_fields, cluster_info, config_values
 from ganeti.query.engine import Plan, fields_of, prepare
 from ganeti.query.fields import ASKED_OF_NODES, Source
@@ -122,3 +133,251 @@ class LUClusterConfigQuery(NamelessUnit[OpClusterConfigQuery]):
                 f"unknown field(s) {', '.join(unknown)}; known are: {', '.join(sorted(known))}"
             )
         return [known[name] for name in self.op.output_fields]
+
+
+T = TypeVar("T")
+
+
+class OsOnNode(msgspec.Struct, frozen=True, array_like=True):
+    """One operating system as one node describes it."""
+
+    name: str
+    path: str
+    ok: bool
+    message: str
+    variants: list[str] = []
+    parameters: list[tuple[str, str]] = []
+    api_versions: list[int] = []
+    trusted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OsSummary:
+    """One operating system on all nodes; an empty list stands for a node that does not have it."""
+
+    name: str
+    by_node: Mapping[str, Sequence[OsOnNode]]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether every node has it and the first place where it is found is usable."""
+        return all(found and found[0].ok for found in self.by_node.values())
+
+    def _first(self) -> list[OsOnNode]:
+        return [found[0] for found in self.by_node.values() if found]
+
+    def common_variants(self) -> list[str]:
+        """Return the variants that all nodes have."""
+        return common(entry.variants for entry in self._first())
+
+    def common_versions(self) -> list[int]:
+        """Return the API versions that all nodes have."""
+        return common(entry.api_versions for entry in self._first())
+
+    def common_parameters(self) -> list[tuple[str, str]]:
+        """Return the parameters that all nodes have."""
+        return common(entry.parameters for entry in self._first())
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether all nodes run its scripts themselves."""
+        return all(entry.trusted for entry in self._first())
+
+
+def common(lists: Iterable[Sequence[T]]) -> list[T]:
+    """Return the values that are in all lists, in the order of the first."""
+    first, *others = [list(values) for values in lists] or [[]]
+    return [value for value in first if all(value in other for other in others)]
+
+
+def summarize(answers: Mapping[str, Sequence[OsOnNode]]) -> list[OsSummary]:
+    """Sort the answers of nodes by operating system."""
+    names = natural_sorted({entry.name for entries in answers.values() for entry in entries})
+    return [
+        OsSummary(
+            name,
+            {
+                node: [entry for entry in entries if entry.name == name]
+                for node, entries in answers.items()
+            },
+        )
+        for name in names
+    ]
+
+
+def ask_nodes(context: JobContext, config: WConfCalls) -> dict[str, list[OsOnNode]]:
+    """Ask every node that can have instances for its operating systems."""
+    return ask_capable_nodes(context, config, NodeCalls.os_diagnose, OsOnNode, "operating systems")
+
+
+def ask_capable_nodes(
+    context: JobContext,
+    config: WConfCalls,
+    method: Callable[[NodeCalls], object],
+    kind: type[T],
+    what: str,
+) -> dict[str, list[T]]:
+    """Ask every node that can have instances for a list.
+
+    A node with no answer or a malformed one is named in a warning and left out.
+
+    Args:
+        kind: the type of the entries.
+        what: the name of the entries for the warning.
+    """
+    nodes = [node for node in lookup.all_nodes(config) if node.vm_capable and not node.offline]
+    answers: dict[str, list[T]] = {}
+    for name, result in context.nodes.call_all(method, nodes).items():
+        try:
+            answers[name] = msgspec.convert(result.check(result.call), list[kind])  # type: ignore[valid-type]
+        except (OpExecError, msgspec.ValidationError) as err:
+            context.warn(f"cannot ask node {name} for its {what}: {err}")
+    return answers
+
+
+def _pairs(parameters: Iterable[tuple[str, str]]) -> list[list[str]]:
+    return [list(pair) for pair in parameters]
+
+
+def rows(cluster: Cluster, summaries: Iterable[OsSummary]) -> list[dict[str, object]]:
+    """Return the values of all query fields, one row for each operating system."""
+    return [
+        {
+            "name": summary.name,
+            "valid": summary.is_valid,
+            "hidden": summary.name in cluster.hidden_os,
+            "blacklisted": summary.name in cluster.blacklisted_os,
+            "variants": summary.common_variants(),
+            "api_versions": summary.common_versions(),
+            "parameters": _pairs(summary.common_parameters()),
+            "node_status": {
+                node: [
+                    [e.path, e.ok, e.message, e.variants, _pairs(e.parameters), e.api_versions]
+                    for e in found
+                ]
+                for node, found in summary.by_node.items()
+            },
+            "os_hvp": {
+                hypervisor: dict(params)
+                for hypervisor, params in cluster.os_hvp.get(summary.name, {}).items()
+            },
+            "osparams": dict(cluster.osparams.get(summary.name, {})),
+            "trusted": summary.is_trusted,
+        }
+        for summary in summaries
+    ]
+
+
+class LUOsDiagnose(SimpleUnit[OpOsDiagnose, Plan]):
+    """Answer fields of the operating systems, in the old style: plain values."""
+
+    def resolve(self) -> Plan:
+        return prepare("os", self.op.output_fields, None, names=self.op.names or None)
+
+    def execute(self, plan: Plan) -> list[list[object]]:
+        """Ask the nodes and return the rows."""
+        summaries = summarize(ask_nodes(self.context, self.config))
+        shown = _shown(self.cluster, summaries, set(self.op.names), set(self.op.output_fields))
+        return plan.run_plain(View(rows=rows(self.cluster, shown)))
+
+
+def _shown(
+    cluster: Cluster, summaries: Iterable[OsSummary], names: set[str], fields: set[str]
+) -> list[OsSummary]:
+    """Leave out hidden, blacklisted and invalid ones, unless their flag or name is asked for."""
+    return [
+        summary
+        for summary in summaries
+        if summary.name in names
+        or (
+            ("hidden" in fields or summary.name not in cluster.hidden_os)
+            and ("blacklisted" in fields or summary.name not in cluster.blacklisted_os)
+            and ("valid" in fields or summary.is_valid)
+        )
+    ]
+
+
+class ProviderOnNode(msgspec.Struct, frozen=True, array_like=True):
+    """One provider as one node describes it."""
+
+    name: str
+    path: str
+    ok: bool
+    message: str
+    parameters: list[tuple[str, str]] = []
+
+    def status(self) -> list[object]:
+        """Return its entry in `node_status`: [path, usable, message, parameters]."""
+        return [self.path, self.ok, self.message, _pairs(self.parameters)]
+
+
+Found = Mapping[str, Sequence[ProviderOnNode]]
+"""Node name -> the providers of one name that it has; the first is the one in use."""
+
+
+def _common_parameters(found: Iterable[Sequence[ProviderOnNode]]) -> list[list[str]]:
+    return _pairs(common(entries[0].parameters for entries in found if entries))
+
+
+def _group_status(found: Found, nodes: Collection[str]) -> list[object]:
+    """Return [usable on all these nodes, the parameters that all of them have]."""
+    there = [found[node] for node in nodes]
+    usable = all(entries and entries[0].ok for entries in there)
+    return [usable, _common_parameters(there) if usable else []]
+
+
+def provider_rows(
+    answers: Mapping[str, Sequence[ProviderOnNode]], groups: Mapping[str, Collection[str]]
+) -> list[dict[str, object]]:
+    """Return the values of all query fields, one row for each provider.
+
+    Args:
+        answers: the providers of each node that answered.
+        groups: node group -> its nodes among them; a group without any is not shown.
+    """
+    rows: list[dict[str, object]] = []
+    for name in natural_sorted({entry.name for entries in answers.values() for entry in entries}):
+        found = {
+            node: [entry for entry in entries if entry.name == name]
+            for node, entries in answers.items()
+        }
+        rows.append(
+            {
+                "name": name,
+                "node_status": {
+                    node: [each.status() for each in entries] for node, entries in found.items()
+                },
+                "nodegroup_status": {
+                    group: _group_status(found, nodes) for group, nodes in groups.items() if nodes
+                },
+                "parameters": _common_parameters(found.values()),
+            }
+        )
+    return rows
+
+
+def ask_providers(context: JobContext, config: WConfCalls) -> list[dict[str, object]]:
+    """Ask every node that can have instances, and return the rows."""
+    answers = ask_capable_nodes(
+        context, config, NodeCalls.extstorage_diagnose, ProviderOnNode, "external storage providers"
+    )
+    groups = {
+        group.name: [
+            node.name
+            for node in lookup.all_nodes(config)
+            if node.group == group.uuid and node.name in answers
+        ]
+        for group in lookup.present(config.get_node_groups(None))
+    }
+    return provider_rows(answers, groups)
+
+
+class LUExtStorageDiagnose(SimpleUnit[OpExtStorageDiagnose, Plan]):
+    """Answer fields of the external storage providers, in the old style: plain values."""
+
+    def resolve(self) -> Plan:
+        return prepare("extstorage", self.op.output_fields, names=self.op.names or None)
+
+    def execute(self, plan: Plan) -> list[list[object]]:
+        """Ask the nodes and return the rows."""
+        return plan.run_plain(View(rows=ask_providers(self.context, self.config)))

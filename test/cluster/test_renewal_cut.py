@@ -18,10 +18,10 @@ POWER_CUT = 9
 # The command, in a process that ends without another word after so many calls of a function.
 CUT = """
 import os, sys
-from ganeti.bootstrap import node_setup, renewal
+from ganeti.bootstrap import node_setup
 from ganeti.cli import programs
 from ganeti.system import daemon_control
-modules = {"renewal": renewal, "node_setup": node_setup, "daemon_control": daemon_control}
+modules = {"node_setup": node_setup, "daemon_control": daemon_control}
 name, function, count = sys.argv[1:4]
 module, left = modules[name], int(count)
 carried_out = getattr(module, function)
@@ -39,7 +39,7 @@ sys.argv[:4] = ["gnt-cluster"]
 sys.exit(programs.main())
 """
 CUTS = [
-    ("renewal", "_write_identity", 1),  # the master is new, the nodes know nothing of it
+    ("node_setup", "_write_identity", 1),  # the master is new, the nodes know nothing of it
     ("node_setup", "set_up_remotely", 1),  # one node has been told
 ]
 
@@ -86,7 +86,7 @@ def test_after_a_power_failure_the_same_command_goes_on(
 def test_another_master_makes_do_without_the_node_that_was_cut_off(three: FailingCluster) -> None:
     """The nodes that were not told go on as before; the old master is taken in again."""
     old, new, _third = three.nodes
-    cut = three.run([sys.executable, "-c", CUT, "renewal", "_write_identity", "1", *RENEW[1:]])
+    cut = three.run([sys.executable, "-c", CUT, "node_setup", "_write_identity", "1", *RENEW[1:]])
     assert cut.status == POWER_CUT, cut
     for node in three.nodes:
         three.kill_node(node)

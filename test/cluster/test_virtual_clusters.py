@@ -17,7 +17,7 @@ from ganeti.base.daemons import FACES, Place
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files
-from ganeti.bootstrap.virtual import lifecycle, processes
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.system import daemon_control, process
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -37,7 +37,7 @@ def base() -> Iterator[str]:
         yield found
         if os.path.exists(found):
             vcluster("destroy", found)
-        assert processes.find(found) == []
+        assert lifecycle.find_processes(found) == []
 
 
 def listeners(network: str) -> list[str]:
@@ -77,7 +77,7 @@ def test_life_of_a_virtual_cluster(base: str) -> None:
     assert vcluster("run", base, "node9", "true").status == 1
 
     assert vcluster("stop", base).status == 0
-    assert processes.find(base) == []
+    assert lifecycle.find_processes(base) == []
     assert listeners(cluster.layout.network) == []
     assert vcluster("status", base).status == 1
 
@@ -88,7 +88,7 @@ def test_life_of_a_virtual_cluster(base: str) -> None:
 
     assert vcluster("destroy", base).status == 0
     assert not os.path.exists(base)
-    assert processes.find(base) == []
+    assert lifecycle.find_processes(base) == []
     assert vcluster("destroy", base).status == 0
     assert vcluster("status", base).status == 1
 
@@ -154,7 +154,7 @@ def test_failed_creation_leaves_nothing(base: str) -> None:
     assert outcome.status == 1
     assert "drbd" in outcome.output
     assert not os.path.exists(base)
-    assert processes.find(base) == []
+    assert lifecycle.find_processes(base) == []
 
 
 def test_every_node_has_the_allocator_that_comes_along(base: str) -> None:
@@ -182,7 +182,7 @@ def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
             lifecycle.run_checked(layout, layout.first_node, init)
         assert cluster_files.cluster_files(paths) == []
         # A daemon that could not start says so, and is gone a moment later.
-        wait_until(lambda: processes.find(base) == [], "the last process", timeout_s=60)
+        wait_until(lambda: lifecycle.find_processes(base) == [], "the last process", timeout_s=60)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_nodes_leave_come_back_and_the_cluster_is_destroyed(base: str) -> None:
     cluster.gnt("node remove node2")
     assert cluster_files.cluster_files(node2) == []
     wait_until(
-        lambda: node2.root not in [found.root for found in processes.find(base)],
+        lambda: node2.root not in [found.root for found in lifecycle.find_processes(base)],
         "the daemons of the node that left",
     )
     cluster.gnt("node add node2.example.com")
@@ -226,7 +226,7 @@ def test_nodes_leave_come_back_and_the_cluster_is_destroyed(base: str) -> None:
 
     cluster.refused("cluster destroy", "--yes-do-it", 13)
     cluster.gnt("cluster destroy --yes-do-it")
-    wait_until(lambda: processes.find(base) == [], "the last process")
+    wait_until(lambda: lifecycle.find_processes(base) == [], "the last process")
     assert cluster_files.cluster_files(Paths(layout.paths_of(layout.first_node).root)) == []
     outcome = cluster.run("gnt-node list")
     assert outcome.status == 5

@@ -10,7 +10,7 @@ import pytest
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import ssh_setup
+from ganeti.bootstrap import keys
 from ganeti.system import ssh
 
 FAKE_KEYGEN = """#!/bin/sh
@@ -39,7 +39,7 @@ def test_key_is_made_once_and_let_in_once(programs: Path, tmp_path: Path) -> Non
     home = tmp_path / "home"
     for _ in range(2):
         assert (
-            ssh_setup.set_up_user_key(str(home / ".ssh"), "rsa", 2048, host="here")
+            keys.set_up_user_key(str(home / ".ssh"), "rsa", 2048, host="here")
             == "ssh-rsa AAAA root@here"
         )
     authorized = home / ".ssh" / "authorized_keys"
@@ -59,20 +59,20 @@ def test_other_keys_stay(tmp_path: Path) -> None:
 def test_program_that_fails_is_quoted(programs: Path, tmp_path: Path) -> None:
     write_program(programs, "ssh-keygen", "#!/bin/sh\necho 'no entropy' >&2\nexit 1\n")
     with pytest.raises(OpExecError, match="no entropy"):
-        ssh_setup.set_up_user_key(str(tmp_path / "home"), "rsa", 2048, host="here")
+        keys.set_up_user_key(str(tmp_path / "home"), "rsa", 2048, host="here")
 
 
 def test_host_key_names_the_cluster(tmp_path: Path) -> None:
     directory = tmp_path / "etc" / "ssh"
     directory.mkdir(parents=True)
     (directory / "ssh_host_rsa_key.pub").write_text("ssh-rsa CCCC root@here\n")
-    found = ssh_setup.host_key(Paths(str(tmp_path)), "rsa")
-    assert ssh_setup.known_hosts("cluster", found) == b"cluster ssh-rsa CCCC\n"
+    found = keys.host_key(Paths(str(tmp_path)), "rsa")
+    assert keys.known_hosts("cluster", found) == b"cluster ssh-rsa CCCC\n"
 
 
 def test_virtual_node_needs_no_host_key(tmp_path: Path) -> None:
-    found = ssh_setup.host_key(Paths(str(tmp_path)), "rsa")
-    assert ssh_setup.known_hosts("cluster", found) == b""
+    found = keys.host_key(Paths(str(tmp_path)), "rsa")
+    assert keys.known_hosts("cluster", found) == b""
 
 
 def test_broken_host_key_is_named(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_broken_host_key_is_named(tmp_path: Path) -> None:
     directory.mkdir(parents=True)
     (directory / "ssh_host_rsa_key.pub").write_text("nonsense\n")
     with pytest.raises(OpPrereqError, match=r"ssh_host_rsa_key\.pub"):
-        ssh_setup.host_key(Paths(str(tmp_path)), "rsa")
+        keys.host_key(Paths(str(tmp_path)), "rsa")
 
 
 def test_a_machine_takes_the_host_keys_of_the_cluster(tmp_path: Path) -> None:
@@ -89,12 +89,12 @@ def test_a_machine_takes_the_host_keys_of_the_cluster(tmp_path: Path) -> None:
     directory.mkdir(parents=True)
     for name, text in (("rsa_key", "secret\n"), ("rsa_key.pub", "ssh-rsa CC\n"), ("dsa_key", "x")):
         (directory / f"ssh_host_{name}").write_text(text)
-    keys = ssh.read_host_keys(master)
-    assert keys == [("rsa", "secret\n", "ssh-rsa CC\n")]
-    assert ssh_setup.take_host_keys(node, keys) == []
-    assert ssh.read_host_keys(node) == keys
+    sent = ssh.read_host_keys(master)
+    assert sent == [("rsa", "secret\n", "ssh-rsa CC\n")]
+    assert keys.take_host_keys(node, sent) == []
+    assert ssh.read_host_keys(node) == sent
     private = tmp_path / "n2" / "etc" / "ssh" / "ssh_host_rsa_key"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    assert ssh.write_host_keys(node, keys) is False
+    assert ssh.write_host_keys(node, sent) is False
     with pytest.raises(OpExecError, match="no kind"):
         ssh.write_host_keys(node, [("../x", "", "")])

@@ -13,7 +13,7 @@ from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES, MASTER_DAEMONS
 from ganeti.base.errors import GenericError
-from ganeti.bootstrap.virtual import lifecycle, processes
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
@@ -51,7 +51,7 @@ class FailingCluster(TestCluster):
 
     # Nodes.
 
-    def processes_of(self, node: str) -> list[processes.NodeProcess]:
+    def processes_of(self, node: str) -> list[lifecycle.NodeProcess]:
         root = self.paths_of(node).root
         return [each for each in self.processes() if each.root.rstrip("/") == root]
 

@@ -20,7 +20,7 @@ from fakes.sample_config import CONFIG
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.virtual import processes
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.store import ssconf
@@ -104,7 +104,7 @@ class LuxidNode:
             self.stop()
         finally:
             # Jobs outlive LuxiD, and one whose file says that it has ended may still be ending.
-            for each in processes.find(self._base):
+            for each in lifecycle.find_processes(self._base):
                 kill_and_wait(each.pid)
             self.wconfd.stop()
             shutil.rmtree(self._base)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ganeti.base.daemons import FACES
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.virtual import lifecycle, processes
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.clients.luxi import LuxiClient
 from ganeti.system import process
@@ -116,9 +116,9 @@ class TestCluster:
         """Return the names of all instances."""
         return self.gnt("instance list --no-headers -o name").out.split()
 
-    def processes(self) -> list[processes.NodeProcess]:
+    def processes(self) -> list[lifecycle.NodeProcess]:
         """Return all processes of the cluster."""
-        return processes.find(self.layout.base)
+        return lifecycle.find_processes(self.layout.base)
 
     def files_below(self, node: str, path: str) -> list[str]:
         """Return the files below a directory of a node."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,6 @@ from ganeti.base.errors import (
 )
 from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
-from ganeti.bootstrap.virtual import processes
 from ganeti.bootstrap.virtual.layout import (
     VirtualCluster,
     candidate_networks,
@@ -37,7 +37,7 @@ from ganeti.bootstrap.virtual.layout import (
 )
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process
-from ganeti.system.environment import node_environment
+from ganeti.system.environment import ROOTDIR_VARIABLE, node_environment
 
 _NODE: Final = frozenset({Place.NODE})
 _MASTER: Final = frozenset({Place.MASTER})
@@ -335,12 +335,12 @@ def stop(cluster: VirtualCluster, feedback: Feedback, *, keep_guests: bool = Fal
             daemon_control.stop_all(cluster.paths_of(name), place, _speaking_of(name, feedback))
     others = [
         found
-        for found in processes.find(cluster.base)
+        for found in find_processes(cluster.base)
         if not (keep_guests and is_guest(found.command))
     ]
     for found in others:
         feedback(f"{os.path.basename(found.root)}: ending {found.command[:60]}")
-    left = processes.end(others)
+    left = end_processes(others)
     if left:
         numbers = ", ".join(str(found.pid) for found in left)
         raise GenericError(f"these processes do not end: {numbers}")
@@ -422,3 +422,82 @@ def exec_on_node(cluster: VirtualCluster, node_name: str, argv: Sequence[str]) -
         os.execvpe(argv[0], list(argv), environment)  # noqa: S606 - we become it
     except OSError as err:
         raise OpPrereqError(f"cannot run {argv[0]!r}: {err.strerror}", ErrorCode.NOENT) from err
+
+
+KILL_TIMEOUT_S: Final = 10.0
+_PREFIX: Final = ROOTDIR_VARIABLE.encode() + b"="
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """A process that runs on a virtual node."""
+
+    pid: int
+    root: str
+    command: str
+
+
+def find_processes(base: str) -> list[NodeProcess]:
+    """Return the processes of all nodes below a base directory.
+
+    Neither this process nor those that started it count: a shell on a node may stop the cluster.
+    Processes of other users are not seen.
+    """
+    found = []
+    own = _own_line()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) in own:
+            continue
+        root = _root_of(int(entry))
+        if root is not None and os.path.dirname(root.rstrip("/")) == base:
+            found.append(NodeProcess(int(entry), root, _command_of(int(entry))))
+    return found
+
+
+def _own_line() -> set[int]:
+    """Return this process and its ancestors."""
+    line: set[int] = set()
+    pid = os.getpid()
+    while pid > 0 and pid not in line:
+        line.add(pid)
+        fields = _read(pid, "stat").rpartition(b")")[2].split()
+        pid = int(fields[1]) if len(fields) > 1 else 0
+    return line
+
+
+def _root_of(pid: int) -> str | None:
+    for variable in _read(pid, "environ").split(b"\0"):
+        if variable.startswith(_PREFIX):
+            return os.fsdecode(variable.removeprefix(_PREFIX))
+    return None
+
+
+def _command_of(pid: int) -> str:
+    return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:  # gone meanwhile, or another user's
+        return b""
+
+
+def end_processes(
+    processes: list[NodeProcess], *, timeout_s: float = KILL_TIMEOUT_S
+) -> list[NodeProcess]:
+    """End processes, first politely; returns those that are still there."""
+    for each in processes:
+        _signal(each.pid, signal.SIGTERM)
+    left = [each for each in processes if not process.wait_gone(each.pid, timeout_s / 2)]
+    for each in left:
+        _signal(each.pid, signal.SIGKILL)
+    return [each for each in left if not process.wait_gone(each.pid, timeout_s / 2)]
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

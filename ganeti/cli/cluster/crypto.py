@@ -7,7 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import keys, renewal
+from ganeti.bootstrap import keys, node_setup
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
 from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
@@ -51,10 +51,10 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         for name in contents:
             context.write(f"Replacing {getattr(context.paths, name)}")
     if stops:
-        renewal.check_reachable(peers)
+        node_setup.check_reachable(peers)
         missed = _replace_identity(context, options, contents, peers)
     else:
-        renewal.write_files(context.paths, contents)
+        node_setup.write_files(context.paths, contents)
         missed = []
     if contents:
         execute(context, options, make_opcode(OpClusterRedistConf))
@@ -104,8 +104,8 @@ def _go_on(context: Context, options: Options) -> int:
             ErrorCode.STATE,
         )
     peers = _peers(context, options, _nodes_in_files(paths))
-    renewal.check_reachable(peers)
-    missed = renewal.replace_identity(
+    node_setup.check_reachable(peers)
+    missed = node_setup.replace_identity(
         paths, ssconf.master_node(paths), peers, server_pem=None, say=context.write
     )
     if JobFiles(paths).drained_by() is DrainedBy.RENEWAL:
@@ -188,7 +188,7 @@ def _given(name: str, path: str) -> bytes:
     return content
 
 
-def reachable_peers(context: Context, options: Options) -> list[renewal.Peer]:
+def reachable_peers(context: Context, options: Options) -> list[node_setup.Peer]:
     """Return the other nodes that are not offline; says which are left out."""
     rows = rows_of_nodes(context, [], ["name", "offline", "ndp/ssh_port"])
     nodes = [(str(name), bool(offline), int(str(port))) for name, offline, port in rows]
@@ -197,7 +197,7 @@ def reachable_peers(context: Context, options: Options) -> list[renewal.Peer]:
 
 def _peers(
     context: Context, options: Options, nodes: Sequence[tuple[str, bool, int]]
-) -> list[renewal.Peer]:
+) -> list[node_setup.Peer]:
     own_name = ssconf.master_node(context.paths)
     cluster_name = ssconf.cluster_name(context.paths)
     peers = []
@@ -215,12 +215,12 @@ def _peers(
                 port=port,
                 check_host_key=options.ssh_key_check,
             )
-            peers.append(renewal.Peer(name, transport))
+            peers.append(node_setup.Peer(name, transport))
     return peers
 
 
 def _replace_identity(
-    context: Context, options: Options, contents: Mapping[str, bytes], peers: list[renewal.Peer]
+    context: Context, options: Options, contents: Mapping[str, bytes], peers: list[node_setup.Peer]
 ) -> list[str]:
     """Replace the certificates of nodes while nothing runs; returns who was not told."""
     queue = JobFiles(context.paths)
@@ -229,8 +229,8 @@ def _replace_identity(
         context.client.set_drain_flag(True, DrainedBy.RENEWAL)
     try:
         _check_idle(context)
-        renewal.write_files(context.paths, contents)
-        return renewal.replace_identity(
+        node_setup.write_files(context.paths, contents)
+        return node_setup.replace_identity(
             context.paths,
             ssconf.master_node(context.paths),
             peers,

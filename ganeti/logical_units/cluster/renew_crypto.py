@@ -17,15 +17,14 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node import ssh_keys
-from ganeti.logical_units.node.candidates import trust
-from ganeti.logical_units.node.ssh_keys import Keys
+from ganeti.logical_units.node import candidates as ssh_keys
+from ganeti.logical_units.node.candidates import Keys, trust
 from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
 from ganeti.protocol.node_calls import NodeCalls
@@ -199,10 +198,9 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
                 "type and length are those of new SSH keys; renew_ssh_keys is missing"
             )
         if self.op.renew_ssh_keys and not self.cluster.modify_ssh_setup:
-            raise OpPrereqError(
+            raise wrong_state(
                 "the SSH keys of this cluster are managed by hand (it was made with"
-                " --no-ssh-init); replace them by hand on each node",
-                ErrorCode.STATE,
+                " --no-ssh-init); replace them by hand on each node"
             )
         return found
 

@@ -4,7 +4,7 @@ Each field of the opcode is one row of the table `SETTINGS`, and the rows are ap
 other: most values are stored as they are, groups of parameters are laid over the old ones.  The
 functions for single values return a value as it is stored, or raise OpPrereqError with a text that
 names the setting.  Whether the values fit the objects of the cluster is decided by
-`ganeti.logical_units.cluster.conflicts`.
+`ganeti.logical_units.cluster.set_params`.
 
 Source: constants.json, "export_import" and "network"; manual page gnt-cluster(8).
 """
@@ -14,17 +14,22 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, TypeEnforcementError
-from ganeti.logical_units.groups import check_diskparams
+from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
     check_hvparams,
 )
-from ganeti.logical_units.ipolicy import check_ipolicy_changes, merge_ipolicy
-from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
+from ganeti.logical_units.parameters import (
+    PARAMETERS,
+    changed_parameter,
+    check_ipolicy_changes,
+    enforced,
+    merge_ipolicy,
+)
 from ganeti.objects.disk_templates import DiskTemplate, supported_templates
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
@@ -37,13 +42,14 @@ from ganeti.objects.model import (
     netmask_problem,
 )
 from ganeti.objects.nic import NicMode, mac_prefix_problem
-from ganeti.objects.parameters import NICPARAMS, apply_changes, checked, defaults_of
+from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, problem_of, without
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
 from ganeti.system.programs import is_plugin_name
 
 Fields = dict[str, object]
+Setting = Callable[[Cluster, Any], Fields]
 
 IEC_GZIP: Final = "gzip"  # a node of another cluster can always unpack it
 IEC_NONE: Final = "none"  # a word of its own: no compression
@@ -74,9 +80,7 @@ def directory(what: str, value: str) -> str:
 
 def mac_prefix(value: str) -> str:
     """Return the first half of a MAC address in lower case."""
-    problem = mac_prefix_problem(value)
-    if problem:
-        raise OpPrereqError(problem)
+    refuse(mac_prefix_problem(value))
     return value.lower()
 
 
@@ -91,9 +95,7 @@ def network_device(value: str) -> str:
 
 def netmask(value: int, family: IpFamily) -> int:
     """Return the length of a prefix."""
-    problem = netmask_problem(value, family)
-    if problem:
-        raise OpPrereqError(problem)
+    refuse(netmask_problem(value, family))
     return value
 
 
@@ -126,9 +128,7 @@ def volume_patterns(value: Sequence[str]) -> list[str]:
 def uid_ranges(value: Sequence[UidRange]) -> list[UidRange]:
     """Return ranges of user ids."""
     for uids in value:
-        problem = problem_of(uids)
-        if problem is not None:
-            raise OpPrereqError(problem)
+        refuse(problem_of(uids))
     return list(value)
 
 
@@ -151,43 +151,33 @@ def interval_us(name: str, value: int) -> int:
     return value
 
 
-def _same(field: str) -> Callable[[Cluster, Any], Fields]:
-    return lambda _cluster, value: {field: value}
-
-
-def _not_yet(field: str, what: str) -> Callable[[Cluster, Any], Fields]:
+def _not_yet(field: str, what: str) -> Setting:
     """Refuse a field that belongs to something not built; an empty one may be left empty."""
 
-    def refuse(cluster: Cluster, value: object) -> Fields:
+    def refuse_value(cluster: Cluster, value: object) -> Fields:
         if value or getattr(cluster, field):
             raise NotSupportedError(f"{what} are not supported yet, so {field} cannot be changed")
         return {}
 
-    return refuse
+    return refuse_value
 
 
-def _checked(field: str, check: Callable[[Any], object]) -> Callable[[Cluster, Any], Fields]:
+def _checked(field: str, check: Callable[[Any], object] = lambda value: value) -> Setting:
     return lambda _cluster, value: {field: check(value)}
-
-
-def _directory(field: str) -> Callable[[Cluster, Any], Fields]:
-    return _checked(field, lambda value: directory(field, value))
 
 
 def _enabled_hypervisors(cluster: Cluster, value: Sequence[str]) -> Fields:
     names = some_names("enabled_hypervisors", value)
-    _refuse_without_driver(
-        "hypervisor", set(names) - set(cluster.enabled_hypervisors), SUPPORTED_HYPERVISORS
-    )
+    added = set(names) - set(cluster.enabled_hypervisors)
+    _refuse_without_driver("hypervisor", added, SUPPORTED_HYPERVISORS)
     unset = {name: defaults_of(HVPARAMS[name]) for name in names if name not in cluster.hvparams}
     return {"enabled_hypervisors": names, "hvparams": {**cluster.hvparams, **unset}}
 
 
 def _enabled_disk_templates(cluster: Cluster, value: Sequence[DiskTemplate]) -> Fields:
     names = some_names("enabled_disk_templates", value)
-    _refuse_without_driver(
-        "disk template", set(names) - set(cluster.enabled_disk_templates), supported_templates()
-    )
+    added = set(names) - set(cluster.enabled_disk_templates)
+    _refuse_without_driver("disk template", added, supported_templates())
     return {"enabled_disk_templates": names}
 
 
@@ -199,19 +189,14 @@ def _refuse_without_driver(what: str, added: set[str], supported: Sequence[str])
         )
 
 
-def _typed(params: Mapping[str, object], table: Mapping[str, Any], what: str) -> dict[str, object]:
-    try:
-        return checked(params, table, what=what)
-    except TypeEnforcementError as err:
-        raise OpPrereqError(err.message) from err
-
-
 def _hvparams(cluster: Cluster, value: Mapping[str, Mapping[str, object]]) -> Fields:
-    merged: dict[str, object] = dict(cluster.hvparams)
-    for hypervisor, params in value.items():
-        old = cluster.hvparams.get(hypervisor, {})
-        merged[hypervisor] = apply_changes(old, check_hvparams(hypervisor, params, of_cluster=True))
-    return {"hvparams": merged}
+    changed = {
+        name: apply_changes(
+            cluster.hvparams.get(name, {}), check_hvparams(name, params, of_cluster=True)
+        )
+        for name, params in value.items()
+    }
+    return {"hvparams": {**cluster.hvparams, **changed}}
 
 
 def _os_hvp(cluster: Cluster, value: Mapping[str, Mapping[str, Any]]) -> Fields:
@@ -240,24 +225,12 @@ def _beparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
 
 def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     given = {name: item for name, item in value.items() if item is not None}
-    changes = _typed(given, NICPARAMS, "NIC parameter")
-    old = cluster.nicparams.get(DEFAULTS, {})
-    defaults = {name: spec.default for name, spec in NICPARAMS.items()}
-    filled = {**defaults, **apply_changes(old, changes)}
+    changes = enforced(given, NICPARAMS, "NIC parameter")
+    changed = apply_changes(cluster.nicparams.get(DEFAULTS, {}), changes)
+    filled = {**defaults_of(NICPARAMS), **changed}
     if filled["mode"] == NicMode.BRIDGED and not filled["link"]:
         raise OpPrereqError("NIC parameters: mode bridged needs a link, the name of a bridge")
     return {"nicparams": {DEFAULTS: filled}}
-
-
-def _ndparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
-    return {"ndparams": apply_changes(cluster.ndparams, check_ndparams(value, of_node=False))}
-
-
-def _diskparams(cluster: Cluster, value: Mapping[str, Mapping[str, object]]) -> Fields:
-    checked = check_diskparams({str(name): params for name, params in value.items()})
-    old = cluster.diskparams
-    laid = {name: apply_changes(old.get(name, {}), params) for name, params in checked.items()}
-    return {"diskparams": {**old, **laid}}
 
 
 def _ipolicy(cluster: Cluster, value: Mapping[str, object]) -> Fields:
@@ -278,7 +251,7 @@ def _osparams_private(cluster: Cluster, value: Mapping[str, PrivateParams]) -> F
     return {"osparams_private_cluster": {name: params for name, params in merged.items() if params}}
 
 
-def _os_list(field: str) -> Callable[[Cluster, Any], Fields]:
+def _os_list(field: str) -> Setting:
     def change(cluster: Cluster, value: Sequence[tuple[OsListChange, str]]) -> Fields:
         names: list[str] = list(getattr(cluster, field))
         for action, name in value:
@@ -291,12 +264,16 @@ def _os_list(field: str) -> Callable[[Cluster, Any], Fields]:
     return change
 
 
+def _pool(ranges: Sequence[UidRange]) -> Fields:
+    return {"uid_pool": [list(uids) for uids in ranges]}
+
+
 def _uid_pool(_cluster: Cluster, value: Sequence[UidRange]) -> Fields:
-    return {"uid_pool": as_lists(normal_form(uid_ranges(value)))}
+    return _pool(normal_form(uid_ranges(value)))
 
 
 def _add_uids(cluster: Cluster, value: Sequence[UidRange]) -> Fields:
-    return {"uid_pool": as_lists(normal_form([*cluster.uid_pool, *uid_ranges(value)]))}
+    return _pool(normal_form([*cluster.uid_pool, *uid_ranges(value)]))
 
 
 def _remove_uids(cluster: Cluster, value: Sequence[UidRange]) -> Fields:
@@ -305,12 +282,7 @@ def _remove_uids(cluster: Cluster, value: Sequence[UidRange]) -> Fields:
         raise OpPrereqError(
             f"user ids to be removed are not in the pool: {format_uid_pool(missing, ', ')}"
         )
-    return {"uid_pool": as_lists(without(cluster.uid_pool, value))}
-
-
-def as_lists(ranges: Sequence[UidRange]) -> list[list[int]]:
-    """Return ranges as they are stored."""
-    return [list(uids) for uids in ranges]
+    return _pool(without(cluster.uid_pool, value))
 
 
 def _master_netmask(cluster: Cluster, value: int) -> Fields:
@@ -323,7 +295,7 @@ _COLLECTOR: Final = {"active": True, "interval": COLLECTOR_INTERVAL_US}
 
 def _collectors(
     what: str, check: Callable[[str, Any], object] = lambda _name, setting: setting
-) -> Callable[[Cluster, Any], Fields]:
+) -> Setting:
     def change(cluster: Cluster, value: Mapping[str, object]) -> Fields:
         merged = {name: collector.to_wire() for name, collector in cluster.data_collectors.items()}
         known = sorted({*merged, *DATA_COLLECTORS})
@@ -338,34 +310,25 @@ def _collectors(
     return change
 
 
-def _states(field: str, check: Callable[[Mapping[str, object]], Fields]) -> Callable[..., Fields]:
-    def change(cluster: Cluster, value: Mapping[str, object]) -> Fields:
-        return {field: {**getattr(cluster, field), **check(value)}}
-
-    return change
-
+_STORED_AS_GIVEN: Final = (
+    *("maintain_node_health", "prealloc_wipe_disks", "candidate_pool_size", "max_running_jobs"),
+    *("max_tracked_jobs", "default_iallocator", "default_iallocator_params", "modify_etc_hosts"),
+    *("use_external_mip_script", "enabled_user_shutdown"),
+)
+_DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
+_DIAGNOSE: Final = "diagnose_data_collector_filename"
+_COMMUNICATION: Final = "instance_communication_network"
 
 # parameter of the opcode -> the fields that it sets
-SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
-    "maintain_node_health": _same("maintain_node_health"),
-    "prealloc_wipe_disks": _same("prealloc_wipe_disks"),
-    "candidate_pool_size": _same("candidate_pool_size"),
-    "max_running_jobs": _same("max_running_jobs"),
-    "max_tracked_jobs": _same("max_tracked_jobs"),
-    "default_iallocator": _same("default_iallocator"),
-    "default_iallocator_params": _same("default_iallocator_params"),
-    "use_external_mip_script": _same("use_external_mip_script"),
-    "modify_etc_hosts": _same("modify_etc_hosts"),
+SETTINGS: Final[Mapping[str, Setting]] = {
+    **{name: _checked(name) for name in _STORED_AS_GIVEN},
     "install_image": _not_yet("install_image", "helper instances that install operating systems"),
     "zeroing_image": _not_yet("zeroing_image", "helper instances that zero free space"),
-    "enabled_user_shutdown": _same("enabled_user_shutdown"),
     "reserved_lvs": _checked("reserved_lvs", volume_patterns),
     "compression_tools": _checked("compression_tools", compression_tools),
     "enabled_hypervisors": _enabled_hypervisors,
     "enabled_disk_templates": _enabled_disk_templates,
-    "file_storage_dir": _directory("file_storage_dir"),
-    "shared_file_storage_dir": _directory("shared_file_storage_dir"),
-    "gluster_storage_dir": _directory("gluster_storage_dir"),
+    **{name: _checked(name, partial(directory, name)) for name in _DIRECTORIES},
     "mac_prefix": _checked("mac_prefix", mac_prefix),
     "master_netdev": _checked("master_netdev", network_device),
     "master_netmask": _master_netmask,
@@ -373,8 +336,7 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "os_hvp": _os_hvp,
     "beparams": _beparams,
     "nicparams": _nicparams,
-    "ndparams": _ndparams,
-    "diskparams": _diskparams,
+    **{name: partial(changed_parameter, name) for name in PARAMETERS},
     "ipolicy": _ipolicy,
     "osparams": _osparams,
     "osparams_private_cluster": _osparams_private,
@@ -385,16 +347,10 @@ SETTINGS: Final[Mapping[str, Callable[[Cluster, Any], Fields]]] = {
     "remove_uids": _remove_uids,
     "enabled_data_collectors": _collectors("active"),
     "data_collector_interval": _collectors("interval", interval_us),
-    "diagnose_data_collector_filename": _checked(
-        "diagnose_data_collector_filename", diagnose_command
-    ),
-    "hv_state": _states("hv_state_static", check_hv_state),
-    "disk_state": _states("disk_state_static", check_disk_state),
+    _DIAGNOSE: _checked(_DIAGNOSE, diagnose_command),
     "vg_name": _not_yet("volume_group_name", "logical volumes"),
     "drbd_helper": _not_yet("drbd_usermode_helper", "DRBD disks"),
-    "instance_communication_network": _not_yet(
-        "instance_communication_network", "networks for instance communication"
-    ),
+    _COMMUNICATION: _not_yet(_COMMUNICATION, "networks for instance communication"),
 }
 
 

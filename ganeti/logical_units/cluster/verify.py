@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import ConfigVerifyError, GenericError
 from ganeti.base.paths import Paths
-from ganeti.logical_units import ancillary, lookup
+from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.cluster.findings import Finding, Severity, judge_dangling, softened
 from ganeti.logical_units.context import JobContext
@@ -113,7 +113,7 @@ def certificate_findings(paths: Paths, now: float) -> list[Finding]:
     found = []
     for name in CERTIFICATES:
         path = getattr(paths, name)
-        pem = files.read_bytes_or_none(path, ancillary.FILE_BYTES_MAX)
+        pem = files.read_bytes_or_none(path, node_files.FILE_BYTES_MAX)
         if pem is None:
             if name == "server_pem":
                 found.append(_certificate(f"certificate {path} is missing", Severity.ERROR))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from ganeti.base.paths import Paths
-from ganeti.logical_units import ancillary, hooks, lookup
+from ganeti.logical_units import hooks, lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.cluster.disks import ask_nodes, disks_of
 from ganeti.logical_units.cluster.findings import (
@@ -142,7 +142,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         self, members: GroupMembers
     ) -> tuple[dict[str, Mapping[str, object]], list[Finding]]:
         """Ask all nodes; returns {node name: answer}, and findings about single nodes."""
-        sums = ancillary.file_sums(self.context.paths, self.cluster)
+        sums = node_files.file_sums(self.context.paths, self.cluster)
         before = self.context.now()
         results = self.context.nodes.call_all(
             NodeCalls.node_verify,
@@ -170,7 +170,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         node: Node,
         answer: Mapping[str, object],
         clock: Clock,
-        sums: ancillary.FileSums,
+        sums: node_files.FileSums,
     ) -> Iterator[Finding]:
         is_master = node.uuid == self.master.uuid
         expected = sums.of(node)

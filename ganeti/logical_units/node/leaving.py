@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import NotSupportedError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import (
     Allocator,
@@ -53,7 +53,7 @@ def check_target(source: Node, target: Node) -> None:
         (not target.vm_capable, "is not vm_capable"),
     ):
         if is_bad:
-            raise OpPrereqError(f"target node {target.name!r} {reason}", ErrorCode.STATE)
+            raise wrong_state(f"target node {target.name!r} {reason}")
 
 
 def _disks_of(config: WConfCalls, instances: Sequence[Instance]) -> list[list[Disk]]:
@@ -77,10 +77,9 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
     if stuck:
         names = ", ".join(stuck[:_NAMES_SHOWN_MAX])
         more = f" and {len(stuck) - _NAMES_SHOWN_MAX} more" if len(stuck) > _NAMES_SHOWN_MAX else ""
-        raise OpPrereqError(
+        raise wrong_state(
             f"node {source.name!r} holds the only copy of the disks of {names}{more}; move those"
-            " first ('gnt-instance move -n NODE'), or remove them",
-            ErrorCode.STATE,
+            " first ('gnt-instance move -n NODE'), or remove them"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.json import JsonValue
 from ganeti.base.text import natural_sort_key
 from ganeti.clients.node_rpc import RpcResult
@@ -99,9 +99,8 @@ class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]
         op = self.op
         if (op.node_names or op.node_uuids) and not any(each.helper for each in found):
             names = ", ".join(each.node.name for each in found)
-            raise OpPrereqError(
-                f"no out-of-band helper is set for {names}; set the node parameter oob_program",
-                ErrorCode.STATE,
+            raise wrong_state(
+                f"no out-of-band helper is set for {names}; set the node parameter oob_program"
             )
         if op.command in _TAKES_POWER_AWAY:
             for each in found:
@@ -118,10 +117,9 @@ class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]
             )
         in_use = not node.offline and not self.op.ignore_status
         if command is OobCommand.POWER_OFF and in_use:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"cannot power off node {node.name!r}: it is not marked offline; use"
-                f" 'gnt-node modify --offline yes {node.name}' first, or --ignore-status",
-                ErrorCode.STATE,
+                f" 'gnt-node modify --offline yes {node.name}' first, or --ignore-status"
             )
 
     def execute(self, plan: Sequence[Helped]) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
@@ -24,10 +24,11 @@ from ganeti.logical_units.node.base import (
     check_has_secondary_ip,
     check_version,
     instances_of,
+    make_switch,
+    switch_of,
 )
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, promote, refill_pool
-from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
-from ganeti.logical_units.node.switches import make_switch, switch_of
+from ganeti.logical_units.parameters import check_disk_state, check_hv_state, check_ndparams
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Node
 from ganeti.objects.parameters import apply_changes
@@ -76,9 +77,8 @@ def plan_flags(
     _check_master(name, asked, chosen, is_master=is_master)
     capable = asked.get("master_capable", old.master_capable)
     if "master_candidate" in chosen and not capable:
-        raise OpPrereqError(
-            f"node {name!r} is not master_capable, so it cannot be a master candidate",
-            ErrorCode.STATE,
+        raise wrong_state(
+            f"node {name!r} is not master_capable, so it cannot be a master candidate"
         )
     new = {flag: getattr(old, flag) for flag in FLAGS} | {
         flag: asked[flag] for flag in FLAGS if flag in asked
@@ -186,16 +186,14 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
     def _check_powered(self, node: Node, powered: bool, *, is_offline: bool) -> None:
         """Refuse to record power that no helper switches, or that cannot be true."""
         if not self._helper(node):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"no out-of-band helper is set for node {node.name!r}, so nothing is recorded of"
-                " its power; set the node parameter oob_program",
-                ErrorCode.STATE,
+                " its power; set the node parameter oob_program"
             )
         if not powered and not is_offline:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"node {node.name!r} is not marked offline, so it has power; use --offline=yes as"
-                " well",
-                ErrorCode.STATE,
+                " well"
             )
 
     def _helper(self, node: Node) -> object:
@@ -214,28 +212,25 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         candidates = sum(other.master_candidate for other in others)
         possible = sum(is_capable(other) for other in others)
         if candidates < min(self.cluster.candidate_pool_size, possible):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"without node {node.name!r} there are not enough master candidates; use"
-                " --auto-promote to let others take its place",
-                ErrorCode.STATE,
+                " --auto-promote to let others take its place"
             )
 
     def _check_no_instances(self, node: Node) -> None:
         primary, secondary = instances_of(self.config, node)
         names = [instance.name for instance in (*primary, *secondary)]
         if names:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"node {node.name!r} has the instance(s) {', '.join(names[:10])}, so it must stay"
-                " vm_capable; move them first",
-                ErrorCode.STATE,
+                " vm_capable; move them first"
             )
 
     def _check_answers(self, node: Node, settings: Mapping[str, object]) -> None:
         if not settings.get("powered", node.powered) and self._helper(node):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"node {node.name!r} is recorded as switched off; use 'gnt-node power on"
-                f" {node.name}' first, or --node-powered=yes if it has power",
-                ErrorCode.STATE,
+                f" {node.name}' first, or --node-powered=yes if it has power"
             )
         check_version(self.context, replace(node, offline=False))
         self.context.warn(

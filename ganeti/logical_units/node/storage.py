@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
@@ -71,9 +71,7 @@ def default_storage(cluster: Cluster) -> StorageType:
     for template in cluster.enabled_disk_templates:
         if template.traits.storage.units is not None:
             return template.traits.storage
-    raise OpPrereqError(
-        "no enabled disk template has storage units; name a storage type", ErrorCode.STATE
-    )
+    raise wrong_state("no enabled disk template has storage units; name a storage type")
 
 
 def unit_arguments(cluster: Cluster, storage_type: StorageType) -> list[object]:

@@ -14,8 +14,7 @@ from fakes import chance as chances
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.claims import Announcement
-from ganeti.bootstrap.failover import Failover, FailoverOptions, Outlook
+from ganeti.bootstrap.failover import Announcement, Failover, FailoverOptions, Outlook
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
 from ganeti.jobs.votes import Answer, Poll, Takeover, may_ask_again
 from ganeti.protocol.node_facts import NodeFacts

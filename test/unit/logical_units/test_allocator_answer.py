@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.logical_units.allocator.answer import read_answer
+from ganeti.logical_units.allocator.asking import read_answer
 from ganeti.logical_units.allocator.moves import planned_jobs, refusals
 from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks

@@ -9,7 +9,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
-from ganeti.logical_units.cluster.rename import renamed_known_hosts
+from ganeti.logical_units.cluster.identity import renamed_known_hosts
 
 OLD, NEW = "cluster.example.com", "renamed.example.com"
 

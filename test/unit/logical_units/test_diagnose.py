@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ganeti.logical_units.diagnose import ProviderOnNode, provider_rows
+from ganeti.logical_units.query import ProviderOnNode, provider_rows
 from ganeti.query.resources.by_job import EXTSTORAGE
 
 POOL = ("pool", "which pool")

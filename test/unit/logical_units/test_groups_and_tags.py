@@ -8,7 +8,7 @@ import pytest
 from fakes.fake_cluster import GROUP, FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.logical_units.ipolicy import check_ipolicy_changes, merge_ipolicy
+from ganeti.logical_units.parameters import check_ipolicy_changes, merge_ipolicy
 from ganeti.objects.parameters import ISPEC_PARAMS
 
 NAME = "web1.example.com"

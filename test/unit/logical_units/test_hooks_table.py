@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster
 
-from ganeti.logical_units.registry import all_units
+from ganeti.logical_units.processor import all_units
 
 NAME = "web1.example.com"
 INSTANCE_ENV = (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.config.address_pool import AddressPool
-from ganeti.logical_units.network import planning
-from ganeti.logical_units.network.units import hook_values_of
+from ganeti.logical_units import networks
+from ganeti.logical_units.networks import hook_values_of
 from ganeti.objects.model import Network
 from ganeti.opcodes.network import OpNetworkAdd, OpNetworkSetParams
 
@@ -240,13 +240,13 @@ def test_keeping_away_and_giving_back_is_no_change(
     op = OpNetworkAdd(
         network_name="n", network="192.0.2.0/28", gateway=address, add_reserved_ips=kept
     )
-    made = planning.new_network(op, "uuid", [])
+    made = networks.new_network(op, "uuid", [])
     new = [a for a in more if a not in kept and a != address]
-    added = planning.network_changes(
+    added = networks.network_changes(
         made, OpNetworkSetParams(network_name="n", add_reserved_ips=more)
     )
     after = Network.from_wire({**made.to_wire(), **added})
-    back = planning.network_changes(
+    back = networks.network_changes(
         after, OpNetworkSetParams(network_name="n", remove_reserved_ips=new)
     )
     final = Network.from_wire({**after.to_wire(), **back})

@@ -40,7 +40,7 @@ def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -
     assert not cluster.said("master candidate")
 
 
-def test_ancillary_files_go_to_the_new_node(cluster: FakeCluster) -> None:
+def test_files_of_the_cluster_go_to_the_new_node(cluster: FakeCluster) -> None:
     path = cluster.context.paths.known_hosts
     with open(path, "w") as file:
         file.write("hosts")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
 from ganeti.logical_units.instance.changes.device_changes import NICS, check_names
 from ganeti.logical_units.instance.parameters import device_name
-from ganeti.logical_units.network.planning import contains, is_conflict
+from ganeti.logical_units.networks import contains, is_conflict
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.model import Cluster, Network, NodeGroup
 from ganeti.objects.nic import (

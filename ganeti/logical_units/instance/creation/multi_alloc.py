@@ -21,8 +21,8 @@ from ganeti.logical_units.allocator.asking import (
     read_snapshot,
 )
 from ganeti.logical_units.allocator.moves import submitted
-from ganeti.logical_units.allocator.new_instance import request_for_new
 from ganeti.logical_units.allocator.placing import nodes_to_choose_from
+from ganeti.logical_units.allocator.question import request_for_new
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
 from ganeti.opcodes.registry import decode_opcode

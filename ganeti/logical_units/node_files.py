@@ -45,7 +45,7 @@ class Audience(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AncillaryFile:
+class NodeFile:
     """A file that should be the same on the master and on some nodes.
 
     ``path`` stands without a root.  What is not ``sent`` is put on nodes by the administrator, who
@@ -72,22 +72,20 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
 _PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
 
 
-def files_of(cluster: Cluster) -> list[AncillaryFile]:
+def files_of(cluster: Cluster) -> list[NodeFile]:
     """Return all files that a cluster with these settings has."""
     paths = Paths()
-    found = [AncillaryFile(getattr(paths, name), audience) for name, audience in _ALWAYS.items()]
+    found = [NodeFile(getattr(paths, name), audience) for name, audience in _ALWAYS.items()]
     if cluster.modify_etc_hosts:
-        found.append(AncillaryFile(paths.etc_hosts, Audience.ALL))
+        found.append(NodeFile(paths.etc_hosts, Audience.ALL))
     of_hypervisors = dict.fromkeys(
         path for name in cluster.enabled_hypervisors for path in Hypervisor(name).traits.files
     )
-    found += [AncillaryFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
+    found += [NodeFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
     own = set(password_files(cluster)) - set(of_hypervisors)
     if any(each.traits.is_file for each in cluster.enabled_disk_templates):
         own.add(paths.file_storage_paths_file)
-    return found + [
-        AncillaryFile(path, Audience.WITH_INSTANCES, sent=False) for path in sorted(own)
-    ]
+    return found + [NodeFile(path, Audience.WITH_INSTANCES, sent=False) for path in sorted(own)]
 
 
 def password_files(cluster: Cluster) -> Iterator[str]:
@@ -123,7 +121,7 @@ def read_details(paths: Paths, path: str) -> FileDetails | None:
 def distribute(
     context: JobContext, cluster: Cluster, nodes: Iterable[Node], *, master_name: str
 ) -> int:
-    """Send the ancillary files to nodes; what a node does not take is named in a warning.
+    """Send the files of the cluster to nodes; what a node does not take is named in a warning.
 
     Returns:
         How many files there were to send.
@@ -153,7 +151,7 @@ def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
         _upload(context, details, nodes)
 
 
-def _read(context: JobContext, file: AncillaryFile) -> FileDetails | None:
+def _read(context: JobContext, file: NodeFile) -> FileDetails | None:
     try:
         return read_details(context.paths, context.paths.localize(file.path))
     except OSError as err:
@@ -171,9 +169,9 @@ def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class FileSums:
-    """SHA-1 of the master's ancillary files, in hex."""
+    """SHA-1 of the files as the master has them, in hex."""
 
-    sums: Sequence[tuple[AncillaryFile, str]]
+    sums: Sequence[tuple[NodeFile, str]]
 
     @property
     def paths(self) -> list[str]:
@@ -190,7 +188,7 @@ def file_sums(paths: Paths, cluster: Cluster) -> FileSums:
     return FileSums(list(_sums(paths, cluster)))
 
 
-def _sums(paths: Paths, cluster: Cluster) -> Iterator[tuple[AncillaryFile, str]]:
+def _sums(paths: Paths, cluster: Cluster) -> Iterator[tuple[NodeFile, str]]:
     for file in files_of(cluster):
         content = files.read_bytes_or_none(paths.localize(file.path), FILE_BYTES_MAX)
         if content is not None:

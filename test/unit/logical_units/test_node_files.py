@@ -9,8 +9,8 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_cluster, uuid_of
 
 from ganeti.base.errors import OpExecError
-from ganeti.logical_units import ancillary
-from ganeti.logical_units.cluster.life import failures
+from ganeti.logical_units import node_files
+from ganeti.logical_units.cluster.identity import failures
 from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.objects.model import Cluster
 
@@ -40,7 +40,7 @@ def got(cluster: FakeCluster) -> dict[str, list[str]]:
 
 
 def paths_for(**changes: Any) -> set[str]:
-    return {file.path for file in ancillary.files_of(Cluster.from_wire(make_cluster(**changes)))}
+    return {file.path for file in node_files.files_of(Cluster.from_wire(make_cluster(**changes)))}
 
 
 def test_only_enabled_hypervisors_have_files() -> None:
@@ -53,7 +53,7 @@ def test_password_files_of_parameters_are_compared() -> None:
     hvparams = {"kvm": {"vnc_password_file": "/etc/ganeti/vnc-cluster-password"}}
     os_hvp = {"debian": {"kvm": {"spice_password_file": "/etc/spice"}, "xen-hvm": {"x": "/y"}}}
     wire = make_cluster(hvparams=hvparams, os_hvp=os_hvp)
-    found = {file.path: file.sent for file in ancillary.files_of(Cluster.from_wire(wire))}
+    found = {file.path: file.sent for file in node_files.files_of(Cluster.from_wire(wire))}
     assert found["/etc/ganeti/vnc-cluster-password"]
     assert found["/etc/spice"] is False
 
@@ -66,7 +66,7 @@ def test_the_hosts_file_goes_along_where_the_cluster_keeps_it() -> None:
 def test_nodes_accept_all_that_is_sent_and_decide_alone_what_storage_they_allow() -> None:
     hypervisors = ["kvm", "fake", "xen-hvm", "xen-pvm"]
     wire = make_cluster(enabled_hypervisors=hypervisors, modify_etc_hosts=True)
-    files = ancillary.files_of(Cluster.from_wire(wire))
+    files = node_files.files_of(Cluster.from_wire(wire))
     assert {file.path for file in files if file.sent} <= ALLOWED_PATHS
     assert {file.path for file in files if not file.sent} == {STORAGE}
 
@@ -173,7 +173,7 @@ def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -
 
 def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE, STORAGE)
-    sums = ancillary.file_sums(cluster.context.paths, cluster.config.get_cluster())
+    sums = node_files.file_sums(cluster.context.paths, cluster.config.get_cluster())
     assert sums.paths == sorted([BRIDGE, STORAGE, USERS])
     cluster.config.node(2).update(vm_capable=False)
     cluster.config.node(3).update(master_candidate=False)

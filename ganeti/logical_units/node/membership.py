@@ -12,21 +12,39 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.base.ids import NodeUuid
-from ganeti.logical_units import ancillary, lookup
+from ganeti.clients.node_rpc import RpcResult
+from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.lookup import resolve
-from ganeti.logical_units.node import ssh_keys
-from ganeti.logical_units.node.base import check_addresses, check_has_secondary_ip, check_version
-from ganeti.logical_units.node.candidates import demote, has_room, is_capable, trust
-from ganeti.logical_units.node.parameters import check_disk_state, check_hv_state, check_ndparams
-from ganeti.logical_units.node.switches import make_switch, switch_of
+from ganeti.logical_units.node.base import (
+    NodeUnit,
+    check_addresses,
+    check_has_secondary_ip,
+    check_version,
+    instances_of,
+    make_switch,
+    switch_of,
+)
+from ganeti.logical_units.node.candidates import (
+    authorize_candidate,
+    authorize_candidates_on,
+    demote,
+    has_room,
+    is_capable,
+    refill_pool,
+    remove_keys_from,
+    revoke_key,
+    trust,
+)
+from ganeti.logical_units.parameters import check_disk_state, check_hv_state, check_ndparams
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Node, NodeGroup
-from ganeti.opcodes.node import OpNodeAdd
+from ganeti.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ObjectKind
 
 
@@ -91,9 +109,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
                 ErrorCode.NOENT,
             )
         if known.uuid == self.cluster.master_node:
-            raise OpPrereqError(
-                f"node {name!r} is the master; it cannot be re-added", ErrorCode.STATE
-            )
+            raise wrong_state(f"node {name!r} is the master; it cannot be re-added")
         if self.op.group is not None:
             raise OpPrereqError(
                 "a group cannot be given when a node is re-added; use 'gnt-group assign-nodes'"
@@ -203,11 +219,11 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
             if node.master_candidate:
                 trust(self.context, node)
             undo.forget()
-        ssh_keys.introduce(self.context, cluster, node)
+        authorize_candidates_on(self.context, cluster, node)
         if node.master_candidate:
-            ssh_keys.admit(self.context, cluster, node)
-        ancillary.distribute(self.context, cluster, [node], master_name=self.master.name)
-        ancillary.send_hosts(self.context, cluster, found.others)
+            authorize_candidate(self.context, cluster, node)
+        node_files.distribute(self.context, cluster, [node], master_name=self.master.name)
+        node_files.send_hosts(self.context, cluster, found.others)
 
     def _create(self, node: Node, undo: Undo) -> None:
         def forget() -> None:
@@ -235,3 +251,71 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
 
 def _or(given: bool | None, otherwise: bool) -> bool:
     return otherwise if given is None else given
+
+
+class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
+    """Remove a node that has no instances."""
+
+    hooks = HookPoint("node-remove", ObjectType.NODE)
+
+    def locks(self, found: Node) -> LockNeed:
+        return exclusive(LockLevel.NODE, [found.uuid])
+
+    def plan(self, found: Node) -> Node:
+        """Refuse the master node, and a node with instances."""
+        if found.uuid == self.cluster.master_node:
+            raise OpPrereqError(
+                f"node {found.name!r} is the master node; fail the master role over to another"
+                " node first ('gnt-cluster master-failover')"
+            )
+        primary, secondary = instances_of(self.config, found)
+        for role, instances in (("primary", primary), ("secondary", secondary)):
+            if instances:
+                raise OpPrereqError(
+                    f"node {found.name!r} is still the {role} node of instance(s)"
+                    f" {', '.join(each.name for each in instances[:10])}; move or remove them first"
+                )
+        return found
+
+    def hook_nodes(self, plan: Node) -> Sequence[Node]:
+        """Run hooks on all other nodes."""
+        return self.others(plan)
+
+    def hook_values(self, plan: Node) -> Mapping[str, object]:
+        return {"OP_TARGET": plan.name, "NODE_NAME": plan.name}
+
+    def execute(self, plan: Node) -> None:
+        """Remove the node, and let another one become candidate if it was one."""
+        context, cluster = self.context, self.cluster
+        context.info(f"stopping the node daemon and removing configs from node {plan.name}")
+        revoke_key(context, cluster, plan)
+        remove_keys_from(context, cluster, plan)
+        self.config.delete(ObjectKind.NODE, plan.uuid)  # its certificate goes off the list with it
+        self._clean_up(plan)
+        refill_pool(context, [])
+        if cluster.modify_etc_hosts:
+            self._forget_address(plan)
+
+    def _clean_up(self, node: Node) -> None:
+        if node.offline:
+            self.context.warn(
+                f"node {node.name} is offline and was not told; run 'node-cleanup' there before it"
+                " is used again"
+            )
+            return
+        result = self.context.nodes.call_one(
+            NodeCalls.node_leave_cluster, node, modify_ssh_setup=self.cluster.modify_ssh_setup
+        )
+        self._warn(result, f"tell node {node.name!r} that it has left the cluster")
+
+    def _forget_address(self, node: Node) -> None:
+        result = self.context.nodes.call_one(
+            NodeCalls.etc_hosts_modify, self.master, "remove", node.name, None
+        )
+        self._warn(result, f"take node {node.name!r} out of the hosts file")
+        if result.error is None:
+            node_files.send_hosts(self.context, self.cluster, lookup.all_nodes(self.config))
+
+    def _warn(self, result: RpcResult[object], doing: str) -> None:
+        if result.error is not None:
+            self.context.warn(f"{result.explain(doing)}; ignoring")

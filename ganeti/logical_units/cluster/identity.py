@@ -1,0 +1,315 @@
+"""Finish a new cluster, send its files again, destroy it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.text import natural_sorted
+from ganeti.logical_units import lookup, node_files
+from ganeti.logical_units.base import NamelessUnit, SimpleUnit
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
+from ganeti.logical_units.lookup import resolve
+from ganeti.logical_units.node.base import make_switch, switch_of
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.model import Cluster, Node, master_network_parameters
+from ganeti.opcodes.cluster import (
+    OpClusterActivateMasterIp,
+    OpClusterDeactivateMasterIp,
+    OpClusterDestroy,
+    OpClusterPostInit,
+    OpClusterRedistConf,
+    OpClusterRename,
+)
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.system import files
+
+
+class LUClusterPostInit(NamelessUnit[OpClusterPostInit]):
+    """Finish a cluster that was just made, and run the hooks for it."""
+
+    hooks = HookPoint("cluster-init", ObjectType.CLUSTER)
+
+    def hook_nodes(self, plan: None) -> Sequence[Node]:
+        return []
+
+    def hook_nodes_after(self, plan: None) -> Sequence[Node]:
+        return [self.master]
+
+    def hook_values(self, plan: None) -> Mapping[str, object]:
+        return {"OP_TARGET": self.cluster.cluster_name}
+
+    def execute(self, plan: None) -> bool:
+        """Give the master its Open vSwitch, if it is to have one."""
+        group = lookup.require_group(self.config, self.master.group)
+        make_switch(self.context, self.master, switch_of(self.cluster, group, self.master))
+        return True
+
+
+class LUClusterDestroy(NamelessUnit[OpClusterDestroy]):
+    """Give the cluster up: afterwards WConfD keeps the cluster lock, and no job runs any more."""
+
+    hooks = HookPoint("cluster-destroy", ObjectType.CLUSTER)
+    exclusive_bgl = True
+
+    def hook_nodes(self, plan: None) -> Sequence[Node]:
+        """Run none: the daemons of the nodes are about to end."""
+        return []
+
+    def hook_values(self, plan: None) -> Mapping[str, object]:
+        return {"OP_TARGET": self.cluster.cluster_name}
+
+    def plan(self, found: None) -> None:
+        """Refuse while there is anything besides the master node."""
+        others = natural_sorted(
+            node.name
+            for node in lookup.all_nodes(self.config)
+            if node.uuid != self.cluster.master_node
+        )
+        if others:
+            raise OpPrereqError(
+                f"there are still {len(others)} other node(s) in this cluster:"
+                f" {', '.join(others)}; remove them with 'gnt-node remove'"
+            )
+        instances = natural_sorted(
+            instance.name for instance in lookup.present(self.config.get_instances(None))
+        )
+        if instances:
+            raise OpPrereqError(
+                f"there are still {len(instances)} instance(s) in this cluster:"
+                f" {', '.join(instances[:10])}; remove them with 'gnt-instance remove'"
+            )
+
+    def execute(self, plan: None) -> str:
+        """Give up the cluster's address and tell WConfD; returns the master's UUID."""
+        master = self.master
+        result = self.context.nodes.call_one(
+            NodeCalls.node_deactivate_master_ip,
+            master,
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
+        )
+        if result.error is not None:
+            self.context.warn(
+                f"cannot take the cluster address {self.cluster.master_ip} from node"
+                f" {master.name}: {result.error}; ignoring"
+            )
+        self.config.prepare_cluster_destruction()
+        return master.uuid
+
+
+class LUClusterRedistConf(NamelessUnit[OpClusterRedistConf]):
+    """Send the configuration and the other files of the cluster to the nodes again."""
+
+    def locks(self, found: None) -> LockNeed:
+        return all_shared(LockLevel.NODE)
+
+    def execute(self, plan: None) -> None:
+        """Let WConfD send the configuration again, and send the other files.
+
+        A failure of one node is told and does not keep files from the others.
+
+        Raises:
+            OpExecError: the configuration is not on enough master candidates.
+        """
+        self.config.redistribute_config()
+        nodes = lookup.all_nodes(self.config)
+        files = node_files.distribute(
+            self.context, self.cluster, nodes, master_name=self.master.name
+        )
+        too_few: GenericError | None = None
+        try:
+            self.config.flush_config()
+        except GenericError as err:
+            too_few = err
+        for text in failures(self.config.get_replication_status()):
+            self.context.warn(text)
+        if too_few is not None:
+            raise too_few
+        online = sum(not node.offline for node in nodes) - 1
+        self.context.info(f"sent the configuration and {files} other file(s) to {online} node(s)")
+
+
+def failures(status: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return a text for each online node without the newest configuration, with the reason.
+
+    Args:
+        status: the answer to "getReplicationStatus".
+    """
+    found = []
+    for row in status:
+        lacks_config = row["candidate"] and row["serial_no"] != row["wanted_serial_no"]
+        if row["offline"] or not (lacks_config or not row["ssconf_is_current"]):
+            continue
+        part = "the configuration" if lacks_config else "the simple configuration"
+        reason = row["error"] or "no answer yet; it will be tried again"
+        found.append(f"cannot send {part} to node {row['node']}: {reason}")
+    return found
+
+
+def move_address(
+    context: JobContext, master: Node, before: Cluster, after: Cluster, undo: Undo
+) -> None:
+    """Bring the master node from one cluster's settings to another's.
+
+    Raises:
+        OpExecError: a step failed; those before it are on the undo stack.
+    """
+    moves = (before.master_netdev, before.master_ip) != (after.master_netdev, after.master_ip)
+    changes_mask = before.master_netmask != after.master_netmask
+    if moves or (changes_mask and before.use_external_mip_script):
+        _step(
+            undo,
+            _switch(context, master, before, on=False),
+            _switch(context, master, before, on=True),
+        )
+        _step(
+            undo,
+            _switch(context, master, after, on=True),
+            _switch(context, master, after, on=False),
+        )
+    elif changes_mask:
+        _step(
+            undo,
+            _netmask(context, master, before, before.master_netmask, after.master_netmask),
+            _netmask(context, master, before, after.master_netmask, before.master_netmask),
+        )
+
+
+Step = tuple[str, Callable[[], object]]
+
+
+def _step(undo: Undo, forward: Step, back: Step) -> None:
+    forward[1]()
+    undo.push(*back)
+
+
+def _switch(context: JobContext, master: Node, cluster: Cluster, *, on: bool) -> Step:
+    doing = "bring up" if on else "take down"
+    doing += f" the cluster address {cluster.master_ip} on device {cluster.master_netdev}"
+    calls = context.nodes.on(master, doing)
+    call = calls.node_activate_master_ip if on else calls.node_deactivate_master_ip
+    params = master_network_parameters(cluster)
+    script = cluster.use_external_mip_script
+    return doing, lambda: call(params, use_external_mip_script=script)
+
+
+def _netmask(context: JobContext, master: Node, cluster: Cluster, old: int, new: int) -> Step:
+    doing = f"change the netmask of the cluster address {cluster.master_ip} from {old} to {new}"
+    call = context.nodes.on(master, doing).node_change_master_netmask
+    return doing, lambda: call(old, new, cluster.master_ip, cluster.master_netdev)
+
+
+class LUClusterActivateMasterIp(NamelessUnit[OpClusterActivateMasterIp]):
+    """Bring up the cluster's address on the master node."""
+
+    def execute(self, plan: None) -> None:
+        self.context.nodes.on(
+            self.master, f"bring up the cluster address {self.cluster.master_ip}"
+        ).node_activate_master_ip(
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
+        )
+
+
+class LUClusterDeactivateMasterIp(NamelessUnit[OpClusterDeactivateMasterIp]):
+    """Take down the cluster's address on the master node."""
+
+    def execute(self, plan: None) -> None:
+        self.context.nodes.on(
+            self.master, f"take down the cluster address {self.cluster.master_ip}"
+        ).node_deactivate_master_ip(
+            master_network_parameters(self.cluster),
+            use_external_mip_script=self.cluster.use_external_mip_script,
+        )
+
+
+_KNOWN_HOSTS_MODE: Final = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A name of the cluster and the address that it stands for."""
+
+    name: str
+    address: str
+
+
+class LUClusterRename(SimpleUnit[OpClusterRename, Identity]):
+    """Rename the cluster; the result is the new name."""
+
+    hooks = HookPoint("cluster-rename", ObjectType.CLUSTER)
+    exclusive_bgl = True
+
+    def resolve(self) -> Identity:
+        return Identity(*resolve("cluster", self.op.name, self.context.paths))
+
+    def plan(self, found: Identity) -> Identity:
+        """Refuse a name or address that nodes have, and to change nothing."""
+        cluster = self.cluster
+        if found == Identity(cluster.cluster_name, cluster.master_ip):
+            raise OpPrereqError(
+                f"the cluster is called {found.name!r} already, and has the address"
+                f" {found.address}; nothing to do"
+            )
+        for node in lookup.all_nodes(self.config):
+            if found.name == node.name or found.address in (node.primary_ip, node.secondary_ip):
+                raise OpPrereqError(
+                    f"{found.name!r} ({found.address}) is the name or an address of node"
+                    f" {node.name!r}; the cluster needs ones of its own",
+                    ErrorCode.NOTUNIQUE,
+                )
+        return found
+
+    def hook_nodes_after(self, plan: Identity) -> Sequence[Node]:
+        return lookup.all_nodes(self.config)
+
+    def hook_values(self, plan: Identity) -> Mapping[str, object]:
+        return {"OP_TARGET": self.cluster.cluster_name, "NEW_NAME": plan.name}
+
+    def execute(self, plan: Identity) -> str:
+        """Move the address, record the name, and send it to all nodes."""
+        before = self.cluster
+        after = replace(before, cluster_name=plan.name, master_ip=plan.address)
+        with Undo(self.context) as undo:
+            move_address(self.context, self.master, before, after, undo)
+            self.config.replace_cluster(after.to_wire())
+            undo.forget()
+        self._rename_known_host(before.cluster_name, plan.name)
+        node_files.distribute(
+            self.context, after, lookup.all_nodes(self.config), master_name=self.master.name
+        )
+        return plan.name
+
+    def _rename_known_host(self, old_name: str, new_name: str) -> None:
+        """Let the host key of all nodes be found under the new name."""
+        path = self.context.paths.known_hosts
+        try:
+            content = files.read_bytes_or_none(path) or b""
+            renamed = renamed_known_hosts(content.decode(), old_name, new_name)
+            if content:
+                files.write_durable(path, renamed.encode(), _KNOWN_HOSTS_MODE)
+        except (OSError, UnicodeDecodeError) as err:
+            self.context.warn(
+                f"cannot change the name in {path}: {err}; put {new_name} in the place of"
+                f" {old_name} there and run 'gnt-cluster redist-conf'"
+            )
+
+
+def renamed_known_hosts(text: str, old_name: str, new_name: str) -> str:
+    """Return the content of a known_hosts file with another name for one host.
+
+    >>> renamed_known_hosts("a ssh-rsa AAAA\\n# a\\n", "a", "b")
+    'b ssh-rsa AAAA\\n# a\\n'
+    """
+    prefix = f"{old_name} "
+    return "".join(
+        f"{new_name} {line.removeprefix(prefix)}" if line.startswith(prefix) else line
+        for line in text.splitlines(keepends=True)
+    )
