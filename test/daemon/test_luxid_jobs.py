@@ -42,10 +42,10 @@ def node_lock(node: LuxidNode) -> str:
 def held_lock(node: LuxidNode) -> Iterator[str]:
     """Let somebody else hold the lock that a job will want."""
     name = node_lock(node)
-    node.wconfd.hold(name)
+    node.wconfd.hold((name, "exclusive"))
     yield name
     if "test" in node.wconfd.holders().get(name, []):
-        node.wconfd.let_go(name)
+        node.wconfd.let_go()
 
 
 # Submission and execution.

@@ -87,9 +87,13 @@ def test_old_queries_by_name_and_short_name(node: LuxidNode, client: LuxiClient)
 
 
 def test_the_locks_of_a_waiting_job_are_shown(node: LuxidNode, client: LuxiClient) -> None:
+    i1 = ("instance/i1", "exclusive")
+    node.wconfd.hold(i1, owner=7)
+    node.wconfd.hold(i1, owner=9, wait=True)
+    node.wconfd.hold(i1, ("node/n1", "shared"), owner=8, wait=True)
     answer = client.query("lock", ["name", "mode", "owner", "pending"])
     assert answer.rows() == [
-        ["cluster/BGL", "shared", ["job7"], []],
+        ["cluster/BGL", "shared", ["job7"], [["shared", ["job9", "job8"]]]],
         ["instance/i1", "exclusive", ["job7"], [["exclusive", ["job9", "job8"]]]],
         ["node/n1", None, None, [["shared", ["job8"]]]],
     ]

@@ -65,8 +65,7 @@ def cut_off(cluster: FakeCluster, node_name: str, cut: int, *, dies: bool) -> It
         nonlocal place
         place += 1
         if place == cut and dies:
-            node.running.clear()
-            node.receiving.clear()
+            node.crash()
         return "no route to host" if place >= cut and called == node.name else None
 
     cluster.rpc.failure = cluster.rpc.lost_answer = step

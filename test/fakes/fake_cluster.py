@@ -34,7 +34,7 @@ class FakeCluster:
 
     def __init__(self, root: str, nodes: int = 3, **cluster: object) -> None:
         self.config = FakeConfig(root, nodes, **cluster)
-        self.rpc = FakeRpc()
+        self.rpc = FakeRpc(root)
         self.messages: list[str] = []
         self.waits: list[float] = []
         self.clock = 1000.0

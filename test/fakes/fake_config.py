@@ -82,8 +82,9 @@ class FakeConfig(WConfCalls):
         self._paths = paths
         self._other: ClientId | None = None
         self.keeper = _keeper(paths, nodes, cluster)
-        self.distribution = _Distribution()
-        self._dispatcher = self._served()
+        self.distribution = InPlace()
+        own = f"{paths.livelock_dir}/wconfd"
+        self._dispatcher = served_by(self.keeper, self.distribution, None, own)
         self.cluster: Wire = {}
         self.tables: dict[str, dict[str, Wire]] = {name: {} for name in TABLES}
         self._seen: dict[ObjectId, tuple[bytes, Wire]] = {}
@@ -99,19 +100,6 @@ class FakeConfig(WConfCalls):
         livelock = LiveLock.create(f"{paths.livelock_dir}/job_{identifier}_{next(_numbers)}")
         OPEN.callback(livelock.release)
         return ClientId(identifier, livelock.path, os.getpid())
-
-    def _served(self) -> Dispatcher:
-        keeper = self.keeper
-        wconfd = ClientId("wconfd", f"{self._paths.livelock_dir}/wconfd", os.getpid())
-        locks = LockMethods(keeper, cast(DeathWatch, None), wconfd)
-        servers = (
-            locks,
-            ReadMethods(keeper, cast(Distributor, self.distribution)),
-            ReservationMethods(keeper),
-            OwnChanges(keeper),
-            V3Changes(keeper, locks),
-        )
-        return Dispatcher(keeper, servers)
 
     # Calls.
 
@@ -275,7 +263,7 @@ class _Connection:
 _CONNECTION: Final = cast(Connection, _Connection())
 
 
-class _Distribution:
+class InPlace:
     """Candidates that have everything; `rows` is their state as told to clients."""
 
     def __init__(self) -> None:
@@ -289,6 +277,22 @@ class _Distribution:
 
     async def flush(self, _group: str | None) -> None:
         """There is nothing to wait for."""
+
+
+def served_by(
+    keeper: Keeper, distribution: InPlace, deaths: DeathWatch | None, livelock_path: str
+) -> Dispatcher:
+    """Return all handlers of WConfD; the path is that of the daemon's own lock file."""
+    own = ClientId("wconfd", livelock_path, os.getpid())
+    locks = LockMethods(keeper, cast(DeathWatch, deaths), own)
+    servers = (
+        locks,
+        ReadMethods(keeper, cast(Distributor, distribution)),
+        ReservationMethods(keeper),
+        OwnChanges(keeper),
+        V3Changes(keeper, locks),
+    )
+    return Dispatcher(keeper, servers)
 
 
 class _Nowhere(SwapFile):

@@ -1,19 +1,46 @@
-"""All node daemons of a cluster in memory.
+"""All nodes of a cluster without their daemons: the handlers of the node daemon, over fake drivers.
 
-They keep disks, directories and running instances per node, record every call, and fail where a test
-tells them to.
+Handlers, and with them all checks of arguments and all refusals, are those of `ganeti.node_ops`.
+Guests are those of the hypervisor "fake", which also plays here that devices and snapshots can be
+made while they run; disks and the directories of their files are names in memory.  Of their own
+the nodes have the record of all calls, and the failures and answers that a test injects.
+
+Answers that need a machine are played by methods ``do_...``: hooks, allocators and scripts of
+operating systems, which would be processes; transfers, which would be daemons; addresses, bridges
+and devices of the kernel; and the findings of a verification, which are other tests' concern.
 """
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final, cast
+from unittest import mock
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import BlockDeviceError, GenericError, HypervisorError
+from ganeti.base.paths import Paths
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.clients.node_rpc import NodeClient, RpcResult, Target, read_answer
+from ganeti.hypervisor import fake
+from ganeti.hypervisor.fake import Book, FakeHypervisor, Phase
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    Hypervisor,
+    InstanceInfo,
+    MigrationState,
+    MigrationStatus,
+    NodeEnv,
+    SnapshotAddress,
+)
+from ganeti.node_ops import dispatch, drivers
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.parameters import defaults_of
+from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
+from ganeti.protocol.export_description import CONFIG_NAME
 from ganeti.protocol.node_rpc import (
     NodeCall,
     decode_arguments,
@@ -21,25 +48,271 @@ from ganeti.protocol.node_rpc import (
     encode_failure,
     encode_result,
 )
+from ganeti.storage import registry
+from ganeti.storage.interface import (
+    Assembled,
+    BlockDevStatus,
+    Dimensions,
+    Storage,
+    StorageUnit,
+    Volume,
+)
 
-NODE_MEMORY_MIB = 4096
+NODE_MEMORY_MIB: Final = 4096
+MIB: Final = 1 << 20
 
 
-class FakeNode:
-    """What is on one node."""
+class FakeNode(Paths):
+    """The content of one node: its drivers find it as the paths of their node."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, cluster: FakeRpc) -> None:
+        super().__init__(f"{cluster.root}/nodes/{name}")
         self.name = name
+        self.cluster = cluster
         self.disks: set[str] = set()
-        self.data: dict[str, str] = {}  # disk -> what is in it, "" when it is new
+        self.sizes: dict[str, int] = {}  # disk -> MiB, of those that were made or grown here
+        self.data: dict[str, str] = {}  # disk -> its content, "" when it is new
         self.directories: set[str] = set()
-        self.running: dict[str, int] = {}  # instance -> state, 0 running, 1 stopped
-        self.receiving: set[str] = set()
-        self.memory: dict[str, int] = {}  # of those whose memory was changed
-        self.plugged: dict[str, list[tuple[str, str, str]]] = {}  # instance -> changes while up
         self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
         self.files: dict[str, object] = {}
         self.has_left = False
+        self.books = fake._Books(NodeEnv(self, name, ""))
+        self.running = _Running(self.books)
+        os.makedirs(self.lock_dir, exist_ok=True)
+        self.write("/etc/hosts", f"192.0.2.200 {name}\n")
+
+    @property
+    def receiving(self) -> list[str]:
+        """The instances that are expected from other nodes."""
+        books = self.books
+        return [
+            name for name in books.names() if books.existing(name, *Phase).phase is Phase.INCOMING
+        ]
+
+    def write(self, path: str, content: str) -> None:
+        """Write one of the node's files."""
+        local = self.localize(path)
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        with open(local, "w", encoding="ascii") as file:
+            file.write(content)
+
+    def add_export(self, name: str, description: str) -> None:
+        """Let there be an export of an instance."""
+        self.write(f"/var/lib/ganeti/export/{name}/{CONFIG_NAME}", description)
+
+    def crash(self) -> None:
+        """Lose all guests, also those that are expected."""
+        for name in self.books.names():
+            self.books.forget(name)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """MiB of each guest."""
+        return {name: self.books.existing(name, *Phase).memory_mib for name in self.running}
+
+
+class _Running(MutableMapping[str, int]):
+    """The guests of a node by name, with their state: 0 running, 1 stopped."""
+
+    def __init__(self, books: Any) -> None:
+        self._books = books
+
+    def __getitem__(self, name: str) -> int:
+        book = self._books.load(name)
+        if book is None or book.phase is Phase.INCOMING:
+            raise KeyError(name)
+        return int(book.phase is not Phase.RUNNING)
+
+    def __setitem__(self, name: str, state: int) -> None:
+        phase = Phase.DOWN if state else Phase.RUNNING
+        self._books.save(name, Book(memory_mib=128, vcpus=1, started_s=1.0, phase=phase))
+
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        self._books.forget(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._books.names() if name in self)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        book = self._books.load(name)
+        return book is not None and book.phase is not Phase.INCOMING
+
+
+# The drivers.
+
+
+class _MemoryVolume(Volume):
+    """A disk in memory; disks of all templates but "file" are seen by all nodes."""
+
+    @property
+    def _name(self) -> str:
+        return str(self._disk.logical_id[1])
+
+    @property
+    def _node(self) -> FakeNode:
+        return cast(FakeNode, self._env.paths)
+
+    @property
+    def _place(self) -> set[str]:
+        return self._node.disks if self._disk.dev_type == "file" else self._node.cluster.shared
+
+    def _check(self) -> None:
+        if self._name not in self._place:
+            raise BlockDeviceError(f"disk {self._name} is not there")
+
+    def create(self, size_mib: int, *, exclusive_storage: bool = False) -> None:
+        if self._name in self._place:
+            raise BlockDeviceError(f"disk {self._name} exists")
+        self._place.add(self._name)
+        self._node.data[self._name] = ""
+        self._node.sizes[self._name] = size_mib
+
+    def remove(self) -> None:
+        self._place.discard(self._name)
+        self._node.data.pop(self._name, None)
+
+    def find(self) -> BlockDevStatus | None:
+        return BlockDevStatus(self._name) if self._name in self._place else None
+
+    def assemble(self) -> Assembled:
+        self._check()
+        return Assembled(self._name)
+
+    def dimensions(self) -> Dimensions | None:
+        size_mib = self._node.sizes.get(self._name, self._disk.size)
+        return Dimensions(size_mib * MIB) if self._name in self._place else None
+
+    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
+        self._check()
+        if backingstore and not dryrun:
+            old_mib = self._node.sizes.get(self._name, self._disk.size)
+            self._node.sizes[self._name] = old_mib + amount_mib
+
+    def rename(self, new_logical_id: Sequence[object]) -> None:
+        self._check()
+        data, new_name = self._node.data.get(self._name, ""), str(new_logical_id[1])
+        self.remove()
+        self._place.add(new_name)
+        self._node.data[new_name] = data
+
+    def wipe(self, offset_mib: int, size_mib: int) -> None:
+        self._check()
+
+
+class _MemoryStorage(Storage):
+    """Disks in memory, in units of no great size."""
+
+    volume = _MemoryVolume
+
+    def units(self, names: Sequence[str]) -> list[StorageUnit]:
+        return [StorageUnit(self.kind, name, 7, 9, 2) for name in names]
+
+
+class _Guests(FakeHypervisor):
+    """The hypervisor "fake", whose guests take devices and snapshots while they run."""
+
+    def __init__(self, name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> None:
+        super().__init__(name, env, hvparams)
+        self._node = cast(FakeNode, env.paths)
+        self.migration = _Migration(self._books, self._node.cluster)
+        self.hotplug = _Hotplug(self._node)
+        self.snapshots = _Snapshots(self._node)
+
+    def all_instances_info(self) -> list[InstanceInfo]:
+        return super().all_instances_info() if self.name == "fake" else []
+
+    def node_info(self) -> dict[str, object]:
+        used_mib = sum(info.memory_mib for info in self.all_instances_info())
+        return {"memory_total": NODE_MEMORY_MIB, "memory_free": NODE_MEMORY_MIB - used_mib}
+
+
+class _Migration(fake._FakeMigration):
+    """A migration that ends at once, or goes through the states that a test has written down."""
+
+    def __init__(self, books: Any, cluster: FakeRpc) -> None:
+        super().__init__(books)
+        self._states = cluster.migration_states
+
+    def accept(
+        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
+    ) -> str:
+        return super().accept(instance, info, target_address, disks) + ":8102"
+
+    def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
+        self.check(instance)
+
+    def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
+        state = self._states.pop(0) if self._states else {"status": "completed"}
+        if state["status"] == MigrationState.COMPLETED:
+            super().send(instance, "", live=True)
+        return MigrationStatus(**state)
+
+
+def _check_runs(node: FakeNode, instance: RpcInstance) -> None:
+    if node.running.get(instance.name) != 0:
+        raise HypervisorError("it does not run here")
+
+
+class _Hotplug:
+    """Devices that guests take and give back at once."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    def check(self, instance: RpcInstance) -> None:
+        _check_runs(self._node, instance)
+
+    def add_disk(self, instance: RpcInstance, disk: AssembledDisk) -> str:
+        self.check(instance)
+        return "pci.0/0xc"
+
+    def remove_disk(self, instance: RpcInstance, uuid: str) -> None:
+        self.check(instance)
+
+    def add_nic(self, instance: RpcInstance, nic: RpcNIC, index: int) -> str:
+        self.check(instance)
+        return "pci.0/0xc"
+
+    def remove_nic(self, instance: RpcInstance, uuid: str) -> None:
+        self.check(instance)
+
+
+class _Snapshots:
+    """Snapshots that share the content of their disks."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    def check(self, instance: RpcInstance) -> None:
+        _check_runs(self._node, instance)
+
+    def take(self, instance: RpcInstance, directory: str) -> None:
+        self.check(instance)
+        paths = {str(disk.uuid): str(disk.logical_id[1]) for disk in instance.disks_info}
+        self._node.snapshots[instance.name] = paths
+
+    def address(self, name: str, uuid: str) -> SnapshotAddress:
+        raise NotImplementedError("transfers are played")
+
+    def drop(self, name: str) -> None:
+        self._node.snapshots.pop(name, None)
+
+
+def _get_hypervisor(name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> Hypervisor:
+    return _Guests(name, env, {**defaults_of(HVPARAMS[name]), **hvparams})
+
+
+def _context(node: FakeNode) -> NodeContext:
+    return NodeContext(node, node.name)
+
+
+def _device(node: FakeNode, disk: Mapping[str, object]) -> str:
+    """Return the name of a disk; raises BlockDeviceError if it is not there."""
+    return drivers.volume(_context(node), RpcDisk.from_wire(disk)).assemble().dev_path
 
 
 Failure = Callable[[str, str, Sequence[Any]], str | None]
@@ -48,7 +321,9 @@ Failure = Callable[[str, str, Sequence[Any]], str | None]
 class FakeRpc(NodeClient):
     """All node daemons of a cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        shutil.rmtree(f"{root}/nodes", ignore_errors=True)  # of an earlier cluster
         self.nodes: dict[str, FakeNode] = {}
         self.calls: list[tuple[str, str, list[Any]]] = []  # node, call, arguments
         self.failure: Failure = lambda _node, _call, _args: None
@@ -61,7 +336,6 @@ class FakeRpc(NodeClient):
         self.devices: dict[str, int] = {}
         self.shared: set[str] = set()  # disks on storage that all nodes see
         self.os_list: dict[str, list[Any]] = {}
-        self.version: object = PROTOCOL_VERSION
         self.verify_answers: dict[str, Any] = {}
         self.has_ip = True
         self.answers: dict[str, Any] = {}  # of calls that nothing here plays
@@ -72,7 +346,7 @@ class FakeRpc(NodeClient):
         """Return a node, making it when it is asked for the first time."""
         if "." not in name:
             name += ".example.com"
-        return self.nodes.setdefault(name, FakeNode(name))
+        return self.nodes.get(name) or self.nodes.setdefault(name, FakeNode(name, self))
 
     def fail(self, call: str, node: str | None = None, text: str = "it broke") -> None:
         """Let every such call fail."""
@@ -88,25 +362,31 @@ class FakeRpc(NodeClient):
     def _one(self, call: NodeCall, target: Target, sent: Sequence[object]) -> RpcResult[Any]:
         if target.offline and not call.rules.to_offline:
             return RpcResult(target.name, error="is marked offline", offline=True, call=call.name)
-        args = decode_arguments(call, encode_arguments(call, sent))
-        name = call.name
-        call.read(args)  # the node would refuse a wrong one
+        body = encode_arguments(call, sent)
+        name, args = call.name, decode_arguments(call, body)
         self.calls.append((target.name, name, args))
         refused = self.failure(target.name, name, args)
         if refused is not None:
             return read_answer(call, target.name, encode_failure(refused))
-        try:
-            payload = self._play(name, self.node(target.name), copy.deepcopy(args))
-        except GenericError as err:
-            return read_answer(call, target.name, encode_failure(err.message))
+        answer = self._answer(call, self.node(target.name), body)
         lost = self.lost_answer(target.name, name, args)
-        if lost:
-            return read_answer(call, target.name, encode_failure(lost))
-        return read_answer(call, target.name, encode_result(payload))
+        return read_answer(call, target.name, encode_failure(lost) if lost else answer)
 
-    def _play(self, call: str, node: FakeNode, args: list[Any]) -> Any:
-        played = getattr(self, "do_" + call, None)
-        return self.answers.get(call) if played is None else played(node, *args)
+    def _answer(self, call: NodeCall, node: FakeNode, body: bytes) -> bytes:
+        """Answer as a test wants it, as it is played here, or as the node daemon does."""
+        played = getattr(self, "do_" + call.name, None)
+        with (
+            mock.patch.object(drivers, "get_hypervisor", _get_hypervisor),
+            mock.patch.object(registry, "_driver", return_value=_MemoryStorage),
+        ):
+            if played is None and call.name not in self.answers:
+                return dispatch.answer(_context(node), call, body)
+            args = decode_arguments(call, body)
+            try:
+                call.read(args)  # the node would refuse a wrong one
+                return encode_result(played(node, *args) if played else self.answers[call.name])
+            except GenericError as err:
+                return encode_failure(err.message)
 
     def called(self, call: str) -> list[tuple[str, list[Any]]]:
         """Return (short node name, arguments) of each such call."""
@@ -118,23 +398,11 @@ class FakeRpc(NodeClient):
 
     # What the node daemons do.
 
-    def do_version(self, _node: FakeNode) -> object:
-        return self.version
-
     def do_test_delay(self, _node: FakeNode, _duration: float) -> None:
         return None
 
     def do_hooks_runner(self, node: FakeNode, path: str, phase: str, _env: Any) -> list[Any]:
         return self.hook_results.get(f"{node.name.partition('.')[0]}:{path}-{phase}", [])
-
-    def do_node_info(self, node: FakeNode, _units: Any, hypervisors: list[Any]) -> list[Any]:
-        used = 128 * len(node.running)
-        return [
-            "boot",
-            [],
-            [{"memory_total": NODE_MEMORY_MIB, "memory_free": NODE_MEMORY_MIB - used}]
-            * len(hypervisors),
-        ]
 
     def do_iallocator_runner(
         self, _node: FakeNode, name: str, question: str, options: dict[str, Any]
@@ -163,23 +431,14 @@ class FakeRpc(NodeClient):
     def do_node_leave_cluster(self, node: FakeNode, _ssh: bool) -> None:
         node.has_left = True
 
-    def do_node_demote_from_mc(self, _node: FakeNode) -> None:
-        return None
-
     def do_node_deactivate_master_ip(self, _node: FakeNode, _params: Any, _script: bool) -> None:
         return None
 
     def do_node_activate_master_ip(self, _node: FakeNode, _params: Any, _script: bool) -> None:
         return None
 
-    def do_etc_hosts_modify(self, _node: FakeNode, _mode: str, _name: str, _ip: Any) -> bool:
-        return True
-
     def do_upload_file(self, node: FakeNode, details: Any) -> None:
         node.files[details[0]] = details
-
-    def do_hypervisor_validate_params(self, _node: FakeNode, _name: str, _params: Any) -> None:
-        return None
 
     def do_os_validate(self, _node: FakeNode, *_args: Any) -> bool:
         return True
@@ -205,25 +464,6 @@ class FakeRpc(NodeClient):
                 place.add(new + path.removeprefix(old))
                 node.data[new + path.removeprefix(old)] = node.data.pop(path, "")
 
-    def _place(self, node: FakeNode, disk: Mapping[str, Any]) -> set[str]:
-        return node.disks if disk["dev_type"] == "file" else self.shared
-
-    def do_blockdev_create(self, node: FakeNode, disk: Any, *_args: Any) -> None:
-        if disk["logical_id"][1] in self._place(node, disk):
-            raise GenericError(f"disk {disk['logical_id'][1]} exists")
-        self._place(node, disk).add(disk["logical_id"][1])
-        node.data[disk["logical_id"][1]] = ""
-
-    def do_blockdev_remove(self, node: FakeNode, disk: Any) -> None:
-        self._place(node, disk).discard(disk["logical_id"][1])
-        node.data.pop(disk["logical_id"][1], None)
-
-    def do_blockdev_grow(self, node: FakeNode, disk: Any, *_args: Any) -> None:
-        self._must_have(node, disk)
-
-    def do_export_list(self, _node: FakeNode) -> list[str]:
-        return self.answers.get("export_list", [])
-
     def do_extstorage_diagnose(self, _node: FakeNode) -> list[Any]:
         return self.providers
 
@@ -245,8 +485,7 @@ class FakeRpc(NodeClient):
         if kind == "snapshot":
             found = {uuid: path for kept in node.snapshots.values() for uuid, path in kept.items()}
             return found[args[0]]
-        self._must_have(node, args[0])
-        return str(args[0]["logical_id"][1])
+        return _device(node, args[0])
 
     def do_export_start(self, node: FakeNode, *args: Any) -> str:
         _opts, _host, port, _instance, _component, source = args
@@ -256,6 +495,9 @@ class FakeRpc(NodeClient):
         if self.transfer_error is None:
             into, into_path = self.transfers[f"import-{port}"]
             into.data[into_path] = node.data.get(path, "")
+            if into_path.startswith("/var/lib/ganeti/export/"):  # a dump, with its checksum
+                into.write(into_path, "")
+                into.write(into_path + CHECKSUM_SUFFIX, "ab" * 32)
         return name
 
     def do_impexp_status(self, _node: FakeNode, names: list[str]) -> list[Any]:
@@ -272,142 +514,9 @@ class FakeRpc(NodeClient):
     def do_impexp_cleanup(self, _node: FakeNode, name: str) -> None:
         del self.transfers[name]
 
-    def do_blockdev_rename(self, node: FakeNode, pairs: list[Any]) -> None:
-        for disk, new_id in pairs:
-            self.do_blockdev_remove(node, disk)
-            self._place(node, disk).add(new_id[1])
-
-    def do_blockdev_assemble(
-        self, node: FakeNode, disk: Any, _instance: Any, _primary: bool, _index: int
-    ) -> list[Any]:
-        self._must_have(node, disk)
-        return [disk["logical_id"][1], None, None]
-
-    def _must_have(self, node: FakeNode, disk: Any) -> None:
-        if disk["logical_id"][1] not in self._place(node, disk):
-            raise GenericError(f"disk {disk['logical_id'][1]} is not there")
-
-    def do_blockdev_shutdown(self, _node: FakeNode, _disk: Any) -> None:
-        return None
-
-    def do_blockdev_wipe(self, _node: FakeNode, _disk: Any, _offset: int, _size: int) -> None:
-        return None
-
-    def do_blockdev_find(self, node: FakeNode, disk: Any) -> Any:
-        there = disk["logical_id"][1] in self._place(node, disk)
-        return {"dev_path": disk["logical_id"][1], "ldisk_status": 1} if there else None
-
-    def do_blockdev_getmirrorstatus_multi(self, node: FakeNode, disks: list[Any]) -> list[Any]:
-        found = [self.do_blockdev_find(node, disk) for disk in disks]
-        return [[False, "it is not there"] if one is None else [True, one] for one in found]
-
-    def do_storage_list(self, node: FakeNode, *args: Any) -> list[list[Any]]:
-        _kind, directories, name, fields = args
-        values = {"allocatable": True, "free": 7, "size": 9, "used": 2}
-        return [
-            [(values | {"name": path})[field] for field in fields]
-            for path in directories[0]
-            if name in (None, path)
-        ]
-
-    def do_blockdev_getdimensions(self, _node: FakeNode, disks: list[Any]) -> list[Any]:
-        return [[disk["size"] << 20, None] for disk in disks]
-
     def do_instance_os_add(self, node: FakeNode, instance: Any, _again: bool, _debug: int) -> None:
         for disk in instance["disks_info"]:
-            self._must_have(node, disk)
+            _device(node, disk)
 
     def do_instance_run_rename(self, *_args: Any) -> None:
         return None
-
-    def do_instance_info(self, node: FakeNode, name: str, _hv: str, _params: Any) -> Any:
-        if name not in node.running:
-            return {}
-        memory_mib = node.memory.get(name, 128)
-        return {"memory": memory_mib, "vcpus": 1, "state": node.running[name], "time": 1.0}
-
-    def do_all_instances_info(self, node: FakeNode, _names: Any, _params: Any) -> Any:
-        return {name: self.do_instance_info(node, name, "", {}) for name in node.running}
-
-    def do_instance_list(self, node: FakeNode, _names: Any, _params: Any) -> list[str]:
-        return sorted(node.running)
-
-    def do_instance_start(self, node: FakeNode, instance: Any, _paused: bool, _reason: Any) -> None:
-        for disk in instance["disks_info"]:
-            self._must_have(node, disk)
-        node.running[instance["name"]] = 0
-
-    def do_instance_shutdown(self, node: FakeNode, instance: Any, _timeout: int, _why: Any) -> None:
-        node.running.pop(instance["name"], None)
-
-    def do_instance_balloon_memory(self, node: FakeNode, instance: Any, memory: int) -> None:
-        if instance["name"] not in node.running:
-            raise GenericError("it does not run here")
-        node.memory[instance["name"]] = memory
-
-    def do_hotplug_supported(self, node: FakeNode, instance: Any) -> None:
-        if node.running.get(instance["name"]) != 0:
-            raise GenericError("it does not run here")
-
-    def do_instance_snapshot_supported(self, node: FakeNode, instance: Any) -> None:
-        self.do_hotplug_supported(node, instance)
-
-    def do_instance_snapshot(self, node: FakeNode, instance: Any) -> None:
-        self.do_hotplug_supported(node, instance)
-        paths = {disk["uuid"]: disk["logical_id"][1] for disk in instance["disks_info"]}
-        node.snapshots[instance["name"]] = paths
-
-    def do_instance_snapshot_drop(self, node: FakeNode, instance: Any) -> None:
-        node.snapshots.pop(instance["name"], None)
-
-    def do_hotplug_device(self, node: FakeNode, instance: Any, *change: Any) -> str:
-        action, kind, device, _extra, _seq = change
-        self.do_hotplug_supported(node, instance)
-        plugged = node.plugged.setdefault(instance["name"], [])
-        plugged.append((action, kind, device["uuid"]))
-        return "pci.0/0xc"
-
-    def do_instance_reboot(self, node: FakeNode, instance: Any, *_args: Any) -> None:
-        if instance["name"] not in node.running:
-            raise GenericError("it does not run")
-
-    def do_instance_console_info(self, _node: FakeNode, instances: Mapping[str, Any]) -> Any:
-        return {name: {"instance": name, "kind": "msg", "message": "hello"} for name in instances}
-
-    def do_instance_migratable(self, node: FakeNode, instance: Any) -> None:
-        if node.running.get(instance["name"]) != 0:
-            raise GenericError("it does not run here")
-
-    def do_migration_info(self, _node: FakeNode, instance: Any) -> str:
-        return f"info of {instance['name']}"
-
-    def do_accept_instance(self, node: FakeNode, instance: Any, _info: str, target: str) -> str:
-        node.receiving.add(instance["name"])
-        return f"{target}:8102"
-
-    def do_instance_migrate(
-        self, node: FakeNode, _cluster: str, instance: Any, _target: str, _live: bool
-    ) -> None:
-        if node.running.get(instance["name"]) != 0:
-            raise GenericError("it does not run here")
-
-    def do_instance_get_migration_status(self, node: FakeNode, instance: Any) -> Any:
-        state = self.migration_states.pop(0) if self.migration_states else {"status": "completed"}
-        if state["status"] == "completed":
-            node.running[instance["name"]] = 1
-        return state
-
-    def do_instance_finalize_migration_dst(
-        self, node: FakeNode, instance: Any, _info: str, success: bool
-    ) -> None:
-        if instance["name"] in node.receiving and success:
-            node.running[instance["name"]] = 0
-        node.receiving.discard(instance["name"])
-
-    def do_instance_finalize_migration_src(
-        self, node: FakeNode, instance: Any, success: bool, _live: bool
-    ) -> None:
-        if success:
-            node.running.pop(instance["name"], None)
-        elif instance["name"] in node.running:
-            node.running[instance["name"]] = 0

@@ -65,7 +65,7 @@ class LuxidNode:
         self.config["cluster"].update(cluster)
         self.process: subprocess.Popen[bytes] | None = None
         self._make_files(candidates or {self.name: "127.0.0.1"})
-        self.wconfd = FakeWConfd(self.paths.wconfd_socket, self.config).start()
+        self.wconfd = FakeWConfd(self.paths).start()
         self.files = JobFiles(self.paths)
         self.files.prepare()
 

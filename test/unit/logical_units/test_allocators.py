@@ -105,7 +105,6 @@ def test_the_cluster_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> Non
     cluster.add_instance("up.example.com", pnode="node1", beparams={"memory": 512})
     cluster.add_instance("down.example.com", pnode="node1", start=False)
     cluster.config.node(3)["vm_capable"] = False
-    cluster.rpc.answers = {}
     create(cluster)
     question = hail.asked[-1]
     one, three = question["nodes"][name(1)], question["nodes"][name(3)]

@@ -31,7 +31,6 @@ def export(cluster: FakeCluster, **params: Any) -> Any:
 
 
 def test_an_instance_is_stopped_dumped_started_and_described(running: FakeCluster) -> None:
-    running.rpc.answers["export_list"] = []
     assert export(running) == (True, [True])
     disk = running.config.instance(NAME)["disks"][0]
     path = f"{DIRECTORY}+new/{disk}.dump"
@@ -92,7 +91,8 @@ def test_snapshots_are_dropped_when_a_dump_fails(running: FakeCluster) -> None:
 
 
 def test_there_is_one_export_the_newest(running: FakeCluster) -> None:
-    running.rpc.answers["export_list"] = [NAME]
+    for number in (1, 2, 3):
+        running.rpc.node(f"node{number}").add_export(NAME, "")
     export(running)
     removed = running.rpc.called("export_remove")
     assert sorted(removed) == [("node1", [NAME]), ("node2", [NAME])]
@@ -108,7 +108,7 @@ def test_a_failed_dump_leaves_the_instance_running(running: FakeCluster) -> None
 
 
 def test_what_a_broken_export_left_is_removed(running: FakeCluster) -> None:
-    running.rpc.answers["export_list"] = [f"{NAME}+new"]
+    running.rpc.node("node3").add_export(f"{NAME}+new", "")
     running.rpc.transfer_error = "no space left"
     with pytest.raises(OpExecError, match="no space left"):
         export(running)
@@ -166,9 +166,14 @@ EXPORT = ExportDescription(
 
 @pytest.fixture
 def exported(cluster: FakeCluster) -> FakeCluster:
-    cluster.rpc.answers["export_list"] = [NAME]
-    cluster.rpc.answers["export_info"] = format_description(EXPORT)
+    describe(cluster, format_description(EXPORT))
     return cluster
+
+
+def describe(cluster: FakeCluster, description: str) -> None:
+    """Give all nodes an export of the instance."""
+    for number in (1, 2, 3):
+        cluster.rpc.node(f"node{number}").add_export(NAME, description)
 
 
 def import_(cluster: FakeCluster, name: str = NAME, **params: Any) -> dict[str, Any]:
@@ -230,13 +235,13 @@ def test_a_nic_of_a_network_is_connected_as_the_network_is_now(exported: FakeClu
     )
     nic = {"network": "net1", "ip": "192.0.2.7", "mode": "bridged", "link": "br7"}
     export = replace(EXPORT, nics=[nic])
-    exported.rpc.answers["export_info"] = format_description(export)
+    describe(exported, format_description(export))
     [made] = import_(exported)["nics"]
     assert (made["ip"], made["nicparams"]["link"]) == ("192.0.2.7", "br9")
 
 
 def test_without_an_operating_system_none_is_needed(exported: FakeCluster) -> None:
-    exported.rpc.answers["export_info"] = format_description(replace(EXPORT, os=""))
+    describe(exported, format_description(replace(EXPORT, os="")))
     assert import_(exported)["os"] == ""
     assert "instance_run_rename" not in exported.rpc.names()
 
@@ -268,19 +273,18 @@ def test_what_cannot_be_imported(exported: FakeCluster, params: dict[str, Any], 
 
 
 def test_an_export_that_is_not_there_or_damaged(exported: FakeCluster) -> None:
-    exported.rpc.answers["export_list"] = []
-    with pytest.raises(OpPrereqError, match="no node has an export"):
-        import_(exported, src_node=None)
-    exported.rpc.answers["export_info"] = "[export]\nversion = 0\n"
+    describe(exported, "[export]\nversion = 0\n")
     with pytest.raises(OpPrereqError, match="damaged"):
         import_(exported, src_node="node1")
+    exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
+    with pytest.raises(OpPrereqError, match="no node has an export"):
+        import_(exported, src_node=None)
 
 
 def test_exports_are_removed(exported: FakeCluster) -> None:
     exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
     assert (f"instance/{NAME}", "exclusive") in exported.config.lock_history[0]
     assert len(exported.rpc.called("export_remove")) == 3
-    exported.rpc.answers["export_list"] = []
     with pytest.raises(OpPrereqError, match="no node has an export"):
         exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
 

@@ -81,9 +81,10 @@ class Job:
         (root / "etc").mkdir(exist_ok=True)
         (root / "etc/hosts").write_text("192.0.2.1 node1.example.com node1\n")
         cluster = FakeCluster(str(root), prealloc_wipe_disks=self.wipes)
-        cluster.rpc.answers |= {"export_list": [], "export_info": EXPORT}
         for number in (1, 2, 3):
-            cluster.rpc.node(f"node{number}")
+            node = cluster.rpc.node(f"node{number}")
+            if self.params.get("mode") == "import":
+                node.add_export(NAME, EXPORT)
         if self.made is not None:
             nics = [{"mac": "aa:00:00:00:00:01"}]  # the same in each cluster
             cluster.add_instance(NAME, disks=[{"size": 64}, {"size": 8}], nics=nics, **self.made)

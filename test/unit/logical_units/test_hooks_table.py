@@ -141,7 +141,6 @@ def prepare(cluster: FakeCluster, row: Row) -> None:
         cluster.add_instance(pnode="node2", start=row.instance == "up")
     if row.instance == "lost":
         cluster.rpc.shared.clear()
-    cluster.rpc.answers["export_list"] = []
     for phase in ("pre", "post"):
         path = f"{cluster.context.paths.hooks_dir}/{HOOK_POINTS[row.op_id].path}-{phase}.d"
         os.makedirs(path)

@@ -22,7 +22,11 @@ def instance(cluster: FakeCluster) -> dict[str, Any]:
 
 def test_the_console_is_the_nodes_word(cluster: FakeCluster) -> None:
     cluster.add_instance()
-    assert run(cluster, "CONSOLE") == {"instance": NAME, "kind": "msg", "message": "hello"}
+    assert run(cluster, "CONSOLE") == {
+        "instance": NAME,
+        "kind": "msg",
+        "message": f"instance {NAME} has no console: hypervisor fake has none",
+    }
     ((_, (request,)),) = cluster.rpc.called("instance_console_info")
     assert set(request[NAME]) == {"instance", "node", "group", "hvParams", "beParams"}
 

@@ -168,7 +168,9 @@ def test_a_diskless_instance_is_told_what_disk(cluster: FakeCluster) -> None:
 
 
 def plugged(cluster: FakeCluster) -> list[tuple[str, str, str]]:
-    return cluster.rpc.node("node1").plugged.get(NAME, [])
+    """Return (change, kind, UUID) of the devices that were given and taken."""
+    calls = [args for _node, args in cluster.rpc.called("hotplug_device")]
+    return [(change, kind, device["uuid"]) for _instance, change, kind, device, *_ in calls]
 
 
 def test_disks_of_a_running_guest_stay(cluster: FakeCluster) -> None:

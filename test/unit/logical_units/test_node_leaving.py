@@ -139,6 +139,7 @@ def oob(cluster: FakeCluster, command: str, *nodes: str, **params: Any) -> Any:
 @pytest.fixture
 def helped(cluster: FakeCluster) -> FakeCluster:
     cluster.config.cluster["ndparams"] = {"oob_program": HELPER}
+    cluster.rpc.answers["run_oob"] = None
     return cluster
 
 

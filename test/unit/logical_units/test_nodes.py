@@ -78,7 +78,7 @@ def test_what_cannot_be_added(
 
 
 def test_a_node_of_another_version_is_refused(cluster: FakeCluster) -> None:
-    cluster.rpc.version = 2160000
+    cluster.rpc.answers["version"] = 2160000
     with pytest.raises(OpPrereqError, match="2160000"):
         add(cluster)
 
