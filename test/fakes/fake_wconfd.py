@@ -21,7 +21,7 @@ from ganeti.system.filelock import LiveLock
 from ganeti.transport.unix_server import Connection, serve_unix
 from ganeti.wconfd.deaths import DeathWatch
 from ganeti.wconfd.keeper import Keeper
-from ganeti.wconfd.startup import read_files
+from ganeti.wconfd.main import read_files
 
 
 class FakeWConfd:
