@@ -109,9 +109,6 @@ class NotSupportedError(OpPrereqError):
 
     wire_name = "OpPrereqError"
 
-    def __init__(self, message: str, ecode: str = ErrorCode.INVAL) -> None:
-        super().__init__(message, ecode)
-
 
 class OpExecError(GenericError):
     """The work began and failed; the message says what state was left."""

@@ -44,12 +44,8 @@ def loads(data: bytes | str) -> object:
     """
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as err:
-        raise ProtocolError(f"invalid JSON: {err}") from err
-    except RecursionError as err:
-        raise ProtocolError("invalid JSON: nested too deeply") from err
-    except UnicodeError as err:
-        raise _not_utf8(data) from err
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
+        raise _invalid(data, err) from err
 
 
 def loads_as(kind: type[T], data: bytes | str) -> T:
@@ -60,16 +56,20 @@ def loads_as(kind: type[T], data: bytes | str) -> T:
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as err:  # ValidationError is one of these
-        raise ProtocolError(f"invalid JSON: {err}") from err
-    except RecursionError as err:
-        raise ProtocolError("invalid JSON: nested too deeply") from err
-    except UnicodeError as err:
-        raise _not_utf8(data) from err
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
+        raise _invalid(data, err) from err
 
 
-def _not_utf8(data: bytes | str) -> ProtocolError:
-    """Find the place in the whole document; the decoder counts from the start of the string."""
+def _invalid(data: bytes | str, error: Exception) -> ProtocolError:
+    """Describe a failure of the decoder.
+
+    The place of wrong UTF-8 is looked for in the whole document: the decoder counts from the start
+    of the string.
+    """
+    if isinstance(error, msgspec.DecodeError):  # ValidationError is one of these
+        return ProtocolError(f"invalid JSON: {error}")
+    if isinstance(error, RecursionError):
+        return ProtocolError("invalid JSON: nested too deeply")
     try:
         data.encode() if isinstance(data, str) else data.decode()
     except UnicodeError as err:

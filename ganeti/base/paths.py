@@ -20,19 +20,8 @@ VIRTUAL_PATH_PREFIX: Final = "/###-VIRTUAL-PATH-###,"
 UNIX_SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of Linux, less the final zero byte
 VIRTUAL_CLUSTER_RECORD: Final = "vcluster.json"  # beside the roots of its nodes
 
-_OS_SEARCH_PATH = (
-    "/srv/ganeti/os",
-    "/usr/local/lib/ganeti/os",
-    "/usr/lib/ganeti/os",
-    "/usr/share/ganeti/os",
-)
-_ES_SEARCH_PATH = (
-    "/srv/ganeti/extstorage",
-    "/usr/local/lib/ganeti/extstorage",
-    "/usr/lib/ganeti/extstorage",
-    "/usr/share/ganeti/extstorage",
-)
-_IALLOCATOR_SEARCH_PATH = ("/usr/local/lib/ganeti/iallocators", "/usr/lib/ganeti/iallocators")
+_LIBRARIES: Final = ("/usr/local/lib/ganeti", "/usr/lib/ganeti")
+_SHARES: Final = ("/srv/ganeti", *_LIBRARIES, "/usr/share/ganeti")
 
 _LOG_NAMES: Final = {daemon.name: daemon.log_name for daemon in DAEMONS}
 
@@ -125,17 +114,17 @@ class Paths:
     @property
     def os_search_path(self) -> list[str]:
         """Directories with operating system definitions, first match wins."""
-        return [self.root + path for path in _OS_SEARCH_PATH]
+        return [f"{self.root}{directory}/os" for directory in _SHARES]
 
     @property
     def es_search_path(self) -> list[str]:
         """Directories with external storage providers, first match wins."""
-        return [self.root + path for path in _ES_SEARCH_PATH]
+        return [f"{self.root}{directory}/extstorage" for directory in _SHARES]
 
     @property
     def iallocator_search_path(self) -> list[str]:
         """Directories with allocators, first match wins."""
-        return [self.root + path for path in _IALLOCATOR_SEARCH_PATH]
+        return [f"{self.root}{directory}/iallocators" for directory in _LIBRARIES]
 
     @property
     def virtual_cluster_record(self) -> str | None:

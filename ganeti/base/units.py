@@ -12,17 +12,9 @@ from typing import Final
 
 from ganeti.base.errors import UnitParseError
 
-_MIB_PER_UNIT: Final = {
-    "": 1,
-    "m": 1,
-    "mb": 1,
-    "mib": 1,
-    "g": 1024,
-    "gb": 1024,
-    "gib": 1024,
-    "t": 1024 * 1024,
-    "tb": 1024 * 1024,
-    "tib": 1024 * 1024,
+_LETTERS: Final = {"m": 1, "g": 1024, "t": 1024 * 1024}
+_MIB_PER_UNIT: Final = {"": 1} | {
+    letter + rest: mib for letter, mib in _LETTERS.items() for rest in ("", "b", "ib")
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _GRANULE_MIB: Final = 4  # what LVM rounds to; sizes are multiples of it, as in 3.0
@@ -50,13 +42,8 @@ def format_unit(mib: float, unit: str = "h") -> str:
 
     In the human readable form the unit's letter is added.
     """
-    if unit == "m" or (unit == "h" and mib < 1024):
-        value = f"{round(mib)}"
-        letter = "M"
-    elif unit == "g" or (unit == "h" and mib < 1024 * 1024):
-        value = f"{mib / 1024:.1f}"
-        letter = "G"
-    else:
-        value = f"{mib / (1024 * 1024):.1f}"
-        letter = "T"
-    return value + letter if unit == "h" else value
+    letter = unit
+    if unit == "h":
+        letter = "m" if mib < _LETTERS["g"] else "g" if mib < _LETTERS["t"] else "t"
+    value = f"{round(mib)}" if letter == "m" else f"{mib / _LETTERS[letter]:.1f}"
+    return value + letter.upper() if unit == "h" else value

@@ -39,7 +39,7 @@ class DaemonContext:
         self.on_reload: list[Callable[[], None]] = []
         self.exit_status = 0
         self._report = report
-        self._tasks: asyncio.TaskGroup | None = None
+        self.tasks: asyncio.TaskGroup | None = None  # set by the skeleton
         self._background: set[asyncio.Task[None]] = set()
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
@@ -61,8 +61,8 @@ class DaemonContext:
 
         An error that it raises ends the daemon.
         """
-        assert self._tasks is not None, "tasks live inside serve()"
-        task = self._tasks.create_task(work, name=name)
+        assert self.tasks is not None, "tasks live inside serve()"
+        task = self.tasks.create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
@@ -71,10 +71,6 @@ class DaemonContext:
         """Begin to stop, as if by SIGTERM."""
         self.exit_status = exit_status
         self.stopping.set()
-
-    def enter(self, tasks: asyncio.TaskGroup) -> None:
-        """Take the group that background tasks belong to (called by the skeleton)."""
-        self._tasks = tasks
 
     def cancel_background(self) -> None:
         """Cancel all background tasks (called by the skeleton)."""

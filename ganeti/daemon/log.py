@@ -20,6 +20,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
+from ganeti.system.files import closing
 
 FILE_MODE: Final = 0o600
 SYSLOG_SOCKET: Final = "/dev/log"
@@ -133,13 +134,9 @@ class FileHandler(logging.Handler):
         """Write a line to the console, without ever waiting for it."""
         if not self._console:
             return
-        with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(self._console, flags)
-            try:
-                os.write(descriptor, line + b"\r\n")
-            finally:
-                os.close(descriptor)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+        with contextlib.suppress(OSError), closing(os.open(self._console, flags)) as console:
+            os.write(console, line + b"\r\n")
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

@@ -27,7 +27,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -74,7 +74,7 @@ class DaemonSpec:
 
     name: str
     description: str
-    serve: Callable[[DaemonContext], Awaitable[None]]
+    serve: Callable[[DaemonContext], Coroutine[Any, Any, None]]
     options: type[Options] = Options
     pre_loop: Callable[[DaemonContext], object] | None = None
     stop_timeout_s: float = 10.0
@@ -95,7 +95,9 @@ def run_daemon(spec: DaemonSpec, argv: Sequence[str] | None = None) -> int:
         spec.name, spec.description, spec.options, sys.argv[1:] if argv is None else argv
     )
     try:
-        paths = _check_surroundings(spec, options)
+        paths = environment.current_paths()
+        if not paths.root and not options.no_user_checks:
+            _check_user(spec, paths)
     except GenericError as err:
         return _fail(spec, None, err)
     report = None if options.foreground else detach(spec.name)
@@ -129,13 +131,6 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
     elif not has_log:
         sys.stderr.write(f"{spec.name}: {error.message}\n")
     return status
-
-
-def _check_surroundings(spec: DaemonSpec, options: Options) -> Paths:
-    paths = environment.current_paths()
-    if not paths.root and not options.no_user_checks:
-        _check_user(spec, paths)
-    return paths
 
 
 def _check_user(spec: DaemonSpec, paths: Paths) -> None:
@@ -207,8 +202,8 @@ async def _main(spec: DaemonSpec, context: DaemonContext) -> None:
     loop.add_signal_handler(signal.SIGHUP, _reload, context)
     try:
         async with asyncio.TaskGroup() as tasks:
-            context.enter(tasks)
-            serving = tasks.create_task(_serve(spec, context), name="serve")
+            context.tasks = tasks
+            serving = tasks.create_task(spec.serve(context), name="serve")
             context.spawn(_guard_stop(spec, context, serving), "guard of stopping")
             await asyncio.wait([serving])
             context.cancel_background()
@@ -216,10 +211,6 @@ async def _main(spec: DaemonSpec, context: DaemonContext) -> None:
         raise _most_telling(group) from None  # its own traceback says where
     finally:
         signal.alarm(0)
-
-
-async def _serve(spec: DaemonSpec, context: DaemonContext) -> None:
-    await spec.serve(context)
 
 
 async def _guard_stop(

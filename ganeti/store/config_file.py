@@ -67,4 +67,4 @@ def write_config(paths: Paths, data: bytes) -> None:
 
 def write_config_pieces(paths: Paths, pieces: Sequence[bytes]) -> None:
     """As `write_config`, from pieces that need not be joined first."""
-    files.write_durable_pieces(paths.config_data, pieces, FILE_MODE)
+    files.write_durable(paths.config_data, pieces, FILE_MODE)

@@ -11,7 +11,6 @@ Source: node_rpc.json, "transport": "server_certificate_names", "client_certific
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -45,18 +44,13 @@ class CertificateFacts:
 
 
 def make_self_signed(
-    common_name: str = COMMON_NAME,
-    *,
-    now: float,
-    serial: int = CLUSTER_SERIAL,
-    days: int = VALIDITY_DAYS,
+    common_name: str = COMMON_NAME, *, now: float, days: int = VALIDITY_DAYS
 ) -> bytes:
     """Make a key and a certificate that is its own authority; returns both as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
-    builder = _builder(name, name, key, serial, now, days)
-    certificate = _as_authority(builder).sign(key, hashes.SHA256())
-    return _to_pem(key, certificate)
+    builder = _builder(name, name, key, CLUSTER_SERIAL, now, days, is_authority=True)
+    return _to_pem(key, builder.sign(key, hashes.SHA256()))
 
 
 def issue(
@@ -77,14 +71,10 @@ def issue(
     authority = _load_certificate(authority_pem, filename)
     authority_key = _load_key(authority_pem, filename)
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = (
-        _builder(_name(common_name), authority.subject, key, serial, now, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(is_authority=False), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
+    name, issuer = _name(common_name), authority.subject
+    builder = _builder(name, issuer, key, serial, now, days, is_authority=False).add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+        critical=False,
     )
     names = [x509.DNSName(name) for name in alternative_names]
     if names:
@@ -103,7 +93,8 @@ def facts(pem: bytes, filename: str) -> CertificateFacts:
         common_name=_common_name(certificate.subject),
         issuer_name=_common_name(certificate.issuer),
         serial=certificate.serial_number,
-        digest=digest_of_der(certificate.public_bytes(serialization.Encoding.DER)),
+        # ``AA:BB:...`` as in 3.0: SHA-1 names the certificate, it does not protect it.
+        digest=certificate.fingerprint(hashes.SHA1()).hex(":").upper(),  # noqa: S303
         not_before=certificate.not_valid_before_utc.timestamp(),
         not_after=certificate.not_valid_after_utc.timestamp(),
     )
@@ -128,14 +119,6 @@ def certificate_only(pem: bytes, filename: str) -> bytes:
     return _load_certificate(pem, filename).public_bytes(serialization.Encoding.PEM)
 
 
-def digest_of_der(der: bytes) -> str:
-    """Return the SHA-1 digest of a certificate as ``AA:BB:...``.
-
-    SHA-1 names the certificate here, as 3.0 does; it does not protect it.
-    """
-    return hashlib.sha1(der, usedforsecurity=False).digest().hex(":").upper()
-
-
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:_NAME_LENGTH_MAX])])
 
@@ -146,7 +129,14 @@ def _common_name(name: x509.Name) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, serial: int, now: float, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: PrivateKey,
+    serial: int,
+    now: float,
+    days: int,
+    *,
+    is_authority: bool,
 ) -> x509.CertificateBuilder:
     start = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return (
@@ -158,13 +148,9 @@ def _builder(
         .not_valid_before(start - _SKEW)
         .not_valid_after(start + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(_usage(is_authority=is_authority), critical=True)
     )
-
-
-def _as_authority(builder: x509.CertificateBuilder) -> x509.CertificateBuilder:
-    return builder.add_extension(
-        x509.BasicConstraints(ca=True, path_length=None), critical=True
-    ).add_extension(_usage(is_authority=True), critical=True)
 
 
 def _usage(*, is_authority: bool) -> x509.KeyUsage:

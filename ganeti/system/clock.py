@@ -18,16 +18,10 @@ def now_ns() -> int:
     return time.time_ns()
 
 
-def now_split() -> list[int]:
-    """Return the time as job files store it: [seconds, microseconds]."""
-    seconds, nanoseconds = divmod(time.time_ns(), NANOSECONDS_PER_SECOND)
-    return [seconds, nanoseconds // 1000]
-
-
 def timestamp() -> tuple[int, int]:
-    """Return `now_split` as a value that cannot change."""
-    seconds, microseconds = now_split()
-    return seconds, microseconds
+    """Return the time as job files store it: seconds, microseconds."""
+    seconds, nanoseconds = divmod(time.time_ns(), NANOSECONDS_PER_SECOND)
+    return seconds, nanoseconds // 1000
 
 
 def monotonic() -> float:

@@ -20,6 +20,7 @@ from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import filelock, files, process, systemd
 from ganeti.system.environment import HOSTNAME_VARIABLE, node_environment
+from ganeti.system.programs import is_runnable
 
 START_TIMEOUT_S: Final = 90.0  # a daemon may ask for 60 s whether its node is the master
 STOP_TIMEOUT_S: Final = 15.0
@@ -60,11 +61,8 @@ def executable(name: str) -> str:
 
 
 def _find_executable(name: str) -> str | None:
-    for directory in program_directories():
-        path = os.path.join(directory, name)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    return None
+    paths = (os.path.join(directory, name) for directory in program_directories())
+    return next(filter(is_runnable, paths), None)
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:

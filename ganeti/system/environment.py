@@ -62,10 +62,9 @@ def architecture() -> tuple[str, str]:
 
 def own_hostname() -> str:
     """Return the full name of this node."""
-    return os.environ.get(HOSTNAME_VARIABLE) or _full_hostname()
-
-
-def _full_hostname() -> str:
+    name = os.environ.get(HOSTNAME_VARIABLE)
+    if name:
+        return name
     import socket  # slow to import, and few job processes need to know where they are
 
     return socket.getfqdn()

@@ -17,9 +17,11 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable
 from typing import Final, Self
 
 from ganeti.base.errors import LockError, PidFileLockError
+from ganeti.system import files
 
 # fcntl(2): not in the fcntl module before Python 3.13
 _F_OFD_GETLK: Final = 36
@@ -44,27 +46,62 @@ def is_alive(path: str) -> bool:
     Other errors (no permission, too many open files) are raised, never taken for a death.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = files.closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with opened as descriptor:  # to close it drops the shared lock as well
+        if not _try_flock(descriptor, fcntl.LOCK_SH):
             return True
         answer = fcntl.fcntl(descriptor, _F_OFD_GETLK, _record_lock(fcntl.F_RDLCK))
         kind = _FLOCK_STRUCT.unpack(answer)[0]
         return bool(kind != fcntl.F_UNLCK)
-    finally:
-        os.close(descriptor)  # drops the shared lock as well
 
 
-class LiveLock:
-    """The lock file by which this process can be seen to live."""
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
-    def __init__(self, path: str, descriptor: int) -> None:
+
+def _succeeds_within(attempt: Callable[[], bool], timeout_s: float) -> bool:
+    """Try until it works or the time is over, once at least; returns whether it worked."""
+    deadline = time.monotonic() + timeout_s
+    while not attempt():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_RETRY_DELAY_S)
+    return True
+
+
+class _Held:
+    """A file and the descriptor that holds its lock; -1 while it is not held."""
+
+    removes_file = True
+
+    def __init__(self, path: str, descriptor: int = -1) -> None:
         self.path = path
         self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let the lock go, after removing a file of ours.  May be called again."""
+        if self._descriptor < 0:
+            return
+        if self.removes_file:
+            files.remove_if_exists(self.path)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class LiveLock(_Held):
+    """The lock file by which this process can be seen to live."""
 
     @classmethod
     def create(cls, path: str) -> Self:
@@ -81,8 +118,7 @@ class LiveLock:
             cls._move_into_place(temporary, path)
         except BaseException:
             os.close(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+            files.remove_if_exists(temporary)
             raise
         return cls(path, descriptor)
 
@@ -103,29 +139,15 @@ class LiveLock:
         self._move_into_place(self.path, path)
         self.path = path
 
-    def release(self) -> None:
-        """Remove the file, then let the lock go.  May be called again."""
-        if self._descriptor < 0:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        os.close(self._descriptor)
-        self._descriptor = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc_info: object) -> None:
-        self.release()
-
-
-class FileLock:
+class FileLock(_Held):
     """An advisory lock (``flock``) on a file that stays."""
 
+    removes_file = False
+
     def __init__(self, path: str, mode: int = 0o640) -> None:
-        self.path = path
+        super().__init__(path)
         self._mode = mode
-        self._descriptor = -1
 
     def acquire(self, *, exclusive: bool = True, timeout_s: float = 0.0) -> None:
         """Take the lock.
@@ -135,47 +157,19 @@ class FileLock:
         """
         if self._descriptor >= 0:
             raise LockError(f"{self.path} is locked by this very object")
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode)
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-        try:
-            taken = self._try_until(descriptor, kind, time.monotonic() + timeout_s)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if not taken:
-            os.close(descriptor)
-            raise LockError(f"{self.path} is locked by another process")
+        with contextlib.ExitStack() as undo:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode)
+            undo.callback(os.close, descriptor)
+            if not _succeeds_within(lambda: _try_flock(descriptor, kind), timeout_s):
+                raise LockError(f"{self.path} is locked by another process")
+            undo.pop_all()
         self._descriptor = descriptor
-
-    @classmethod
-    def _try_until(cls, descriptor: int, kind: int, deadline: float) -> bool:
-        while not cls._try(descriptor, kind):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_RETRY_DELAY_S)
-        return True
-
-    @staticmethod
-    def _try(descriptor: int, kind: int) -> bool:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Let the lock go.  May be called again."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def __enter__(self) -> Self:
         if self._descriptor < 0:
             self.acquire()
         return self
-
-    def __exit__(self, *_exc_info: object) -> None:
-        self.release()
 
 
 def open_locked(path: str) -> int | None:
@@ -206,15 +200,11 @@ def _is_current(path: str, descriptor: int) -> bool:
         return False
 
 
-class PidFile:
+class PidFile(_Held):
     """The pid file of a daemon: holds its number, locked while the daemon runs.
 
     Source: config.json, ``/var/run/ganeti/<daemon>.pid``.
     """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._descriptor = -1
 
     def acquire(self) -> None:
         """Lock the file and write our process number into it.
@@ -222,36 +212,22 @@ class PidFile:
         Raises:
             PidFileLockError: another process holds it; its number is in the text.
         """
-        deadline = time.monotonic() + _CHECKER_S_MAX
-        while not self._try_acquire():
-            # Whoever asks whether we run holds the lock for an instant; a daemon keeps it.
-            if time.monotonic() >= deadline:
-                raise PidFileLockError(
-                    f"already running with process id {read_pid(self.path)} (pid file {self.path})"
-                )
-            time.sleep(_RETRY_DELAY_S)
+        # Whoever asks whether we run holds the lock for an instant; a daemon keeps it.
+        if not _succeeds_within(self._try_acquire, _CHECKER_S_MAX):
+            raise PidFileLockError(
+                f"already running with process id {read_pid(self.path)} (pid file {self.path})"
+            )
         self.update()
 
     def _try_acquire(self) -> bool:
         descriptor = open_locked(self.path)
-        if descriptor is None:
-            return False
-        self._descriptor = descriptor
-        return True
+        self._descriptor = -1 if descriptor is None else descriptor
+        return descriptor is not None
 
     def update(self) -> None:
         """Write our process number (again, after a fork)."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
-
-    def release(self) -> None:
-        """Remove the file, then let it go.  May be called again."""
-        if self._descriptor < 0:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        os.close(self._descriptor)
-        self._descriptor = -1
 
 
 def read_pid(path: str) -> int | None:

@@ -22,6 +22,15 @@ _READ_BYTES_MIN: Final = 4096
 _sequence = 0
 
 
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a file descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _temporary_name(path: str) -> str:
     """Return a name beside ``path`` that no other process uses, and that starts with a dot."""
     global _sequence  # noqa: PLW0603 - names must differ between two writes of one process
@@ -42,14 +51,11 @@ def _temporary(path: str, mode: int) -> Iterator[tuple[int, str]]:
     name = _temporary_name(path)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        try:
+        with closing(descriptor):
             os.fchmod(descriptor, mode)
             yield descriptor, name
-        finally:
-            os.close(descriptor)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        remove_if_exists(name)
         raise
 
 
@@ -70,63 +76,41 @@ class NotSyncedError(OSError):
 
 def write_durable(
     path: str,
-    data: bytes,
+    data: bytes | Sequence[bytes],
     mode: int = 0o640,
     *,
     owner: tuple[int, int] | None = None,
     times: tuple[float, float] | None = None,
+    syncs_directory: bool = True,
 ) -> None:
     """Replace the file in one step and return once that survives a power cut.
 
     Args:
+        data: the content, or pieces of it that need not be joined first.
         owner: user and group id to give the file to.
         times: access and modification time, seconds since the epoch.
+        syncs_directory: without it a power cut may bring the old content back; for many files in
+            one directory, which is synced once, by `fsync_directory`.
 
     Raises:
         OSError: the old content stays (disk full, no such directory, ...).
         NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
-    replace_synced(path, data, mode, owner=owner, times=times)
-    _sync_replaced(path)
-
-
-def replace_synced(
-    path: str,
-    data: bytes,
-    mode: int = 0o640,
-    *,
-    owner: tuple[int, int] | None = None,
-    times: tuple[float, float] | None = None,
-) -> None:
-    """As `write_durable`, but a power cut may bring the old content back.
-
-    For many files in one directory, which is synced once, by `fsync_directory`.
-    """
+    pieces = [data] if isinstance(data, bytes) else data
     with _temporary(path, mode) as (descriptor, name):
-        _write_all(descriptor, data)
+        for start in range(0, len(pieces), _PIECES_MAX):
+            _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
         if owner is not None:
             os.fchown(descriptor, *owner)
         if times is not None:
             os.utime(descriptor, times)
         os.fsync(descriptor)
         os.rename(name, path)
-
-
-def write_durable_pieces(path: str, pieces: Sequence[bytes], mode: int = 0o640) -> None:
-    """As `write_durable`, from pieces that need not be joined first."""
-    with _temporary(path, mode) as (descriptor, name):
-        for start in range(0, len(pieces), _PIECES_MAX):
-            _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
-        os.fsync(descriptor)
-        os.rename(name, path)
-    _sync_replaced(path)
-
-
-def _sync_replaced(path: str) -> None:
-    try:
-        fsync_directory(os.path.dirname(path))
-    except OSError as err:
-        raise NotSyncedError(err.errno, err.strerror, path) from err
+    if syncs_directory:
+        try:
+            fsync_directory(os.path.dirname(path))
+        except OSError as err:
+            raise NotSyncedError(err.errno, err.strerror, path) from err
 
 
 def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:
@@ -137,11 +121,8 @@ def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:
 
 def fsync_directory(path: str) -> None:
     """Make the names in a directory survive a power cut."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_bytes(path: str, size_bytes_max: int = 1 << 30) -> bytes:

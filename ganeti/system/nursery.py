@@ -25,7 +25,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,12 @@ _EXIT_CRASHED: Final = 70
 _HANDED_OVER: Final = b"."  # what a descriptor comes with on its way to the spare child
 
 
-class Report:
-    """What the nursery says of a child: ``wait_status`` is None while it lives."""
+class Report(NamedTuple):
+    """A report of the nursery on a child: ``wait_status`` is None while it lives."""
 
-    __slots__ = ("number", "pid", "wait_status")
-
-    def __init__(self, number: int, pid: int, wait_status: int | None) -> None:
-        self.number = number
-        self.pid = pid
-        self.wait_status = wait_status
+    number: int
+    pid: int
+    wait_status: int | None
 
 
 def send_request(control: socket.socket, number: int, channel: socket.socket) -> None:
@@ -72,14 +69,11 @@ def receive_report(control: socket.socket) -> Report | None:
     return Report(number, pid, None if status == _STILL_RUNNING else status)
 
 
-class _Spare:
+class _Spare(NamedTuple):
     """A child that waits for its request; our end of the socket to it."""
 
-    __slots__ = ("link", "pid")
-
-    def __init__(self, pid: int, link: socket.socket) -> None:
-        self.pid = pid
-        self.link = link
+    pid: int
+    link: socket.socket
 
 
 class Nursery:

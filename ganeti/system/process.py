@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
 from ganeti.base.errors import CommandError
+from ganeti.system import process_facts
+from ganeti.system.files import closing
 
 OUTPUT_BYTES_MAX: Final = 4 << 20  # more than any well-behaved command prints
 _OUTPUT_TAIL_LINES: Final = 20
 _OUTPUT_TAIL_CHARACTERS: Final = 16 << 10  # of what goes into messages and job files
 _KILL_GRACE_S: Final = 5.0
+_NULL: Final = subprocess.DEVNULL
+_PIPE: Final = subprocess.PIPE
 _LINGER_S: Final = 5.0  # constants.json, CHILD_LINGER_TIMEOUT
 
 
@@ -84,10 +88,6 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _not_started(argv: Sequence[str], err: OSError) -> CommandError:
-    return CommandError(f"cannot run {argv[0]!r}: {err.strerror or err}", tuple(argv), None, "")
-
-
 class _Collector:
     """Reads a child's pipes until it has ended, a deadline passes or too much came.
 
@@ -106,11 +106,8 @@ class _Collector:
 
     def run(self, deadline: float) -> tuple[bool, bool]:
         """Return (timed out, truncated)."""
-        pidfd = os.pidfd_open(self._pid)
-        try:
+        with closing(os.pidfd_open(self._pid)) as pidfd:
             return self._collect(pidfd, deadline)
-        finally:
-            os.close(pidfd)
 
     def _collect(self, pidfd: int, deadline: float) -> tuple[bool, bool]:
         poller = select.poll()
@@ -166,21 +163,8 @@ def run(
     """
     deadline = time.monotonic() + timeout_s
     with contextlib.ExitStack() as stack:
-        source: int | IO[bytes] = subprocess.DEVNULL
-        if stdin is not None:
-            source = stack.enter_context(_anonymous_file(stdin))
-        try:
-            child = subprocess.Popen(
-                list(argv),
-                stdin=source,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                start_new_session=True,
-            )
-        except OSError as err:
-            raise _not_started(argv, err) from err
+        source = None if stdin is None else stack.enter_context(_anonymous_file(stdin)).fileno()
+        child = spawn(argv, env=env, cwd=cwd, stdin=source, stdout=_PIPE, stderr=_PIPE)
         stack.enter_context(child)
         assert child.stdout is not None
         assert child.stderr is not None
@@ -226,44 +210,33 @@ def spawn(
     Raises:
         CommandError: the program could not be started.
     """
-    null = subprocess.DEVNULL
+    stdin, stdout, stderr = (_NULL if each is None else each for each in (stdin, stdout, stderr))
     try:
         return subprocess.Popen(
             list(argv),
-            stdin=null if stdin is None else stdin,
-            stdout=null if stdout is None else stdout,
-            stderr=null if stderr is None else stderr,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             env=None if env is None else dict(env),
             pass_fds=tuple(pass_fds),
             cwd=cwd,
             start_new_session=True,
         )
     except OSError as err:
-        raise _not_started(argv, err) from err
-
-
-def pid_alive(pid: int) -> bool:
-    """Tell whether a process of that number exists and is no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in (b"Z", b"X")
+        text = f"cannot run {argv[0]!r}: {err.strerror or err}"
+        raise CommandError(text, tuple(argv), None, "") from err
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:
     """Wait until a process (a child of ours or not) has ended; returns whether it has."""
     try:
-        descriptor = os.pidfd_open(pid)
+        opened = closing(os.pidfd_open(pid))
     except ProcessLookupError:
         return True
-    try:
+    with opened as descriptor:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return bool(poller.poll(timeout_s * 1000)) or not pid_alive(pid)
-    finally:
-        os.close(descriptor)
+        return bool(poller.poll(timeout_s * 1000)) or process_facts.read(pid) is None
 
 
 def terminate(pid: int, timeout_s: float) -> bool:

@@ -78,7 +78,7 @@ def find_process(files: MachineFiles) -> QemuProcess | None:
     if data is None or not data.strip().isdigit():
         return None
     pid = int(data)
-    if not process.pid_alive(pid):
+    if process_facts.read(pid) is None:
         return None
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -185,7 +185,8 @@ def _replace(paths: Paths, file_name: str, data: bytes, touched: set[str]) -> No
     if name == _SERIAL:
         atomic_files.write_atomic(path, data, _FILE_MODE)
     else:
-        atomic_files.replace_synced(path, data, _DRAIN_MODE if name == _DRAIN else _FILE_MODE)
+        mode = _DRAIN_MODE if name == _DRAIN else _FILE_MODE
+        atomic_files.write_durable(path, data, mode, syncs_directory=False)
         touched.add(os.path.dirname(path))
 
 

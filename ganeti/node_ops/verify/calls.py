@@ -162,7 +162,7 @@ def _version(_context: NodeContext, _wanted: object) -> list[object]:
 
 
 def _time(_context: NodeContext, _wanted: object) -> list[int]:
-    return clock.now_split()
+    return list(clock.timestamp())
 
 
 def _oslist(context: NodeContext, _wanted: object) -> object:

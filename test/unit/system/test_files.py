@@ -34,7 +34,8 @@ def test_a_full_disk_leaves_the_old_file(
     def full(_fd: int, _data: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "write", full)
+    for call in ("write", "writev"):
+        monkeypatch.setattr(files.os, call, full)
     with pytest.raises(OSError, match="No space"):
         write(str(target), b"new")
     assert target.read_text() == "old"
@@ -114,5 +115,5 @@ def test_a_file_that_was_replaced_on_a_failing_disk_is_told_from_one_that_was_no
     with pytest.raises(files.NotSyncedError, match="Input/output error"):
         files.write_durable(str(path), b"new")
     with pytest.raises(files.NotSyncedError):
-        files.write_durable_pieces(str(path), [b"n", b"ew"])
+        files.write_durable(str(path), [b"n", b"ew"])
     assert path.read_bytes() == b"new"
