@@ -11,42 +11,21 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ganeti.allocation.groups import GroupChoice, choose_group
+from ganeti.allocation import moves
 from ganeti.allocation.model import Instance, Mobility, Rules
-from ganeti.allocation.moves import (
-    CannotMove,
-    Move,
-    Step,
-    SwitchPrimary,
-    change_group,
-    evacuate,
-    move_shared,
-    replace_secondary,
-)
-from ganeti.allocation.placing import find_secondary
-from ganeti.allocation.questions import mirrored_size, new_instance
+from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
+from ganeti.allocation.questions import TagMeanings, mirrored_size, new_instance
 from ganeti.allocation.state import ClusterState
-from ganeti.allocation.tags import TagMeanings
 from ganeti.base.errors import GenericError
 from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.protocol.iallocator import (
-    Allocate,
-    AllocateSecondary,
-    AllocatorResponse,
-    ChangeGroup,
-    MultiAllocate,
-    NewInstance,
-    NodeEvacuate,
-    Relocate,
-    Wanted,
-)
+from ganeti.protocol import iallocator as wire
 
 
 class Answer(Struct, frozen=True):
     """An answer, and the state of the cluster once it was followed."""
 
-    response: AllocatorResponse
+    response: wire.AllocatorResponse
     after: ClusterState
 
 
@@ -58,7 +37,7 @@ class Question(Struct, frozen=True):
     rules: Rules
 
 
-def answer(question: Question, wanted: Wanted) -> Answer:
+def answer(question: Question, wanted: wire.Wanted) -> Answer:
     """Answer a question.
 
     Raises:
@@ -68,14 +47,14 @@ def answer(question: Question, wanted: Wanted) -> Answer:
 
 
 def _failure(question: Question, text: str) -> Answer:
-    return Answer(AllocatorResponse(success=False, info=text), question.cluster)
+    return Answer(wire.AllocatorResponse(success=False, info=text), question.cluster)
 
 
 def _success(text: str, result: object, after: ClusterState) -> Answer:
-    return Answer(AllocatorResponse(success=True, info=text, result=result), after)
+    return Answer(wire.AllocatorResponse(success=True, info=text, result=result), after)
 
 
-def _allocate(question: Question, wanted: Allocate) -> Answer:
+def _allocate(question: Question, wanted: wire.Allocate) -> Answer:
     choice, after = _place_new(question, wanted)
     if choice.best is None:
         return _failure(question, f"instance {wanted.name} fits nowhere: {choice.text}")
@@ -83,7 +62,7 @@ def _allocate(question: Question, wanted: Allocate) -> Answer:
     return _success(text, list(choice.best.nodes), after)
 
 
-def _place_new(question: Question, wanted: NewInstance) -> tuple[GroupChoice, ClusterState]:
+def _place_new(question: Question, wanted: wire.NewInstance) -> tuple[GroupChoice, ClusterState]:
     cluster, rules = question.cluster, question.rules
     if wanted.name in cluster.instances:
         raise GenericError(f"there is an instance {wanted.name!r} already")
@@ -118,7 +97,7 @@ def _groups_named(cluster: ClusterState, name: str | None) -> list[str]:
     return found
 
 
-def _multi_allocate(question: Question, wanted: MultiAllocate) -> Answer:
+def _multi_allocate(question: Question, wanted: wire.MultiAllocate) -> Answer:
     placed: list[tuple[str, list[str]]] = []
     failed: list[str] = []
     texts: list[str] = []
@@ -134,14 +113,14 @@ def _multi_allocate(question: Question, wanted: MultiAllocate) -> Answer:
     return _success(text, [placed, failed], after)
 
 
-def _relocate(question: Question, wanted: Relocate) -> Answer:
+def _relocate(question: Question, wanted: wire.Relocate) -> Answer:
     cluster = question.cluster
     instance = _instance(cluster, wanted.name)
     _check_known(wanted.relocate_from, cluster.nodes, "node")
     rules = replace(question.rules, checks_capacity=False)
     try:
         move = _relocation(cluster, instance, wanted.relocate_from, rules)
-    except CannotMove as err:
+    except moves.CannotMove as err:
         return _failure(question, f"instance {wanted.name} cannot be relocated: {err.message}")
     result = move.instance.nodes[-1]
     return _success(f"instance {wanted.name} can go to {result}", [result], move.after)
@@ -149,20 +128,20 @@ def _relocate(question: Question, wanted: Relocate) -> Answer:
 
 def _relocation(
     cluster: ClusterState, instance: Instance, leaving: list[str], rules: Rules
-) -> Move:
+) -> moves.Move:
     if instance.mobility is Mobility.FIXED:
-        raise CannotMove(f"disk template {instance.template} has no second node")
+        raise moves.CannotMove(f"disk template {instance.template} has no second node")
     if instance.mobility is Mobility.SHARED:
-        return move_shared(cluster, instance, rules, leaving)
+        return moves.move_shared(cluster, instance, rules, leaving)
     if leaving != [instance.secondary]:
-        raise CannotMove(
+        raise moves.CannotMove(
             f"only its secondary node {instance.secondary} can be replaced, not"
             f" {', '.join(leaving)}"
         )
-    return replace_secondary(cluster, instance, rules)
+    return moves.replace_secondary(cluster, instance, rules)
 
 
-def _allocate_secondary(question: Question, wanted: AllocateSecondary) -> Answer:
+def _allocate_secondary(question: Question, wanted: wire.AllocateSecondary) -> Answer:
     cluster = question.cluster
     instance = _instance(cluster, wanted.name)
     if instance.secondary is not None:
@@ -183,24 +162,24 @@ def _allocate_secondary(question: Question, wanted: AllocateSecondary) -> Answer
     return _success(f"instance {wanted.name} can have the secondary node {node}", node, after)
 
 
-def _node_evacuate(question: Question, wanted: NodeEvacuate) -> Answer:
-    def move(cluster: ClusterState, instance: Instance) -> Move:
-        return evacuate(cluster, instance, wanted.evac_mode, question.rules)
+def _node_evacuate(question: Question, wanted: wire.NodeEvacuate) -> Answer:
+    def move(cluster: ClusterState, instance: Instance) -> moves.Move:
+        return moves.evacuate(cluster, instance, wanted.evac_mode, question.rules)
 
     return _move_all(question, wanted.instances, move)
 
 
-def _change_group(question: Question, wanted: ChangeGroup) -> Answer:
+def _change_group(question: Question, wanted: wire.ChangeGroup) -> Answer:
     _check_known(wanted.target_groups, question.cluster.groups, "node group")
 
-    def move(cluster: ClusterState, instance: Instance) -> Move:
-        return change_group(cluster, instance, wanted.target_groups, question.rules)
+    def move(cluster: ClusterState, instance: Instance) -> moves.Move:
+        return moves.change_group(cluster, instance, wanted.target_groups, question.rules)
 
     return _move_all(question, wanted.instances, move)
 
 
 def _move_all(
-    question: Question, names: Iterable[str], move: Callable[[ClusterState, Instance], Move]
+    question: Question, names: Iterable[str], move: Callable[[ClusterState, Instance], moves.Move]
 ) -> Answer:
     """Move instances one after the other, each in the state that those before it leave."""
     after = question.cluster
@@ -211,7 +190,7 @@ def _move_all(
     for instance in instances:
         try:
             done = move(after, instance)
-        except CannotMove as err:
+        except moves.CannotMove as err:
             failed.append((instance.name, err.message))
             continue
         after = done.after
@@ -221,9 +200,9 @@ def _move_all(
     return _success(text, [moved, failed, jobs], after)
 
 
-def opcode(instance: str, step: Step) -> dict[str, JsonValue]:
+def opcode(instance: str, step: moves.Step) -> dict[str, JsonValue]:
     """Return the opcode that carries a step out, in its JSON form."""
-    if isinstance(step, SwitchPrimary):
+    if isinstance(step, moves.SwitchPrimary):
         fields: dict[str, JsonValue] = {
             "OP_ID": "OP_INSTANCE_MIGRATE",
             "instance_name": instance,
@@ -259,10 +238,10 @@ def _check_known(names: Iterable[str], known: Mapping[str, object], what: str) -
 
 
 _MODES: Final[Mapping[type, Callable[[Question, Any], Answer]]] = {
-    Allocate: _allocate,
-    AllocateSecondary: _allocate_secondary,
-    ChangeGroup: _change_group,
-    MultiAllocate: _multi_allocate,
-    NodeEvacuate: _node_evacuate,
-    Relocate: _relocate,
+    wire.Allocate: _allocate,
+    wire.AllocateSecondary: _allocate_secondary,
+    wire.ChangeGroup: _change_group,
+    wire.MultiAllocate: _multi_allocate,
+    wire.NodeEvacuate: _node_evacuate,
+    wire.Relocate: _relocate,
 }

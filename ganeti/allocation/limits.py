@@ -1,9 +1,23 @@
-"""Why a node cannot take an instance."""
+"""Why a node cannot take an instance: its limits, and those of what could be restarted elsewhere.
+
+Could the instances of each node run elsewhere if it failed?  Instances with mirrors start on their
+secondary nodes: each node must keep enough memory free for the worst other node
+(`NodeLoad.deficit`).  Instances whose storage every node reaches can start anywhere in the group:
+the largest first, each where most memory is free.  Instances whose disks are on their node only
+cannot be saved by anybody, so they do not count.  Nor do instances that are down, but secondary
+nodes keep memory for those too.
+
+A placement must not make any of this worse.  A limit that was exceeded before does not forbid it.
+
+Source: manual page hail(1), "--no-capacity-checks".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from heapq import heapify, heapreplace, nlargest
+from operator import attrgetter
 from typing import Final
 
 from ganeti.allocation.load import NodeLoad
@@ -55,3 +69,61 @@ def obstacle(old: NodeLoad, new: NodeLoad, rules: Rules) -> Obstacle | None:
         if is_broken(old, new):
             return reason
     return None
+
+
+_free_memory = attrgetter("free_memory")
+
+
+class Redundancy:
+    """What of each node could not be restarted, in one state of a group."""
+
+    def __init__(self, loads: Mapping[str, NodeLoad]) -> None:
+        self._loads = {name: load for name, load in loads.items() if load.node.is_usable}
+        self._ranking = sorted(self._loads.values(), key=_free_memory, reverse=True)
+        self._movers = [name for name, load in self._loads.items() if any(load.movable)]
+        self._lost: dict[str, int] = {}
+
+    def gets_worse(self, changes: Mapping[str, NodeLoad]) -> bool:
+        """Tell whether less could be restarted if these nodes had these loads instead."""
+        changed = {name: load for name, load in changes.items() if load.node.is_usable}
+        movers = dict.fromkeys(self._movers)
+        movers.update(dict.fromkeys(name for name, load in changed.items() if any(load.movable)))
+        return any(self._gets_worse_for(name, changed) for name in movers)
+
+    def _gets_worse_for(self, name: str, changed: Mapping[str, NodeLoad]) -> bool:
+        load = changed.get(name, self._loads[name])
+        if self._is_easy(load, len(changed)):
+            return False
+        lost = self._lost_memory(load, changed)
+        return lost > 0 and lost > self._lost_before(name)
+
+    def _lost_before(self, name: str) -> int:
+        if name not in self._lost:
+            self._lost[name] = self._lost_memory(self._loads[name], {})
+        return self._lost[name]
+
+    def _is_easy(self, load: NodeLoad, changes: int) -> bool:
+        """Tell whether each instance could have a node of its own, one that nothing changes."""
+        nodes_needed = len(load.movable) + len(load.partners) + changes + 1
+        if nodes_needed > len(self._ranking):
+            return False
+        return self._ranking[nodes_needed - 1].free_memory > max(load.movable, default=0)
+
+    def _lost_memory(self, failed: NodeLoad, changed: Mapping[str, NodeLoad]) -> int:
+        """Return the memory (MiB) of the instances of a failed node that find no other."""
+        wanted = len(failed.movable) + len(failed.partners) + len(changed) + 1
+        free = {load.node.name: load.free_memory for load in self._ranking[:wanted]}
+        free.update({name: load.free_memory for name, load in changed.items()})
+        free.pop(failed.node.name, None)
+        for partner, memory in failed.partners.items():
+            if partner in free:
+                free[partner] -= memory
+        room = [-memory for memory in nlargest(len(failed.movable), free.values())]
+        heapify(room)
+        lost = 0
+        for memory in sorted(filter(None, failed.movable), reverse=True):
+            if room and -room[0] > memory:
+                heapreplace(room, room[0] + memory)
+            else:
+                lost += memory
+        return lost

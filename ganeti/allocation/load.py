@@ -63,15 +63,8 @@ class NodeLoad(Struct, frozen=True):
         """How many exclusion tags too many there are."""
         return sum([count - 1 for count in self.exclusion.values()]) if self.exclusion else 0
 
-    def with_primary(self, instance: Instance, secondary: Node | None) -> NodeLoad:
-        """Return the load with the instance on it as its primary node."""
-        return self._primary(instance, secondary, 1)
-
-    def without_primary(self, instance: Instance, secondary: Node | None) -> NodeLoad:
-        """Return the load without an instance whose primary node it was."""
-        return self._primary(instance, secondary, -1)
-
-    def _primary(self, instance: Instance, secondary: Node | None, sign: int) -> NodeLoad:
+    def with_primary(self, instance: Instance, secondary: Node | None, sign: int = 1) -> NodeLoad:
+        """Return the load with (1) or without (-1) the instance whose primary node this is."""
         partners, movable = self.partners, self.movable
         if secondary is not None:
             partners = _added(partners, secondary.name, sign * instance.running_memory)
@@ -98,15 +91,8 @@ class NodeLoad(Struct, frozen=True):
             self.unmet_wishes + sign * unmet(self.node, instance),
         )
 
-    def with_secondary(self, instance: Instance, primary: str) -> NodeLoad:
-        """Return the load with the instance's mirror on it."""
-        return self._secondary(instance, primary, 1)
-
-    def without_secondary(self, instance: Instance, primary: str) -> NodeLoad:
-        """Return the load without the instance's mirror."""
-        return self._secondary(instance, primary, -1)
-
-    def _secondary(self, instance: Instance, primary: str, sign: int) -> NodeLoad:
+    def with_secondary(self, instance: Instance, primary: str, sign: int = 1) -> NodeLoad:
+        """Return the load with (1) or without (-1) the instance's mirror."""
         guarded = _added(self.guarded, primary, sign * instance.memory)
         if sign > 0:
             reserved = max(self.reserved, guarded.get(primary, 0))

@@ -54,6 +54,7 @@ class Node(Struct, frozen=True):
     Attributes:
         is_usable: online, not drained, able to hold instances: a place for instances.
         spindles_max: how much spindle use its policy allows.
+        cpu_power: its CPUs, each counted by its speed.
         vcpus_max: how many virtual CPUs its policy allows.
         own_cpus: CPUs that the node uses itself.
         locations: what it fails together with (tags).
@@ -66,9 +67,8 @@ class Node(Struct, frozen=True):
     is_usable: bool
     total_memory: int = 0
     total_disk: int = 0
-    total_cpus: int = 0
     own_cpus: int = 0
-    cpu_speed: float = 1.0
+    cpu_power: float = 0.0
     vcpus_max: float = 0.0
     spindles_max: float = 0.0
     exclusive_storage: bool = False

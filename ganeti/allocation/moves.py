@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ganeti.allocation.groups import choose_group
 from ganeti.allocation.limits import obstacle
 from ganeti.allocation.model import Instance, Mobility, Node, Rules
-from ganeti.allocation.placing import Outcome, find_place, find_secondary
+from ganeti.allocation.placing import Outcome, choose_group, find_place, find_secondary
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError
 from ganeti.objects.allocation_modes import EvacMode

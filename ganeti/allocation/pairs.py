@@ -25,10 +25,10 @@ from ganeti.allocation.score import (
     RESERVED,
     ROUNDING,
     SPREADS,
-    Share,
     Tally,
     deviation,
     part,
+    share_of,
 )
 
 _RESERVED = next(place for place, each in enumerate(SPREADS) if each.name == RESERVED)
@@ -52,8 +52,9 @@ class Side(Struct):
         return self.old.node.name
 
 
-def side(old: NodeLoad, new: NodeLoad, before: Share, after: Share, extra: float = 0.0) -> Side:
+def side(old: NodeLoad, new: NodeLoad, extra: float = 0.0) -> Side:
     """Return a node in a role; ``extra`` is counted besides."""
+    before, after = share_of(old), share_of(new)
     deltas = tuple(
         [(b - a, b * b - a * a) for a, b in zip(before.values, after.values, strict=True)]
     )

@@ -1,25 +1,32 @@
-"""The best place in one group for one instance.
+"""The best place for one instance: in one group, and among groups.
 
-Each search answers with an `Outcome`: the nodes and the group's score with the instance there, or
-none and what was in the way on how many nodes.  A search looks at one instance at a time and never
-moves another to make room.
+Groups are taken by their allocation policy, and among those of the same policy by the score that
+the group has with the instance in it.
+
+In a group, each search answers with an `Outcome`: the nodes and the group's score with the instance
+there, or none and what was in the way on how many nodes.  A search looks at one instance at a time
+and never moves another to make room.
+
+Source: manual pages gnt-group(8), "alloc-policy"; hail(1).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct, field
 
-from ganeti.allocation.limits import Obstacle, obstacle
+from ganeti.allocation.limits import Obstacle, Redundancy, obstacle
 from ganeti.allocation.load import NodeLoad
-from ganeti.allocation.model import Instance, Node, Rules
+from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.pairs import Side, best_pair, side
-from ganeti.allocation.redundancy import Redundancy
 from ganeti.allocation.score import share_of
-from ganeti.allocation.state import GroupState
+from ganeti.allocation.state import ClusterState, GroupState
+from ganeti.objects.instance_policy import violations
+from ganeti.objects.model import AllocPolicy
 
 _DIGITS = 12  # scores that differ only behind this digit are equal: the first node wins then
 
@@ -110,15 +117,10 @@ def _find_primary(
 ) -> None:
     state = outcome.state
     ranked = []
-    for name, load in found.items():
-        new = load.with_primary(instance, None)
-        why = obstacle(load, new, rules)
-        if why is not None:
-            outcome.refused[Role.PRIMARY, why] += 1
-            continue
-        clashes = state.clash_count(instance, load.node)
-        tally = state.tally.changed(share_of(load), share_of(new)).with_count(clashes)
-        ranked.append((tally.score(state.weights), name, new))
+    for old, new in _possible(outcome, Role.PRIMARY, found, instance, rules):
+        clashes = state.clash_count(instance, old.node)
+        tally = state.tally.changed(share_of(old), share_of(new)).with_count(clashes)
+        ranked.append((tally.score(state.weights), old.node.name, new))
     ranked.sort(key=lambda row: round(row[0], _DIGITS))
     redundancy = _redundancy(state, rules)
     for score, name, new in ranked:
@@ -150,7 +152,7 @@ def _find_pair(
         if obstacle(second.old, new, rules) is not None:
             outcome.refused[Role.PAIR, Obstacle.REDUNDANCY] += 1
             return None
-        return side(second.old, new, share_of(second.old), share_of(new))
+        return side(second.old, new)
 
     def is_redundant(first: Side, second: Side) -> bool:
         """Look at the primary node alone first: that answer is the same for all of its pairs."""
@@ -179,23 +181,35 @@ def _sides(
     outcome: Outcome, role: Role, found: Mapping[str, NodeLoad], instance: Instance, rules: Rules
 ) -> list[Side]:
     """Return the nodes that can have the role, whatever the other node may be."""
-    sides = []
-    for load in found.values():
-        extra = 0.0
-        if role is Role.PRIMARY:
-            new = load.with_primary(instance, None)
-            extra = outcome.state.clash_count(instance, load.node)
-        else:
-            new = load.with_secondary(instance, _NOBODY)
-        why = obstacle(load, new, rules)
-        if why is None:
-            sides.append(side(load, new, share_of(load), share_of(new), extra))
-        else:
-            outcome.refused[role, why] += 1
-    return sides
+    clashes = outcome.state.clash_count
+    return [
+        side(old, new, clashes(instance, old.node) if role is Role.PRIMARY else 0.0)
+        for old, new in _possible(outcome, role, found, instance, rules)
+    ]
 
 
 _NOBODY = ""  # a primary node that no secondary node has mirrors of yet
+
+
+def _possible(
+    outcome: Outcome,
+    role: Role,
+    found: Mapping[str, NodeLoad],
+    instance: Instance,
+    rules: Rules,
+    primary: str = _NOBODY,
+) -> Iterator[tuple[NodeLoad, NodeLoad]]:
+    """Yield the loads, without and with the instance, of the nodes that can have a role."""
+    for old in found.values():
+        if role is Role.PRIMARY:
+            new = old.with_primary(instance, None)
+        else:
+            new = old.with_secondary(instance, primary)
+        why = obstacle(old, new, rules)
+        if why is None:
+            yield old, new
+        else:
+            outcome.refused[role, why] += 1
 
 
 def find_secondary(
@@ -208,19 +222,85 @@ def find_secondary(
     found = candidates(state, rules, {primary.name, *excluded})
     outcome = Outcome(state, looked_at=len(found))
     ranked = []
-    for name, load in found.items():
-        new = load.with_secondary(instance, primary.name)
-        why = obstacle(load, new, rules)
-        if why is not None:
-            outcome.refused[Role.SECONDARY, why] += 1
-            continue
-        tally = state.tally.changed(share_of(load), share_of(new))
+    for old, new in _possible(outcome, Role.SECONDARY, found, instance, rules, primary.name):
+        tally = state.tally.changed(share_of(old), share_of(new))
         if primary.name in state.loads:
             first = state.loads[primary.name]
-            mirrored = first.with_primary(instance, load.node)
+            mirrored = first.with_primary(instance, old.node)
             tally = tally.changed(share_of(first), share_of(mirrored))
-        ranked.append((tally.score(state.weights), name))
+        ranked.append((tally.score(state.weights), old.node.name))
     if ranked:
         outcome.score, name = min(ranked, key=lambda row: round(row[0], _DIGITS))
         outcome.nodes = (primary.name, name)
     return outcome
+
+
+_RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolicy.UNALLOCABLE: 2}
+
+
+class GroupChoice(Struct, frozen=True):
+    """The best outcome, if there is one, and what to say of every group."""
+
+    best: Outcome | None
+    text: str
+
+
+def choose_group(
+    cluster: ClusterState,
+    instance: Instance,
+    rules: Rules,
+    among: Iterable[str],
+    *,
+    is_explicit: bool,
+    source: Node | None = None,
+) -> GroupChoice:
+    """Find the best place in the groups given by UUID.
+
+    Args:
+        is_explicit: somebody named these groups, so that they may be closed for others.
+        source: the node from which the instance would be migrated.
+    """
+    places: list[Outcome] = []
+    texts: list[str] = []
+    for uuid in among:
+        state = cluster.groups[uuid]
+        why_not = _refusal(state.group, instance, is_explicit=is_explicit)
+        if why_not is None:
+            outcome = find_place(state, instance, rules, source=source)
+            if outcome.nodes:
+                places.append(outcome)
+                continue
+            why_not = outcome.reasons()
+        texts.append(f"group {state.group.name}: {why_not}")
+    if not places:
+        return GroupChoice(None, "; ".join(texts) or "there is no group to choose from")
+    best = min(places, key=_preference)
+    texts += [f"also possible: {describe(each)}" for each in places if each is not best]
+    return GroupChoice(best, "; ".join([describe(best), *texts]))
+
+
+def _preference(outcome: Outcome) -> tuple[int, float, str]:
+    group = outcome.state.group
+    return _RANK[group.alloc_policy], outcome.score, group.name
+
+
+def describe(outcome: Outcome) -> str:
+    """Say where a place is and how good."""
+    group = outcome.state.group
+    return (
+        f"{' and '.join(outcome.nodes)} in group {group.name} ({group.alloc_policy}),"
+        f" score {outcome.score:.6f}"
+    )
+
+
+def _refusal(group: Group, instance: Instance, *, is_explicit: bool) -> str | None:
+    """Say why no node of a group can have an instance, whatever is free there."""
+    if group.alloc_policy is AllocPolicy.UNALLOCABLE and not is_explicit:
+        return "closed for new instances (unallocable)"
+    if not instance.networks <= group.networks:
+        missing = sorted(instance.networks - group.networks)
+        return f"not connected to network {', '.join(missing)}"
+    broken = violations(group.ipolicy, instance.spec)
+    if broken:
+        return f"its instance policy forbids it: {'; '.join(broken)}"
+    return None

@@ -1,6 +1,9 @@
 """From a question to an allocator to the model that searches work on.
 
-Source: iallocator.json; manual page hbal(1), "Offline instances".
+Tags of the cluster tell what tags of nodes and instances mean (`TagMeanings`).
+
+Source: iallocator.json; manual page hbal(1), "Exclusion tags", "Migration tags", "Location tags",
+"Desired location tags" and "Offline instances".
 """
 
 from __future__ import annotations
@@ -8,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
+from msgspec.structs import replace
 
 from ganeti.allocation.load import Free
 from ganeti.allocation.model import Group, Instance, Node
 from ganeti.allocation.state import ClusterState, make_state
-from ganeti.allocation.tags import TagMeanings, meanings_of, select
 from ganeti.base.errors import GenericError
 from ganeti.objects.disk_templates import DiskTemplate, disk_space_mib
 from ganeti.objects.instance_policy import InstanceSpec
@@ -26,6 +29,64 @@ from ganeti.protocol.iallocator import (
     AllocatorRequest,
     NewInstance,
 )
+
+EXCLUSION: Final = "htools:iextags:"
+LOCATION: Final = "htools:nlocation:"
+DESIRED_LOCATION: Final = "htools:desiredlocation:"
+MIGRATION: Final = "htools:migration:"
+ALLOW_MIGRATION: Final = "htools:allowmigration:"
+_FROM_TO: Final = "::"
+
+
+class TagMeanings(Struct, frozen=True):
+    """What beginnings of tags mean, and which migrations are allowed besides.
+
+    ``allowed_sources`` are, by a tag of the target, the tags that a source may have.
+    """
+
+    exclusion: tuple[str, ...] = ()
+    location: tuple[str, ...] = ()
+    desired_location: tuple[str, ...] = ()
+    migration: tuple[str, ...] = ()
+    allowed_sources: Mapping[str, frozenset[str]] = {}
+
+    def accepted(self, tags: frozenset[str]) -> frozenset[str]:
+        """Return the migration tags that sources for a node with these tags may have."""
+        found = tags
+        for tag in tags:
+            found |= self.allowed_sources.get(tag, frozenset())
+        return found
+
+
+def meanings_of(cluster_tags: Iterable[str]) -> TagMeanings:
+    """Read the tags of the cluster."""
+    tags = sorted(cluster_tags)
+    allowed: dict[str, frozenset[str]] = {}
+    for pair in _after(ALLOW_MIGRATION, tags):
+        source, separator, target = pair.partition(_FROM_TO)
+        if separator and source and target:
+            allowed[target] = allowed.get(target, frozenset()) | {source}
+    return TagMeanings(
+        _prefixes(EXCLUSION, tags),
+        _prefixes(LOCATION, tags),
+        _prefixes(DESIRED_LOCATION, tags),
+        _prefixes(MIGRATION, tags),
+        allowed,
+    )
+
+
+def _after(kind: str, tags: Iterable[str]) -> list[str]:
+    return [tag.removeprefix(kind) for tag in tags if tag.startswith(kind) and tag != kind]
+
+
+def _prefixes(kind: str, tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{name}:" for name in _after(kind, tags))
+
+
+def select(prefixes: tuple[str, ...], tags: Iterable[str]) -> frozenset[str]:
+    """Return the tags that begin with one of these."""
+    return frozenset([tag for tag in tags if tag.startswith(prefixes)] if prefixes else ())
+
 
 _NODE_SIZES: Final = (
     "total_memory",
@@ -127,9 +188,8 @@ def node_of(
         is_usable=is_known and not node.drained,
         total_memory=_known(node.total_memory),
         total_disk=_known(node.total_disk),
-        total_cpus=cpus,
         own_cpus=_known(node.reserved_cpus),
-        cpu_speed=_positive(node.ndparams.get("cpu_speed")),
+        cpu_power=cpus * _positive(node.ndparams.get("cpu_speed")),
         vcpus_max=cpus * group.vcpu_ratio,
         spindles_max=_positive(node.ndparams.get("spindle_count")) * group.spindle_ratio,
         exclusive_storage=node.ndparams.get("exclusive_storage") is True,
@@ -184,27 +244,10 @@ def existing_instance(name: str, each: AllocatorInstance, meanings: TagMeanings)
     Raises:
         GenericError: a value of it cannot be.
     """
-    _check_sizes("instance", name, each, _INSTANCE_SIZES)
     sizes = tuple([disk.size for disk in each.disks])
-    template = _template(name, each.disk_template)
-    is_local = not template.traits.shared
-    is_offline = each.admin_state == AdminState.OFFLINE
-    return Instance(
-        name=name,
-        template=template,
-        memory=0 if is_offline else each.memory,
-        running_memory=each.memory if each.admin_state == AdminState.UP else 0,
-        vcpus=0 if is_offline else each.vcpus,
-        disk=each.disk_space_total if is_local else 0,
-        spindle_use=each.spindle_use if is_local else 0,
-        spindles=sum([disk.spindles or 0 for disk in each.disks]),
-        spec=InstanceSpec(
-            each.memory, each.vcpus, len(each.nics), each.spindle_use, sizes, template
-        ),
-        nodes=tuple(each.nodes),
-        exclusion_tags=select(meanings.exclusion, each.tags),
-        wishes=select(meanings.desired_location, each.tags),
-    )
+    spindles = sum([disk.spindles or 0 for disk in each.disks])
+    made = _instance(name, each, meanings, sizes, spindles, each.admin_state)
+    return replace(made, nodes=tuple(each.nodes))
 
 
 def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
@@ -213,30 +256,43 @@ def new_instance(wanted: NewInstance, meanings: TagMeanings) -> Instance:
     Raises:
         GenericError: a value of it cannot be.
     """
-    _check_sizes("instance", wanted.name, wanted, _INSTANCE_SIZES)
-    template = _template(wanted.name, wanted.disk_template)
-    is_local = not template.traits.shared
+    sizes = tuple(_size(wanted.name, disk, "size") for disk in wanted.disks)
+    spindles = sum(_size(wanted.name, disk, "spindles") for disk in wanted.disks)
     networks = [nic.get("network") for nic in wanted.nics]
+    made = _instance(wanted.name, wanted, meanings, sizes, spindles, AdminState.UP)
+    return replace(made, networks=frozenset(str(network) for network in networks if network))
+
+
+def _instance(
+    name: str,
+    each: AllocatorInstance | NewInstance,
+    meanings: TagMeanings,
+    disk_sizes: tuple[int, ...],
+    spindles: int,
+    admin_state: str,
+) -> Instance:
+    _check_sizes("instance", name, each, _INSTANCE_SIZES)
+    try:
+        template = DiskTemplate(each.disk_template)
+    except ValueError as err:
+        raise GenericError(
+            f"instance {name!r} has the unknown disk template {each.disk_template!r}"
+        ) from err
+    memory, vcpus, use = each.memory, each.vcpus, each.spindle_use
+    is_local = not template.traits.shared
+    is_offline = admin_state == AdminState.OFFLINE
     return Instance(
-        name=wanted.name,
+        name=name,
         template=template,
-        memory=wanted.memory,
-        running_memory=wanted.memory,
-        vcpus=wanted.vcpus,
-        disk=wanted.disk_space_total if is_local else 0,
-        spindle_use=wanted.spindle_use if is_local else 0,
-        spindles=sum(_size(wanted.name, disk, "spindles") for disk in wanted.disks),
-        spec=InstanceSpec(
-            wanted.memory,
-            wanted.vcpus,
-            len(wanted.nics),
-            wanted.spindle_use,
-            tuple(_size(wanted.name, disk, "size") for disk in wanted.disks),
-            template,
-        ),
-        exclusion_tags=select(meanings.exclusion, wanted.tags),
-        wishes=select(meanings.desired_location, wanted.tags),
-        networks=frozenset(str(network) for network in networks if network),
+        memory=0 if is_offline else memory,
+        running_memory=memory if admin_state == AdminState.UP else 0,
+        vcpus=0 if is_offline else vcpus,
+        disk=each.disk_space_total if is_local else 0,
+        spindle_use=use if is_local else 0,
+        spindles=spindles,
+        spec=InstanceSpec(memory, vcpus, len(each.nics), use, disk_sizes, template),
+        exclusion_tags=select(meanings.exclusion, each.tags),
+        wishes=select(meanings.desired_location, each.tags),
     )
 
 
@@ -247,13 +303,6 @@ def _size(name: str, disk: Mapping[str, object], key: str) -> int:
     if not isinstance(value, int) or value < 0:
         raise GenericError(f"instance {name!r}: {key} of a disk is {value!r}, which cannot be")
     return value
-
-
-def _template(name: str, template: str) -> DiskTemplate:
-    try:
-        return DiskTemplate(template)
-    except ValueError as err:
-        raise GenericError(f"instance {name!r} has the unknown disk template {template!r}") from err
 
 
 def mirrored_size(instance: Instance) -> int:

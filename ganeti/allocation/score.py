@@ -50,11 +50,7 @@ SPREADS: Final = (
     Metric("free memory", 1.0, lambda load: part(load.free_memory, load.node.total_memory)),
     Metric(RESERVED, 1.0, lambda load: part(load.reserved, load.node.total_memory)),
     Metric("free disk", 1.0, lambda load: part(load.free_disk, load.node.total_disk)),
-    Metric(
-        "virtual CPUs",
-        1.0,
-        lambda load: part(load.vcpus, load.node.total_cpus * load.node.cpu_speed),
-    ),
+    Metric("virtual CPUs", 1.0, lambda load: part(load.vcpus, load.node.cpu_power)),
     Metric("spindle use", 1.0, lambda load: part(load.spindle_use, load.node.spindles_max)),
     # Without better knowledge every instance loads CPU, memory and network of its node alike.
     Metric("primary instances", 3.0, lambda load: load.primaries, is_share=True),
@@ -68,11 +64,7 @@ CLASH_WEIGHT: Final = 2.0  # an exclusion tag twice in one failure domain
 COUNTS: Final = (
     Metric("memory reserved in all", 0.25, lambda load: part(load.reserved, _memory(load))),
     Metric("nodes that cannot take over", 4.0, lambda load: float(load.deficit > 0)),
-    Metric(
-        "instances with both nodes in one failure domain",
-        DOMAIN_WEIGHT,
-        lambda load: load.in_one_domain,
-    ),
+    Metric("instances in one failure domain", DOMAIN_WEIGHT, lambda load: load.in_one_domain),
     Metric("exclusion tags twice on a node", 4.0, lambda load: load.conflicts),
     Metric("unmet wishes for a location", 1.0, lambda load: load.unmet_wishes),
 )

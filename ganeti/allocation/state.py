@@ -93,10 +93,6 @@ class ClusterState(Struct, frozen=True):
         """Return the load of a node."""
         return self.group_of(node).loads[node]
 
-    def node_or_none(self, name: str | None) -> Node | None:
-        """Return a node, or none for none."""
-        return None if name is None else self.nodes[name]
-
     def with_instance(self, instance: Instance) -> ClusterState:
         """Return the state with an instance on its nodes."""
         return self._changed(instance, 1)
@@ -107,19 +103,15 @@ class ClusterState(Struct, frozen=True):
 
     def _changed(self, instance: Instance, sign: int) -> ClusterState:
         groups = dict(self.groups)
-        primary, secondary = self.nodes[instance.primary], self.node_or_none(instance.secondary)
+        primary, secondary = self.nodes[instance.primary], self.nodes.get(instance.secondary or "")
         state = groups[primary.group]
-        load = state.loads[primary.name]
-        place = load.with_primary if sign > 0 else load.without_primary
-        state = state.with_loads({primary.name: place(instance, secondary)})
+        load = state.loads[primary.name].with_primary(instance, secondary, sign)
+        state = state.with_loads({primary.name: load})
         groups[primary.group] = state.with_clashes(instance, primary, sign)
         if secondary is not None:
             state = groups[secondary.group]
-            load = state.loads[secondary.name]
-            mirror = load.with_secondary if sign > 0 else load.without_secondary
-            groups[secondary.group] = state.with_loads(
-                {secondary.name: mirror(instance, primary.name)}
-            )
+            load = state.loads[secondary.name].with_secondary(instance, primary.name, sign)
+            groups[secondary.group] = state.with_loads({secondary.name: load})
         instances = {key: each for key, each in self.instances.items() if key != instance.name}
         if sign > 0:
             instances[instance.name] = instance

@@ -21,17 +21,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.units import parse_unit
 from ganeti.objects.model import AdminState, AllocPolicy
 from ganeti.objects.parameters import IPOLICY_DEFAULTS
-from ganeti.protocol.iallocator import (
-    Allocate,
-    AllocatorDisk,
-    AllocatorGroup,
-    AllocatorInstance,
-    AllocatorNode,
-    AllocatorRequest,
-    MultiAllocate,
-    NewInstance,
-    Wanted,
-)
+from ganeti.protocol import iallocator as wire
 
 _SECTIONS: Final = 5
 _SPEC: Final = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
@@ -54,7 +44,7 @@ _UNKNOWN: Final = "?"
 # Reading.
 
 
-def with_text(request: AllocatorRequest, text: str) -> AllocatorRequest:
+def with_text(request: wire.AllocatorRequest, text: str) -> wire.AllocatorRequest:
     """Return a question about the cluster of a text instead of its own.
 
     Raises:
@@ -107,14 +97,14 @@ def _column(columns: Sequence[str], place: int, default: str) -> str:
     return columns[place] if place < len(columns) else default
 
 
-def _group(columns: Sequence[str]) -> tuple[str, AllocatorGroup]:
+def _group(columns: Sequence[str]) -> tuple[str, wire.AllocatorGroup]:
     name, uuid, policy, tags, networks = columns[:5]
-    return uuid, AllocatorGroup(
+    return uuid, wire.AllocatorGroup(
         name=name, alloc_policy=policy, networks=_words(networks), ipolicy={}, tags=_words(tags)
     )
 
 
-def _node(columns: Sequence[str]) -> tuple[str, AllocatorNode]:
+def _node(columns: Sequence[str]) -> tuple[str, wire.AllocatorNode]:
     name, total_mem, own_mem, free_mem, total_disk, free_disk, cpus, role, group = columns[:9]
     spindles = int(_column(columns, 9, "1"))
     numbers = (total_mem, own_mem, free_mem, total_disk, free_disk, cpus)
@@ -143,8 +133,8 @@ def _node(columns: Sequence[str]) -> tuple[str, AllocatorNode]:
     )
 
 
-def _empty_node(group: str, spindles: int, tags: list[str], is_master: bool) -> AllocatorNode:
-    return AllocatorNode(
+def _empty_node(group: str, spindles: int, tags: list[str], is_master: bool) -> wire.AllocatorNode:
+    return wire.AllocatorNode(
         tags=tags,
         primary_ip="",
         secondary_ip="",
@@ -158,13 +148,15 @@ def _empty_node(group: str, spindles: int, tags: list[str], is_master: bool) -> 
     )
 
 
-def _instance(columns: Sequence[str]) -> tuple[str, AllocatorInstance]:
+def _instance(columns: Sequence[str]) -> tuple[str, wire.AllocatorInstance]:
     name, memory, disk, vcpus, status, _, primary, secondary, template, tags = columns[:10]
     spindles = _column(columns, 11, "-")
     own = int(spindles) if spindles.isdigit() else None
     size = int(disk)
-    disks = [AllocatorDisk(dev_type=template, size=size, mode="rw", spindles=own)] if size else []
-    return name, AllocatorInstance(
+    disks = (
+        [wire.AllocatorDisk(dev_type=template, size=size, mode="rw", spindles=own)] if size else []
+    )
+    return name, wire.AllocatorInstance(
         tags=_words(tags),
         admin_state=_ADMIN_STATE.get(status, AdminState.UP),
         vcpus=int(vcpus),
@@ -200,19 +192,21 @@ def _spec(text: str) -> dict[str, int]:
     return dict(zip(_SPEC, values, strict=False))
 
 
-def with_made_up(request: AllocatorRequest, descriptions: Sequence[str]) -> AllocatorRequest:
+def with_made_up(
+    request: wire.AllocatorRequest, descriptions: Sequence[str]
+) -> wire.AllocatorRequest:
     """Return a question about empty groups: ``policy,nodes,disk,memory,cpus,spindles`` for each.
 
     Raises:
         GenericError: a description is not understood.
     """
-    groups: dict[str, AllocatorGroup] = {}
-    nodes: dict[str, AllocatorNode] = {}
+    groups: dict[str, wire.AllocatorGroup] = {}
+    nodes: dict[str, wire.AllocatorNode] = {}
     for number, description in enumerate(descriptions, 1):
         uuid = f"fake-uuid-{number:02}"
         try:
             policy, count, disk, memory, cpus, spindles = description.split(",")
-            groups[uuid] = AllocatorGroup(
+            groups[uuid] = wire.AllocatorGroup(
                 name=f"group-{number:02}", alloc_policy=_POLICIES[policy], ipolicy=IPOLICY_DEFAULTS
             )
             size = {
@@ -247,8 +241,8 @@ def with_made_up(request: AllocatorRequest, descriptions: Sequence[str]) -> Allo
 
 
 def followed(
-    request: AllocatorRequest, before: ClusterState, after: ClusterState
-) -> AllocatorRequest:
+    request: wire.AllocatorRequest, before: ClusterState, after: ClusterState
+) -> wire.AllocatorRequest:
     """Return the question as it would be once its answer has been followed."""
     nodes = {}
     for name, node in request.nodes.items():
@@ -271,18 +265,18 @@ def followed(
     return replace(request, nodes=nodes, instances=instances)
 
 
-def _wishes(wanted: Wanted) -> Sequence[NewInstance]:
-    if isinstance(wanted, MultiAllocate):
+def _wishes(wanted: wire.Wanted) -> Sequence[wire.NewInstance]:
+    if isinstance(wanted, wire.MultiAllocate):
         return wanted.instances
-    return [wanted] if isinstance(wanted, Allocate) else []
+    return [wanted] if isinstance(wanted, wire.Allocate) else []
 
 
 def _changed(value: int | UnsetType, change: int) -> int | UnsetType:
     return value + change if isinstance(value, int) else UNSET
 
 
-def _as_existing(wish: NewInstance) -> AllocatorInstance:
-    return AllocatorInstance(
+def _as_existing(wish: wire.NewInstance) -> wire.AllocatorInstance:
+    return wire.AllocatorInstance(
         tags=wish.tags,
         admin_state=AdminState.UP.value,
         vcpus=wish.vcpus,
@@ -299,8 +293,8 @@ def _as_existing(wish: NewInstance) -> AllocatorInstance:
     )
 
 
-def _as_existing_disk(disk: Mapping[str, Any]) -> AllocatorDisk:
-    return AllocatorDisk(
+def _as_existing_disk(disk: Mapping[str, Any]) -> wire.AllocatorDisk:
+    return wire.AllocatorDisk(
         dev_type=str(disk.get("dev_type", "")),
         size=disk["size"],
         mode=str(disk.get("mode", "rw")),
@@ -308,7 +302,7 @@ def _as_existing_disk(disk: Mapping[str, Any]) -> AllocatorDisk:
     )
 
 
-def to_text(request: AllocatorRequest) -> str:
+def to_text(request: wire.AllocatorRequest) -> str:
     """Return the cluster of a question as text."""
     sections = (
         [
@@ -333,7 +327,7 @@ def _line(*columns: object) -> str:
     )
 
 
-def _node_line(name: str, node: AllocatorNode) -> str:
+def _node_line(name: str, node: wire.AllocatorNode) -> str:
     numbers = (
         node.total_memory,
         node.reserved_memory,
@@ -359,7 +353,7 @@ def _node_line(name: str, node: AllocatorNode) -> str:
     )
 
 
-def _instance_line(name: str, each: AllocatorInstance) -> str:
+def _instance_line(name: str, each: wire.AllocatorInstance) -> str:
     spindles = [disk.spindles for disk in each.disks if disk.spindles is not None]
     return _line(
         name,

@@ -22,8 +22,7 @@ from fakes.naive_placement import View, as_existing, with_instance
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import state_of
-from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.questions import meanings_of, state_of
 from ganeti.allocation.text_data import to_text, with_text
 
 HAIL = "/usr/lib/ganeti/iallocators/hail"

@@ -16,9 +16,8 @@ from typing import Final
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import state_of
+from ganeti.allocation.questions import TagMeanings, meanings_of, state_of
 from ganeti.allocation.state import ClusterState
-from ganeti.allocation.tags import TagMeanings, meanings_of
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
 from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, Section, single_program

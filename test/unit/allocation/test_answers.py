@@ -20,8 +20,7 @@ from fakes.allocator_questions import (
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import state_of
-from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.questions import meanings_of, state_of
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorResponse
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import state_of
-from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.questions import meanings_of, state_of
 from ganeti.allocation.text_data import followed, to_text, with_made_up, with_text
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorRequest
