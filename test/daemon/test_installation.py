@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +93,17 @@ def test_examples_can_be_run_where_they_are_installed(built: Path) -> None:
     for name in files_below(installed):
         mode = (examples / name).stat().st_mode
         assert (installed / name).stat().st_mode & 0o111 == mode & 0o111, name
+
+
+@pytest.mark.parametrize("launcher", ["tools/launcher", "daemons/daemon-launcher"])
+def test_a_checkout_without_its_environment_says_how_to_make_it(
+    tmp_path: Path, launcher: str
+) -> None:
+    program = tmp_path / "tools" / "program"
+    program.parent.mkdir()
+    shutil.copy(CHECKOUT / launcher, program)
+    command = [getattr(sys, "_base_executable", sys.executable), "-I", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "run 'make venv' first" in done.stderr
