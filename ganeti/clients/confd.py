@@ -14,6 +14,7 @@ import contextlib
 import select
 import socket
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Final, Self
 
 from ganeti.base.errors import ConfigurationError, TransportError
@@ -117,8 +118,9 @@ def _receive(sock: socket.socket, exchange: Exchange) -> None:
         exchange.receive(data, peer[0].partition("%")[0])
 
 
-class ConfdClient:
-    """Asks and waits.
+@dataclass(eq=False)
+class _Asker:
+    """The common part of both clients.
 
     Args:
         addresses: of the candidates; up to six of them, by chance, are asked each question.
@@ -126,20 +128,16 @@ class ConfdClient:
         settle_s: how long to wait for the others after that.
     """
 
-    def __init__(
-        self,
-        key: bytes,
-        addresses: Sequence[str],
-        *,
-        port: int = DEFAULT_PORT,
-        timeout_s: float = EXPIRE_S,
-        settle_s: float = SETTLE_S,
-    ) -> None:
-        self._addresses = addresses
-        self._timeout_s = timeout_s
-        self._settle_s = settle_s
+    key: InitVar[bytes]
+    addresses: Sequence[str]
+    _: KW_ONLY
+    port: int = DEFAULT_PORT
+    timeout_s: float = EXPIRE_S
+    settle_s: float = SETTLE_S
+
+    def __post_init__(self, key: bytes) -> None:
         self._exchange = Exchange(Signer(key))
-        self._sockets = _Sockets(port)
+        self._sockets = _Sockets(self.port)
 
     @classmethod
     def of_node(cls, paths: Paths, *, timeout_s: float = EXPIRE_S) -> Self:
@@ -149,6 +147,36 @@ class ConfdClient:
             ConfigurationError: it belongs to none, or the key cannot be read.
         """
         return cls(read_key(paths), candidate_addresses(paths), timeout_s=timeout_s)
+
+    def _begin(
+        self, query_type: QueryType, query: object, on_event: Callback, deadline_s: float
+    ) -> Asked:
+        return self._exchange.ask(
+            query_type,
+            query,
+            choose(self.addresses, CANDIDATES_ASKED),
+            on_event,
+            salt=clock.new_uuid(),
+            unix_time_s=int(clock.now()),
+            deadline_s=deadline_s,
+        )
+
+    def _best(self, asked: Asked) -> Answer:
+        """Return the newest answer.
+
+        Raises:
+            TransportError: nobody answered.
+        """
+        if asked.best is None:
+            raise TransportError(
+                f"no RConfD answered within {self.timeout_s:g} s (asked: {', '.join(sorted(asked.peers))});"
+                " do they run, are the clocks right, and is the key the same?"
+            )
+        return asked.best
+
+
+class ConfdClient(_Asker):
+    """Asks and waits."""
 
     def __enter__(self) -> Self:
         return self
@@ -170,30 +198,19 @@ class ConfdClient:
 
     def ask_all(self, query_type: QueryType, query: object = None) -> list[Answer]:
         """Return all answers that came in time, the newest first; errors as of `ask`."""
-        peers = choose(self._addresses, CANDIDATES_ASKED)
-        deadline_s = clock.monotonic() + self._timeout_s
+        deadline_s = clock.monotonic() + self.timeout_s
         answers: list[Answer] = []
 
         def on_event(event: Event) -> None:
             if event.kind is EventKind.ANSWER and event.answer is not None:
                 answers.append(event.answer)
 
-        asked = self._exchange.ask(
-            query_type,
-            query,
-            peers,
-            on_event,
-            salt=clock.new_uuid(),
-            unix_time_s=int(clock.now()),
-            deadline_s=deadline_s,
-        )
+        asked = self._begin(query_type, query, on_event, deadline_s)
         try:
             self._wait(asked, deadline_s)
         finally:
             self._exchange.forget(asked)
-        if asked.best is None:
-            raise _nobody(peers, self._timeout_s)
-        best = asked.best
+        best = self._best(asked)
         return [best, *(answer for answer in answers if answer is not best)]
 
     def value(self, query_type: QueryType, query: object = None) -> object:
@@ -220,7 +237,7 @@ class ConfdClient:
             until_s = min(deadline_s, resend_s) if had_none else deadline_s
             self._receive_until(until_s)
             if had_none and asked.best is not None:
-                deadline_s = min(deadline_s, clock.monotonic() + self._settle_s)
+                deadline_s = min(deadline_s, clock.monotonic() + self.settle_s)
 
     def _receive_until(self, until_s: float) -> None:
         poller = select.poll()
@@ -232,39 +249,15 @@ class ConfdClient:
             _receive(by_descriptor[descriptor], self._exchange)
 
 
-def _nobody(peers: Sequence[str], timeout_s: float) -> TransportError:
-    return TransportError(
-        f"no RConfD answered within {timeout_s:g} s (asked: {', '.join(peers)});"
-        " do they run, are the clocks right, and is the key the same?"
-    )
-
-
-class AsyncConfdClient:
+class AsyncConfdClient(_Asker):
     """Asks from an event loop; must be made and used in it."""
 
-    def __init__(
-        self,
-        key: bytes,
-        addresses: Sequence[str],
-        *,
-        port: int = DEFAULT_PORT,
-        timeout_s: float = EXPIRE_S,
-        settle_s: float = SETTLE_S,
-    ) -> None:
-        self._addresses = addresses
-        self._timeout_s = timeout_s
-        self._settle_s = settle_s
-        self._exchange = Exchange(Signer(key))
-        self._sockets = _Sockets(port)
+    def __post_init__(self, key: bytes) -> None:
+        super().__post_init__(key)
         self._loop = asyncio.get_running_loop()
         self._watched: set[socket.socket] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-
-    @classmethod
-    def of_node(cls, paths: Paths, *, timeout_s: float = EXPIRE_S) -> Self:
-        """As `ConfdClient.of_node`."""
-        return cls(read_key(paths), candidate_addresses(paths), timeout_s=timeout_s)
 
     def close(self) -> None:
         """Stop listening; questions that wait get no more events."""
@@ -284,15 +277,8 @@ class AsyncConfdClient:
         Raises:
             ConfdClientError: there is nobody to ask, or too many questions wait.
         """
-        asked = self._exchange.ask(
-            query_type,
-            query,
-            choose(self._addresses, CANDIDATES_ASKED),
-            callback,
-            salt=clock.new_uuid(),
-            unix_time_s=int(clock.now()),
-            deadline_s=self._loop.time() + self._timeout_s,
-        )
+        deadline_s = self._loop.time() + self.timeout_s
+        asked = self._begin(query_type, query, callback, deadline_s)
         self._transmit(asked)
         self._set_timer()
         return asked
@@ -311,19 +297,16 @@ class AsyncConfdClient:
             if event.kind is EventKind.ENDED:
                 is_over.set()
             elif timer is None:
-                timer = self._loop.call_later(self._settle_s, is_over.set)
+                timer = self._loop.call_later(self.settle_s, is_over.set)
 
         asked = self.send(query_type, query, on_event)
-        peers = sorted(asked.waiting)
         try:
             await is_over.wait()
         finally:
             self._exchange.forget(asked)
             if timer is not None:
                 timer.cancel()
-        if asked.best is None:
-            raise _nobody(peers, self._timeout_s)
-        return asked.best
+        return self._best(asked)
 
     def _transmit(self, asked: Asked) -> None:
         """Send to those that have not answered, and again while nobody has."""

@@ -103,17 +103,21 @@ class Query:
 
     type: QueryType
     name: str
-    constant: str
     takes: Takes
     summary: str
     answer: str
+
+    @property
+    def constant(self) -> str:
+        """Its name in the protocol."""
+        suffix = "_BYNAME" if self.type is QueryType.NODE_ROLE else ""
+        return f"CONFD_REQ_{self.type.name}{suffix}"
 
 
 _ROWS: Final = (
     Query(
         QueryType.PING,
         "ping",
-        "CONFD_REQ_PING",
         Takes.NOTHING,
         "ask whether it answers",
         "the version of the configuration's format, a number",
@@ -121,7 +125,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_ROLE,
         "node-role",
-        "CONFD_REQ_NODE_ROLE_BYNAME",
         Takes.NODE,
         "show the role of a node",
         "0 for the master, 1 a master candidate, 2 offline, 3 drained, 4 for any other node",
@@ -129,7 +132,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_PIP_BY_INSTANCE_IP,
         "instance-node",
-        "CONFD_REQ_NODE_PIP_BY_INSTANCE_IP",
         Takes.ADDRESSES,
         "show on which node the instance with an address runs",
         "the primary address of its primary node; for a list of addresses a list of [status,"
@@ -138,7 +140,6 @@ _ROWS: Final = (
     Query(
         QueryType.CLUSTER_MASTER,
         "master",
-        "CONFD_REQ_CLUSTER_MASTER",
         Takes.FIELDS,
         "show which node is the master",
         "its name; for a list of fields the list of their values: 0 for its name, 1 for the address"
@@ -147,7 +148,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_PIP_LIST,
         "node-ips",
-        "CONFD_REQ_NODE_PIP_LIST",
         Takes.NOTHING,
         "list the primary addresses of all nodes",
         "a list of addresses",
@@ -155,7 +155,6 @@ _ROWS: Final = (
     Query(
         QueryType.MC_PIP_LIST,
         "candidate-ips",
-        "CONFD_REQ_MC_PIP_LIST",
         Takes.NOTHING,
         "list the primary addresses of the master candidates",
         "a list of addresses",
@@ -163,7 +162,6 @@ _ROWS: Final = (
     Query(
         QueryType.INSTANCES_IPS_LIST,
         "instance-ips",
-        "CONFD_REQ_INSTANCES_IPS_LIST",
         Takes.LINK,
         "list the addresses of the instances on a link",
         "a list of addresses",
@@ -171,7 +169,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_DRBD,
         "node-drbd",
-        "CONFD_REQ_NODE_DRBD",
         Takes.NODE_OR_UUID,
         "list the DRBD devices of a node",
         'a list of [node, minor, instance, "disk/N", "primary" or "secondary", the other node];'
@@ -180,7 +177,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_INSTANCES,
         "node-instances",
-        "CONFD_REQ_NODE_INSTANCES",
         Takes.NODE_OR_UUID,
         "list the instances of a node",
         "[instances whose primary node it is, instances whose secondary node it is], objects as in"
@@ -189,7 +185,6 @@ _ROWS: Final = (
     Query(
         QueryType.INSTANCE_DISKS,
         "instance-disks",
-        "CONFD_REQ_INSTANCE_DISKS",
         Takes.INSTANCE,
         "list the disks of an instance",
         "objects as in the configuration; with the serial number of the instance",
@@ -197,7 +192,6 @@ _ROWS: Final = (
     Query(
         QueryType.CONFIG_QUERY,
         "config",
-        "CONFD_REQ_CONFIG_QUERY",
         Takes.PATH,
         "show a part of the configuration",
         "what stands there",
@@ -205,7 +199,6 @@ _ROWS: Final = (
     Query(
         QueryType.DATA_COLLECTORS,
         "data-collectors",
-        "CONFD_REQ_DATA_COLLECTORS",
         Takes.NOTHING,
         "list the data collectors of the monitoring daemon and how they are switched",
         '{name: {"active": true or false, "interval": microseconds}}',
@@ -213,7 +206,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_INSTANCE_SERIALS,
         "instance-serials",
-        "CONFD_REQ_NODE_INSTANCE_SERIALS",
         Takes.NODE_OR_UUID,
         "list the instances of a node by UUID and serial number, also where they are many",
         "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
@@ -222,7 +214,6 @@ _ROWS: Final = (
     Query(
         QueryType.NODE_DRBD_PART,
         "node-drbd-part",
-        "CONFD_REQ_NODE_DRBD_PART",
         Takes.NODE_OR_UUID,
         "list the DRBD devices of a node in parts, where they are many; NODE/100 asks for those"
         " after the first 100",
