@@ -20,7 +20,7 @@ from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.jobs.merging import QueuePlan, furthest, plan_merge
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_facts import QueueListing
+from ganeti.protocol.node_rpc_values import QueueListing
 from ganeti.store.job_files import FILE_MODE, JobFiles, list_queue
 from ganeti.system import files
 

@@ -19,9 +19,10 @@ from typing import Final, Self
 
 from ganeti.base.errors import ConfigurationError, TransportError
 from ganeti.base.paths import Paths
-from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, DEFAULT_PORT, Signer
-from ganeti.protocol.confd_exchange import (
+from ganeti.protocol.confd import (
     CANDIDATES_ASKED,
+    DATAGRAM_BYTES_MAX,
+    DEFAULT_PORT,
     EXPIRE_S,
     Answer,
     Asked,
@@ -29,6 +30,7 @@ from ganeti.protocol.confd_exchange import (
     Event,
     EventKind,
     Exchange,
+    Signer,
 )
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.store import ssconf
@@ -168,8 +170,9 @@ class _Asker:
             TransportError: nobody answered.
         """
         if asked.best is None:
+            peers = ", ".join(sorted(asked.peers))
             raise TransportError(
-                f"no RConfD answered within {self.timeout_s:g} s (asked: {', '.join(sorted(asked.peers))});"
+                f"no RConfD answered within {self.timeout_s:g} s (asked: {peers});"
                 " do they run, are the clocks right, and is the key the same?"
             )
         return asked.best
@@ -272,7 +275,7 @@ class AsyncConfdClient(_Asker):
     def send(self, query_type: QueryType, query: object, callback: Callback) -> Asked:
         """Ask; every answer and the end of the question are told to the callback.
 
-        See `ganeti.protocol.confd_exchange` for filters to put around it.
+        See `ganeti.protocol.confd` for filters to put around it.
 
         Raises:
             ConfdClientError: there is nobody to ask, or too many questions wait.

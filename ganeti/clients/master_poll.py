@@ -14,7 +14,7 @@ from ganeti.config.overlay import decode_record
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
 
 

@@ -17,8 +17,7 @@ import msgspec
 from ganeti.base.errors import ConfdClientError, GenericError, TransportError
 from ganeti.collectors import cluster_facts
 from ganeti.collectors.cluster_facts import InstanceFacts, NodeInstances
-from ganeti.protocol.confd import ErrorKind, Status
-from ganeti.protocol.confd_exchange import Answer
+from ganeti.protocol.confd import Answer, ErrorKind, Status
 from ganeti.protocol.confd_queries import QueryType
 
 _AT_ONCE: Final = 16  # questions that are under way together

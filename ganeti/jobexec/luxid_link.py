@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 from ganeti.base.errors import ProtocolError
-from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.envelope import ETX, MessageSplitter
 from ganeti.protocol.job_start import MESSAGE_BYTES_MAX, Copied, Copy, Dialog, Message
 
 # A LuxiD that hangs must not hold up the end of a job for long.

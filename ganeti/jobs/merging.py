@@ -18,7 +18,7 @@ import msgspec
 from ganeti.base.errors import JobFileCorrupted
 from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.jobs.status import FINAL, Status
-from ganeti.protocol.node_facts import QueueListing
+from ganeti.protocol.node_rpc_values import QueueListing
 
 _DIGEST_BYTES: Final = 16
 

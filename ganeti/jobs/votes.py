@@ -26,7 +26,7 @@ import msgspec
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.copies.quorum import copies_needed
-from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc_values import NodeFacts
 
 # By how much a new master's first configuration is ahead of all that are known: a master that has
 # been cut off starts no jobs, and those that run do not make so many changes.

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import MasterNetworkParameters
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.protocol.node_facts import DrainResult, NodeFacts, QueueListing
 from ganeti.protocol.node_rpc import (
     DELAY_MARGIN_S,
     FAST_S,
@@ -33,7 +32,10 @@ from ganeti.protocol.node_rpc import (
 )
 from ganeti.protocol.node_rpc_values import (
     CompressedText,
+    DrainResult,
     FileDetails,
+    NodeFacts,
+    QueueListing,
     TokenRequest,
     TransferOptions,
 )

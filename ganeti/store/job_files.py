@@ -15,7 +15,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import JOB_QUEUE_VERSION
 from ganeti.jobs.merging import digest
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.node_facts import QueueListing
+from ganeti.protocol.node_rpc_values import QueueListing
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 

@@ -22,7 +22,7 @@ from ganeti.base.errors import (
 )
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import filelock, files

@@ -10,7 +10,7 @@ import socket
 from typing import Final
 
 from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.envelope import ETX, MessageSplitter
 from ganeti.transport.unix_client import (
     MESSAGE_BYTES_MAX,
     AnswerTimeoutError,

@@ -15,8 +15,13 @@ from collections.abc import Sequence
 from typing import Final, Self, TypeVar
 
 from ganeti.base.errors import TransportError
-from ganeti.protocol.envelope import RefusedError, decode_response_as, encode_request
-from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.envelope import (
+    ETX,
+    MessageSplitter,
+    RefusedError,
+    decode_response_as,
+    encode_request,
+)
 from ganeti.system import clock
 
 T = TypeVar("T")

@@ -33,6 +33,9 @@ from typing import Final
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX
 from ganeti.protocol.envelope import (
+    ETX,
+    MessageSplitter,
+    MessageTooLargeError,
     Request,
     RequestError,
     decode_request,
@@ -40,7 +43,6 @@ from ganeti.protocol.envelope import (
     encode_refusal,
     encode_success,
 )
-from ganeti.protocol.framing import ETX, MessageSplitter, MessageTooLargeError
 from ganeti.transport.flow import ServedConnection, StreamServer, canceled_by
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.jobs.record import decode_job
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_facts import DrainResult
+from ganeti.protocol.node_rpc_values import DrainResult
 from ganeti.store import master_facts
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files

@@ -17,8 +17,15 @@ from fakes.waiting import wait_until
 
 from ganeti.base.errors import TransportError
 from ganeti.clients.confd import AsyncConfdClient, ConfdClient
-from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, Reply, Signer, Status, request_packet
-from ganeti.protocol.confd_exchange import Event, EventKind
+from ganeti.protocol.confd import (
+    DATAGRAM_BYTES_MAX,
+    Event,
+    EventKind,
+    Reply,
+    Signer,
+    Status,
+    request_packet,
+)
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.system import files
 

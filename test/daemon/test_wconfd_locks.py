@@ -18,8 +18,7 @@ from fakes.wconfd_node import Owner, WconfdNode
 
 from ganeti.base.errors import GenericError, LockError, OpPrereqError
 from ganeti.clients.wconfd import WConfClient
-from ganeti.protocol.envelope import encode_request
-from ganeti.protocol.framing import frame
+from ganeti.protocol.envelope import encode_request, frame
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 
 NODE1, NODE2 = f"node/{uuid_of('node', 1)}", f"node/{uuid_of('node', 2)}"

@@ -19,7 +19,7 @@ from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
 from ganeti.luxid.queue.processes import launch_argv
-from ganeti.protocol.framing import ETX
+from ganeti.protocol.envelope import ETX
 from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
 from ganeti.system import nursery
 from ganeti.system.filelock import is_alive

@@ -22,8 +22,7 @@ from ganeti.cli.declaration.program import Program
 from ganeti.cli.declaration.values import Float
 from ganeti.cli.run.table import Column, TableStyle, format_table
 from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
-from ganeti.protocol.confd import DEFAULT_PORT, ErrorKind, Status
-from ganeti.protocol.confd_exchange import EXPIRE_S, Answer
+from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, Status
 from ganeti.protocol.confd_queries import (
     QUERIES,
     Keys,

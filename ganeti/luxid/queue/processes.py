@@ -26,7 +26,7 @@ from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol import job_start
-from ganeti.protocol.framing import ETX, MessageSplitter
+from ganeti.protocol.envelope import ETX, MessageSplitter
 from ganeti.system import files, nursery, process
 from ganeti.system.process_facts import ExitWatcher
 

@@ -20,8 +20,7 @@ from ganeti.base.errors import GenericError, LockError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.protocol.node_facts import QueueListing
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_rpc_values import CompressedText, QueueListing
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock

@@ -15,8 +15,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import FINAL, Status
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.node_facts import DrainResult, NodeFacts
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, NodeFacts
 from ganeti.store import config_file
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim, accept_master, own_facts, running_jobs, take_claim

@@ -17,8 +17,8 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.failover import Announcement, Failover, FailoverOptions, Outlook
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
 from ganeti.jobs.votes import Answer, Poll, Takeover, may_ask_again
-from ganeti.protocol.node_facts import NodeFacts
 from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import master_facts
 from ganeti.store.master_facts import Claim
 

@@ -14,8 +14,7 @@ from ganeti.cli.node.drbd import devices_of
 from ganeti.clients.confd import ConfdClient
 from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
-from ganeti.protocol.confd import Status
-from ganeti.protocol.confd_exchange import Answer
+from ganeti.protocol.confd import Answer, Status
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.rconfd.answers import HANDLERS
 

@@ -12,7 +12,7 @@ from ganeti.jobs import changes
 from ganeti.jobs.merging import digest, furthest, plan_copy, plan_merge
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.submission import make_job
-from ganeti.protocol.node_facts import QueueListing
+from ganeti.protocol.node_rpc_values import QueueListing
 
 NOW = (1, 2)
 

@@ -21,7 +21,7 @@ from ganeti.jobs.votes import (
     plan_takeover,
     votes_needed,
 )
-from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc_values import NodeFacts
 
 UUID = "cluster"
 

@@ -13,8 +13,7 @@ from ganeti.jobs.merging import digest
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import job_queue, master_change
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.node_facts import DrainResult, QueueListing
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, QueueListing
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system.filelock import FileLock

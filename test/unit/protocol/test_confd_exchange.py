@@ -7,9 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from ganeti.base.errors import ConfdClientError
-from ganeti.protocol import confd_exchange
-from ganeti.protocol.confd import Signer, Status, open_request, reply_message, seal, sealable
-from ganeti.protocol.confd_exchange import Answer, Asked, Event, EventKind, Exchange
+from ganeti.protocol import confd
+from ganeti.protocol.confd import (
+    Answer,
+    Asked,
+    Event,
+    EventKind,
+    Exchange,
+    Signer,
+    Status,
+    open_request,
+    reply_message,
+    seal,
+    sealable,
+)
 from ganeti.protocol.confd_queries import QueryType
 
 NOW = 1700000000
@@ -114,7 +125,7 @@ def test_what_nobody_waited_for_is_nothing() -> None:
 
 
 def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confd_exchange, "PENDING_MAX", 2)
+    monkeypatch.setattr(confd, "PENDING_MAX", 2)
     client = Client()
     client.ask("a")
     client.ask("a")

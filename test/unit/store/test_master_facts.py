@@ -11,7 +11,7 @@ import pytest
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.protocol.node_facts import NodeFacts
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
