@@ -2,7 +2,8 @@
 
 A password is checked by a slow hash once, then remembered as a digest with a key that lives as long
 as the file of users stays the same.  Who gives a wrong one waits until a set time after the request
-came, whatever was wrong with it.
+came, whatever was wrong with it.  Slow checks take turns by the places that they are asked from:
+whoever sends thousands of wrong passwords waits for himself, others for one check of his.
 
 Source: rapi.json, "auth"; RFC 7617, RFC 6750.
 """
@@ -12,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
+import ipaddress
 import logging
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +30,6 @@ from ganeti.protocol.rapi import users as rapi_users
 from ganeti.protocol.rapi.routes import Route
 from ganeti.protocol.rapi.users import RIGHTS, Grant, Roles, Scheme, Token, User
 from ganeti.protocol.rapi.values import READ, REALM, HttpProblem
-from ganeti.rapid.turns import Turns, origin_of
 from ganeti.system import clock, files
 
 logger = logging.getLogger(__name__)
@@ -188,3 +191,67 @@ def _read(path: str) -> str:
 def _warn(path: str, wrong: Sequence[str]) -> None:
     for each in wrong:
         logger.warning("%s: %s; ignoring", path, each)
+
+
+# The turns of slow password checks.
+
+_IPV6_PREFIX: Final = 64  # what one customer has, and can take any address of
+
+
+def origin_of(address: str) -> str:
+    """Return what stands for everybody who may be at that address."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    if ip.version == 6:
+        return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))
+    return str(ip)
+
+
+class Turns:
+    """One turn at a time; origins in a circle, and within one in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, origin: str) -> AsyncIterator[None]:
+        """Have the turn for a block."""
+        if self._is_taken:
+            await self._wait(origin)
+        self._is_taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, origin: str) -> None:
+        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(origin, deque()).append(called)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():  # called in vain
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Call the first who still waits, of the origin that has waited for longest."""
+        self._is_taken = False
+        while self._waiting:
+            origin = next(iter(self._waiting))
+            queue = self._waiting.pop(origin)
+            while queue:
+                called = queue.popleft()
+                if not called.done():
+                    called.set_result(None)
+                    self._is_taken = True
+                    break
+            if queue:
+                self._waiting[origin] = queue  # behind all others
+            if self._is_taken:
+                return

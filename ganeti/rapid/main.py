@@ -8,25 +8,25 @@ Source: rapi.json, "transport"; cli.json, "daemons".
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from typing import Annotated, Final
 
-from ganeti.base.errors import ConfigurationError, NotMasterError
+from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate, follow_files
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Port, TlsOptions, option
 from ganeti.protocol.rapi.values import CLIENTS_MAX_DEFAULT, DEFAULT_PORT
-from ganeti.rapid import expiry
 from ganeti.rapid.access import Access
-from ganeti.rapid.access_log import AccessLog
 from ganeti.rapid.documents import MAKERS
 from ganeti.rapid.luxi_pool import LuxiPool
-from ganeti.rapid.server import RapiServer, refuse
+from ganeti.rapid.server import AccessLog, RapiServer, refuse
 from ganeti.store import ssconf
-from ganeti.system import files
+from ganeti.system import certificates, clock, files
 from ganeti.transport import tls
 from ganeti.transport.http_server import HttpLimits, serve_http
 
@@ -51,6 +51,52 @@ class Options(TlsOptions, frozen=True, kw_only=True):
     ] = False
 
 
+# Its certificate.  The server goes on with one that is not valid: that is better than silence, and
+# clients say what is wrong as well.
+
+_DAY_S: Final = 24 * 3600.0
+_WARN_S: Final = 30 * _DAY_S
+_FILE_BYTES_MAX: Final = 1 << 20
+_CURE: Final = "write a new one there, it is taken up without a restart"
+
+
+def certificate_complaint(
+    not_before: float, not_after: float, now: float
+) -> tuple[int, str] | None:
+    """Return how bad it is, as a level of the log, and what there is to say of a certificate."""
+    if now >= not_after:
+        return logging.ERROR, f"expired on {_date(not_after)}, clients refuse it; {_CURE}"
+    if now < not_before:
+        text = f"is valid from {_date(not_before)} only, clients refuse it; look at the clock"
+        return logging.ERROR, text
+    if now >= not_after - _WARN_S:
+        return logging.WARNING, f"expires on {_date(not_after)}; {_CURE}"
+    return None
+
+
+def _date(stamp: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stamp))
+
+
+def check_certificate(path: str) -> None:
+    """Log what is wrong with the certificate in a file; whether it can be read others say."""
+    try:
+        facts = certificates.facts(files.read_bytes(path, _FILE_BYTES_MAX), path)
+    except (OSError, GenericError):
+        return
+    found = certificate_complaint(facts.not_before, facts.not_after, clock.now())
+    if found is not None:
+        level, text = found
+        logger.log(level, "The certificate in %s %s", path, text)
+
+
+async def check_certificate_daily(path: str) -> None:
+    """Look at the certificate each day, for as long as the daemon runs."""
+    while True:
+        await asyncio.sleep(_DAY_S)
+        check_certificate(path)
+
+
 def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
     options = context.options_as(Options)
     return options.ssl_cert or context.paths.rapi_pem, options.ssl_key
@@ -59,7 +105,7 @@ def _certificate_paths(context: DaemonContext) -> tuple[str, str | None]:
 def _tls_context(context: DaemonContext) -> ssl.SSLContext:
     certificate, key = _certificate_paths(context)
     made = tls.server_context(certificate, key_path=key)
-    expiry.check(certificate)
+    check_certificate(certificate)
     return made
 
 
@@ -104,7 +150,9 @@ async def serve(context: DaemonContext) -> None:
                 followed.enter_context(follow_files(access_files, access.reload))
                 if tls_context is not None:
                     certificate = [path for path in _certificate_paths(context) if path]
-                    context.spawn(expiry.check_daily(certificate[0]), "look at the certificate")
+                    context.spawn(
+                        check_certificate_daily(certificate[0]), "look at the certificate"
+                    )
                     followed.enter_context(
                         follow_certificate(
                             context, server, certificate, lambda: _tls_context(context)

@@ -19,7 +19,7 @@ from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import encode_request
 from ganeti.protocol.luxi import LuxiCalls
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire, converted
-from ganeti.protocol.rapi.routes import Question, Resource, Route
+from ganeti.protocol.rapi.routes import Resource, Route
 from ganeti.protocol.rapi.table import TABLE
 from ganeti.protocol.rapi.values import HttpProblem, parse_arguments
 from ganeti.transport.http_message import HttpRequest
@@ -194,17 +194,6 @@ def luxi_request(method: str, args: list[Any]) -> bytes:
     except (ProtocolError, RecursionError) as err:
         text = err.message if isinstance(err, ProtocolError) else "nested too deeply"
         raise HttpProblem(400, f"Cannot ask for this: {text}") from err
-
-
-def question_of(target: Target, inputs: Inputs) -> tuple[str, bytes]:
-    """Return the method of LUXI that a request asks by, and the encoded request.
-
-    Raises:
-        HttpProblem: 400.
-    """
-    action = target.route.action
-    assert isinstance(action, Question)
-    return action.method, luxi_request(action.method, action.args(inputs))
 
 
 def instances_in(opcodes: Sequence[Wire]) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""Answers the requests of the remote API: parse, ask who it is, decide, ask LuxiD, answer.
+"""Answers the requests of the remote API: parse, ask who it is, decide, ask LuxiD, answer, log.
 
 Source: rapi.json.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,12 +16,14 @@ from msgspec import Raw
 
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
+from ganeti.base.paths import Paths
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.log import FileHandler
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid.access import Access, Permission
-from ganeti.rapid.instance_lists import InstanceLists
-from ganeti.rapid.luxi_pool import LuxiPool
+from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
 from ganeti.rapid.planning import (
     Target,
     check_head,
@@ -28,8 +31,6 @@ from ganeti.rapid.planning import (
     has_body,
     instances_in,
     job_of,
-    luxi_request,
-    question_of,
     read_inputs,
     reason_of,
 )
@@ -145,7 +146,7 @@ class RapiServer:
         opcodes = job_of(target, inputs, reason_of(request), clock.now_ns())
         if permission.grants:
             await self._visibility.check_instances(permission.grants, instances_in(opcodes))
-        job_id = await self._call("SubmitJob", [opcodes])
+        job_id = await self._luxi.ask("SubmitJob", [opcodes])
         return bytes(job_id) + b"\n"
 
     async def _ask(
@@ -160,11 +161,8 @@ class RapiServer:
             found = await self._instances.all()
             if found is not None:
                 return found
-        method, request = question_of(target, inputs)
-        return action.shape(await self._luxi.ask(method, request), inputs) + b"\n"
-
-    async def _call(self, method: str, args: list[Any]) -> Raw:
-        return await self._luxi.ask(method, luxi_request(method, args))
+        answer = await self._luxi.ask(action.method, action.args(inputs))
+        return action.shape(answer, inputs) + b"\n"
 
     def _document(self, name: str) -> bytes:
         if name not in self._made:
@@ -177,7 +175,7 @@ class RapiServer:
         opcode: Wire = {**action.opcode, "reason": [["gnt:library:rlib2", "", clock.now_ns()]]}
         try:
             async with asyncio.timeout(BY_JOB_TIMEOUT_S), self._by_job:
-                job_id = int(bytes(await self._call("SubmitJob", [[opcode]])))
+                job_id = int(bytes(await self._luxi.ask("SubmitJob", [[opcode]])))
                 result = await self._result_of(job_id)
         except TimeoutError as err:
             raise HttpProblem(504, "The job that finds this out did not end in time") from err
@@ -191,10 +189,11 @@ class RapiServer:
         """
         seen: list[Any] | None = None
         while seen is None or seen[0] not in _FINAL:
-            change = await self._call("WaitForJobChange", [job_id, ["status"], seen, None, _POLL_S])
+            args = [job_id, ["status"], seen, None, _POLL_S]
+            change = await self._luxi.ask("WaitForJobChange", args)
             [values, *_] = loads_as(list[Any], bytes(change))
             seen = values
-        rows = await self._call("QueryJobs", [[job_id], ["opresult"]])
+        rows = await self._luxi.ask("QueryJobs", [[job_id], ["opresult"]])
         [[[result]]] = loads_as(list[list[list[Raw]]], bytes(rows))
         if seen[0] != "success":
             raise HttpProblem(500, f"Job {job_id} ended in {seen[0]}: {bytes(result).decode()}")
@@ -205,3 +204,43 @@ def _matches(header: str, tag: str) -> bool:
     """Tell whether a client has the answer already (RFC 9110, 13.1.2)."""
     words = [word.strip().removeprefix("W/") for word in header.split(",")]
     return tag in words or words == ["*"]
+
+
+# The log of requests, in the common log format that web servers write.
+
+_TARGET_LENGTH_MAX: Final = 2048
+
+
+class AccessLog:
+    """Writes a line for each answer; the file may be rotated away."""
+
+    def __init__(self, paths: Paths, context: DaemonContext) -> None:
+        handler = FileHandler(f"{paths.log_dir}/rapi-access.log")
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        context.on_reload.append(handler.reopen)
+        self._handler = handler
+
+    def on_answered(
+        self, request: HttpRequest | None, address: str, response: HttpResponse
+    ) -> None:
+        """Write one line."""
+        line = access_line(request, address, response, clock.now())
+        self._handler.handle(logging.makeLogRecord({"msg": line}))
+
+
+def access_line(
+    request: HttpRequest | None, address: str, response: HttpResponse, now: float
+) -> str:
+    """Return the line of one answer; a request that could not be read has none of its words."""
+    line, user = "-", "-"
+    if request is not None:
+        target = _quoted(request.target[:_TARGET_LENGTH_MAX])
+        line = f"{request.method} {target} HTTP/{request.version}"
+        user = _quoted(request.user).replace(" ", "_") or "-"
+    stamp = time.strftime("%d/%b/%Y:%H:%M:%S %z", time.localtime(now))
+    return f'{address} - {user} [{stamp}] "{line}" {response.status} {len(response.body)}'
+
+
+def _quoted(text: str) -> str:
+    """Return text that cannot pass for another part of the line."""
+    return text.encode("unicode_escape").decode("ascii").replace('"', "%22")

@@ -19,7 +19,7 @@ from ganeti.protocol.rapi.routes import Question
 from ganeti.protocol.rapi.users import Grant
 from ganeti.protocol.rapi.values import HttpProblem, as_problem
 from ganeti.rapid.luxi_pool import LuxiPool
-from ganeti.rapid.planning import Target, instances_in, luxi_request
+from ganeti.rapid.planning import Target, instances_in
 
 _PAGE: Final = 500  # jobs that are looked at together; some 20 ms of work
 _OTHERS: Final = "Your rights are for some instances only, this is about others"
@@ -63,7 +63,7 @@ class Visibility:
     async def _instance(self, name: str) -> tuple[str, list[str]]:
         """Return the full name and the tags of an instance; one to come has the name given."""
         try:
-            rows = await self._call("QueryInstances", [[name], ["name", "tags"], False])
+            rows = await self._luxi.ask("QueryInstances", [[name], ["name", "tags"], False])
         except GenericError as err:
             if as_problem(err).status != 404:
                 raise
@@ -72,7 +72,7 @@ class Visibility:
         return found[0] if found else (name, [])
 
     async def _check_job(self, grants: Grants, job_id: str) -> None:
-        [[ops]] = _rows.decode(await self._call("QueryJobs", [[job_id], ["ops"]]))
+        [[ops]] = _rows.decode(await self._luxi.ask("QueryJobs", [[job_id], ["ops"]]))
         if bytes(ops) == b"null":
             return  # there is no such job, which is what he will be told
         names = instances_in(loads_as(list[Wire], bytes(ops)))
@@ -87,7 +87,7 @@ class Visibility:
         if not visible:
             return b"[]"
         _, *rest = action.args(inputs)
-        return action.shape(await self._call(action.method, [visible, *rest]), inputs)
+        return action.shape(await self._luxi.ask(action.method, [visible, *rest]), inputs)
 
     async def jobs(self, grants: Grants, action: Question, inputs: Inputs) -> bytes:
         """List the jobs that are about instances that grants extend to."""
@@ -98,7 +98,7 @@ class Visibility:
         is_more = True
         while is_more and (limit is None or len(found) < limit):
             args = [None, ["id", "ops", *fields], _PAGE, before]
-            page = _rows.decode(await self._call(action.method, args))
+            page = _rows.decode(await self._luxi.ask(action.method, args))
             found[:0] = [row[2:] for row in page if _is_visible(grants, row[1], known)]
             is_more = len(page) == _PAGE
             before = int(bytes(page[0][0])) if page else before
@@ -107,11 +107,8 @@ class Visibility:
 
     async def _instances(self) -> Mapping[str, Sequence[str]]:
         """Return the tags of all instances by name."""
-        rows = await self._call("QueryInstances", [[], ["name", "tags"], False])
+        rows = await self._luxi.ask("QueryInstances", [[], ["name", "tags"], False])
         return dict(loads_as(list[tuple[str, list[str]]], bytes(rows)))
-
-    async def _call(self, method: str, args: list[Any]) -> Raw:
-        return await self._luxi.ask(method, luxi_request(method, args))
 
 
 def _is_visible(grants: Grants, ops: Raw, known: Mapping[str, Sequence[str]]) -> bool:

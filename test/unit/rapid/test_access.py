@@ -17,7 +17,7 @@ from ganeti.protocol.rapi.table import TABLE
 from ganeti.protocol.rapi.users import Grant, Token, User
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import access as module
-from ganeti.rapid.access import Access
+from ganeti.rapid.access import Access, Turns, origin_of
 from ganeti.system import files
 
 OPEN = TABLE.resources["/2/info"].routes["GET"]
@@ -184,3 +184,84 @@ def test_roles_that_cannot_be_read_grant_nothing(
 
     run(test())
     assert "rapi/roles" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("?", "?"),
+    ],
+)
+def test_who_can_take_many_addresses_is_one(address: str, origin: str) -> None:
+    assert origin_of(address) == origin
+
+
+async def visit(turns: Turns, origin: str, seen: list[str]) -> None:
+    async with turns.turn(origin):
+        seen.append(origin)
+        await asyncio.sleep(0)
+
+
+def test_origins_take_turns_whoever_has_more_to_ask() -> None:
+    seen: list[str] = []
+
+    async def test() -> None:
+        turns = Turns()
+        tasks = [asyncio.ensure_future(visit(turns, "many", seen)) for _ in range(100)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.ensure_future(visit(turns, "two", seen)) for _ in range(2)]
+        tasks += [asyncio.ensure_future(visit(turns, "one", seen))]
+        await asyncio.gather(*tasks)
+        assert not turns._waiting
+
+    run(test())
+    assert len(seen) == 103
+    assert "one" in seen[:6]
+    assert seen[:10].count("two") == 2
+
+
+def test_one_at_a_time_however_they_end() -> None:
+    async def test() -> None:
+        turns, inside = Turns(), 0
+
+        async def fail(number: int) -> None:
+            nonlocal inside
+            async with turns.turn(str(number % 3)):
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0)
+                inside -= 1
+                if number % 2:
+                    raise ValueError
+
+        await asyncio.gather(*(fail(number) for number in range(30)), return_exceptions=True)
+        assert not turns._is_taken
+        async with turns.turn("x"):
+            assert turns._is_taken
+
+    run(test())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_goes_away_keeps_nobody_waiting(late: bool) -> None:
+    """Also when his turn has come in that very moment."""
+
+    async def test() -> None:
+        turns, seen = Turns(), list[str]()
+        async with turns.turn("first"):
+            gone = asyncio.ensure_future(visit(turns, "gone", seen))
+            await asyncio.sleep(0)
+            last = asyncio.ensure_future(visit(turns, "last", seen))
+            await asyncio.sleep(0)
+            if not late:
+                gone.cancel()
+        gone.cancel()
+        await last
+        assert seen == ["last"]
+        assert not turns._is_taken
+
+    run(test())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganeti.protocol.rapi.routes import Question
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import planning
 from ganeti.rapid.planning import Target
@@ -39,8 +40,10 @@ def job(method: str, target: str, body: object = None) -> list[dict[str, Any]]:
 def question(method: str, target: str, body: object = None) -> tuple[str, list[Any]]:
     sent = request(method, target, body)
     found = planning.find_target(sent)
-    name, encoded = planning.question_of(found, planning.read_inputs(found, sent))
-    return name, json.loads(encoded)["args"]
+    action = found.route.action
+    assert isinstance(action, Question)
+    args = action.args(planning.read_inputs(found, sent))
+    return action.method, json.loads(planning.luxi_request(action.method, args))["args"]
 
 
 def refusal(method: str, target: str, body: object = None) -> HttpProblem:

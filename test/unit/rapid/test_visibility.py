@@ -19,7 +19,7 @@ from ganeti.protocol.rapi.users import Grant
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import visibility as module
 from ganeti.rapid.luxi_pool import LuxiPool
-from ganeti.rapid.planning import Target
+from ganeti.rapid.planning import Target, luxi_request
 from ganeti.rapid.visibility import Visibility
 
 INSTANCES = {"web1.example.com": [], "web2.example.com": [], "db1.example.com": ["theirs"]}
@@ -55,8 +55,8 @@ class Luxi:
     def __init__(self) -> None:
         self.asked: list[list[Any]] = []
 
-    async def ask(self, method: str, request: bytes) -> Raw:
-        args = json.loads(request)["args"]
+    async def ask(self, method: str, args: list[Any]) -> Raw:
+        args = json.loads(luxi_request(method, args))["args"]
         self.asked.append([method, *args])
         return Raw(json.dumps(getattr(self, method)(*args)).encode())
 

@@ -1,10 +1,10 @@
-"""Tests of ganeti/rapid/access_log.py."""
+"""Tests of ganeti/rapid/server.py."""
 
 from __future__ import annotations
 
 import re
 
-from ganeti.rapid.access_log import access_line
+from ganeti.rapid.server import access_line
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 LINE = re.compile(

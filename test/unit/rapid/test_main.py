@@ -1,4 +1,4 @@
-"""Tests of ganeti/rapid/expiry.py: what is said of a certificate, and when."""
+"""Tests of ganeti/rapid/main.py: what is said of a certificate, and when."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.rapid import expiry
+from ganeti.rapid import main
 from ganeti.system import certificates, clock
 
 DAY_S = 86400.0
@@ -23,22 +23,22 @@ START, END = 1_700_000_000.0, 1_800_000_000.0
     ],
 )
 def test_what_is_wrong_is_said(now: float, level: int, text: str) -> None:
-    found = expiry.complaint(START, END, now)
+    found = main.certificate_complaint(START, END, now)
     assert found is not None
     assert (found[0], text in found[1]) == (level, True)
 
 
 def test_nothing_is_said_of_one_that_is_valid() -> None:
-    assert expiry.complaint(START, END, START) is None
-    assert expiry.complaint(START, END, END - 31 * DAY_S) is None
+    assert main.certificate_complaint(START, END, START) is None
+    assert main.certificate_complaint(START, END, END - 31 * DAY_S) is None
 
 
 def test_the_line_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "rapi.pem"
-    expiry.check(str(path))  # there is none: others complain of that
+    main.check_certificate(str(path))  # there is none: others complain of that
     path.write_bytes(b"rubbish")
-    expiry.check(str(path))
+    main.check_certificate(str(path))
     assert caplog.text == ""
     path.write_bytes(certificates.make_self_signed(now=clock.now() - 1000 * DAY_S, days=10))
-    expiry.check(str(path))
+    main.check_certificate(str(path))
     assert f"The certificate in {path} expired on" in caplog.text
