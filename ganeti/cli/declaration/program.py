@@ -215,14 +215,6 @@ class Command(msgspec.Struct, frozen=True):
         return self.does if isinstance(self.does, type) else self.opcode
 
 
-class Section(msgspec.Struct, frozen=True):
-    """A section of a manual page: paragraphs, then terms with what they mean."""
-
-    title: str
-    paragraphs: tuple[str, ...] = ()
-    entries: tuple[tuple[str, str], ...] = ()
-
-
 DEBUG: Final = Option(("-d", "--debug"), "show tracebacks of failures", action=Action.COUNT)
 VERSION: Final = Option(("-V", "--version"), "print the version", action=Action.VERSION)
 COMMON_OPTIONS: Final = (
@@ -242,8 +234,6 @@ class Program(msgspec.Struct, frozen=True):
         explain: text and exit status of an error, where they are not the usual ones.
         expected_errors: those that are explained; others are mistakes of the program.
         usage_status: what a wrong command line leaves with, where it is always the same.
-        sections: of the manual page, behind the options.
-        see_also: other pages, of a program without commands.
     """
 
     name: str
@@ -258,9 +248,7 @@ class Program(msgspec.Struct, frozen=True):
     explain: Callable[[Any], tuple[str, int]] = explain
     expected_errors: tuple[type[Exception], ...] = (GenericError,)
     usage_status: int | None = None
-    sections: tuple[Section, ...] = ()
     manual_section: int = 8
-    see_also: tuple[str, ...] = ()
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -300,8 +288,6 @@ _OF_PROGRAM: Final = frozenset(
         "explain",
         "expected_errors",
         "usage_status",
-        "sections",
         "manual_section",
-        "see_also",
     )
 )

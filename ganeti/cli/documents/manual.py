@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.cli.declaration.help import flags_label, option_text, sort_key
 from ganeti.cli.declaration.parser import usage_line
-from ganeti.cli.declaration.program import Command, Option, Program, Section
+from ganeti.cli.declaration.program import Command, Option, Program
 
 SECTION: Final = 8
 _LONG_WORD: Final = re.compile(r"\S{30,}")  # longer than what may stand on one line with others
@@ -30,6 +30,17 @@ them until they have ended, printing what they say.  With \\fB--submit\\fR it on
 of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments; one with dots
 behind its value may be given several times.  \\fBganeti\\fR(7) explains concepts, kinds of values,
 and the parameters of instances, disks, networks and nodes."""
+
+
+Entry = tuple[str, str]  # a term and its meaning
+
+
+class Section(NamedTuple):
+    """A section of a manual page: paragraphs, then terms with their meanings."""
+
+    title: str
+    paragraphs: Sequence[str]
+    entries: Sequence[Entry]
 
 
 def manual_page(program: Program, see_also: Sequence[str]) -> str:
@@ -102,7 +113,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
-def tool_page(program: Program) -> str:
+def tool_page(program: Program, sections: Sequence[Section], see_also: Sequence[str]) -> str:
     """Return the manual page of a program without commands."""
     [command] = program.own
     options = [(flags_label(each), option_text(each)) for each in command.options]
@@ -111,8 +122,8 @@ def tool_page(program: Program) -> str:
         program.summary,
         program.description,
         options,
-        program.sections,
-        program.see_also,
+        sections,
+        see_also,
         usage=" ".join(argument.usage for argument in command.args),
         manual_section=program.manual_section,
     )

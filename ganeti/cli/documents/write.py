@@ -1,24 +1,49 @@
-"""``make-docs``: writes manual pages, the list of metrics and completion into the checkout."""
+"""``make-docs``: writes manual pages, the list of metrics and completion into the checkout.
+
+What no table says of a daemon, a tool or the whole stands as text below ``doc/manual``, in the file
+of its page: a line of other pages to see, the description of a daemon, then sections.  ``# TITLE``
+begins a section; blank lines stand between its paragraphs; the meaning of a term is indented below
+it.  ``@NAME.txt`` stands for a text that pages share, ``@NAME`` for the entries of a table, and
+``$NAME`` for a value that is declared elsewhere.
+
+Source: config.json, "paths_ensured_by_installation"; wconfd.json.
+"""
 
 from __future__ import annotations
 
-import os
+import re
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
+from string import Template
 from typing import Final
 
 from ganeti.base.daemons import package_of
 from ganeti.cli.declaration.program import Program
-from ganeti.cli.documents import concepts
 from ganeti.cli.documents.completion import completion_script
-from ganeti.cli.documents.daemons import DAEMONS, SEE_ALSO
-from ganeti.cli.documents.manual import SECTION, daemon_page, manual_page, tool_page
+from ganeti.cli.documents.manual import SECTION, Entry, Section, daemon_page, manual_page, tool_page
 from ganeti.cli.programs import PROGRAMS, TOOLS
 from ganeti.collectors import metrics
+from ganeti.collectors.registry import COLLECTORS
 from ganeti.daemon.options import Option, options_of
+from ganeti.objects import parameters
+from ganeti.objects.describe import describe_type
+from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.parameters import ParamSpec, ParamTable, ValueType
+from ganeti.protocol import confd
+from ganeti.protocol.confd_queries import QUERIES, Query, Takes
+from ganeti.protocol.service import Call
+from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_names
 
-METRICS_PATH: Final = "doc/metrics.md"
-COMPLETION_PATH: Final = "doc/examples/bash_completion"
+DAEMONS: Final = [
+    f"ganeti-{daemon}" for daemon in ("noded", "wconfd", "confd", "mond", "luxid", "rapi")
+]
+_CONCEPTS: Final = ("ganeti", 7, "manager of clusters of virtual machines")
+_METRICS_PATH: Final = "doc/metrics.md"
+_COMPLETION_PATH: Final = "doc/examples/bash_completion"
+_CHECKOUT: Final = Path(__file__).resolve().parents[3]
+_PROSE: Final = _CHECKOUT / "doc" / "manual"
 
 
 def tools() -> list[Program]:
@@ -29,35 +54,37 @@ def tools() -> list[Program]:
 
 def documents() -> dict[str, str]:
     """Return {path in the checkout: content} of everything that is generated."""
-    found = {}
-    names = [program.name for program in PROGRAMS] + [daemon.name for daemon in DAEMONS]
-    for program in (*PROGRAMS, *tools()):
-        page = tool_page(program) if program.is_single else manual_page(program, names)
-        found[f"man/{program.name}.{program.manual_section}"] = page
-    found[f"man/{concepts.NAME}.{concepts.MANUAL_SECTION}"] = daemon_page(
-        concepts.NAME,
-        concepts.SUMMARY,
-        concepts.PROSE,
+    names = [*(program.name for program in PROGRAMS), *DAEMONS]
+    found = {
+        f"man/{program.name}.{SECTION}": manual_page(program, names)
+        for program in (*PROGRAMS, *tools())
+        if not program.is_single
+    }
+    for tool in tools():
+        if tool.is_single:
+            see_also, _, sections = _prose(tool.name)
+            found[f"man/{tool.name}.{tool.manual_section}"] = tool_page(tool, sections, see_also)
+    name, number, summary = _CONCEPTS
+    _, prose, sections = _prose(name)
+    found[f"man/{name}.{number}"] = daemon_page(
+        name,
+        summary,
+        prose,
         [],
-        concepts.sections(),
+        [*sections, *_parameters()],
         names,
-        manual_section=concepts.MANUAL_SECTION,
+        manual_section=number,
         is_program=False,
     )
     for daemon in DAEMONS:
-        spec = import_module(f"ganeti.{package_of(daemon.name)}.main").SPEC
-        found[f"man/{daemon.name}.{SECTION}"] = daemon_page(
-            daemon.name,
-            spec.description,
-            daemon.prose,
-            [(_flags(option), option.help) for option in options_of(spec.options)],
-            daemon.sections,
-            SEE_ALSO[daemon.name],
-        )
-    found[METRICS_PATH] = metrics.document()
-    found[COMPLETION_PATH] = completion_script(
-        PROGRAMS, [tool for tool in tools() if tool.name == "move-instance"]
-    )
+        spec = import_module(f"ganeti.{package_of(daemon)}.main").SPEC
+        options = [(_flags(option), option.help) for option in options_of(spec.options)]
+        see_also, prose, sections = _prose(daemon)
+        page = daemon_page(daemon, spec.description, prose, options, sections, see_also)
+        found[f"man/{daemon}.{SECTION}"] = page
+    found[_METRICS_PATH] = metrics.document()
+    completed = [tool for tool in tools() if tool.name == "move-instance"]
+    found[_COMPLETION_PATH] = completion_script(PROGRAMS, completed)
     return found
 
 
@@ -68,18 +95,130 @@ def _flags(option: Option) -> str:
 
 def main() -> int:
     """Write everything; the argument is the directory of the checkout."""
-    root = sys.argv[1] if len(sys.argv) > 1 else _checkout()
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else _CHECKOUT
     for path, content in documents().items():
-        full = os.path.join(root, path)
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        with open(full, "w", encoding="utf-8") as file:
-            file.write(content)
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content, encoding="utf-8")
         sys.stdout.write(f"{path}\n")
     return 0
 
 
-def _checkout() -> str:
-    here = os.path.abspath(__file__)
-    for _ in range(4):  # documents, cli, ganeti: up to the checkout
-        here = os.path.dirname(here)
-    return here
+# What is written by hand.
+
+
+def _prose(name: str) -> tuple[list[str], str, list[Section]]:
+    """Return what is written of a page: other pages to see, the description, sections."""
+    if not (_PROSE / f"{name}.txt").exists():
+        return [], "", []
+    head, *parts = re.split(r"^# (.+)\n", _read(name), flags=re.MULTILINE)
+    also, prose = re.fullmatch(r"(?:See also: (.*)\n*)?((?s:.*))", head).groups()  # type: ignore[union-attr]
+    sections = map(_section, parts[::2], parts[1::2])
+    return also.split(", ") if also else [], prose, list(sections)
+
+
+def _read(name: str) -> str:
+    text = (_PROSE / f"{name}.txt").read_text(encoding="utf-8")
+    text = re.sub(r"^@(.+)\.txt$", lambda shared: _read(shared[1]), text, flags=re.MULTILINE)
+    return Template(text).substitute(
+        client_shown=CLIENT_SHOWN,
+        datagram_bytes_max=confd.DATAGRAM_BYTES_MAX,
+        clock_skew_s_max=confd.CLOCK_SKEW_S_MAX,
+    )
+
+
+def _section(title: str, text: str) -> Section:
+    paragraphs: list[str] = []
+    entries: list[Entry] = []
+    for block in re.split(r"\n{2,}", text.strip()):
+        if block.startswith("@"):
+            entries += _TABLES[block]
+        elif "\n    " in block:
+            entries += re.findall(r"^(\S.*)((?:\n    .*)+)", block, re.MULTILINE)
+        else:
+            paragraphs.append(block)
+    return Section(title, paragraphs, entries)
+
+
+# What tables say.
+
+
+def _call(call: Call[Rules]) -> Entry:
+    types = {each.name: each.describe() for each in call.arguments}
+    words = [f"{name}: {types[name]}" if name in types else name for name in wire_names(call)]
+    arguments = f"Arguments: {'; '.join(words)}." if words else "No arguments."
+    answer = "nothing" if call.answers_nothing else describe_type(call.result)
+    needs = "" if call.rules.needs is Need.NONE else f"  Needs {call.rules.needs}."
+    origin = "" if call.rules.is_own else "  As in Ganeti 3.0."
+    effect = f"{str(call.rules.effect).capitalize()}."
+    return (call.name, f"{call.summary}  {effect}  {arguments}  Answers {answer}.{needs}{origin}")
+
+
+def _confd_query(query: Query) -> Entry:
+    takes = "" if query.takes is Takes.NOTHING else f"Takes {query.takes}.  "
+    return f"{query.type:d} {query.constant}", f"{takes}Answers {query.answer}."
+
+
+_TABLES: Final[Mapping[str, list[Entry]]] = {
+    "@calls": [_call(call) for call in WConfCalls.calls.values()],
+    "@queries": [_confd_query(query) for query in QUERIES.values()],
+    "@collectors": [(row.name, row.summary) for row in COLLECTORS.values()],
+}
+
+
+def _parameters() -> list[Section]:
+    """Return a section for each table of parameters."""
+    tables: list[tuple[str, ParamTable]] = [
+        ("BACK-END PARAMETERS (-B)", parameters.BEPARAMS),
+        *(
+            (f"PARAMETERS OF THE HYPERVISOR {name.upper()} (-H {name}:...)", table)
+            for name, table in HVPARAMS.items()
+        ),
+        ("PARAMETERS OF NETWORK INTERFACES (-N, --net)", parameters.NICPARAMS),
+        *(
+            (f"DISK PARAMETERS OF {name.upper()} (-D {name}:...)", table)
+            for name, table in parameters.DISKPARAMS.items()
+            if table
+        ),
+        ("NODE PARAMETERS (--node-parameters)", parameters.NDPARAMS),
+    ]
+    return [Section(title, [], [*_entries(table)]) for title, table in tables]
+
+
+def _entries(table: ParamTable) -> Iterator[tuple[str, str]]:
+    for name, spec in sorted(table.items()):
+        notes = "; ".join(_notes(spec))
+        yield name, f"{spec.summary.rstrip('.') or _KINDS[spec.type]} ({notes})"
+
+
+_KINDS: Final[Mapping[ValueType, str]] = {
+    ValueType.BOOL: "yes or no",
+    ValueType.FLOAT: "a number",
+    ValueType.INT: "a whole number",
+    ValueType.MAYBE_STRING: "a text, or none",
+    ValueType.SIZE: "a size",
+    ValueType.STRING: "a text",
+}
+
+
+def _notes(spec: ParamSpec) -> Iterator[str]:
+    """Yield what to say of the values of a parameter."""
+    if spec.choices:
+        yield "one of " + ", ".join(str(choice) or '""' for choice in spec.choices)
+    elif spec.form:
+        yield spec.form.words
+    elif spec.summary and spec.type is not ValueType.STRING:
+        yield _KINDS[spec.type]
+    if spec.unit:
+        yield f"in {spec.unit}"
+    if spec.least is not None and spec.most is not None:
+        yield f"from {spec.least:g} to {spec.most:g}"
+    elif spec.least is not None:
+        yield f"at least {spec.least:g}"
+    elif spec.most is not None:
+        yield f"at most {spec.most:g}"
+    default = spec.default
+    if isinstance(default, bool):
+        default = "yes" if default else "no"
+    yield "no default" if default in ("", None) else f"default {default}"
+    if spec.cluster_wide:
+        yield "only for the whole cluster"

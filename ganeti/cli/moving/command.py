@@ -13,7 +13,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
-from ganeti.cli.declaration.program import DEBUG, Section, single_program
+from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.declaration.values import Int
 from ganeti.cli.instance.devices import DISK_TEMPLATES
 from ganeti.cli.moving.clusters import Cluster
@@ -28,55 +28,6 @@ NAME = "move-instance"
 SUMMARY = "move instances to another cluster"
 INTRODUCTION = """Moves instances from one cluster to another through the remote APIs of both,
 which may be asked from any machine.  The disks go straight from node to node, over TLS."""
-SECTIONS: Final = (
-    Section(
-        "SET-UP",
-        (
-            """Both clusters must know the same domain secret: make one on the first, with
-'gnt-cluster renew-crypto --new-cluster-domain-secret', and give a copy of the file
-/var/lib/ganeti/cluster-domain-secret to the second, with 'gnt-cluster renew-crypto
---cluster-domain-secret=FILE'.  In both, a user with the right to write is needed, made by
-'gnt-rapi set-user --rights=write'.  The certificate of each remote API is
-/var/lib/ganeti/rapi.pem; only its public part is needed.  The node that sends must reach the one
-that receives on any port.""",
-        ),
-    ),
-    Section(
-        "CHECKS",
-        (
-            """Before anything is touched, everything that is known to be needed is looked for:
-versions, users, the domain secret, a free name, the operating system, hypervisor, disk template,
-networks, a node with enough room and memory.  All that is missing is told at once.  --dry-run ends
-after that.""",
-        ),
-    ),
-    Section(
-        "COURSE OF A MOVE",
-        (
-            """An instance that runs is shut down once the other cluster waits for its disks, and
-started there when all of them have arrived complete; then it is removed from the first cluster,
-unless --keep-source is given.  When anything fails, nothing of it is left in the other cluster, and
-it is started again where it was.  Ctrl-C, or the end of the session, has the same effect at any
-moment.""",
-        ),
-    ),
-    Section(
-        "THE NEW INSTANCE",
-        (
-            """The new instance is as the old one was, but for what options say: back-end parameters
-as they are in effect, those of hypervisor and operating system as far as they are its own,
-interfaces with their MAC addresses, tags.  Parameters of the operating system that are private or
-secret are not handed out; give them again with --os-parameters-private.""",
-        ),
-    ),
-    Section(
-        "EXIT STATUS",
-        (
-            """Exit status: 0 all instances were moved; 1 one was not, or something is missing; 2 an
-option is wrong; 130 interrupted before anything was touched.""",
-        ),
-    ),
-)
 
 
 def _both(suffix: str, text: str, **settings: object) -> tuple[opt.Option, opt.Option]:
@@ -297,6 +248,4 @@ PROGRAM: Final = single_program(
     examples=((_EXAMPLE, "move web1 to node7 of the cluster new.example.com"),),
     is_interspersed=True,
     explain=told_by(NAME),
-    sections=SECTIONS,
-    see_also=("gnt-instance", "gnt-backup", "gnt-cluster", "gnt-rapi", "ganeti-rapi"),
 )

@@ -254,6 +254,5 @@ PROGRAM: Final = single_program(
         ("cfgupgrade --path /root/copy --ignore-hostname", "upgrade a copy made elsewhere"),
     ),
     explain=explain,
-    see_also=("ganeti-wconfd", "query-config"),
     expected_errors=(GenericError, OSError),
 )

@@ -11,7 +11,7 @@ import pytest
 
 from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place, package_of
 from ganeti.base.paths import Paths
-from ganeti.cli.documents.daemons import DAEMONS as DOCUMENTED
+from ganeti.cli.documents.write import DAEMONS as DOCUMENTED
 
 ROOT = Path(__file__).resolve().parents[3]
 PRESENT = [daemon for daemon in DAEMONS if (ROOT / "daemons" / daemon.name).exists()]
@@ -28,7 +28,7 @@ def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("setuptools.setup", declared.update)
     monkeypatch.chdir(ROOT)
     packaged = runpy.run_path(str(ROOT / "setup.py"))["DAEMONS"]
-    assert set(packaged) == {text.name for text in DOCUMENTED}
+    assert set(packaged) == set(DOCUMENTED)
     assert set(packaged) == {daemon.name for daemon in PRESENT}
 
 
