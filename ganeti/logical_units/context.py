@@ -16,7 +16,7 @@ import msgspec
 
 from ganeti.base.errors import ProgrammerError
 from ganeti.base.paths import Paths
-from ganeti.clients.node_rpc import NodeClient
+from ganeti.clients.node_rpc import NodeClient, RpcResult
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import Effect, Rules, WConfCalls
@@ -120,3 +120,8 @@ class JobContext(msgspec.Struct):
     def warn(self, text: str) -> None:
         """Tell the operator of a failure that does not end the work."""
         self.feedback(f" - WARNING: {text}")
+
+    def warn_of_failure(self, result: RpcResult[object], doing: str) -> None:
+        """Warn if a call of a node failed that was to do something; the work goes on."""
+        if result.error is not None:
+            self.warn(f"{result.explain(doing)}; ignoring")

@@ -20,14 +20,12 @@ from ganeti.objects.model import AllocPolicy, Cluster, Disk, Instance, Node, Nod
 from ganeti.opcodes import group as opcodes
 from ganeti.protocol.wconfd import ObjectKind
 
-GroupOpType = TypeVar(
-    "GroupOpType", bound=opcodes.OpGroupRemove | opcodes.OpGroupRename | opcodes.OpGroupSetParams
-)
+GroupOpType = TypeVar("GroupOpType", bound=opcodes.GroupOpCode)
 PlanType = TypeVar("PlanType")
 
 
 def group_changes(
-    op: opcodes.OpGroupAdd | opcodes.OpGroupSetParams, cluster: Cluster, group: NodeGroup | None
+    op: opcodes.GroupSettings, cluster: Cluster, group: NodeGroup | None
 ) -> dict[str, object]:
     """Return the new values of the fields of a group that an opcode sets.
 

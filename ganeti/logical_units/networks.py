@@ -40,7 +40,7 @@ from ganeti.objects.tags import add_tags
 from ganeti.opcodes import network as opcodes
 from ganeti.protocol.wconfd import ObjectKind
 
-NetworkOpType = TypeVar("NetworkOpType", bound=opcodes.OpNetworkRemove | opcodes.OpNetworkSetParams)
+NetworkOpType = TypeVar("NetworkOpType", bound=opcodes.NetworkOpCode)
 ConnectOpType = TypeVar(
     "ConnectOpType", bound=opcodes.OpNetworkConnect | opcodes.OpNetworkDisconnect
 )

@@ -35,13 +35,9 @@ class Audience(Enum):
 
     def includes(self, node: Node) -> bool:
         """Tell whether a node needs the file."""
-        match self:
-            case Audience.ALL:
-                return True
-            case Audience.WITH_INSTANCES:
-                return node.vm_capable
-            case Audience.CANDIDATES:
-                return node.master_candidate
+        if self is Audience.CANDIDATES:
+            return node.master_candidate
+        return self is Audience.ALL or node.vm_capable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +54,10 @@ class NodeFile:
 
 
 _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
-    "hmac_key": Audience.ALL,
-    "known_hosts": Audience.ALL,
-    "rapi_pem": Audience.ALL,
-    "spice_pem": Audience.ALL,
-    "spice_ca_pem": Audience.ALL,
-    "cluster_domain_secret": Audience.ALL,
-    "ssh_pub_keys": Audience.CANDIDATES,
-    "rapi_users": Audience.CANDIDATES,
-    "rapi_roles": Audience.CANDIDATES,
-    "rapi_tokens": Audience.CANDIDATES,
+    **dict.fromkeys(("hmac_key", "known_hosts", "cluster_domain_secret"), Audience.ALL),
+    **dict.fromkeys(("rapi_pem", "spice_pem", "spice_ca_pem"), Audience.ALL),
+    **dict.fromkeys(("ssh_pub_keys", "rapi_users"), Audience.CANDIDATES),
+    **dict.fromkeys(("rapi_roles", "rapi_tokens"), Audience.CANDIDATES),
 }
 _PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
 
@@ -118,15 +108,13 @@ def read_details(paths: Paths, path: str) -> FileDetails | None:
     )
 
 
-def distribute(
-    context: JobContext, cluster: Cluster, nodes: Iterable[Node], *, master_name: str
-) -> int:
-    """Send the files of the cluster to nodes; what a node does not take is named in a warning.
+def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> int:
+    """Send the files of the cluster to nodes; a file that a node does not take is only told.
 
     Returns:
         How many files there were to send.
     """
-    others = [node for node in nodes if node.name != master_name and not node.offline]
+    others = _others(cluster, nodes)
     count = 0
     for file in files_of(cluster):
         targets = [node for node in others if file.audience.includes(node)]
@@ -140,8 +128,12 @@ def distribute(
 def send_hosts(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> None:
     """Send the hosts file, in which a node came or went, to other nodes."""
     if cluster.modify_etc_hosts:
-        others = [node for node in nodes if node.uuid != cluster.master_node and not node.offline]
-        send(context, context.paths.etc_hosts, others)
+        send(context, context.paths.etc_hosts, _others(cluster, nodes))
+
+
+def _others(cluster: Cluster, nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes to which files are sent: those that are online, but not the master."""
+    return [node for node in nodes if node.uuid != cluster.master_node and not node.offline]
 
 
 def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
@@ -185,11 +177,9 @@ class FileSums:
 
 def file_sums(paths: Paths, cluster: Cluster) -> FileSums:
     """Read the files of this node, the master."""
-    return FileSums(list(_sums(paths, cluster)))
-
-
-def _sums(paths: Paths, cluster: Cluster) -> Iterator[tuple[NodeFile, str]]:
+    sums = []
     for file in files_of(cluster):
         content = files.read_bytes_or_none(paths.localize(file.path), FILE_BYTES_MAX)
         if content is not None:
-            yield file, hashlib.sha1(content, usedforsecurity=False).hexdigest()
+            sums.append((file, hashlib.sha1(content, usedforsecurity=False).hexdigest()))
+    return FileSums(sums)

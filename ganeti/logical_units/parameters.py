@@ -28,7 +28,7 @@ from ganeti.objects.parameters import (
     apply_changes,
     checked,
 )
-from ganeti.opcodes.group import OpGroupAdd, OpGroupSetParams
+from ganeti.opcodes.group import GroupSettings
 from ganeti.opcodes.node import OpNodeSetParams
 
 Params = Mapping[str, object]
@@ -141,7 +141,7 @@ def changed_parameter(
 
 
 def parameter_changes(
-    op: OpGroupAdd | OpGroupSetParams | OpNodeSetParams, old: NodeGroup | Node | None
+    op: GroupSettings | OpNodeSetParams, old: NodeGroup | Node | None
 ) -> dict[str, object]:
     """Return the new values of all fields that the `PARAMETERS` of an opcode change."""
     changes: dict[str, object] = {}

@@ -120,9 +120,7 @@ class LUClusterRedistConf(NamelessUnit[OpClusterRedistConf]):
         """
         self.config.redistribute_config()
         nodes = lookup.all_nodes(self.config)
-        files = node_files.distribute(
-            self.context, self.cluster, nodes, master_name=self.master.name
-        )
+        files = node_files.distribute(self.context, self.cluster, nodes)
         too_few: GenericError | None = None
         try:
             self.config.flush_config()
@@ -282,9 +280,7 @@ class LUClusterRename(SimpleUnit[OpClusterRename, Identity]):
             self.config.replace_cluster(after.to_wire())
             undo.forget()
         self._rename_known_host(before.cluster_name, plan.name)
-        node_files.distribute(
-            self.context, after, lookup.all_nodes(self.config), master_name=self.master.name
-        )
+        node_files.distribute(self.context, after, lookup.all_nodes(self.config))
         return plan.name
 
     def _rename_known_host(self, old_name: str, new_name: str) -> None:

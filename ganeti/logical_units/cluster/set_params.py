@@ -370,7 +370,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         if self.op.candidate_pool_size is not None:
             refill_pool(self.context, [])
         if set(node_files.files_of(after)) - set(node_files.files_of(self.cluster)):
-            node_files.distribute(self.context, after, nodes, master_name=self.master.name)
+            node_files.distribute(self.context, after, nodes)
 
     def _make_switches(self, plan: SettingsChange) -> None:
         groups = {group.uuid: group for group in plan.objects.groups}

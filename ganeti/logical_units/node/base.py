@@ -16,23 +16,10 @@ from ganeti.logical_units.context import JobContext
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Cluster, Instance, Node, NodeGroup
 from ganeti.objects.parameters import NDPARAMS
-from ganeti.opcodes.node import (
-    OpNodeModifyStorage,
-    OpNodePowercycle,
-    OpNodeRemove,
-    OpNodeSetParams,
-    OpRepairNodeStorage,
-)
+from ganeti.opcodes.node import NodeOpCode
 from ganeti.protocol.wconfd import WConfCalls
 
-NodeOpType = TypeVar(
-    "NodeOpType",
-    bound=OpNodeModifyStorage
-    | OpNodePowercycle
-    | OpNodeRemove
-    | OpNodeSetParams
-    | OpRepairNodeStorage,
-)
+NodeOpType = TypeVar("NodeOpType", bound=NodeOpCode)
 PlanType = TypeVar("PlanType")
 
 

@@ -4,7 +4,14 @@ A candidate holds the configuration and may give orders to all nodes, so its cli
 on the list that every node trusts.  WConfD keeps the flags and sends the configuration; the
 certificate is made by the node itself; all other files are sent when a node is promoted.
 
-Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens".
+Root of each candidate may log in by SSH as root of every node.  The daemons do not need it;
+``gnt-cluster command`` and ``copyfile``, consoles and the set-up of nodes do.  The public keys are
+kept in a file that goes to all candidates, one line ``<node uuid> <key>`` each; while keys are
+being replaced a node has several, the newest last.  A failure is told, and does not keep a node
+from its role.
+
+Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens"; constants.json,
+"ssh"; config.json, "SSH_PUB_KEYS".
 """
 
 from __future__ import annotations
@@ -65,8 +72,7 @@ def promote(context: JobContext, node: Node) -> None:
     trust(context, node)
     cluster = context.config.get_cluster()
     authorize_candidate(context, cluster, node)
-    master = lookup.require_node(context.config, cluster.master_node)
-    node_files.distribute(context, cluster, [node], master_name=master.name)
+    node_files.distribute(context, cluster, [node])
 
 
 def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
@@ -91,12 +97,9 @@ def demote(context: JobContext, node: Node) -> None:
     """Take a node's certificate off the list, and the master's files off the node."""
     context.config.set_candidate_cert(node.uuid, None)
     revoke_key(context, context.config.get_cluster(), node)
-    if node.offline:
-        return
-    result = context.nodes.call_one(NodeCalls.node_demote_from_mc, node)
-    if result.error is not None:
-        doing = f"take the master's files from node {node.name!r}"
-        context.warn(f"{result.explain(doing)}; ignoring")
+    if not node.offline:
+        result = context.nodes.call_one(NodeCalls.node_demote_from_mc, node)
+        context.warn_of_failure(result, f"take the master's files from node {node.name!r}")
 
 
 Keys = dict[str, list[str]]
@@ -117,8 +120,9 @@ def authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> No
         return
     key = result.payload
     known = {**read_keys(context), node.uuid: [key]}
-    write_keys(context, cluster, known, _online(context, node))
-    _authorize(context, _online(context, node), add=[key])
+    online = [*_online_without(context, node), node]
+    write_keys(context, cluster, known, online)
+    _authorize(context, online, add=[key])
 
 
 def authorize_candidates_on(context: JobContext, cluster: Cluster, node: Node) -> None:
@@ -126,12 +130,8 @@ def authorize_candidates_on(context: JobContext, cluster: Cluster, node: Node) -
     if not cluster.modify_ssh_setup:
         return
     known = read_keys(context)
-    keys = [
-        key
-        for other in lookup.all_nodes(context.config)
-        if other.master_candidate
-        for key in known.get(other.uuid, ())
-    ]
+    candidates = [other for other in lookup.all_nodes(context.config) if other.master_candidate]
+    keys = [key for candidate in candidates for key in known.get(candidate.uuid, ())]
     _authorize(context, [node], add=keys)
 
 
@@ -140,8 +140,7 @@ def revoke_key(context: JobContext, cluster: Cluster, node: Node) -> None:
     keys = read_keys(context).get(node.uuid)
     if not cluster.modify_ssh_setup or not keys:
         return
-    others = [other for other in _online(context, node) if other.uuid != node.uuid]
-    _authorize(context, others, remove=keys)
+    _authorize(context, _online_without(context, node), remove=keys)
 
 
 def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:
@@ -153,26 +152,20 @@ def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:
         others = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
         _authorize(context, [node], remove=others)
     if known.pop(node.uuid, None) is not None:
-        left = [other for other in _online(context, node) if other.uuid != node.uuid]
-        write_keys(context, cluster, known, left)
+        write_keys(context, cluster, known, _online_without(context, node))
 
 
-def _online(context: JobContext, also: Node) -> list[Node]:
-    nodes = {node.uuid: node for node in lookup.all_nodes(context.config)}
-    nodes.setdefault(also.uuid, also)
-    return [node for node in nodes.values() if not node.offline]
+def _online_without(context: JobContext, node: Node) -> list[Node]:
+    """Return all other nodes that are online."""
+    nodes = lookup.all_nodes(context.config)
+    return [other for other in nodes if not other.offline and other.uuid != node.uuid]
 
 
 def _authorize(
-    context: JobContext,
-    nodes: Sequence[Node],
-    *,
-    add: Sequence[str] = (),
-    remove: Sequence[str] = (),
+    context: JobContext, nodes: Sequence[Node], add: Sequence[str] = (), remove: Sequence[str] = ()
 ) -> None:
-    for name, result in context.nodes.call_all(
-        NodeCalls.ssh_authorize, nodes, list(add), list(remove)
-    ).items():
+    results = context.nodes.call_all(NodeCalls.ssh_authorize, nodes, list(add), list(remove))
+    for name, result in results.items():
         if result.error is not None:
             context.warn(f"node {name} did not change its SSH keys: {result.error}; ignoring")
 

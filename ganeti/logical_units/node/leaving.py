@@ -12,12 +12,8 @@ from typing import TypeVar
 
 from ganeti.base.errors import NotSupportedError, wrong_state
 from ganeti.logical_units import lookup
-from ganeti.logical_units.allocator.asking import (
-    Allocator,
-    ask_allocator,
-    choose_allocator,
-    read_snapshot,
-)
+from ganeti.logical_units.allocator import asking
+from ganeti.logical_units.allocator.asking import Allocator
 from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -27,7 +23,7 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import instances_of
 from ganeti.objects.allocation_modes import EvacMode
 from ganeti.objects.disk_templates import traits_of
-from ganeti.objects.model import Disk, Instance, Node
+from ganeti.objects.model import Instance, Node
 from ganeti.objects.rpc_instance import disk_template
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
@@ -56,13 +52,6 @@ def check_target(source: Node, target: Node) -> None:
             raise wrong_state(f"target node {target.name!r} {reason}")
 
 
-def _disks_of(config: WConfCalls, instances: Sequence[Instance]) -> list[list[Disk]]:
-    """Return the disks of each instance; asked for all together."""
-    uuids = [uuid for instance in instances for uuid in instance.disks]
-    disks = {disk.uuid: disk for disk in lookup.present(config.get_disks(uuids) if uuids else [])}
-    return [[disks[uuid] for uuid in instance.disks if uuid in disks] for instance in instances]
-
-
 def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance]) -> None:
     """Refuse when the disks of an instance cannot be reached from another node.
 
@@ -71,7 +60,7 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
     """
     stuck = [
         instance.name
-        for instance, disks in zip(instances, _disks_of(config, instances), strict=True)
+        for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
         if not traits_of(disk_template(disks)).shared
     ]
     if stuck:
@@ -133,13 +122,9 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
         node = lookup.require_node(self.config, self.op.node_uuid or self.op.node_name)
         what = f"node {node.name!r}"
         of_primary, of_secondary = instances_of(self.config, node)
-        instances = [*(of_primary if primary else ()), *(of_secondary if secondary else ())]
-        planned = self._planned(instances)
-        stay = {instance.uuid for instance in planned}
-        first, second = (
-            [instance for instance in found if is_asked and instance.uuid not in stay]
-            for found, is_asked in ((of_primary, primary), (of_secondary, secondary))
-        )
+        sides = [of_primary if primary else [], of_secondary if secondary else []]
+        planned = self._planned([*sides[0], *sides[1]])
+        first, second = ([each for each in side if each not in planned] for side in sides)
         key = target_uuid or target_name
         check_one_way(what, node=target_name or target_uuid, iallocator=self.op.iallocator)
         target, allocator = None, None
@@ -147,13 +132,13 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
             target = lookup.require_node(self.config, key)
             check_target(node, target)
         elif first or second:
-            allocator = choose_allocator(self.cluster, self.op.iallocator, what)
+            allocator = asking.choose_allocator(self.cluster, self.op.iallocator, what)
         return Leaving(node, first, second, planned, target, allocator)
 
     def _planned(self, instances: Sequence[Instance]) -> list[Instance]:
         """Return the instances that are only planned; the job of one being made is waited for."""
         forthcoming = [each for each in instances if each.forthcoming]
-        disks_of = _disks_of(self.config, forthcoming)
+        disks_of = lookup.disks_of_each(self.config, forthcoming)
         return [
             instance
             for instance, disks in zip(forthcoming, disks_of, strict=True)
@@ -186,9 +171,8 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
     hooks = HookPoint("node-migrate", ObjectType.NODE)
 
     def resolve(self) -> Leaving:
-        return self.find(
-            self.op.target_node_uuid, self.op.target_node, primary=True, secondary=False
-        )
+        op = self.op
+        return self.find(op.target_node_uuid, op.target_node, primary=True, secondary=False)
 
     def plan(self, found: Leaving) -> Moves:
         """Refuse disks that no other node reaches; each job asks the allocator for itself."""
@@ -249,8 +233,8 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
             options = {**allocator.options, IGNORE_SOFT_ERRORS: None}
             allocator = replace(allocator, options=options)
         wanted = NodeEvacuate(instances=names, evac_mode=self.op.mode)
-        snapshot = read_snapshot(self.config)
-        answer: EvacuateResult = ask_allocator(self.context, allocator, wanted, snapshot)
+        snapshot = asking.read_snapshot(self.config)
+        answer: EvacuateResult = asking.ask_allocator(self.context, allocator, wanted, snapshot)
         return answer
 
     def _move(self, found: Leaving, instance: Instance) -> MoveOp:

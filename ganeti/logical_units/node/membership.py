@@ -1,8 +1,8 @@
-"""Add a node to the cluster, or take a known one in again.
+"""Add a node to the cluster, take a known one in again, or remove one.
 
-The machine was set up before (certificate, simple configuration, node daemon); here it is checked,
-entered into the configuration and given the files that it needs.  The node's group is locked
-shared, so that it cannot go away meanwhile; the node itself is locked before it is there.
+The machine of a new node was set up before (certificate, simple configuration, node daemon); here
+it is checked, entered into the configuration and given the files that it needs.  Its group is
+locked shared, so that it cannot go away meanwhile; the node itself is locked before it is there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from msgspec import structs
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.base.ids import NodeUuid
-from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup, node_files
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
-from ganeti.logical_units.lookup import resolve
 from ganeti.logical_units.node.base import (
     NodeUnit,
     check_addresses,
@@ -53,46 +51,31 @@ class Joining:
     """A node that is about to join.
 
     Attributes:
+        node: the node as it will be in the configuration.
         known: the node as it is in the configuration, if it was in the cluster before.
-        uuid: of the node, known or new.
         others: all other nodes.
     """
 
-    name: str
-    primary_ip: str
+    node: Node
     group: NodeGroup
     known: Node | None
-    uuid: NodeUuid
     others: Sequence[Node]
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A node as it will be in the configuration."""
-
-    node: Node
-    joining: Joining
-
-
-class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
+class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
     """Add a node, or take a known one in again."""
 
     hooks = HookPoint("node-add", ObjectType.NODE)
 
     def resolve(self) -> Joining:
         """Resolve the name, and find the group and the known node."""
-        name, resolved_ip = resolve("node", self.op.node_name, self.context.paths)
+        name, address = lookup.resolve("node", self.op.node_name, self.context.paths)
         nodes = lookup.all_nodes(self.config)
         known = next((node for node in nodes if node.name == name), None)
         self._check_known(name, known)
-        return Joining(
-            name=name,
-            primary_ip=self.op.primary_ip or resolved_ip,
-            group=self._group_of(name, known),
-            known=known,
-            uuid=known.uuid if known else NodeUuid(self.context.new_uuid()),
-            others=[node for node in nodes if node.name != name],
-        )
+        group = self._group_of(name, known)
+        node = self._planned_node(name, self.op.primary_ip or address, group, known)
+        return Joining(node, group, known, [node for node in nodes if node.name != name])
 
     def _check_known(self, name: str, known: Node | None) -> None:
         if not self.op.readd:
@@ -127,70 +110,70 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
             )
         return groups[0]
 
-    def place(self, found: Joining, earlier: Joining | None) -> Joining:
-        """Keep the new node's UUID, which is locked."""
-        return found if earlier is None or found.known else replace(found, uuid=earlier.uuid)
-
-    def locks(self, found: Joining) -> LockNeed:
-        """Lock the group shared, and the node exclusively."""
-        return union(
-            shared(LockLevel.NODEGROUP, [found.group.uuid]), exclusive(LockLevel.NODE, [found.uuid])
-        )
-
-    def plan(self, found: Joining) -> Addition:
-        """Check addresses and parameters, and ask the node for its version."""
-        node = self._planned_node(found)
-        wanted = is_capable(node) and has_room(found.others, self.cluster.candidate_pool_size)
-        node = structs.replace(node, master_candidate=wanted)
-        check_addresses(node, found.others, self.master)
-        check_version(self.context, node)
-        if node.secondary_ip != node.primary_ip:
-            check_has_secondary_ip(self.context, node)
-        return Addition(node, found)
-
-    def _planned_node(self, found: Joining) -> Node:
-        op, known = self.op, found.known
+    def _planned_node(
+        self, name: str, primary_ip: str, group: NodeGroup, known: Node | None
+    ) -> Node:
+        op = self.op
         ndparams = check_ndparams(op.ndparams or {})
-        if known is None:
-            return Node(
-                name=found.name,
-                uuid=found.uuid,
-                primary_ip=found.primary_ip,
-                secondary_ip=op.secondary_ip or found.primary_ip,
-                group=found.group.uuid,
-                master_candidate=False,
-                offline=False,
-                drained=False,
-                master_capable=op.master_capable is not False,
-                vm_capable=op.vm_capable is not False,
-                ndparams=ndparams,
-                powered=True,
-                hv_state_static=check_hv_state(op.hv_state or {}),
-                disk_state_static=check_disk_state(op.disk_state or {}),
-                serial_no=1,
-            )
+        before = known or Node(
+            name=name,
+            uuid=NodeUuid(self.context.new_uuid()),
+            primary_ip=primary_ip,
+            secondary_ip=primary_ip,
+            group=group.uuid,
+            master_candidate=False,
+            offline=False,
+            drained=False,
+            master_capable=True,
+            vm_capable=True,
+            powered=True,
+            hv_state_static=check_hv_state(op.hv_state or {}),
+            disk_state_static=check_disk_state(op.disk_state or {}),
+            serial_no=1,
+        )
         return structs.replace(
-            known,
-            primary_ip=found.primary_ip,
-            secondary_ip=op.secondary_ip or known.secondary_ip,
+            before,
+            primary_ip=primary_ip,
+            secondary_ip=op.secondary_ip or before.secondary_ip,
             offline=False,
             drained=False,
             master_candidate=False,
             powered=True,
-            master_capable=_or(op.master_capable, known.master_capable),
-            vm_capable=_or(op.vm_capable, known.vm_capable),
-            ndparams={**known.ndparams, **ndparams},
+            master_capable=_or(op.master_capable, before.master_capable),
+            vm_capable=_or(op.vm_capable, before.vm_capable),
+            ndparams={**before.ndparams, **ndparams},
         )
 
-    def hook_nodes(self, plan: Addition) -> Sequence[Node]:
+    def place(self, found: Joining, earlier: Joining | None) -> Joining:
+        """Keep the new node's UUID, which is locked."""
+        if earlier is None or found.known:
+            return found
+        return replace(found, node=structs.replace(found.node, uuid=earlier.node.uuid))
+
+    def locks(self, found: Joining) -> LockNeed:
+        """Lock the group shared, and the node exclusively."""
+        node = exclusive(LockLevel.NODE, [found.node.uuid])
+        return union(shared(LockLevel.NODEGROUP, [found.group.uuid]), node)
+
+    def plan(self, found: Joining) -> Joining:
+        """Check the addresses, and ask the node for its version."""
+        node, others = found.node, found.others
+        wanted = is_capable(node) and has_room(others, self.cluster.candidate_pool_size)
+        check_addresses(node, others, self.master)
+        check_version(self.context, node)
+        if node.secondary_ip != node.primary_ip:
+            check_has_secondary_ip(self.context, node)
+        return replace(found, node=structs.replace(node, master_candidate=wanted))
+
+    def hook_nodes(self, plan: Joining) -> Sequence[Node]:
         """Run hooks on all other nodes."""
-        return plan.joining.others
+        return plan.others
 
-    def hook_nodes_after(self, plan: Addition) -> Sequence[Node]:
+    def hook_nodes_after(self, plan: Joining) -> Sequence[Node]:
         """Run hooks on the new node as well."""
-        return [*plan.joining.others, plan.node]
+        return [*plan.others, plan.node]
 
-    def hook_values(self, plan: Addition) -> Mapping[str, object]:
+    def hook_values(self, plan: Joining) -> Mapping[str, object]:
         node = plan.node
         return {
             "OP_TARGET": node.name,
@@ -201,29 +184,29 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Joining, Addition]):
             "VM_CAPABLE": str(node.vm_capable),
         }
 
-    def execute(self, plan: Addition) -> None:
+    def execute(self, plan: Joining) -> None:
         """Enter the node into the configuration, and make it known and trusted."""
-        node, found, cluster = plan.node, plan.joining, self.cluster
+        node, cluster = plan.node, self.cluster
         if node.master_candidate:
             self.context.info("Node will be a master candidate")
         if cluster.modify_etc_hosts:
-            self.context.nodes.on(
-                self.master, f"enter node {node.name!r} into the hosts file"
-            ).etc_hosts_modify("add", node.name, node.primary_ip)
-        make_switch(self.context, node, switch_of(cluster, found.group, node))
+            doing = f"enter node {node.name!r} into the hosts file"
+            calls = self.context.nodes.on(self.master, doing)
+            calls.etc_hosts_modify("add", node.name, node.primary_ip)
+        make_switch(self.context, node, switch_of(cluster, plan.group, node))
         with Undo(self.context) as undo:
-            if found.known is None:
+            if plan.known is None:
                 self._create(node, undo)
             else:
-                self._take_in_again(found.known, node, undo)
+                self._take_in_again(plan.known, node, undo)
             if node.master_candidate:
                 trust(self.context, node)
             undo.forget()
         authorize_candidates_on(self.context, cluster, node)
         if node.master_candidate:
             authorize_candidate(self.context, cluster, node)
-        node_files.distribute(self.context, cluster, [node], master_name=self.master.name)
-        node_files.send_hosts(self.context, cluster, found.others)
+        node_files.distribute(self.context, cluster, [node])
+        node_files.send_hosts(self.context, cluster, plan.others)
 
     def _create(self, node: Node, undo: Undo) -> None:
         def forget() -> None:
@@ -306,16 +289,14 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
         result = self.context.nodes.call_one(
             NodeCalls.node_leave_cluster, node, modify_ssh_setup=self.cluster.modify_ssh_setup
         )
-        self._warn(result, f"tell node {node.name!r} that it has left the cluster")
+        self.context.warn_of_failure(
+            result, f"tell node {node.name!r} that it has left the cluster"
+        )
 
     def _forget_address(self, node: Node) -> None:
         result = self.context.nodes.call_one(
             NodeCalls.etc_hosts_modify, self.master, "remove", node.name, None
         )
-        self._warn(result, f"take node {node.name!r} out of the hosts file")
+        self.context.warn_of_failure(result, f"take node {node.name!r} out of the hosts file")
         if result.error is None:
             node_files.send_hosts(self.context, self.cluster, lookup.all_nodes(self.config))
-
-    def _warn(self, result: RpcResult[object], doing: str) -> None:
-        if result.error is not None:
-            self.context.warn(f"{result.explain(doing)}; ignoring")

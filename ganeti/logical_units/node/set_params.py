@@ -28,26 +28,14 @@ from ganeti.logical_units.node.base import (
     switch_of,
 )
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, promote, refill_pool
-from ganeti.logical_units.parameters import check_disk_state, check_hv_state, check_ndparams
+from ganeti.logical_units.parameters import parameter_changes
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Node
-from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.protocol.wconfd import ObjectKind
 
 FLAGS: Final = ("master_candidate", "drained", "offline")
 ALL_FLAGS: Final = (*FLAGS, "master_capable", "vm_capable")
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """The flags of a node; at most one of the first three is set."""
-
-    master_candidate: bool
-    drained: bool
-    offline: bool
-    master_capable: bool
-    vm_capable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +47,18 @@ class FlagPlan:
 
 
 def plan_flags(
-    name: str, old: Flags, asked: Mapping[str, bool], *, is_master: bool, has_room: bool
+    old: Node, asked: Mapping[str, bool], *, is_master: bool, has_room: bool
 ) -> FlagPlan:
     """Decide the new flags.
 
     Args:
-        name: the node's name, for errors.
         asked: the flags given, of all five.
         has_room: one more candidate is wanted.
 
     Raises:
         OpPrereqError: the flags contradict each other, or the node cannot have them.
     """
-    chosen = [flag for flag in FLAGS if asked.get(flag)]
+    name, chosen = old.name, [flag for flag in FLAGS if asked.get(flag)]
     if len(chosen) > 1:
         raise OpPrereqError(f"node {name!r}: only one of {' and '.join(chosen)} can be set")
     _check_master(name, asked, chosen, is_master=is_master)
@@ -80,9 +67,7 @@ def plan_flags(
         raise wrong_state(
             f"node {name!r} is not master_capable, so it cannot be a master candidate"
         )
-    new = {flag: getattr(old, flag) for flag in FLAGS} | {
-        flag: asked[flag] for flag in FLAGS if flag in asked
-    }
+    new = {flag: asked.get(flag, getattr(old, flag)) for flag in FLAGS}
     reasons: dict[str, str] = {}
     for flag in FLAGS:
         if chosen and flag not in chosen and new[flag]:
@@ -113,7 +98,7 @@ def _check_master(
         )
 
 
-def _is_freed(old: Flags, new: Mapping[str, bool], asked: Mapping[str, bool]) -> bool:
+def _is_freed(old: Node, new: Mapping[str, bool], asked: Mapping[str, bool]) -> bool:
     """Tell whether a node that could be no candidate now is an ordinary one."""
     if any(new[flag] for flag in FLAGS) or asked.get("master_candidate") is False:
         return False
@@ -144,8 +129,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         asked = {flag: value for flag in ALL_FLAGS if (value := getattr(self.op, flag)) is not None}
         others = self.others(found)
         flags = plan_flags(
-            found.name,
-            Flags(**{flag: getattr(found, flag) for flag in ALL_FLAGS}),
+            found,
             asked,
             is_master=found.uuid == self.cluster.master_node,
             has_room=has_room(others, self.cluster.candidate_pool_size),
@@ -171,13 +155,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
             self._check_powered(node, op.powered, is_offline=is_offline)
             if op.powered != node.powered:
                 settings["powered"] = op.powered
-        if op.ndparams is not None:
-            settings["ndparams"] = apply_changes(node.ndparams, check_ndparams(op.ndparams))
-        if op.hv_state is not None:
-            settings["hv_state_static"] = {**node.hv_state_static, **check_hv_state(op.hv_state)}
-        if op.disk_state is not None:
-            checked = check_disk_state(op.disk_state)
-            settings["disk_state_static"] = {**node.disk_state_static, **checked}
+        settings |= parameter_changes(op, node)
         if op.secondary_ip is not None and op.secondary_ip != node.secondary_ip:
             self._check_secondary_ip(replace(node, secondary_ip=op.secondary_ip), others)
             settings["secondary_ip"] = op.secondary_ip

@@ -13,17 +13,12 @@ from typing import Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import NodeUnit
 from ganeti.objects.disk_templates import DiskTemplate, StorageType
 from ganeti.objects.model import Cluster, Node
-from ganeti.opcodes.node import (
-    OpNodeModifyStorage,
-    OpNodeQueryStorage,
-    OpNodeQueryvols,
-    OpRepairNodeStorage,
-)
+from ganeti.opcodes import node as opcodes
 from ganeti.protocol.node_calls import NodeCalls
 
 UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # known to nodes
@@ -74,11 +69,11 @@ def default_storage(cluster: Cluster) -> StorageType:
     raise wrong_state("no enabled disk template has storage units; name a storage type")
 
 
-def unit_arguments(cluster: Cluster, storage_type: StorageType) -> list[object]:
-    """Return a node's arguments to look at units: the list of directories."""
+def unit_arguments(cluster: Cluster, storage_type: StorageType) -> tuple[str, list[object]]:
+    """Return a node's arguments to look at units: their type, and the list of directories."""
     units = storage_type.units
     directory = getattr(cluster, units.setting) if units is not None and units.setting else ""
-    return [[directory] if directory else []]
+    return storage_type.value, [[directory] if directory else []]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,7 @@ class UnitsOfNodes:
     storage_type: StorageType
 
 
-class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage, UnitsOfNodes, UnitsOfNodes]):
+class LUNodeQueryStorage(SimpleUnit[opcodes.OpNodeQueryStorage, UnitsOfNodes]):
     """List the storage units of nodes."""
 
     def resolve(self) -> UnitsOfNodes:
@@ -103,25 +98,20 @@ class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage, UnitsOfNodes, UnitsOfNo
     def locks(self, found: UnitsOfNodes) -> LockNeed:
         return shared(LockLevel.NODE, [node.uuid for node in found.nodes])
 
-    def plan(self, found: UnitsOfNodes) -> UnitsOfNodes:
-        return found
-
     def execute(self, plan: UnitsOfNodes) -> list[list[object]]:
         """Ask all nodes at once; returns one row for each unit."""
         results = self.context.nodes.call_all(
             NodeCalls.storage_list,
             plan.nodes,
-            plan.storage_type.value,
-            unit_arguments(self.cluster, plan.storage_type),
+            *unit_arguments(self.cluster, plan.storage_type),
             self.op.name,
             list(UNIT_FIELDS),
         )
         rows = []
         for name, result in results.items():
-            if result.offline:
-                continue
             if result.error is not None:
-                self.context.warn(f"cannot list storage on node {name}: {result.error}")
+                if not result.offline:
+                    self.context.warn(f"cannot list storage on node {name}: {result.error}")
                 continue
             for unit in result.payload:
                 values = dict(zip(UNIT_FIELDS, unit, strict=True))
@@ -130,7 +120,7 @@ class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage, UnitsOfNodes, UnitsOfNo
         return rows
 
 
-class LUNodeModifyStorage(NodeUnit[OpNodeModifyStorage, Node]):
+class LUNodeModifyStorage(NodeUnit[opcodes.OpNodeModifyStorage, Node]):
     """Change a storage unit: only those of LVM have anything to change."""
 
     def plan(self, found: Node) -> Node:
@@ -149,14 +139,11 @@ class LUNodeModifyStorage(NodeUnit[OpNodeModifyStorage, Node]):
     def execute(self, plan: Node) -> None:
         op = self.op
         self.context.nodes.on(plan, f"change storage unit {op.name!r}").storage_modify(
-            op.storage_type.value,
-            unit_arguments(self.cluster, op.storage_type),
-            op.name or "",
-            dict(op.changes),
+            *unit_arguments(self.cluster, op.storage_type), op.name or "", dict(op.changes)
         )
 
 
-class LURepairNodeStorage(NodeUnit[OpRepairNodeStorage, Node]):
+class LURepairNodeStorage(NodeUnit[opcodes.OpRepairNodeStorage, Node]):
     """Repair a storage unit: only volume groups can be."""
 
     def plan(self, found: Node) -> Node:
@@ -173,23 +160,17 @@ class LURepairNodeStorage(NodeUnit[OpRepairNodeStorage, Node]):
     def execute(self, plan: Node) -> None:
         op = self.op
         self.context.nodes.on(plan, f"repair storage unit {op.name!r}").storage_execute(
-            op.storage_type.value,
-            unit_arguments(self.cluster, op.storage_type),
-            op.name or "",
-            "fix-consistency",
+            *unit_arguments(self.cluster, op.storage_type), op.name or "", "fix-consistency"
         )
 
 
-class LUNodeQueryvols(LogicalUnit[OpNodeQueryvols, None, None]):
+class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, None]):
     """List logical volumes: nodes have none, because LVM is not supported yet."""
 
     def resolve(self) -> None:
         """Refuse unknown fields and nodes."""
         check_fields(self.op.output_fields, VOLUME_FIELDS)
         lookup.require_nodes(self.config, self.op.nodes)
-
-    def plan(self, found: None) -> None:
-        """Plan nothing."""
 
     def execute(self, plan: None) -> list[object]:
         """Return no volumes, and say why."""

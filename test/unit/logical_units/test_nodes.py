@@ -9,7 +9,7 @@ from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node.candidates import has_room
-from ganeti.logical_units.node.set_params import Flags, plan_flags
+from ganeti.logical_units.node.set_params import plan_flags
 from ganeti.objects.model import Node
 
 
@@ -259,13 +259,11 @@ def test_node_parameters_are_merged(cluster: FakeCluster) -> None:
     assert cluster.config.node(2)["ndparams"] == {"ssh_port": 2222}
 
 
-ORDINARY = Flags(
-    master_candidate=False, drained=False, offline=False, master_capable=True, vm_capable=True
-)
+ORDINARY = Node.from_wire(make_node(1, master_candidate=False))
 
 
 def test_an_ordinary_node_stays_one_when_nothing_frees_it() -> None:
-    plan = plan_flags("n", ORDINARY, {"vm_capable": False}, is_master=False, has_room=True)
+    plan = plan_flags(ORDINARY, {"vm_capable": False}, is_master=False, has_room=True)
     assert plan.changes == {"vm_capable": False}
 
 
