@@ -1,14 +1,17 @@
 """Queries as jobs: the answers of LUXI's queries, and answers that only a job can find out.
 
 They run on the same engine and the same tables as LuxiD's, filled by WConfD and by the nodes; LuxiD
-is not asked.  Jobs belong to LuxiD: they can be queried over LUXI only.
+is not asked.  Jobs belong to LuxiD: they can be queried over LUXI only.  A job finds out which
+operating systems and external storage providers the nodes have, and where nodes differ.
+
+Source: query_fields.json, "os" and "extstorage"; node_rpc.json, "os_diagnose" and
+"extstorage_diagnose".
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +23,7 @@ from ganeti.base.errors import (
     OpExecError,
     OpPrereqError,
     ParameterError,
+    refusing,
 )
 from ganeti.base.ids import NodeUuid
 from ganeti.base.text import natural_sorted
@@ -44,97 +48,6 @@ from ganeti.system import environment
 
 logger = logging.getLogger(__name__)
 
-
-class LUQueryFields(NamelessUnit[OpQueryFields]):
-    """Describe the fields of a kind of object."""
-
-    def execute(self, plan: None) -> dict[str, object]:
-        return fields_of(self.op.what, self.op.fields)
-
-
-class LUQuery(SimpleUnit[OpQuery, Plan]):
-    """Answer fields of a kind of object."""
-
-    def resolve(self) -> Plan:
-        if self.op.what is QueryResource.JOB:
-            raise NotSupportedError("jobs cannot be queried by a job; use the LUXI query")
-        try:
-            return prepare(self.op.what, self.op.fields, self.op.qfilter)
-        except ParameterError as err:
-            raise OpPrereqError(err.message) from err
-
-    def execute(self, plan: Plan) -> dict[str, object]:
-        if self.op.what in BY_JOB_ONLY:
-            return plan.run(View(rows=self._rows()))
-        view = View(config=lookup.tables(self.config))
-        if Source.LOCKS in plan.needs:
-            view = replace(view, locks=lock_states(self.config.list_locks_waiting_status()))
-        if plan.needs & ASKED_OF_NODES:
-            for question in questions(view.config, plan.targets(view)):
-                view = with_answers(view, question, self._answers(view, question))
-        if Source.CONSOLE in plan.needs:
-            running = plan.targets(view).consoles  # only now it is known which run
-            asked = console_question(view, running)
-            view = with_answers(view, asked, self._answers(view, asked))
-        return plan.run(view)
-
-    def _answers(self, view: View, question: NodeQuestion) -> dict[NodeUuid, object]:
-        """Ask nodes; None for one whose answer cannot be used."""
-        nodes = {uuid: view.config.nodes[uuid] for uuid in question.asked}
-        targets = {target_of(node): question.asked[uuid] for uuid, node in nodes.items()}
-        results = self.context.rpc.perform(question.call, targets) if targets else {}
-        found: dict[NodeUuid, object] = {}
-        for uuid, node in nodes.items():
-            try:
-                found[uuid] = question.decode(results[node.name].check(question.call.name))
-            except GenericError as err:
-                logger.info("%s; going on", err)
-                found[uuid] = None
-        return found
-
-    def _rows(self) -> Sequence[Mapping[str, object]]:
-        if self.op.what is QueryResource.CLUSTER:
-            return [cluster_fields(self.cluster, _surroundings(self.context, self.master))]
-        if self.op.what is QueryResource.EXTSTORAGE:
-            return ask_providers(self.context, self.config)
-        return rows(self.cluster, summarize(ask_nodes(self.context, self.config)))
-
-
-def _surroundings(context: JobContext, master: Node) -> Surroundings:
-    return Surroundings(
-        master_name=master.name,
-        architecture=environment.architecture(),
-        is_drained=JobFiles(context.paths).is_drained(),
-        watcher_pause=watcher_pause.read(context.paths),
-    )
-
-
-class LUClusterQuery(NamelessUnit[OpClusterQuery]):
-    """Answer the cluster's settings.
-
-    Source: luxi.json, "cluster_info".
-    """
-
-    def execute(self, plan: None) -> Mapping[str, object]:
-        return cluster_info(self.cluster, self.master.name, environment.architecture())
-
-
-class LUClusterConfigQuery(NamelessUnit[OpClusterConfigQuery]):
-    """Answer values of the configuration by name, in the order asked.
-
-    Source: query_fields.json, "cluster"; luxi.json, "config_values".
-    """
-
-    def execute(self, plan: None) -> list[object]:
-        known = config_values(self.cluster, _surroundings(self.context, self.master))
-        unknown = [name for name in self.op.output_fields if name not in known]
-        if unknown:
-            raise OpPrereqError(
-                f"unknown field(s) {', '.join(unknown)}; known are: {', '.join(sorted(known))}"
-            )
-        return [known[name] for name in self.op.output_fields]
-
-
 T = TypeVar("T")
 
 
@@ -151,37 +64,19 @@ class OsOnNode(msgspec.Struct, frozen=True, array_like=True):
     trusted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class OsSummary:
-    """One operating system on all nodes; an empty list stands for a node that does not have it."""
+class ProviderOnNode(msgspec.Struct, frozen=True, array_like=True):
+    """One provider as one node describes it."""
 
     name: str
-    by_node: Mapping[str, Sequence[OsOnNode]]
+    path: str
+    ok: bool
+    message: str
+    parameters: list[tuple[str, str]] = []
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether every node has it and the first place where it is found is usable."""
-        return all(found and found[0].ok for found in self.by_node.values())
 
-    def _first(self) -> list[OsOnNode]:
-        return [found[0] for found in self.by_node.values() if found]
-
-    def common_variants(self) -> list[str]:
-        """Return the variants that all nodes have."""
-        return common(entry.variants for entry in self._first())
-
-    def common_versions(self) -> list[int]:
-        """Return the API versions that all nodes have."""
-        return common(entry.api_versions for entry in self._first())
-
-    def common_parameters(self) -> list[tuple[str, str]]:
-        """Return the parameters that all nodes have."""
-        return common(entry.parameters for entry in self._first())
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether all nodes run its scripts themselves."""
-        return all(entry.trusted for entry in self._first())
+EntryT = TypeVar("EntryT", OsOnNode, ProviderOnNode)
+Found = Mapping[str, Sequence[EntryT]]
+"""Node name -> the entries of one name that it has; the first is the one in use."""
 
 
 def common(lists: Iterable[Sequence[T]]) -> list[T]:
@@ -190,19 +85,25 @@ def common(lists: Iterable[Sequence[T]]) -> list[T]:
     return [value for value in first if all(value in other for other in others)]
 
 
-def summarize(answers: Mapping[str, Sequence[OsOnNode]]) -> list[OsSummary]:
-    """Sort the answers of nodes by operating system."""
+def by_name(answers: Mapping[str, Sequence[EntryT]]) -> dict[str, Found[EntryT]]:
+    """Sort the answers of nodes by the names of their entries."""
     names = natural_sorted({entry.name for entries in answers.values() for entry in entries})
-    return [
-        OsSummary(
-            name,
-            {
-                node: [entry for entry in entries if entry.name == name]
-                for node, entries in answers.items()
-            },
-        )
+    return {
+        name: {
+            node: [entry for entry in entries if entry.name == name]
+            for node, entries in answers.items()
+        }
         for name in names
-    ]
+    }
+
+
+def _in_use(found: Found[EntryT]) -> list[EntryT]:
+    return [entries[0] for entries in found.values() if entries]
+
+
+def _is_valid(found: Found[EntryT]) -> bool:
+    """Tell whether every node has it and the first place where it is found is usable."""
+    return all(entries and entries[0].ok for entries in found.values())
 
 
 def ask_nodes(context: JobContext, config: WConfCalls) -> dict[str, list[OsOnNode]]:
@@ -239,32 +140,29 @@ def _pairs(parameters: Iterable[tuple[str, str]]) -> list[list[str]]:
     return [list(pair) for pair in parameters]
 
 
-def rows(cluster: Cluster, summaries: Iterable[OsSummary]) -> list[dict[str, object]]:
+def rows(cluster: Cluster, systems: Mapping[str, Found[OsOnNode]]) -> list[dict[str, object]]:
     """Return the values of all query fields, one row for each operating system."""
     return [
         {
-            "name": summary.name,
-            "valid": summary.is_valid,
-            "hidden": summary.name in cluster.hidden_os,
-            "blacklisted": summary.name in cluster.blacklisted_os,
-            "variants": summary.common_variants(),
-            "api_versions": summary.common_versions(),
-            "parameters": _pairs(summary.common_parameters()),
+            "name": name,
+            "valid": _is_valid(found),
+            "hidden": name in cluster.hidden_os,
+            "blacklisted": name in cluster.blacklisted_os,
+            "variants": common(entry.variants for entry in _in_use(found)),
+            "api_versions": common(entry.api_versions for entry in _in_use(found)),
+            "parameters": _pairs(common(entry.parameters for entry in _in_use(found))),
             "node_status": {
                 node: [
                     [e.path, e.ok, e.message, e.variants, _pairs(e.parameters), e.api_versions]
-                    for e in found
+                    for e in entries
                 ]
-                for node, found in summary.by_node.items()
+                for node, entries in found.items()
             },
-            "os_hvp": {
-                hypervisor: dict(params)
-                for hypervisor, params in cluster.os_hvp.get(summary.name, {}).items()
-            },
-            "osparams": dict(cluster.osparams.get(summary.name, {})),
-            "trusted": summary.is_trusted,
+            "os_hvp": {hv: dict(params) for hv, params in cluster.os_hvp.get(name, {}).items()},
+            "osparams": dict(cluster.osparams.get(name, {})),
+            "trusted": all(entry.trusted for entry in _in_use(found)),
         }
-        for summary in summaries
+        for name, found in systems.items()
     ]
 
 
@@ -275,55 +173,26 @@ class LUOsDiagnose(SimpleUnit[OpOsDiagnose, Plan]):
         return prepare("os", self.op.output_fields, None, names=self.op.names or None)
 
     def execute(self, plan: Plan) -> list[list[object]]:
-        """Ask the nodes and return the rows."""
-        summaries = summarize(ask_nodes(self.context, self.config))
-        shown = _shown(self.cluster, summaries, set(self.op.names), set(self.op.output_fields))
-        return plan.run_plain(View(rows=rows(self.cluster, shown)))
+        """Ask the nodes; hidden, blacklisted and invalid ones are left out, unless asked for."""
+        found = rows(self.cluster, by_name(ask_nodes(self.context, self.config)))
+        shown = [row for row in found if row["name"] in self.op.names or self._shows(row)]
+        return plan.run_plain(View(rows=shown))
+
+    def _shows(self, row: Mapping[str, object]) -> bool:
+        """Tell whether an operating system is shown that is not asked for by its name."""
+        flags = {"hidden": False, "blacklisted": False, "valid": True}
+        asked = self.op.output_fields
+        return all(name in asked or row[name] is usual for name, usual in flags.items())
 
 
-def _shown(
-    cluster: Cluster, summaries: Iterable[OsSummary], names: set[str], fields: set[str]
-) -> list[OsSummary]:
-    """Leave out hidden, blacklisted and invalid ones, unless their flag or name is asked for."""
-    return [
-        summary
-        for summary in summaries
-        if summary.name in names
-        or (
-            ("hidden" in fields or summary.name not in cluster.hidden_os)
-            and ("blacklisted" in fields or summary.name not in cluster.blacklisted_os)
-            and ("valid" in fields or summary.is_valid)
-        )
-    ]
+def _common_parameters(found: Found[ProviderOnNode]) -> list[list[str]]:
+    return _pairs(common(entry.parameters for entry in _in_use(found)))
 
 
-class ProviderOnNode(msgspec.Struct, frozen=True, array_like=True):
-    """One provider as one node describes it."""
-
-    name: str
-    path: str
-    ok: bool
-    message: str
-    parameters: list[tuple[str, str]] = []
-
-    def status(self) -> list[object]:
-        """Return its entry in `node_status`: [path, usable, message, parameters]."""
-        return [self.path, self.ok, self.message, _pairs(self.parameters)]
-
-
-Found = Mapping[str, Sequence[ProviderOnNode]]
-"""Node name -> the providers of one name that it has; the first is the one in use."""
-
-
-def _common_parameters(found: Iterable[Sequence[ProviderOnNode]]) -> list[list[str]]:
-    return _pairs(common(entries[0].parameters for entries in found if entries))
-
-
-def _group_status(found: Found, nodes: Collection[str]) -> list[object]:
-    """Return [usable on all these nodes, the parameters that all of them have]."""
-    there = [found[node] for node in nodes]
-    usable = all(entries and entries[0].ok for entries in there)
-    return [usable, _common_parameters(there) if usable else []]
+def _group_status(found: Found[ProviderOnNode]) -> list[object]:
+    """Return [usable on all nodes of a group, the parameters that all of them have]."""
+    usable = _is_valid(found)
+    return [usable, _common_parameters(found) if usable else []]
 
 
 def provider_rows(
@@ -335,25 +204,22 @@ def provider_rows(
         answers: the providers of each node that answered.
         groups: node group -> its nodes among them; a group without any is not shown.
     """
-    rows: list[dict[str, object]] = []
-    for name in natural_sorted({entry.name for entries in answers.values() for entry in entries}):
-        found = {
-            node: [entry for entry in entries if entry.name == name]
-            for node, entries in answers.items()
+    return [
+        {
+            "name": name,
+            "node_status": {
+                node: [[e.path, e.ok, e.message, _pairs(e.parameters)] for e in entries]
+                for node, entries in found.items()
+            },
+            "nodegroup_status": {
+                group: _group_status({node: found[node] for node in nodes})
+                for group, nodes in groups.items()
+                if nodes
+            },
+            "parameters": _common_parameters(found),
         }
-        rows.append(
-            {
-                "name": name,
-                "node_status": {
-                    node: [each.status() for each in entries] for node, entries in found.items()
-                },
-                "nodegroup_status": {
-                    group: _group_status(found, nodes) for group, nodes in groups.items() if nodes
-                },
-                "parameters": _common_parameters(found.values()),
-            }
-        )
-    return rows
+        for name, found in by_name(answers).items()
+    ]
 
 
 def ask_providers(context: JobContext, config: WConfCalls) -> list[dict[str, object]]:
@@ -362,12 +228,8 @@ def ask_providers(context: JobContext, config: WConfCalls) -> list[dict[str, obj
         context, config, NodeCalls.extstorage_diagnose, ProviderOnNode, "external storage providers"
     )
     groups = {
-        group.name: [
-            node.name
-            for node in lookup.all_nodes(config)
-            if node.group == group.uuid and node.name in answers
-        ]
-        for group in lookup.present(config.get_node_groups(None))
+        group.name: [n.name for n in lookup.group_nodes(config, group.uuid) if n.name in answers]
+        for group in lookup.all_groups(config)
     }
     return provider_rows(answers, groups)
 
@@ -381,3 +243,94 @@ class LUExtStorageDiagnose(SimpleUnit[OpExtStorageDiagnose, Plan]):
     def execute(self, plan: Plan) -> list[list[object]]:
         """Ask the nodes and return the rows."""
         return plan.run_plain(View(rows=ask_providers(self.context, self.config)))
+
+
+# Queries of all kinds.
+
+
+class LUQueryFields(NamelessUnit[OpQueryFields]):
+    """Describe the fields of a kind of object."""
+
+    def execute(self, plan: None) -> dict[str, object]:
+        return fields_of(self.op.what, self.op.fields)
+
+
+class LUQuery(SimpleUnit[OpQuery, Plan]):
+    """Answer fields of a kind of object."""
+
+    def resolve(self) -> Plan:
+        if self.op.what is QueryResource.JOB:
+            raise NotSupportedError("jobs cannot be queried by a job; use the LUXI query")
+        with refusing(ParameterError):
+            return prepare(self.op.what, self.op.fields, self.op.qfilter)
+
+    def execute(self, plan: Plan) -> dict[str, object]:
+        if self.op.what in BY_JOB_ONLY:
+            return plan.run(View(rows=self._rows()))
+        view = View(config=lookup.tables(self.config))
+        if Source.LOCKS in plan.needs:
+            view = replace(view, locks=lock_states(self.config.list_locks_waiting_status()))
+        if plan.needs & ASKED_OF_NODES:
+            for question in questions(view.config, plan.targets(view)):
+                view = with_answers(view, question, self._answers(view, question))
+        if Source.CONSOLE in plan.needs:
+            running = plan.targets(view).consoles  # only now it is known which run
+            asked = console_question(view, running)
+            view = with_answers(view, asked, self._answers(view, asked))
+        return plan.run(view)
+
+    def _answers(self, view: View, question: NodeQuestion) -> dict[NodeUuid, object]:
+        """Ask nodes; None for one whose answer cannot be used."""
+        nodes = {uuid: view.config.nodes[uuid] for uuid in question.asked}
+        targets = {target_of(node): question.asked[uuid] for uuid, node in nodes.items()}
+        results = self.context.rpc.perform(question.call, targets) if targets else {}
+        found: dict[NodeUuid, object] = {}
+        for uuid, node in nodes.items():
+            try:
+                found[uuid] = question.decode(results[node.name].check(question.call.name))
+            except GenericError as err:
+                logger.info("%s; going on", err)
+                found[uuid] = None
+        return found
+
+    def _rows(self) -> Sequence[Mapping[str, object]]:
+        if self.op.what is QueryResource.CLUSTER:
+            return [cluster_fields(self.cluster, _surroundings(self.context, self.master))]
+        if self.op.what is QueryResource.EXTSTORAGE:
+            return ask_providers(self.context, self.config)
+        return rows(self.cluster, by_name(ask_nodes(self.context, self.config)))
+
+
+def _surroundings(context: JobContext, master: Node) -> Surroundings:
+    return Surroundings(
+        master_name=master.name,
+        architecture=environment.architecture(),
+        is_drained=JobFiles(context.paths).is_drained(),
+        watcher_pause=watcher_pause.read(context.paths),
+    )
+
+
+class LUClusterQuery(NamelessUnit[OpClusterQuery]):
+    """Answer the cluster's settings.
+
+    Source: luxi.json, "cluster_info".
+    """
+
+    def execute(self, plan: None) -> Mapping[str, object]:
+        return cluster_info(self.cluster, self.master.name, environment.architecture())
+
+
+class LUClusterConfigQuery(NamelessUnit[OpClusterConfigQuery]):
+    """Answer values of the configuration by name, in the order asked.
+
+    Source: query_fields.json, "cluster"; luxi.json, "config_values".
+    """
+
+    def execute(self, plan: None) -> list[object]:
+        known = config_values(self.cluster, _surroundings(self.context, self.master))
+        unknown = [name for name in self.op.output_fields if name not in known]
+        if unknown:
+            raise OpPrereqError(
+                f"unknown field(s) {', '.join(unknown)}; known are: {', '.join(sorted(known))}"
+            )
+        return [known[name] for name in self.op.output_fields]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError, TagError
+from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError, TagError, refusing
 from ganeti.logical_units import lookup
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.objects.model import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.objects.tags import TagKind, add_tags, check_tag, remove_tags
@@ -49,14 +49,11 @@ def find_tagged(config: WConfCalls, kind: TagKind, name: str | None) -> Tagged:
             return lookup.require_network(config, name)
 
 
-class _TagsUnit(LogicalUnit[TagOpType, Tagged, Tagged]):
+class _TagsUnit(SimpleUnit[TagOpType, Tagged]):
     """An operation on the tags of one object."""
 
     def resolve(self) -> Tagged:
         return find_tagged(self.config, self.op.kind, self.op.name)
-
-    def plan(self, found: Tagged) -> Tagged:
-        return found
 
 
 class LUTagsGet(_TagsUnit[OpTagsGet]):
@@ -82,10 +79,8 @@ class LUTagsSet(_TagsChange[OpTagsSet]):
 
     def plan(self, found: Tagged) -> Tagged:
         """Refuse tags that are not well-formed, and too many."""
-        try:
+        with refusing(TagError):
             add_tags(found.tags, self.op.tags)
-        except TagError as err:
-            raise OpPrereqError(err.message) from err
         return found
 
     def execute(self, plan: Tagged) -> None:
@@ -97,15 +92,11 @@ class LUTagsDel(_TagsChange[OpTagsDel]):
 
     def plan(self, found: Tagged) -> Tagged:
         """Refuse tags that are not well-formed, or that the object does not have."""
-        try:
+        with refusing(TagError):
             for tag in self.op.tags:
                 check_tag(tag)
-        except TagError as err:
-            raise OpPrereqError(err.message) from err
-        try:
+        with refusing(TagError, ecode=ErrorCode.NOENT):
             remove_tags(found.tags, self.op.tags)
-        except TagError as err:
-            raise OpPrereqError(err.message, ErrorCode.NOENT) from err
         return found
 
     def execute(self, plan: Tagged) -> None:
@@ -115,18 +106,13 @@ class LUTagsDel(_TagsChange[OpTagsDel]):
 TextMatch = Callable[[str], bool]
 
 
-class LUTagsSearch(LogicalUnit[OpTagsSearch, TextMatch, TextMatch]):
+class LUTagsSearch(SimpleUnit[OpTagsSearch, TextMatch]):
     """Answer (path, tag) of every tag that a regular expression fits."""
 
     def resolve(self) -> TextMatch:
         """Compile the pattern; refuse one that is malformed or could take too long."""
-        try:
+        with refusing(ParameterError):
             return bounded_regex(self.op.pattern)
-        except ParameterError as err:
-            raise OpPrereqError(err.message) from err
-
-    def plan(self, found: TextMatch) -> TextMatch:
-        return found
 
     def execute(self, plan: TextMatch) -> list[tuple[str, str]]:
         return [
@@ -136,11 +122,7 @@ class LUTagsSearch(LogicalUnit[OpTagsSearch, TextMatch, TextMatch]):
     def _everything(self) -> Iterator[tuple[str, Tagged]]:
         config = self.config
         yield "/cluster", self.cluster
-        for instance in lookup.present(config.get_instances(None)):
-            yield f"/instances/{instance.name}", instance
-        for node in lookup.all_nodes(config):
-            yield f"/nodes/{node.name}", node
-        for group in lookup.present(config.get_node_groups(None)):
-            yield f"/nodegroup/{group.name}", group
-        for network in lookup.present(config.get_networks(None)):
-            yield f"/network/{network.name}", network
+        yield from ((f"/instances/{each.name}", each) for each in lookup.all_instances(config))
+        yield from ((f"/nodes/{each.name}", each) for each in lookup.all_nodes(config))
+        yield from ((f"/nodegroup/{each.name}", each) for each in lookup.all_groups(config))
+        yield from ((f"/network/{each.name}", each) for each in lookup.all_networks(config))

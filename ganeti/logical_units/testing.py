@@ -9,13 +9,7 @@ from typing import Final
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.base.secret import REDACTED
 from ganeti.logical_units import lookup
-from ganeti.logical_units.allocator.asking import (
-    Allocator,
-    choose_allocator,
-    make_question,
-    read_snapshot,
-    run_allocator,
-)
+from ganeti.logical_units.allocator import asking
 from ganeti.logical_units.allocator.moves import find_targets
 from ganeti.logical_units.allocator.placing import relocation
 from ganeti.logical_units.allocator.question import Snapshot, request_for_new
@@ -27,16 +21,8 @@ from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.test import OpTestAllocator, OpTestDelay, OpTestJqueue, OpTestOsParams
 from ganeti.opcodes.values import SecretParams
-from ganeti.protocol.iallocator import (
-    Allocate,
-    AllocateSecondary,
-    ChangeGroup,
-    MultiAllocate,
-    NewInstance,
-    NodeEvacuate,
-    Wanted,
-    encode_request,
-)
+from ganeti.protocol import iallocator
+from ganeti.protocol.iallocator import Wanted
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.transport.rendezvous import Rendezvous
 
@@ -67,11 +53,9 @@ class LUTestDelay(SimpleUnit[OpTestDelay, Sequence[Node]]):
 
     def execute(self, plan: Sequence[Node]) -> None:
         """Wait, once or as often as asked."""
-        if self.op.repeat == 0:
-            self._wait(plan)
-            return
-        for number in range(self.op.repeat):
-            self.context.info(f"Test delay iteration {number}/{self.op.repeat - 1}")
+        for number in range(self.op.repeat or 1):
+            if self.op.repeat:
+                self.context.info(f"Test delay iteration {number}/{self.op.repeat - 1}")
             self._wait(plan)
 
     def _wait(self, nodes: Sequence[Node]) -> None:
@@ -158,14 +142,14 @@ class Test:
 
     snapshot: Snapshot
     wanted: Wanted
-    allocator: Allocator | None
+    allocator: asking.Allocator | None
 
 
 class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
     """Make a question about the cluster as it is; nothing is locked and nothing is changed."""
 
     def resolve(self) -> Snapshot:
-        return read_snapshot(self.config)
+        return asking.read_snapshot(self.config)
 
     def plan(self, found: Snapshot) -> Test:
         """Make the request.
@@ -176,20 +160,22 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         wanted = _REQUESTS[self.op.mode](self, found)
         if self.op.direction is IAllocatorDirection.IN:
             return Test(found, wanted, None)
-        allocator = choose_allocator(self.cluster, self.op.iallocator, "this test")
+        allocator = asking.choose_allocator(self.cluster, self.op.iallocator, "this test")
         return Test(found, wanted, allocator)
 
     def execute(self, plan: Test) -> str:
         """Return the question (direction ``in``) or the output of the allocator (``out``)."""
         hypervisor = str(self.op.hypervisor) if self.op.hypervisor else None
-        question = make_question(self.context, plan.snapshot, plan.wanted, hypervisor=hypervisor)
+        question = asking.make_question(
+            self.context, plan.snapshot, plan.wanted, hypervisor=hypervisor
+        )
         if plan.allocator is None:
-            return encode_request(question)
-        return run_allocator(self.context, plan.allocator, question)
+            return iallocator.encode_request(question)
+        return asking.run_allocator(self.context, plan.allocator, question)
 
     # The request of each mode.
 
-    def request(self, name: str) -> NewInstance:
+    def request(self, name: str) -> iallocator.NewInstance:
         """Return the request for a new instance of a name, from the parameters of the opcode."""
         op = self.op
         beparams: dict[str, object] = {"spindle_use": op.spindle_use}
@@ -228,7 +214,9 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
                 f"instance {self.op.name!r} is already in the cluster", ErrorCode.EXISTS
             )
         request = self.request(self.op.name)
-        return Allocate(**{name: getattr(request, name) for name in NewInstance.__struct_fields__})
+        return iallocator.Allocate(
+            **{name: getattr(request, name) for name in iallocator.NewInstance.__struct_fields__}
+        )
 
     def multi_allocate(self, _snapshot: Snapshot) -> Wanted:
         """Ask for places for several new instances, which are alike but for a number."""
@@ -236,7 +224,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         if not 0 < count <= COUNT_MAX:
             raise OpPrereqError(f"count: {count} is not between 1 and {COUNT_MAX}")
         requests = [self.request(f"{self.op.name}{number}") for number in range(count)]
-        return MultiAllocate(instances=requests)
+        return iallocator.MultiAllocate(instances=requests)
 
     def relocate(self, snapshot: Snapshot) -> Wanted:
         """Ask for another node for an instance."""
@@ -246,11 +234,11 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
     def allocate_secondary(self, _snapshot: Snapshot) -> Wanted:
         """Ask for a secondary node for an instance."""
         instance = lookup.require_instance(self.config, self.op.name)
-        return AllocateSecondary(name=instance.name)
+        return iallocator.AllocateSecondary(name=instance.name)
 
     def node_evacuate(self, _snapshot: Snapshot) -> Wanted:
         """Ask how instances are to leave their nodes."""
-        return NodeEvacuate(
+        return iallocator.NodeEvacuate(
             instances=self._instances(), evac_mode=self.op.evac_mode or EvacMode.ALL
         )
 
@@ -258,7 +246,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         """Ask how instances are to leave their groups."""
         targets = find_targets(self.config, self.op.target_groups, {}, "this test")
         uuids: list[str] = [group.uuid for group in targets] if self.op.target_groups else []
-        return ChangeGroup(instances=self._instances(), target_groups=uuids)
+        return iallocator.ChangeGroup(instances=self._instances(), target_groups=uuids)
 
     def _instances(self) -> list[str]:
         if not self.op.instances:
