@@ -1,16 +1,19 @@
 """Asks an allocator: reads the cluster, has the program run on the master, checks the answer.
 
+An allocator is somebody else's program: its answer is compared with the question before anybody
+acts on it, and each mistake is one error that names the allocator, the mode and the mistake.
+
 One pass costs one call of ``node_info`` to each node that can answer, and one of
 ``all_instances_info`` to those that have instances which are meant to run; never one for each
 instance.  No lock is needed or held: whoever acts on the answer checks it again under locks.
 
-Source: iallocator.json, "calling".
+Source: iallocator.json, "calling", "response" and "result_per_mode".
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,7 +55,6 @@ from ganeti.query.live import instances_arguments, node_info_arguments
 from ganeti.query.view import InstanceLive, NodeLive, instances_from_rpc
 
 _NODE_INFO: Final = call_of(NodeCalls.node_info)
-_INSTANCES: Final = "all_instances_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,7 @@ def _answer_of(
         # the question, which that has interrupted, is asked again.
         with contextlib.suppress(PriorityChangedError), context.interruptible():
             return context.nodes.call_one(
-                NodeCalls.iallocator_runner,
-                master,
-                allocator.name,
-                question,
-                dict(allocator.options),
+                NodeCalls.iallocator_runner, master, allocator.name, question, allocator.options
             )
 
 
@@ -191,7 +189,7 @@ def _node_infos(
     for node in nodes:
         result = answers[node.name]
         try:
-            found[str(node.uuid)] = NodeLive.from_rpc(result.check(_NODE_INFO.name))
+            found[str(node.uuid)] = NodeLive.from_rpc(result.check(result.call))
         except GenericError as err:
             context.warn(f"{err}; the allocator is told that node {node.name} is offline")
     return found
@@ -213,7 +211,7 @@ def _running(
     found = {}
     for name, result in answers.items():
         try:
-            found[str(asked[name].uuid)] = instances_from_rpc(result.check(_INSTANCES))
+            found[str(asked[name].uuid)] = instances_from_rpc(result.check(result.call))
         except GenericError as err:
             context.warn(f"{err}; its instances count with their maximum memory")
     return found
@@ -242,7 +240,7 @@ def read_answer(allocator: str, question: AllocatorRequest, content: str) -> Any
                 f"allocator {allocator!r}, mode {mode.value}: {why}", ErrorCode.NORES
             )
         result = _typed(mode, answer["result"])
-        _CHECKS[mode](question, result)
+        _check(question, result)
     except _WrongAnswerError as err:
         raise OpPrereqError(
             f"allocator {allocator!r}, mode {mode.value}: its answer cannot be used: {err}",
@@ -272,9 +270,7 @@ def _fields(content: str) -> dict[str, Any]:
 
 def _beginning(content: str) -> str:
     text = content.strip()
-    if not text:
-        return " (it printed nothing)"
-    return f"; it begins with {_shown(text)}"
+    return f"; it begins with {_shown(text)}" if text else " (it printed nothing)"
 
 
 def _shown(value: object) -> str:
@@ -289,7 +285,19 @@ def _typed(mode: IAllocatorMode, result: object) -> Any:
         raise _WrongAnswerError(f"'result': {err}, got {_shown(result)}") from err
 
 
-# What a result of each mode must be.
+def _check(question: AllocatorRequest, result: Any) -> None:
+    """Refuse a result that does not fit the request."""
+    match question.request:
+        case MultiAllocate(instances=instances):
+            _check_places(question, instances, result)
+        case Relocate() as wanted:
+            _check_relocate(question, wanted, result)
+        case AllocateSecondary(name=name):
+            _check_secondary(question, name, result)
+        case NodeEvacuate(instances=names) | ChangeGroup(instances=names):
+            _check_moves(question, names, result)
+        case Allocate() as wanted:
+            _check_place(question, wanted, result)
 
 
 def _check_nodes(question: AllocatorRequest, names: Sequence[str], count: int, what: str) -> None:
@@ -316,15 +324,11 @@ def _check_place(question: AllocatorRequest, wanted: NewInstance, names: NodeNam
             )
 
 
-def _check_allocate(question: AllocatorRequest, result: NodeNames) -> None:
-    assert isinstance(question.request, Allocate)
-    _check_place(question, question.request, result)
-
-
-def _check_multi_allocate(question: AllocatorRequest, result: MultiAllocateResult) -> None:
-    assert isinstance(question.request, MultiAllocate)
+def _check_places(
+    question: AllocatorRequest, wanted_instances: Sequence[NewInstance], result: MultiAllocateResult
+) -> None:
     placed, failed = result
-    wanted = {instance.name: instance for instance in question.request.instances}
+    wanted = {instance.name: instance for instance in wanted_instances}
     _check_each_once(wanted, [*(name for name, _nodes in placed), *failed])
     missing = set(wanted) - {name for name, _nodes in placed} - set(failed)
     if missing:
@@ -343,9 +347,7 @@ def _check_each_once(asked: Iterable[str], names: Sequence[str]) -> None:
         raise _WrongAnswerError(f"it names instance {twice!r} twice")
 
 
-def _check_relocate(question: AllocatorRequest, result: NodeNames) -> None:
-    wanted = question.request
-    assert isinstance(wanted, Relocate)
+def _check_relocate(question: AllocatorRequest, wanted: Relocate, result: NodeNames) -> None:
     what = f"instance {wanted.name!r}"
     _check_nodes(question, result, wanted.required_nodes, what)
     groups = {question.nodes[name].group for name in wanted.relocate_from}
@@ -356,21 +358,15 @@ def _check_relocate(question: AllocatorRequest, result: NodeNames) -> None:
             raise _WrongAnswerError(f"{what}: node {name!r} is in another node group")
 
 
-def _check_secondary(question: AllocatorRequest, result: str) -> None:
-    wanted = question.request
-    assert isinstance(wanted, AllocateSecondary)
-    _check_nodes(question, [result], 1, f"instance {wanted.name!r}")
-    if result in question.instances[wanted.name].nodes[:1]:
-        raise _WrongAnswerError(
-            f"instance {wanted.name!r}: node {result!r} is its primary node already"
-        )
+def _check_secondary(question: AllocatorRequest, name: str, node: str) -> None:
+    _check_nodes(question, [node], 1, f"instance {name!r}")
+    if node in question.instances[name].nodes[:1]:
+        raise _WrongAnswerError(f"instance {name!r}: node {node!r} is its primary node already")
 
 
-def _check_moves(question: AllocatorRequest, result: EvacuateResult) -> None:
-    wanted = question.request
-    assert isinstance(wanted, NodeEvacuate | ChangeGroup)
+def _check_moves(question: AllocatorRequest, asked: Sequence[str], result: EvacuateResult) -> None:
     moved, failed, jobs = result
-    _check_each_once(wanted.instances, [*(row[0] for row in moved), *(row[0] for row in failed)])
+    _check_each_once(asked, [*(row[0] for row in moved), *(row[0] for row in failed)])
     for name, _group, nodes in moved:
         unknown = [node for node in nodes if node not in question.nodes]
         if unknown:
@@ -379,7 +375,7 @@ def _check_moves(question: AllocatorRequest, result: EvacuateResult) -> None:
         if not job:
             raise _WrongAnswerError(f"job {number} is empty")
         for opcode in job:
-            _check_opcode(question, wanted.instances, opcode, f"job {number}")
+            _check_opcode(question, asked, opcode, f"job {number}")
 
 
 def _check_opcode(
@@ -400,13 +396,3 @@ def _check_opcode(
     for key in ("target_node", "remote_node"):
         if opcode.get(key) is not None and opcode[key] not in question.nodes:
             raise _WrongAnswerError(f"{what}: there is no node {_shown(opcode[key])}")
-
-
-_CHECKS: Final[Mapping[IAllocatorMode, Callable[[AllocatorRequest, Any], None]]] = {
-    IAllocatorMode.ALLOCATE: _check_allocate,
-    IAllocatorMode.ALLOCATE_SECONDARY: _check_secondary,
-    IAllocatorMode.CHANGE_GROUP: _check_moves,
-    IAllocatorMode.MULTI_ALLOCATE: _check_multi_allocate,
-    IAllocatorMode.NODE_EVACUATE: _check_moves,
-    IAllocatorMode.RELOCATE: _check_relocate,
-}

@@ -1,39 +1,32 @@
 """Jobs that an allocator plans in modes node-evacuate and change-group, made ready and submitted.
 
-What it says was checked already (`answer`); each job checks everything again under its own locks.
+Its answer was checked already (`asking`); each job checks everything again under its own locks.
+The units move instances to other node groups: one, or all of a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.json import JsonValue
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup
-from ganeti.logical_units.allocator.asking import (
-    Allocator,
-    ask_allocator,
-    choose_allocator,
-    read_snapshot,
-)
-from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.allocator import asking
+from ganeti.logical_units.allocator.question import Snapshot
+from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.view import InstanceView, is_planned
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.objects.model import Instance, Node, NodeGroup
+from ganeti.opcodes import instance as instance_opcodes
 from ganeti.opcodes.group import OpGroupEvacuate
-from ganeti.opcodes.instance import (
-    OpInstanceChangeGroup,
-    OpInstanceFailover,
-    OpInstanceMigrate,
-    OpInstanceReplaceDisks,
-)
+from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 from ganeti.opcodes.opcode import FinalStatus, OpCode
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.summary import summary
@@ -41,6 +34,10 @@ from ganeti.protocol.iallocator import ChangeGroup, EvacuateResult
 from ganeti.protocol.wconfd import WConfCalls
 
 Jobs = list[list["OpCode"]]
+LeaverType = TypeVar("LeaverType", InstanceView, NodeGroup)
+LeavingOpType = TypeVar(
+    "LeavingOpType", bound=instance_opcodes.OpInstanceChangeGroup | OpGroupEvacuate
+)
 
 # One after the other, whether or not the one before went well; whoever cancels one stops them.
 _AFTER_THE_ONE_BEFORE: Final = [(-1, [FinalStatus.ERROR, FinalStatus.SUCCESS])]
@@ -67,12 +64,14 @@ def planned_jobs(
     for number, job in enumerate(jobs):
         for index, op in enumerate(job):
             if early_release and isinstance(op, OpInstanceReplaceDisks):
-                op = replace(op, early_release=True)
+                op = structs.replace(op, early_release=True)
             if force_failover and isinstance(op, OpInstanceMigrate):
                 op = _as_failover(op)
-            job[index] = op if op.reason else replace(op, reason=reason)
+            job[index] = op if op.reason else structs.replace(op, reason=reason)
         if sequential and number:
-            job[0] = replace(job[0], depends=[*(job[0].depends or []), *_AFTER_THE_ONE_BEFORE])
+            job[0] = structs.replace(
+                job[0], depends=[*(job[0].depends or []), *_AFTER_THE_ONE_BEFORE]
+            )
     return jobs
 
 
@@ -142,7 +141,7 @@ def find_targets(
                 f"{what}: node group {stays[0]!r} is the one to leave; give another with --to"
             )
         return list(found.values())
-    others = [g for g in lookup.present(config.get_node_groups(None)) if g.uuid not in left]
+    others = [group for group in lookup.all_groups(config) if group.uuid not in left]
     if not others:
         names = ", ".join(left.values())
         raise wrong_state(
@@ -152,146 +151,129 @@ def find_targets(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupChange:
-    """An instance that changes its group.
+class Leaving(Generic[LeaverType]):
+    """An instance that is to leave its node groups, or a group that its instances are to leave.
 
     Attributes:
-        left: names by UUID of the groups that it is in now.
+        left: names by UUID of the groups that are left.
+        targets: the groups that instances may go to.
+        moves: the moves that the allocator planned.
     """
 
-    view: InstanceView
+    leaver: LeaverType
     left: Mapping[str, str]
     targets: Sequence[NodeGroup]
-    allocator: Allocator
+    allocator: asking.Allocator
+    moves: EvacuateResult = ([], [], [])
+
+    @property
+    def target_uuids(self) -> list[str]:
+        """The UUIDs of the groups that instances may go to."""
+        return [group.uuid for group in self.targets]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedGroupChange:
-    """The moves that an allocator planned for an instance."""
+class _LeavingUnit(SimpleUnit[LeavingOpType, Leaving[LeaverType]]):
+    """An operation that has an allocator plan moves to other groups, and submits the jobs.
 
-    found: GroupChange
-    moves: EvacuateResult
+    Only the group or the instance is locked, and shared: it stays what it is while the allocator
+    plans.  The jobs check everything again under locks of their own.
+    """
+
+    def find(self, leaver: LeaverType, left: Mapping[str, str], what: str) -> Leaving[LeaverType]:
+        """Look up the groups to go to, and the allocator."""
+        targets = find_targets(self.config, self.op.target_groups, left, what)
+        allocator = asking.choose_allocator(self.cluster, self.op.iallocator, what)
+        return Leaving(leaver, left, targets, allocator)
+
+    def locks(self, found: Leaving[LeaverType]) -> LockNeed:
+        """Lock the groups shared."""
+        return shared(LockLevel.NODEGROUP, [*found.left, *found.target_uuids])
+
+    def ask(
+        self, found: Leaving[LeaverType], names: list[str], snapshot: Snapshot
+    ) -> Leaving[LeaverType]:
+        """Ask the allocator how the instances of these names are to move."""
+        wanted = ChangeGroup(instances=names, target_groups=found.target_uuids)
+        moves = asking.ask_allocator(self.context, found.allocator, wanted, snapshot)
+        return replace(found, moves=moves)
+
+    def execute(self, plan: Leaving[LeaverType]) -> dict[str, object]:
+        """Submit the jobs."""
+        op = self.op
+        jobs = planned_jobs(
+            plan.moves,
+            reason=op.reason,
+            early_release=op.early_release,
+            force_failover=isinstance(op, OpGroupEvacuate) and op.force_failover,
+            sequential=isinstance(op, OpGroupEvacuate) and op.sequential,
+        )
+        return submit_moves(self.context, plan.moves, jobs)
 
 
-class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, GroupChange, PlannedGroupChange]):
+class LUInstanceChangeGroup(_LeavingUnit[instance_opcodes.OpInstanceChangeGroup, InstanceView]):
     """Plan and submit the jobs that move an instance to another group."""
 
     hooks = HookPoint("instance-change-group", ObjectType.INSTANCE)
 
-    def resolve(self) -> GroupChange:
+    def resolve(self) -> Leaving[InstanceView]:
         """Read the instance, and look the groups up."""
         op = self.op
         found = lookup.require_instance_context(self.config, op.instance_name, op.instance_uuid)
         left = {str(group.uuid): group.name for group in found.groups}
-        what = f"instance {found.instance.name!r}"
-        targets = find_targets(self.config, op.target_groups, left, what)
-        allocator = choose_allocator(self.cluster, op.iallocator, what)
-        return GroupChange(InstanceView.of(found), left, targets, allocator)
+        return self.find(InstanceView.of(found), left, f"instance {found.instance.name!r}")
 
-    def locks(self, found: GroupChange) -> LockNeed:
-        """Lock the instance and the groups that it may go to, shared."""
-        groups = [*found.left, *(group.uuid for group in found.targets)]
-        instance = shared(LockLevel.INSTANCE, [found.view.instance.name])
-        return instance | shared(LockLevel.NODEGROUP, groups)
+    def locks(self, found: Leaving[InstanceView]) -> LockNeed:
+        """Lock the instance and the groups shared."""
+        instance = shared(LockLevel.INSTANCE, [found.leaver.instance.name])
+        return instance | super().locks(found)
 
-    def plan(self, found: GroupChange) -> PlannedGroupChange:
+    def plan(self, found: Leaving[InstanceView]) -> Leaving[InstanceView]:
         """Ask the allocator."""
-        instance = found.view.instance
-        if found.view.is_planned:
+        instance = found.leaver.instance
+        if found.leaver.is_planned:
             raise wrong_state(stays_planned(instance))
-        wanted = ChangeGroup(
-            instances=[instance.name], target_groups=[group.uuid for group in found.targets]
-        )
-        snapshot = read_snapshot(self.config)
-        moves = ask_allocator(self.context, found.allocator, wanted, snapshot)
-        return PlannedGroupChange(found, moves)
+        return self.ask(found, [instance.name], asking.read_snapshot(self.config))
 
-    def hook_values(self, plan: PlannedGroupChange) -> Mapping[str, object]:
+    def hook_values(self, plan: Leaving[InstanceView]) -> Mapping[str, object]:
         """Tell about the instance and where it may go."""
-        targets = " ".join(group.uuid for group in plan.found.targets)
-        return {**plan.found.view.env(), "TARGET_GROUPS": targets}
-
-    def execute(self, plan: PlannedGroupChange) -> dict[str, object]:
-        """Submit the jobs."""
-        op = self.op
-        jobs = planned_jobs(plan.moves, reason=op.reason, early_release=op.early_release)
-        return submit_moves(self.context, plan.moves, jobs)
+        return {**plan.leaver.env(), "TARGET_GROUPS": " ".join(plan.target_uuids)}
 
 
-@dataclass(frozen=True, slots=True)
-class Evacuation:
-    """A group that is to be emptied, and the groups that its instances may go to."""
-
-    group: NodeGroup
-    targets: Sequence[NodeGroup]
-    allocator: Allocator
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEvacuation:
-    """The moves that an allocator planned for the instances of a group."""
-
-    found: Evacuation
-    moves: EvacuateResult
-
-
-class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Evacuation, PlannedEvacuation]):
+class LUGroupEvacuate(_LeavingUnit[OpGroupEvacuate, NodeGroup]):
     """Plan and submit the jobs that move all instances of a group elsewhere."""
 
     hooks = HookPoint("group-evacuate", ObjectType.GROUP)
 
-    def resolve(self) -> Evacuation:
+    def resolve(self) -> Leaving[NodeGroup]:
         """Look the groups up."""
-        op = self.op
-        group = lookup.require_group(self.config, op.group_name)
-        what = f"node group {group.name!r}"
-        targets = find_targets(self.config, op.target_groups, {str(group.uuid): group.name}, what)
-        return Evacuation(group, targets, choose_allocator(self.cluster, op.iallocator, what))
+        group = lookup.require_group(self.config, self.op.group_name)
+        return self.find(group, {str(group.uuid): group.name}, f"node group {group.name!r}")
 
-    def locks(self, found: Evacuation) -> LockNeed:
-        """Lock the groups shared."""
-        groups = [found.group.uuid, *(group.uuid for group in found.targets)]
-        return shared(LockLevel.NODEGROUP, groups)
-
-    def plan(self, found: Evacuation) -> PlannedEvacuation:
+    def plan(self, found: Leaving[NodeGroup]) -> Leaving[NodeGroup]:
         """Ask the allocator, if there is anything to move."""
-        snapshot = read_snapshot(self.config)
+        snapshot = asking.read_snapshot(self.config)
         members = [
             instance
             for instance in snapshot.instances.values()
-            if any(node.group == found.group.uuid for node in snapshot.nodes_of(instance))
+            if any(node.group == found.leaver.uuid for node in snapshot.nodes_of(instance))
         ]
         planned = [each for each in members if is_planned(each, snapshot.disks_of(each))]
         for instance in planned:
             self.context.warn(stays_planned(instance))
         names = natural_sorted(each.name for each in members if each not in planned)
-        if not names:
-            return PlannedEvacuation(found, ([], [], []))
-        wanted = ChangeGroup(instances=names, target_groups=[group.uuid for group in found.targets])
-        moves = ask_allocator(self.context, found.allocator, wanted, snapshot)
-        return PlannedEvacuation(found, moves)
+        return self.ask(found, names, snapshot) if names else found
 
-    def hook_nodes(self, plan: PlannedEvacuation) -> Sequence[Node]:
+    def hook_nodes(self, plan: Leaving[NodeGroup]) -> Sequence[Node]:
         """Run hooks on the master and the nodes of the group."""
-        uuid = plan.found.group.uuid
-        return [self.master, *(n for n in lookup.all_nodes(self.config) if n.group == uuid)]
+        return [self.master, *lookup.group_nodes(self.config, plan.leaver.uuid)]
 
-    def hook_values(self, plan: PlannedEvacuation) -> Mapping[str, object]:
+    def hook_values(self, plan: Leaving[NodeGroup]) -> Mapping[str, object]:
         """Name the group and where its instances may go."""
-        targets = " ".join(group.uuid for group in plan.found.targets)
-        return {"GROUP_NAME": plan.found.group.name, "TARGET_GROUPS": targets}
+        return {"GROUP_NAME": plan.leaver.name, "TARGET_GROUPS": " ".join(plan.target_uuids)}
 
-    def execute(self, plan: PlannedEvacuation) -> dict[str, object]:
+    def execute(self, plan: Leaving[NodeGroup]) -> dict[str, object]:
         """Submit the jobs."""
-        op = self.op
         if plan.moves == ([], [], []):
-            name = plan.found.group.name
+            name = plan.leaver.name
             self.context.info(f"node group {name} has no instances to move, nothing to do")
-        jobs = planned_jobs(
-            plan.moves,
-            reason=op.reason,
-            early_release=op.early_release,
-            force_failover=op.force_failover,
-            sequential=op.sequential,
-        )
-        return submit_moves(self.context, plan.moves, jobs)
+        return super().execute(plan)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
+from msgspec import UNSET
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.json import JsonValue
@@ -104,11 +104,6 @@ def is_asked(node: Node) -> bool:
     return node.vm_capable and not node.offline
 
 
-def nodes_needed(template: str) -> int:
-    """Return on how many nodes the disks of a template are."""
-    return traits_of(template).node_count
-
-
 def build_question(
     snapshot: Snapshot, facts: Mapping[str, NodeFacts], wanted: Wanted
 ) -> AllocatorRequest:
@@ -119,7 +114,6 @@ def build_question(
             offline: nothing can be put there now.
     """
     cluster = snapshot.cluster
-    names = {node.name: node for node in snapshot.nodes.values()}
     # An instance that is asked about as if it were new is nowhere: one that is planned, or whose
     # disks are lost.
     new = _new_names(wanted)
@@ -137,14 +131,10 @@ def build_question(
         ipolicy=fill_cluster_ipolicy(cluster),
         nodegroups={uuid: _group(cluster, group) for uuid, group in snapshot.groups.items()},
         nodes={
-            name: _node(
-                snapshot,
-                node,
-                facts.get(node.uuid),
-                by_primary.get(node.uuid, []),
-                planned_mib[node.uuid],
+            node.name: _node(
+                snapshot, node, facts.get(uuid), by_primary.get(uuid, []), planned_mib[uuid]
             )
-            for name, node in names.items()
+            for uuid, node in snapshot.nodes.items()
         },
         instances={
             instance.name: _instance(snapshot, instance)
@@ -184,9 +174,8 @@ def _node(
     primaries: Sequence[Instance],
     planned_mib: int,
 ) -> AllocatorNode:
-    cluster = snapshot.cluster
-    asked = is_asked(node)
-    numbers = {} if facts is None or not asked else _numbers(cluster, facts, primaries, planned_mib)
+    cluster, asked = snapshot.cluster, is_asked(node)
+    numbers = _numbers(cluster, facts, primaries, planned_mib) if facts and asked else {}
     return AllocatorNode(
         tags=list(node.tags),
         primary_ip=node.primary_ip,
@@ -208,15 +197,16 @@ def _numbers(
     """Return the resources of a node, and the free ones; planned disks count as made."""
     seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
     maxima_mib = {each.name: fill_beparams(cluster, each)["maxmem"] for each in primaries}
+    used_mib = {name: live.memory for name, live in facts.running.items()}
     up = [each for each in primaries if each.admin_state is AdminState.UP]
     # The memory of one that is only being made is reserved by the job that makes it.
     still_mib = sum(
-        max(0, maxima_mib[each.name] - _used_mib(facts, each.name))
+        max(0, maxima_mib[each.name] - used_mib.get(each.name, 0))
         for each in up
         if not each.forthcoming
     )
     free_mib = ((seen and seen.memory_free) or 0) - still_mib - facts.reserved_memory_mib
-    space, spindles = _space(facts.info), _spindles(facts.info)
+    space, spindles = (_storage(facts.info, is_spindles=each) for each in (False, True))
     return {
         "total_memory": (seen and seen.memory_total) or 0,
         "reserved_memory": (seen and seen.memory_dom0) or 0,
@@ -232,23 +222,13 @@ def _numbers(
     }
 
 
-def _used_mib(facts: NodeFacts, name: str) -> int:
-    live = facts.running.get(name)
-    return 0 if live is None else live.memory
+def _storage(info: NodeLive, *, is_spindles: bool) -> tuple[int, int]:
+    """Return (total, free) of the storage of the first disk template that has any, or of spindles.
 
-
-def _space(info: NodeLive) -> tuple[int, int]:
-    """Return (total, free) of the storage of the first disk template that has any."""
+    Only nodes with exclusive storage tell their spindles.
+    """
     for unit in info.storage:
-        if unit.type != StorageType.LVM_PV and unit.storage_size is not None:
-            return unit.storage_size, unit.storage_free or 0
-    return 0, 0
-
-
-def _spindles(info: NodeLive) -> tuple[int, int]:
-    """Return (total, free) spindles; only nodes with exclusive storage tell them."""
-    for unit in info.storage:
-        if unit.type == StorageType.LVM_PV and unit.storage_size is not None:
+        if (unit.type == StorageType.LVM_PV) is is_spindles and unit.storage_size is not None:
             return unit.storage_size, unit.storage_free or 0
     return 0, 0
 
@@ -285,10 +265,9 @@ def template_of(disks: Sequence[Disk]) -> str:
 
 def _nic(cluster: Cluster, nic: NIC) -> AllocatorNic:
     params = fill_nicparams(cluster, nic)
-    described = AllocatorNic(mac=nic.mac, ip=nic.ip, mode=params["mode"], link=params["link"])
-    if params["mode"] != NicMode.BRIDGED:
-        return described
-    return replace(described, bridge=params["link"])
+    mode, link = params["mode"], params["link"]
+    bridge = link if mode == NicMode.BRIDGED else UNSET
+    return AllocatorNic(mac=nic.mac, ip=nic.ip, mode=mode, link=link, bridge=bridge)
 
 
 def like_existing(
@@ -313,20 +292,18 @@ def like_existing(
         os=known.os,
         tags=known.tags,
         nics=[
-            {
-                "mac": nic.mac,
-                "ip": nic.ip,
-                **({"network": nic.network} if nic.network else _own_place(snapshot, nic)),
-            }
+            {"mac": nic.mac, "ip": nic.ip, **_place_of_nic(snapshot.cluster, nic)}
             for nic in instance.nics
         ],
-        required_nodes=nodes_needed(known.disk_template),
+        required_nodes=traits_of(known.disk_template).node_count,
         hypervisor=known.hypervisor,
     )
 
 
-def _own_place(snapshot: Snapshot, nic: NIC) -> dict[str, str]:
-    params = fill_nicparams(snapshot.cluster, nic)
+def _place_of_nic(cluster: Cluster, nic: NIC) -> dict[str, str]:
+    if nic.network:
+        return {"network": nic.network}
+    params = fill_nicparams(cluster, nic)
     return {"mode": params["mode"], "link": params["link"]}
 
 
@@ -368,7 +345,7 @@ def request_for_new(
         os=op.os_type or "",
         tags=list(op.tags),
         nics=[_new_nic(cluster, named_networks(config, op.nics), nic) for nic in op.nics],
-        required_nodes=nodes_needed(template),
+        required_nodes=template.traits.node_count,
         hypervisor=str(op.hypervisor or cluster.enabled_hypervisors[0]),
     )
 

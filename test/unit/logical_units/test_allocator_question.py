@@ -19,9 +19,8 @@ from ganeti.logical_units.allocator.question import (
     Snapshot,
     build_question,
     like_existing,
-    nodes_needed,
 )
-from ganeti.objects.disk_templates import disk_space_mib
+from ganeti.objects.disk_templates import disk_space_mib, traits_of
 from ganeti.protocol.iallocator import AllocateSecondary, AllocatorNode, encode_request
 from ganeti.query.view import HypervisorInfo, InstanceLive, NodeLive, StorageInfo
 
@@ -174,5 +173,5 @@ def test_an_instance_that_is_nowhere_yet_is_left_out() -> None:
     ("template", "nodes", "space_mib"), [("drbd", 2, 556), ("file", 1, 300), ("diskless", 1, 300)]
 )
 def test_what_templates_need(template: str, nodes: int, space_mib: int) -> None:
-    assert nodes_needed(template) == nodes
+    assert traits_of(template).node_count == nodes
     assert disk_space_mib(template, [100, 200]) == space_mib

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ganeti.logical_units.query import ProviderOnNode, provider_rows
-from ganeti.query.resources.by_job import EXTSTORAGE
+from ganeti.objects.query_words import QueryResource
+from ganeti.query.engine import fields_of
 
 POOL = ("pool", "which pool")
 COPIES = ("copies", "how many")
@@ -22,7 +23,8 @@ def test_a_group_can_use_what_all_its_nodes_have() -> None:
     }
     groups = {"left": ["n1"], "right": ["n2", "n3"], "empty": []}
     every, half = provider_rows(answers, groups)
-    assert every.keys() == EXTSTORAGE.fields.keys()
+    described = fields_of(QueryResource.EXTSTORAGE, None)["fields"]
+    assert set(every) == {field["name"] for field in described}
     assert every["name"] == "all"
     assert every["parameters"] == [list(COPIES)]
     assert every["nodegroup_status"] == {
