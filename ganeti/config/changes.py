@@ -13,22 +13,9 @@ from typing import Final
 from ganeti.base.errors import ConfigurationError, OpPrereqError, TagError
 from ganeti.base.json import dumps
 from ganeti.base.text import natural_sort_key
+from ganeti.config import index
 from ganeti.config.checks import LAST_DRBD_PORT
 from ganeti.config.config_data import TABLES
-from ganeti.config.index import (
-    CLUSTER,
-    CLUSTER_ID,
-    DISKS,
-    FILTERS,
-    GROUPS,
-    INSTANCES,
-    KINDS,
-    NETWORKS,
-    NODES,
-    WHAT,
-    By,
-    ObjectId,
-)
 from ganeti.config.instances import delete_instance, modify_disk, modify_instance
 from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
@@ -42,16 +29,16 @@ from ganeti.protocol.wconfd import ObjectKind
 Wire = Mapping[str, object]
 
 TABLE_OF: Final[Mapping[str, str]] = {
-    ObjectKind.CLUSTER: CLUSTER,
-    ObjectKind.NODE: NODES,
-    ObjectKind.NODEGROUP: GROUPS,
-    ObjectKind.INSTANCE: INSTANCES,
-    ObjectKind.DISK: DISKS,
-    ObjectKind.NETWORK: NETWORKS,
-    ObjectKind.FILTER: FILTERS,
+    ObjectKind.CLUSTER: index.CLUSTER,
+    ObjectKind.NODE: index.NODES,
+    ObjectKind.NODEGROUP: index.GROUPS,
+    ObjectKind.INSTANCE: index.INSTANCES,
+    ObjectKind.DISK: index.DISKS,
+    ObjectKind.NETWORK: index.NETWORKS,
+    ObjectKind.FILTER: index.FILTERS,
 }
 
-_NEVER_ALONE: Final = frozenset({CLUSTER, INSTANCES, DISKS})
+_NEVER_ALONE: Final = frozenset({index.CLUSTER, index.INSTANCES, index.DISKS})
 
 
 def table_of(kind: str) -> str:
@@ -66,10 +53,10 @@ def table_of(kind: str) -> str:
     return table
 
 
-def identity_of(change: Transaction, kind: str, key: str) -> ObjectId:
+def identity_of(change: Transaction, kind: str, key: str) -> index.ObjectId:
     """Return the identity of an object by kind and key; the cluster needs no key."""
     table = table_of(kind)
-    return CLUSTER_ID if table == CLUSTER else change.existing(table, key)
+    return index.CLUSTER_ID if table == index.CLUSTER else change.existing(table, key)
 
 
 def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
@@ -79,19 +66,19 @@ def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
         OpPrereqError: objects of this kind are not created alone.
     """
     if table in _NEVER_ALONE:
-        raise OpPrereqError(f"{WHAT[table]}s are not created by themselves")
+        raise OpPrereqError(f"{index.WHAT[table]}s are not created by themselves")
     return change.create((table, uuid_of_new(table, wire)), wire)
 
 
 def modify(change: Transaction, table: str, key: str, changes: Wire) -> SerialAndTime:
     """Replace fields of any object."""
-    if table == INSTANCES:
+    if table == index.INSTANCES:
         return modify_instance(change, key, changes)
-    if table == DISKS:
+    if table == index.DISKS:
         return modify_disk(change, key, changes)
-    if table == CLUSTER:
-        return change.modify(CLUSTER_ID, changes)
-    if table == GROUPS and changes.get("members"):
+    if table == index.CLUSTER:
+        return change.modify(index.CLUSTER_ID, changes)
+    if table == index.GROUPS and changes.get("members"):
         changes = {name: value for name, value in changes.items() if name != "members"}
     return change.modify(change.existing(table, key), changes)
 
@@ -110,12 +97,12 @@ def delete(change: Transaction, table: str, key: str) -> SerialAndTime:
     Raises:
         OpPrereqError: there is none, or objects of this kind are not removed alone.
     """
-    if table == INSTANCES:
+    if table == index.INSTANCES:
         return delete_instance(change, key)
     if table in _NEVER_ALONE:
-        raise OpPrereqError(f"{WHAT[table]}s are not removed by themselves")
+        raise OpPrereqError(f"{index.WHAT[table]}s are not removed by themselves")
     identity = change.existing(table, key)
-    if table == NODES:
+    if table == index.NODES:
         set_candidate_cert(change, identity[1], None)
     return change.delete(identity)
 
@@ -140,11 +127,11 @@ def remove_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -
     return change.modify(identity, {"tags": kept})
 
 
-def _tags_of(change: Transaction, identity: ObjectId) -> list[str]:
-    record = change.record(identity, KINDS[identity[0]])
+def _tags_of(change: Transaction, identity: index.ObjectId) -> list[str]:
+    record = change.record(identity, index.KINDS[identity[0]])
     tags: list[str] | None = getattr(record, "tags", None)
     if tags is None:
-        raise TagError(f"a {WHAT[identity[0]]} has no tags")
+        raise TagError(f"a {index.WHAT[identity[0]]} has no tags")
     return tags
 
 
@@ -156,10 +143,10 @@ def set_candidate_cert(change: Transaction, node_uuid: str, digest: str | None) 
     before = {str(uuid): known for uuid, known in change.cluster.candidate_certs.items()}
     certs = {uuid: known for uuid, known in before.items() if uuid != node_uuid}
     if digest is not None:
-        certs[change.existing(NODES, node_uuid)[1]] = digest
+        certs[change.existing(index.NODES, node_uuid)[1]] = digest
     if certs == before:
-        return change.serial_of(CLUSTER_ID)
-    return change.modify(CLUSTER_ID, {"candidate_certs": certs})
+        return change.serial_of(index.CLUSTER_ID)
+    return change.modify(index.CLUSTER_ID, {"candidate_certs": certs})
 
 
 def maintain_candidate_pool(
@@ -193,9 +180,9 @@ def maintain_candidate_pool(
     ]
     demoted = demotable[: max(0, -missing)]
     for uuid in promoted:
-        change.modify((NODES, uuid), {"master_candidate": True})
+        change.modify((index.NODES, uuid), {"master_candidate": True})
     for uuid in demoted:
-        change.modify((NODES, uuid), {"master_candidate": False})
+        change.modify((index.NODES, uuid), {"master_candidate": False})
         set_candidate_cert(change, uuid, None)
     return {"promoted": promoted, "demoted": demoted}
 
@@ -210,33 +197,35 @@ def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
         ConfigurationError: it does not exist, or was changed since the client read it.
     """
     uuid = wire.get("uuid")
-    if table == CLUSTER:
-        identity = CLUSTER_ID
+    if table == index.CLUSTER:
+        identity = index.CLUSTER_ID
     elif isinstance(uuid, str) and change.stored((table, uuid)) is not None:
         identity = (table, uuid)
     else:
-        raise ConfigurationError(f"Unknown {WHAT[table]} {uuid!r}")
+        raise ConfigurationError(f"Unknown {index.WHAT[table]} {uuid!r}")
     serial = change.serial_of(identity)[0]
     if wire.get("serial_no") != serial:
         raise ConfigurationError(
-            f"Configuration object {WHAT[table]} {change.name_of(identity)} was updated since it"
+            f"Configuration object {index.WHAT[table]} {change.name_of(identity)} was updated since it"
             f" was read: its serial number is {serial}, not {wire.get('serial_no')}"
         )
-    instance = change.instance(identity[1]) if table == INSTANCES else None
-    disk = change.disk(identity[1]) if table == DISKS else None
-    _lay_over(change, identity, wire, KINDS[table])
-    if table == INSTANCES:
+    instance = change.instance(identity[1]) if table == index.INSTANCES else None
+    disk = change.disk(identity[1]) if table == index.DISKS else None
+    _lay_over(change, identity, wire, index.KINDS[table])
+    if table == index.INSTANCES:
         follow_instance(change, identity[1], instance)
-    elif table == DISKS:
+    elif table == index.DISKS:
         follow_disk(change, identity[1], disk)
     return change.serial_of(identity)
 
 
-def _lay_over(change: Transaction, identity: ObjectId, wire: Wire, kind: type[Record]) -> None:
+def _lay_over(
+    change: Transaction, identity: index.ObjectId, wire: Wire, kind: type[Record]
+) -> None:
     changes = {name: value for name, value in wire.items() if name not in OWN_FIELDS}
     for name in kind.LEFT_OUT:
         changes.setdefault(name, None)
-    if identity[0] == GROUPS:
+    if identity[0] == index.GROUPS:
         changes["members"] = []
     before = change.serial_of(identity)
     change.modify(identity, changes)
@@ -246,13 +235,13 @@ def _lay_over(change: Transaction, identity: ObjectId, wire: Wire, kind: type[Re
 
 def commit_ip_release(change: Transaction, network: str, address: str) -> None:
     """Mark an address as free in the map of its network."""
-    _, uuid = change.existing(NETWORKS, network)
+    _, uuid = change.existing(index.NETWORKS, network)
     apply_ip_actions(change, [(IpAction.RELEASE, address, uuid)])
 
 
 def prepare_destruction(change: Transaction) -> None:
     """Leave the cluster without a master node."""
-    change.modify(CLUSTER_ID, {"master_node": ""})
+    change.modify(index.CLUSTER_ID, {"master_node": ""})
 
 
 def allocate_port(change: Transaction, reserved: Collection[int]) -> int:
@@ -267,7 +256,7 @@ def allocate_port(change: Transaction, reserved: Collection[int]) -> int:
             use_ports(change, [port])
             return port
     port = cluster.highest_used_port + 1
-    while port in reserved or change.find(By.PORT, port):
+    while port in reserved or change.find(index.By.PORT, port):
         port += 1
     if port > LAST_DRBD_PORT:
         raise ConfigurationError(f"The highest used port is greater than {LAST_DRBD_PORT}")
@@ -293,7 +282,7 @@ def replace_config(
             f"the configuration was updated since it was read: its serial number is {serial_no},"
             f" not {given}"
         )
-    _put(change, CLUSTER_ID, wire.get("cluster"))
+    _put(change, index.CLUSTER_ID, wire.get("cluster"))
     for table in TABLES:
         objects = wire.get(table)
         if not isinstance(objects, Mapping):
@@ -302,12 +291,12 @@ def replace_config(
             if uuid not in objects:
                 change.put((table, uuid), None)
         for uuid, fields in objects.items():
-            if table == GROUPS and isinstance(fields, Mapping):
+            if table == index.GROUPS and isinstance(fields, Mapping):
                 fields = {**fields, "members": []}
             _put(change, (table, str(uuid)), fields)
 
 
-def _put(change: Transaction, identity: ObjectId, fields: object) -> None:
+def _put(change: Transaction, identity: index.ObjectId, fields: object) -> None:
     if not isinstance(fields, Mapping):
         raise ConfigurationError(f"{identity[0]} {identity[1]}: not an object")
     stored = change.stored(identity)

@@ -32,29 +32,11 @@ from ganeti.config.index import (
     entries_of,
 )
 from ganeti.config.views import View
+from ganeti.objects import model, parameters
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.instance_policy import policy_problems
-from ganeti.objects.model import (
-    DEFAULTS,
-    Cluster,
-    Disk,
-    Instance,
-    Network,
-    Node,
-    NodeGroup,
-    netmask_problem,
-)
 from ganeti.objects.nic import mac_prefix_problem, mac_problem
-from ganeti.objects.parameters import (
-    BEPARAMS,
-    DISKPARAMS,
-    NDPARAMS,
-    NICPARAMS,
-    ParamTable,
-    memory_problem,
-    problems,
-)
 from ganeti.objects.record import Record
 from ganeti.objects.tags import add_tags
 from ganeti.objects.uid_pool import problem_of
@@ -104,7 +86,7 @@ def cluster_problems(view: View, tables: Mapping[str, Mapping[str, object]]) -> 
     return found
 
 
-def _unused_addresses(view: View, network: Network) -> Iterator[str]:
+def _unused_addresses(view: View, network: model.Network) -> Iterator[str]:
     """Addresses that nobody has although they are marked; they come and go while jobs run."""
     try:
         pool = AddressPool(network)
@@ -141,7 +123,7 @@ def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
         yield err.message
 
 
-def _cluster(view: View, cluster: Cluster) -> Iterator[str]:
+def _cluster(view: View, cluster: model.Cluster) -> Iterator[str]:
     if cluster.master_node:
         master = view.node(cluster.master_node)
         if master is None:
@@ -158,7 +140,7 @@ def _cluster(view: View, cluster: Cluster) -> Iterator[str]:
             yield f"candidate_certs names node {uuid}, which does not exist"
 
 
-def _ports(view: View, cluster: Cluster) -> Iterator[str]:
+def _ports(view: View, cluster: model.Cluster) -> Iterator[str]:
     seen: set[int] = set()
     for port in cluster.tcpudp_port_pool:
         if port in seen:
@@ -172,7 +154,7 @@ def _ports(view: View, cluster: Cluster) -> Iterator[str]:
         yield f"the highest port used, {cluster.highest_used_port}, is above {LAST_DRBD_PORT}"
 
 
-def _node(view: View, node: Node) -> Iterator[str]:
+def _node(view: View, node: model.Node) -> Iterator[str]:
     roles = {
         "master_candidate": node.master_candidate,
         "offline": node.offline,
@@ -194,25 +176,25 @@ def _node(view: View, node: Node) -> Iterator[str]:
         yield "is not vm-capable but has instances"
     for what in ("primary_ip", "secondary_ip"):
         yield from _is_address(what, getattr(node, what))
-    yield from problems(node.ndparams, NDPARAMS, what="node parameter")
+    yield from parameters.problems(node.ndparams, parameters.NDPARAMS, what="node parameter")
 
 
-def _group(view: View, group: NodeGroup) -> Iterator[str]:
+def _group(view: View, group: model.NodeGroup) -> Iterator[str]:
     for network in group.networks:
         if view.network(network) is None:
             yield f"is connected to network {network}, which does not exist"
     for params in group.networks.values():
-        yield from problems(params, NICPARAMS, what="NIC parameter")
-    yield from problems(group.ndparams, NDPARAMS, what="node parameter")
+        yield from parameters.problems(params, parameters.NICPARAMS, what="NIC parameter")
+    yield from parameters.problems(group.ndparams, parameters.NDPARAMS, what="node parameter")
     yield from _diskparams(group.diskparams)
     yield from _policy(group.ipolicy, of_cluster=False)
 
 
-def _instance(view: View, instance: Instance) -> Iterator[str]:
+def _instance(view: View, instance: model.Instance) -> Iterator[str]:
     if view.node(instance.primary_node) is None:
         yield f"its primary node {instance.primary_node} does not exist"
     yield from _hvparams(instance.hypervisor, instance.hvparams)
-    defaults = view.cluster.beparams.get(DEFAULTS, {})
+    defaults = view.cluster.beparams.get(model.DEFAULTS, {})
     yield from _beparams(instance.beparams, defaults)
     if len(set(instance.disks)) != len(instance.disks):
         yield "has a disk twice"
@@ -222,7 +204,7 @@ def _instance(view: View, instance: Instance) -> Iterator[str]:
     yield from _nics(view, instance)
 
 
-def _nics(view: View, instance: Instance) -> Iterator[str]:
+def _nics(view: View, instance: model.Instance) -> Iterator[str]:
     seen: set[tuple[str, object]] = set()
     for index, nic in enumerate(instance.nics):
         problem = mac_problem(nic.mac)
@@ -239,7 +221,7 @@ def _nics(view: View, instance: Instance) -> Iterator[str]:
                 shown = value[1] if isinstance(value, tuple) else value
                 yield f"{what} {shown} is used by two of its NICs"
             seen.add((what, value))
-        yield from problems(nic.nicparams, NICPARAMS, what="NIC parameter")
+        yield from parameters.problems(nic.nicparams, parameters.NICPARAMS, what="NIC parameter")
         if nic.network is None:
             yield from _default_link(view, instance, index)
             continue
@@ -250,10 +232,10 @@ def _nics(view: View, instance: Instance) -> Iterator[str]:
             yield from _address(network, index, nic.ip)
 
 
-def _default_link(view: View, instance: Instance, index: int) -> Iterator[str]:
+def _default_link(view: View, instance: model.Instance, index: int) -> Iterator[str]:
     """Look for the NIC's address where the cluster's default link is meant, named or not."""
     nic = instance.nics[index]
-    default = view.cluster.nicparams.get(DEFAULTS, {}).get("link", "")
+    default = view.cluster.nicparams.get(model.DEFAULTS, {}).get("link", "")
     link = nic.nicparams.get("link")
     if nic.ip is None or link not in (None, default):
         return
@@ -263,7 +245,7 @@ def _default_link(view: View, instance: Instance, index: int) -> Iterator[str]:
             yield f"IP address {nic.ip} is used by instance {view.name_of(identity)} as well"
 
 
-def _address(network: Network, index: int, address: str) -> Iterator[str]:
+def _address(network: model.Network, index: int, address: str) -> Iterator[str]:
     try:
         pool = AddressPool(network)
         if pool.contains(address) and not pool.is_reserved(address):
@@ -272,7 +254,7 @@ def _address(network: Network, index: int, address: str) -> Iterator[str]:
         return  # reported with the network
 
 
-def _disk(view: View, disk: Disk) -> Iterator[str]:
+def _disk(view: View, disk: model.Disk) -> Iterator[str]:
     for node in disk.nodes:
         if view.node(node) is None:
             yield f"is on node {node}, which does not exist"
@@ -281,7 +263,7 @@ def _disk(view: View, disk: Disk) -> Iterator[str]:
     yield from _device(view, disk)
 
 
-def _device(view: View, disk: Disk) -> Iterator[str]:
+def _device(view: View, disk: model.Disk) -> Iterator[str]:
     traits = disk.traits
     if not traits.logical_id:
         yield f"has the unknown type {disk.dev_type!r}"
@@ -300,7 +282,7 @@ def _device(view: View, disk: Disk) -> Iterator[str]:
         yield from _device(view, child)
 
 
-def _drbd(view: View, disk: Disk) -> Iterator[str]:
+def _drbd(view: View, disk: model.Disk) -> Iterator[str]:
     node_a, node_b, _, minor_a, minor_b, _ = disk.logical_id
     if node_a == node_b:
         yield f"both sides are on node {node_a}"
@@ -311,7 +293,7 @@ def _drbd(view: View, disk: Disk) -> Iterator[str]:
             yield f"has the minor {minor}"
 
 
-def _network(_view: View, network: Network) -> Iterator[str]:
+def _network(_view: View, network: model.Network) -> Iterator[str]:
     try:
         pool = AddressPool(network)
     except AddressPoolError as err:
@@ -331,26 +313,26 @@ def _hvparams(hypervisor: str, params: Mapping[str, object]) -> Iterator[str]:
     if table is None:
         yield f"unknown hypervisor {hypervisor!r}"
         return
-    yield from problems(params, table, what=f"{hypervisor} parameter")
+    yield from parameters.problems(params, table, what=f"{hypervisor} parameter")
 
 
 def _beparams(params: Mapping[str, object], defaults: Mapping[str, object]) -> Iterator[str]:
     """Check backend parameters, laid over defaults."""
-    yield from problems(params, BEPARAMS, what="backend parameter")
-    yield from filter(None, [memory_problem({**defaults, **params})])
+    yield from parameters.problems(params, parameters.BEPARAMS, what="backend parameter")
+    yield from filter(None, [parameters.memory_problem({**defaults, **params})])
 
 
 def _diskparams(by_template: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     """Check parameters of disks."""
     for template, params in by_template.items():
-        table = DISKPARAMS.get(template)
+        table = parameters.DISKPARAMS.get(template)
         if table is None:
             yield f"unknown disk template {template!r}"
         else:
-            yield from problems(params, table, what=f"{template} parameter")
+            yield from parameters.problems(params, table, what=f"{template} parameter")
 
 
-def cluster_params(cluster: Cluster) -> Iterator[str]:
+def cluster_params(cluster: model.Cluster) -> Iterator[str]:
     """Check all parameters and single values of the cluster."""
     for hypervisor, params in cluster.hvparams.items():
         yield from _hvparams(hypervisor, params)
@@ -361,25 +343,25 @@ def cluster_params(cluster: Cluster) -> Iterator[str]:
     for params in cluster.beparams.values():
         yield from _beparams(params, {})
     for params in cluster.nicparams.values():
-        yield from problems(params, NICPARAMS, what="NIC parameter")
-    yield from _complete("beparams", cluster.beparams, BEPARAMS)
-    yield from _complete("nicparams", cluster.nicparams, NICPARAMS)
-    yield from problems(cluster.ndparams, NDPARAMS, what="node parameter")
+        yield from parameters.problems(params, parameters.NICPARAMS, what="NIC parameter")
+    yield from _complete("beparams", cluster.beparams, parameters.BEPARAMS)
+    yield from _complete("nicparams", cluster.nicparams, parameters.NICPARAMS)
+    yield from parameters.problems(cluster.ndparams, parameters.NDPARAMS, what="node parameter")
     yield from _diskparams(cluster.diskparams)
     yield from _policy(cluster.ipolicy, of_cluster=True)
     yield from _numbers(cluster)
 
 
 def _complete(
-    what: str, groups: Mapping[str, Mapping[str, object]], table: ParamTable
+    what: str, groups: Mapping[str, Mapping[str, object]], table: parameters.ParamTable
 ) -> Iterator[str]:
     """Check that the cluster has a default for each parameter."""
-    missing = sorted(set(table).difference(groups.get(DEFAULTS, ())))
+    missing = sorted(set(table).difference(groups.get(model.DEFAULTS, ())))
     if missing:
         yield f"{what}: no default for {', '.join(missing)}"
 
 
-def _numbers(cluster: Cluster) -> Iterator[str]:
+def _numbers(cluster: model.Cluster) -> Iterator[str]:
     for name in ("candidate_pool_size", "max_running_jobs", "max_tracked_jobs"):
         value = getattr(cluster, name)
         if value < 1:
@@ -387,7 +369,7 @@ def _numbers(cluster: Cluster) -> Iterator[str]:
     for name, collector in cluster.data_collectors.items():
         if collector.interval <= 0:
             yield f"data collector {name} has the interval {collector.interval}"
-    netmask = netmask_problem(cluster.master_netmask, cluster.primary_ip_family)
+    netmask = model.netmask_problem(cluster.master_netmask, cluster.primary_ip_family)
     if netmask:
         yield netmask
     yield from _is_address("master_ip", cluster.master_ip)

@@ -19,27 +19,13 @@ from msgspec import Raw
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import match_name_component
-from ganeti.config.index import (
-    CLUSTER_ID,
-    DISKS,
-    GROUPS,
-    INSTANCES,
-    KINDS,
-    NETWORKS,
-    NODES,
-    WHAT,
-    By,
-    Key,
-    ObjectId,
-    entries_of,
-    first_component,
-)
+from ganeti.config import index
 from ganeti.config.overlay import Stored, decode_record
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.record import Record
 
 R = TypeVar("R", bound=Record)
-Ids = tuple[ObjectId, ...]
+Ids = tuple[index.ObjectId, ...]
 
 _MISSING: Final = object()
 
@@ -48,14 +34,14 @@ class View(ABC):
     """The configuration as of one instant."""
 
     @abstractmethod
-    def stored(self, identity: ObjectId) -> Stored | None:
+    def stored(self, identity: index.ObjectId) -> Stored | None:
         """Return an object, or None."""
 
     @abstractmethod
-    def find(self, what: By, key: object) -> Ids:
+    def find(self, what: index.By, key: object) -> Ids:
         """Return the objects that an index entry leads to."""
 
-    def record(self, identity: ObjectId, kind: type[R]) -> R | None:
+    def record(self, identity: index.ObjectId, kind: type[R]) -> R | None:
         """Return an object, decoded, or None."""
         stored = self.stored(identity)
         return None if stored is None else stored.decode(kind)
@@ -63,33 +49,33 @@ class View(ABC):
     @property
     def cluster(self) -> Cluster:
         """The cluster."""
-        cluster = self.record(CLUSTER_ID, Cluster)
+        cluster = self.record(index.CLUSTER_ID, Cluster)
         assert cluster is not None
         return cluster
 
     def node(self, uuid: str) -> Node | None:
         """Return a node by UUID, or None."""
-        return self.record((NODES, uuid), Node)
+        return self.record((index.NODES, uuid), Node)
 
     def group(self, uuid: str) -> NodeGroup | None:
         """Return a node group by UUID, or None."""
-        return self.record((GROUPS, uuid), NodeGroup)
+        return self.record((index.GROUPS, uuid), NodeGroup)
 
     def instance(self, uuid: str) -> Instance | None:
         """Return an instance by UUID, or None."""
-        return self.record((INSTANCES, uuid), Instance)
+        return self.record((index.INSTANCES, uuid), Instance)
 
     def disk(self, uuid: str) -> Disk | None:
         """Return a disk by UUID, or None."""
-        return self.record((DISKS, uuid), Disk)
+        return self.record((index.DISKS, uuid), Disk)
 
     def network(self, uuid: str) -> Network | None:
         """Return a network by UUID, or None."""
-        return self.record((NETWORKS, uuid), Network)
+        return self.record((index.NETWORKS, uuid), Network)
 
-    def name_of(self, identity: ObjectId) -> str:
+    def name_of(self, identity: index.ObjectId) -> str:
         """Return what people call an object: its name, or its UUID if it has none."""
-        record = self.record(identity, KINDS[identity[0]])
+        record = self.record(identity, index.KINDS[identity[0]])
         return getattr(record, "name", None) or identity[1]
 
     def resolve(self, table: str, key: str) -> str | None:
@@ -100,16 +86,16 @@ class View(ABC):
         """
         if self.stored((table, key)) is not None:
             return key
-        found = self.find(By.NAME, (table, key))
+        found = self.find(index.By.NAME, (table, key))
         if not found:
-            short = key.lower() if table == DISKS else first_component(key)
-            near = self.find(By.SHORT_NAME, (table, short))
+            short = key.lower() if table == index.DISKS else index.first_component(key)
+            near = self.find(index.By.SHORT_NAME, (table, short))
             names = {self.name_of(identity): identity for identity in near}
             match = match_name_component(key, names)
             found = () if match is None else (names[match],)
         return found[0][1] if found else None
 
-    def existing(self, table: str, key: str) -> ObjectId:
+    def existing(self, table: str, key: str) -> index.ObjectId:
         """Return the identity of the object meant by a UUID or name.
 
         Raises:
@@ -117,7 +103,7 @@ class View(ABC):
         """
         uuid = self.resolve(table, key)
         if uuid is None:
-            raise OpPrereqError(f"{WHAT[table]} {key!r} not found", ErrorCode.NOENT)
+            raise OpPrereqError(f"{index.WHAT[table]} {key!r} not found", ErrorCode.NOENT)
         return (table, uuid)
 
 
@@ -128,29 +114,29 @@ class Base(View):
         self, cluster: Raw, tables: Mapping[str, Mapping[str, Raw]], top: Mapping[str, Raw]
     ) -> None:
         """Take the parts of a file; errors of `decode_record` name the object that is wrong."""
-        self.tables: dict[str, dict[str, Stored]] = {CLUSTER_ID[0]: {"": Stored(cluster)}}
+        self.tables: dict[str, dict[str, Stored]] = {index.CLUSTER_ID[0]: {"": Stored(cluster)}}
         self.top = dict(top)
-        self._index: dict[Key, Ids] = {}
+        self._index: dict[index.Key, Ids] = {}
         for table, objects in tables.items():
             self.tables[table] = {uuid: Stored(raw) for uuid, raw in objects.items()}
         for table, stored in self.tables.items():
             for uuid, item in stored.items():
                 self._add_entries((table, uuid), item)
 
-    def _add_entries(self, identity: ObjectId, stored: Stored) -> None:
-        record = decode_record(stored.raw, KINDS[identity[0]])
-        for key in entries_of(identity, record):
+    def _add_entries(self, identity: index.ObjectId, stored: Stored) -> None:
+        record = decode_record(stored.raw, index.KINDS[identity[0]])
+        for key in index.entries_of(identity, record):
             self._index[key] = (*self._index.get(key, ()), identity)
 
-    def stored(self, identity: ObjectId) -> Stored | None:
+    def stored(self, identity: index.ObjectId) -> Stored | None:
         """Return an object, or None."""
         return self.tables[identity[0]].get(identity[1])
 
-    def find(self, what: By, key: object) -> Ids:
+    def find(self, what: index.By, key: object) -> Ids:
         """Return the objects that an index entry leads to."""
         return self._index.get((what, key), ())
 
-    def identities(self) -> Iterator[ObjectId]:
+    def identities(self) -> Iterator[index.ObjectId]:
         """Iterate over all objects, the cluster first."""
         for table, objects in self.tables.items():
             for uuid in objects:
@@ -175,31 +161,31 @@ class Layer(View):
 
     def __init__(self, below: View) -> None:
         self.below = below
-        self.objects: dict[ObjectId, Stored | None] = {}
-        self.index: dict[Key, Ids] = {}
+        self.objects: dict[index.ObjectId, Stored | None] = {}
+        self.index: dict[index.Key, Ids] = {}
 
-    def stored(self, identity: ObjectId) -> Stored | None:
+    def stored(self, identity: index.ObjectId) -> Stored | None:
         """Return an object, or None."""
         if identity in self.objects:
             return self.objects[identity]
         return self.below.stored(identity)
 
-    def find(self, what: By, key: object) -> Ids:
+    def find(self, what: index.By, key: object) -> Ids:
         """Return the objects that an index entry leads to."""
         ids = self.index.get((what, key))
         return self.below.find(what, key) if ids is None else ids
 
-    def put(self, identity: ObjectId, stored: Stored | None) -> None:
+    def put(self, identity: index.ObjectId, stored: Stored | None) -> None:
         """Store an object, or remove it with None, and keep the index right.
 
         Raises:
             ConfigurationError: the object is not of the right shape; nothing was changed.
         """
-        kind = KINDS[identity[0]]
+        kind = index.KINDS[identity[0]]
         old = self.record(identity, kind)
         new = None if stored is None else stored.decode(kind)
-        before = frozenset() if old is None else entries_of(identity, old)
-        after = frozenset() if new is None else entries_of(identity, new)
+        before = frozenset() if old is None else index.entries_of(identity, old)
+        after = frozenset() if new is None else index.entries_of(identity, new)
         self.objects[identity] = stored
         for what, key in before - after:
             self.index[what, key] = tuple(i for i in self.find(what, key) if i != identity)

@@ -10,25 +10,18 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.versions import (
-    CONFIG_VERSION,
-    EXPORT_VERSION,
-    OS_API_VERSIONS,
-    PROTOCOL_VERSION,
-    RELEASE_VERSION,
-    VCS_VERSION,
-)
+from ganeti.base import versions
 from ganeti.objects.fill import cluster_hvparams, fill_cluster_ipolicy
 from ganeti.objects.model import Cluster
 from ganeti.objects.record import plain
 
 _VERSIONS: Final = {
-    "software_version": RELEASE_VERSION,
-    "protocol_version": PROTOCOL_VERSION,
-    "config_version": CONFIG_VERSION,
-    "os_api_version": max(OS_API_VERSIONS),
-    "export_version": EXPORT_VERSION,
-    "vcs_version": VCS_VERSION,
+    "software_version": versions.RELEASE_VERSION,
+    "protocol_version": versions.PROTOCOL_VERSION,
+    "config_version": versions.CONFIG_VERSION,
+    "os_api_version": max(versions.OS_API_VERSIONS),
+    "export_version": versions.EXPORT_VERSION,
+    "vcs_version": versions.VCS_VERSION,
 }
 
 # Told as they stand in the configuration.

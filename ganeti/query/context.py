@@ -7,13 +7,7 @@ from functools import cached_property
 
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.config.tables import name_key
-from ganeti.objects.fill import (
-    NdParams,
-    fill_beparams,
-    fill_hvparams_for,
-    fill_ndparams,
-    fill_nicparams,
-)
+from ganeti.objects import fill
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.query.view import InstanceLive, View
@@ -36,7 +30,7 @@ class RunContext:
         self._live_by_name: Mapping[str, InstanceLive] | None = None
         self._hv_defaults: dict[tuple[str, str], Mapping[str, object]] = {}
         # Several fields of one item in a row ask for the same things.
-        self._ndparams: tuple[NodeUuid, NdParams] | None = None
+        self._ndparams: tuple[NodeUuid, fill.NdParams] | None = None
         self._instance: Instance | None = None
         self._disks: list[Disk] = []
         # Looked up for each row of a list.
@@ -90,18 +84,18 @@ class RunContext:
         key = (instance.hypervisor, instance.os)
         defaults = self._hv_defaults.get(key)
         if defaults is None:
-            defaults = self._hv_defaults[key] = fill_hvparams_for(self.cluster, *key)
+            defaults = self._hv_defaults[key] = fill.fill_hvparams_for(self.cluster, *key)
         return defaults
 
     @cached_property
     def be_defaults(self) -> Mapping[str, object]:
         """Backend parameters of instances that have not their own."""
-        return fill_beparams(self.cluster)
+        return fill.fill_beparams(self.cluster)
 
     @cached_property
     def nic_defaults(self) -> Mapping[str, object]:
         """Parameters of network interfaces that have not their own."""
-        return fill_nicparams(self.cluster, {})
+        return fill.fill_nicparams(self.cluster, {})
 
     def hvparams(self, instance: Instance) -> Mapping[str, object]:
         """Return the filled hypervisor parameters; not to be changed."""
@@ -113,13 +107,13 @@ class RunContext:
         own = instance.beparams
         return {**self.be_defaults, **own} if own else self.be_defaults
 
-    def ndparams(self, node: Node) -> NdParams | None:
+    def ndparams(self, node: Node) -> fill.NdParams | None:
         """Return the filled node parameters, None if the group is not there."""
         known = self._ndparams
         if known is None or known[0] != node.uuid:
             group = self.groups.get(node.group)
             if group is None:
                 return None
-            known = (node.uuid, fill_ndparams(self.cluster, group, node))
+            known = (node.uuid, fill.fill_ndparams(self.cluster, group, node))
             self._ndparams = known
         return known[1]

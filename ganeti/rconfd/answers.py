@@ -22,29 +22,11 @@ from ganeti.base.versions import CONFIG_VERSION
 from ganeti.config.index import By, drbd_devices
 from ganeti.config.tables import K, R, Table, Tables
 from ganeti.objects.model import Node
-from ganeti.protocol.confd import (
-    DATAGRAM_BYTES_MAX,
-    ErrorKind,
-    Sealable,
-    Signer,
-    Status,
-    open_request,
-    reply_message,
-    seal,
-    sealable,
-)
-from ganeti.protocol.confd_queries import (
-    Keys,
-    MasterField,
-    NodeRole,
-    QueryType,
-    Question,
-    decode_question,
-)
+from ganeti.protocol import confd, confd_queries
 
 _INDEX_DIGITS_MAX: Final = 9
 # What a part of a list may have: a datagram less the packet around it.
-_PART_BYTES_MAX: Final = DATAGRAM_BYTES_MAX - 2048
+_PART_BYTES_MAX: Final = confd.DATAGRAM_BYTES_MAX - 2048
 _XEN_PREFIX: Final = "xen-"
 XEN_COLLECTORS: Final = frozenset({"inst-status-xen", "xen-cpu-avg-load"})
 
@@ -62,23 +44,23 @@ class Found(msgspec.Struct, frozen=True):
 class Refused(Exception):
     """The question cannot be answered."""
 
-    def __init__(self, kind: ErrorKind) -> None:
+    def __init__(self, kind: confd.ErrorKind) -> None:
         super().__init__(kind)
         self.kind = kind
 
 
-Handler = Callable[[Tables, Question], Found]
+Handler = Callable[[Tables, confd_queries.Question], Found]
 
 
-def _text(question: Question) -> str:
+def _text(question: confd_queries.Question) -> str:
     if not isinstance(question, str):
-        raise Refused(ErrorKind.ARGUMENT)
+        raise Refused(confd.ErrorKind.ARGUMENT)
     return question
 
 
-def _keys(question: Question) -> Keys:
-    if not isinstance(question, Keys):
-        raise Refused(ErrorKind.ARGUMENT)
+def _keys(question: confd_queries.Question) -> confd_queries.Keys:
+    if not isinstance(question, confd_queries.Keys):
+        raise Refused(confd.ErrorKind.ARGUMENT)
     return question
 
 
@@ -86,7 +68,7 @@ def _found(config: Tables, value: object) -> Found:
     return Found(dumps(value), config.cluster.serial_no)
 
 
-def _node(config: Tables, question: Question) -> tuple[str, Node]:
+def _node(config: Tables, question: confd_queries.Question) -> tuple[str, Node]:
     uuid = _find(config.nodes, _text(question))
     return uuid, config.nodes[uuid]
 
@@ -96,9 +78,9 @@ def _find(table: Table[K, R], key: str) -> K:
     try:
         found = table.find(key)
     except OpPrereqError as err:
-        raise Refused(ErrorKind.UNKNOWN_ENTRY) from err
+        raise Refused(confd.ErrorKind.UNKNOWN_ENTRY) from err
     if found is None:
-        raise Refused(ErrorKind.UNKNOWN_ENTRY)
+        raise Refused(confd.ErrorKind.UNKNOWN_ENTRY)
     return found
 
 
@@ -106,24 +88,26 @@ def _joined(texts: Iterable[Raw]) -> bytes:
     return b"[%b]" % b",".join(map(bytes, texts))
 
 
-def ping(_config: Tables, _question: Question) -> Found:
+def ping(_config: Tables, _question: confd_queries.Question) -> Found:
     """Say that we are there."""
     return Found(dumps(CONFIG_VERSION), 0)
 
 
-def node_role(config: Tables, question: Question) -> Found:
+def node_role(config: Tables, question: confd_queries.Question) -> Found:
     """Tell the role of a node."""
     uuid, node = _node(config, question)
     roles = (
-        (uuid == config.cluster.master_node, NodeRole.MASTER),
-        (node.master_candidate, NodeRole.CANDIDATE),
-        (node.drained, NodeRole.DRAINED),
-        (node.offline, NodeRole.OFFLINE),
+        (uuid == config.cluster.master_node, confd_queries.NodeRole.MASTER),
+        (node.master_candidate, confd_queries.NodeRole.CANDIDATE),
+        (node.drained, confd_queries.NodeRole.DRAINED),
+        (node.offline, confd_queries.NodeRole.OFFLINE),
     )
-    return _found(config, next((role for has, role in roles if has), NodeRole.REGULAR))
+    return _found(
+        config, next((role for has, role in roles if has), confd_queries.NodeRole.REGULAR)
+    )
 
 
-def node_by_address(config: Tables, question: Question) -> Found:
+def node_by_address(config: Tables, question: confd_queries.Question) -> Found:
     """Tell the primary address of the primary node of the instance that has an address."""
     keys = _keys(question)
     link = _default_link(config) if keys.link is None else keys.link
@@ -132,7 +116,7 @@ def node_by_address(config: Tables, question: Question) -> Found:
             return _found(config, _node_address(config, link, ip))
         case None, tuple(addresses):
             return _found(config, [_one_of_many(config, link, ip) for ip in addresses])
-    raise Refused(ErrorKind.ARGUMENT)
+    raise Refused(confd.ErrorKind.ARGUMENT)
 
 
 def _default_link(config: Tables) -> str:
@@ -147,43 +131,43 @@ def _node_address(config: Tables, link: str, ip: str) -> str:
             node = config.nodes.get(config.instances[uuid].primary_node)
             if node is not None:
                 return node.primary_ip
-    raise Refused(ErrorKind.UNKNOWN_ENTRY)
+    raise Refused(confd.ErrorKind.UNKNOWN_ENTRY)
 
 
-def _one_of_many(config: Tables, link: str, ip: str) -> tuple[Status, object, int]:
+def _one_of_many(config: Tables, link: str, ip: str) -> tuple[confd.Status, object, int]:
     try:
-        return Status.OK, _node_address(config, link, ip), config.cluster.serial_no
+        return confd.Status.OK, _node_address(config, link, ip), config.cluster.serial_no
     except Refused as err:
-        return Status.ERROR, err.kind, 0
+        return confd.Status.ERROR, err.kind, 0
 
 
-def cluster_master(config: Tables, question: Question) -> Found:
+def cluster_master(config: Tables, question: confd_queries.Question) -> Found:
     """Tell about the master."""
     node = config.nodes.get(config.cluster.master_node)
     if node is None:
-        raise Refused(ErrorKind.INTERNAL)
+        raise Refused(confd.ErrorKind.INTERNAL)
     if question is None:
         return _found(config, node.name)
     values = {
-        MasterField.NAME: node.name,
-        MasterField.IP: config.cluster.master_ip,
-        MasterField.MNODE_PIP: node.primary_ip,
+        confd_queries.MasterField.NAME: node.name,
+        confd_queries.MasterField.IP: config.cluster.master_ip,
+        confd_queries.MasterField.MNODE_PIP: node.primary_ip,
     }
     return _found(config, [values[field] for field in _keys(question).fields or ()])
 
 
-def node_addresses(config: Tables, _question: Question) -> Found:
+def node_addresses(config: Tables, _question: confd_queries.Question) -> Found:
     """List the primary addresses of all nodes."""
     return _found(config, [node.primary_ip for node in config.nodes.values()])
 
 
-def candidate_addresses(config: Tables, _question: Question) -> Found:
+def candidate_addresses(config: Tables, _question: confd_queries.Question) -> Found:
     """List the primary addresses of the master candidates."""
     nodes = config.nodes.values()
     return _found(config, [node.primary_ip for node in nodes if node.master_candidate])
 
 
-def instance_addresses(config: Tables, question: Question) -> Found:
+def instance_addresses(config: Tables, question: confd_queries.Question) -> Found:
     """List the addresses of instances on a link."""
     default = _default_link(config)
     link = default if question is None else _text(question)
@@ -198,20 +182,20 @@ def instance_addresses(config: Tables, question: Question) -> Found:
     return _found(config, list(addresses))
 
 
-def node_drbd(config: Tables, question: Question) -> Found:
+def node_drbd(config: Tables, question: confd_queries.Question) -> Found:
     """List the DRBD devices of a node."""
     uuid, node = _node(config, question)
     return Found(dumps(list(_drbd_rows(config, uuid, node))), node.serial_no)
 
 
-def node_drbd_part(config: Tables, question: Question) -> Found:
+def node_drbd_part(config: Tables, question: confd_queries.Question) -> Found:
     """List some of the DRBD devices of a node, and say where the others begin."""
     name, slash, start = _text(question).partition("/")
     uuid, node = _node(config, name)
     try:
         first = _index(start) if slash else 0
     except LookupError as err:
-        raise Refused(ErrorKind.ARGUMENT) from err
+        raise Refused(confd.ErrorKind.ARGUMENT) from err
     rows: list[list[object]] = []
     left_bytes = _PART_BYTES_MAX
     for row in islice(_drbd_rows(config, uuid, node), first, None):
@@ -238,7 +222,7 @@ def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
                         yield [node.name, minor, instance.name, name, role, peer_name]
 
 
-def node_instances(config: Tables, question: Question) -> Found:
+def node_instances(config: Tables, question: confd_queries.Question) -> Found:
     """List the instances of a node, as the configuration has them."""
     uuid, node = _node(config, question)
     raw = config.instances.raw
@@ -253,7 +237,7 @@ def _instances_of(config: Tables, node: str) -> tuple[Sequence[str], Sequence[st
     return config.primary_instances(node), config.secondary_instances(node)
 
 
-def node_instance_serials(config: Tables, question: Question) -> Found:
+def node_instance_serials(config: Tables, question: confd_queries.Question) -> Found:
     """List the instances of a node by UUID and serial number."""
     uuid, _found_node = _node(config, question)
     rows = [
@@ -263,7 +247,7 @@ def node_instance_serials(config: Tables, question: Question) -> Found:
     return Found(dumps(rows), config.serial_no)
 
 
-def instance_disks(config: Tables, question: Question) -> Found:
+def instance_disks(config: Tables, question: confd_queries.Question) -> Found:
     """List the disks of an instance, as the configuration has them."""
     instance = config.instances[_find(config.instances, _text(question))]
     raw = config.disks.raw
@@ -271,18 +255,18 @@ def instance_disks(config: Tables, question: Question) -> Found:
     return Found(disks, instance.serial_no)
 
 
-def config_query(config: Tables, question: Question) -> Found:
+def config_query(config: Tables, question: confd_queries.Question) -> Found:
     """Show the value at a JSON pointer (RFC 6901) into the configuration."""
     pointer = _text(question)
     if not pointer.startswith("/"):
-        raise Refused(ErrorKind.ARGUMENT)
+        raise Refused(confd.ErrorKind.ARGUMENT)
     first, *rest = (word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:])
     split = config.split
     if first in split.tables:
         return Found(_in_table(split.tables[first], rest), config.cluster.serial_no)
     top = split.cluster if first == "cluster" else split.top.get(first)
     if top is None:
-        raise Refused(ErrorKind.ARGUMENT)
+        raise Refused(confd.ErrorKind.ARGUMENT)
     return Found(_in_value(top, rest), config.cluster.serial_no)
 
 
@@ -291,7 +275,7 @@ def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> bytes:
         return dumps(table)
     found = table.get(words[0])
     if found is None:
-        raise Refused(ErrorKind.ARGUMENT)
+        raise Refused(confd.ErrorKind.ARGUMENT)
     return _in_value(found, words[1:])
 
 
@@ -301,7 +285,7 @@ def _in_value(value: Raw, words: Sequence[str]) -> bytes:
         try:
             value = _items.decode(value)[_index(word)] if _is_list(value) else _member(value, word)
         except (msgspec.DecodeError, LookupError) as err:
-            raise Refused(ErrorKind.ARGUMENT) from err
+            raise Refused(confd.ErrorKind.ARGUMENT) from err
     return bytes(value)
 
 
@@ -319,7 +303,7 @@ def _index(word: str) -> int:
     return int(word)
 
 
-def data_collectors(config: Tables, _question: Question) -> Found:
+def data_collectors(config: Tables, _question: confd_queries.Question) -> Found:
     """Tell how the data collectors are switched; those for Xen are off where there is no Xen."""
     cluster = config.cluster
     has_xen = any(name.startswith(_XEN_PREFIX) for name in cluster.enabled_hypervisors)
@@ -335,21 +319,21 @@ def data_collectors(config: Tables, _question: Question) -> Found:
     )
 
 
-HANDLERS: Final[Mapping[QueryType, Handler]] = {
-    QueryType.PING: ping,
-    QueryType.NODE_ROLE: node_role,
-    QueryType.NODE_PIP_BY_INSTANCE_IP: node_by_address,
-    QueryType.CLUSTER_MASTER: cluster_master,
-    QueryType.NODE_PIP_LIST: node_addresses,
-    QueryType.MC_PIP_LIST: candidate_addresses,
-    QueryType.INSTANCES_IPS_LIST: instance_addresses,
-    QueryType.NODE_DRBD: node_drbd,
-    QueryType.NODE_INSTANCES: node_instances,
-    QueryType.INSTANCE_DISKS: instance_disks,
-    QueryType.CONFIG_QUERY: config_query,
-    QueryType.DATA_COLLECTORS: data_collectors,
-    QueryType.NODE_INSTANCE_SERIALS: node_instance_serials,
-    QueryType.NODE_DRBD_PART: node_drbd_part,
+HANDLERS: Final[Mapping[confd_queries.QueryType, Handler]] = {
+    confd_queries.QueryType.PING: ping,
+    confd_queries.QueryType.NODE_ROLE: node_role,
+    confd_queries.QueryType.NODE_PIP_BY_INSTANCE_IP: node_by_address,
+    confd_queries.QueryType.CLUSTER_MASTER: cluster_master,
+    confd_queries.QueryType.NODE_PIP_LIST: node_addresses,
+    confd_queries.QueryType.MC_PIP_LIST: candidate_addresses,
+    confd_queries.QueryType.INSTANCES_IPS_LIST: instance_addresses,
+    confd_queries.QueryType.NODE_DRBD: node_drbd,
+    confd_queries.QueryType.NODE_INSTANCES: node_instances,
+    confd_queries.QueryType.INSTANCE_DISKS: instance_disks,
+    confd_queries.QueryType.CONFIG_QUERY: config_query,
+    confd_queries.QueryType.DATA_COLLECTORS: data_collectors,
+    confd_queries.QueryType.NODE_INSTANCE_SERIALS: node_instance_serials,
+    confd_queries.QueryType.NODE_DRBD_PART: node_drbd_part,
 }
 
 
@@ -366,10 +350,10 @@ class Answerer:
         config: that version.
     """
 
-    def __init__(self, config: Tables, signer: Signer) -> None:
+    def __init__(self, config: Tables, signer: confd.Signer) -> None:
         self.config = config
         self._signer = signer
-        self._kept: dict[tuple[int, bytes], Sealable] = {}
+        self._kept: dict[tuple[int, bytes], confd.Sealable] = {}
         self._kept_bytes = 0
 
     def answer(self, data: bytes, now_s: int) -> bytes:
@@ -378,22 +362,22 @@ class Answerer:
         Raises:
             ProtocolError: it gets none; the text says why.
         """
-        request = open_request(self._signer, data, now_s)
+        request = confd.open_request(self._signer, data, now_s)
         key = (request.type, bytes(request.query))
         message = self._kept.get(key)
         if message is None:
             message = self._keep(key)
-        packet = seal(self._signer, request.rsalt, message)
-        if len(packet) <= DATAGRAM_BYTES_MAX:
+        packet = confd.seal(self._signer, request.rsalt, message)
+        if len(packet) <= confd.DATAGRAM_BYTES_MAX:
             return packet
-        packet = seal(self._signer, request.rsalt, _too_large(len(packet)))
-        if len(packet) > DATAGRAM_BYTES_MAX:
+        packet = confd.seal(self._signer, request.rsalt, _too_large(len(packet)))
+        if len(packet) > confd.DATAGRAM_BYTES_MAX:
             raise ProtocolError(f"the salt for its answer has {len(request.rsalt)} characters")
         return packet
 
-    def _keep(self, key: tuple[int, bytes]) -> Sealable:
-        message = sealable(self._find(*key))
-        if len(message.middle) > DATAGRAM_BYTES_MAX:
+    def _keep(self, key: tuple[int, bytes]) -> confd.Sealable:
+        message = confd.sealable(self._find(*key))
+        if len(message.middle) > confd.DATAGRAM_BYTES_MAX:
             message = _too_large(len(message.middle))
         size_bytes = len(key[1]) + sum(map(len, message)) + _KEPT_OVERHEAD_BYTES
         if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
@@ -406,21 +390,21 @@ class Answerer:
     def _find(self, number: int, raw: bytes) -> bytes:
         """Return the message that answers a question."""
         try:
-            handler = HANDLERS[QueryType(number)]
+            handler = HANDLERS[confd_queries.QueryType(number)]
         except ValueError as err:
             raise ProtocolError(f"there is no query type {number}") from err
-        question = decode_question(raw)
+        question = confd_queries.decode_question(raw)
         try:
             found = handler(self.config, question)
         except Refused as err:
-            return reply_message(Status.ERROR, b"%d" % err.kind, 0)
-        return reply_message(Status.OK, found.value, found.serial)
+            return confd.reply_message(confd.Status.ERROR, b"%d" % err.kind, 0)
+        return confd.reply_message(confd.Status.OK, found.value, found.serial)
 
 
-def _too_large(size_bytes: int) -> Sealable:
+def _too_large(size_bytes: int) -> confd.Sealable:
     """Return the message that says that an answer cannot be sent."""
     reason = (
-        f"the answer has {size_bytes} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram;"
+        f"the answer has {size_bytes} bytes, {confd.DATAGRAM_BYTES_MAX} fit into a datagram;"
         " ask for a part of it"
     )
-    return sealable(reply_message(Status.ERROR, dumps(reason), 0))
+    return confd.sealable(confd.reply_message(confd.Status.ERROR, dumps(reason), 0))

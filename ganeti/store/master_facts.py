@@ -12,14 +12,8 @@ from typing import Final
 
 import msgspec
 
+from ganeti.base import errors
 from ganeti.base.daemons import MASTER_DAEMONS
-from ganeti.base.errors import (
-    ConfigurationError,
-    ErrorCode,
-    GenericError,
-    OpPrereqError,
-    ProtocolError,
-)
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.protocol.node_rpc_values import NodeFacts
@@ -96,7 +90,7 @@ def _config_head(paths: Paths) -> _ConfigHead:
         return _ConfigHead()
     try:
         return loads_as(_ConfigHead, config_file.read_config(paths))
-    except (ConfigurationError, ProtocolError) as err:
+    except (errors.ConfigurationError, errors.ProtocolError) as err:
         logger.warning("The configuration here cannot be used: %s; ignoring", err.message)
         return _ConfigHead()
 
@@ -104,7 +98,7 @@ def _config_head(paths: Paths) -> _ConfigHead:
 def _master_name(paths: Paths, head: _ConfigHead) -> str:
     try:
         name = ssconf.read_key_or_none(paths, "master_node")
-    except ConfigurationError as err:
+    except errors.ConfigurationError as err:
         logger.warning("The master is not known here: %s; ignoring", err.message)
         return ""
     return head.master_name if name is None else name
@@ -113,7 +107,7 @@ def _master_name(paths: Paths, head: _ConfigHead) -> str:
 def _candidates(paths: Paths, head: _ConfigHead) -> tuple[str, ...]:
     try:
         return tuple(node.name for node in ssconf.master_candidates(paths))
-    except ConfigurationError as err:
+    except errors.ConfigurationError as err:
         logger.debug("The simple configuration names no candidates: %s; ignoring", err.message)
         return tuple(node.name for node in head.nodes.values() if node.master_candidate)
 
@@ -167,7 +161,7 @@ def read_claim(paths: Paths) -> Claim:
         return Claim()
     try:
         return loads_as(Claim, data)
-    except ProtocolError as err:
+    except errors.ProtocolError as err:
         logger.warning("%s cannot be used: %s; ignoring", claim_path(paths), err.message)
         return Claim()
 
@@ -185,10 +179,10 @@ def take_claim(paths: Paths, *, known_serial: int, claim: Claim) -> None:
     with _locked(paths):
         present = read_claim(paths)
         if present.serial_no != known_serial and present != claim:
-            raise OpPrereqError(
+            raise errors.OpPrereqError(
                 f"node {present.name} has announced itself as the next master meanwhile (serial"
                 f" number {present.serial_no})",
-                ErrorCode.STATE,
+                errors.ErrorCode.STATE,
             )
         files.write_durable(claim_path(paths), dumps(claim), _CLAIM_MODE)
 
@@ -205,7 +199,7 @@ def accept_master(paths: Paths, *, serial_no: int, values: dict[str, str]) -> li
     with _locked(paths):
         present = read_claim(paths)
         if present.serial_no != serial_no:
-            raise OpPrereqError(
+            raise errors.OpPrereqError(
                 f"the claim with serial number {serial_no} is not the one that this node took"
                 f" note of last: {present.serial_no}, of {present.name or 'nobody'}"
             )
@@ -217,5 +211,5 @@ def _locked(paths: Paths) -> FileLock:
     try:
         lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
     except OSError as err:
-        raise GenericError(f"cannot lock {lock.path}: {err.strerror}") from err
+        raise errors.GenericError(f"cannot lock {lock.path}: {err.strerror}") from err
     return lock

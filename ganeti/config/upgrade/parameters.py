@@ -7,19 +7,9 @@ from typing import Final
 
 from ganeti.base.errors import TypeEnforcementError
 from ganeti.config.upgrade.draft import Draft, Fields, count_of
+from ganeti.objects import parameters
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import DEFAULTS
-from ganeti.objects.parameters import (
-    BEPARAMS,
-    DISKPARAMS,
-    IPOLICY_DEFAULTS,
-    ISPEC_PARAMS,
-    NDPARAMS,
-    NICPARAMS,
-    ParamTable,
-    defaults_of,
-    enforce_types,
-)
 
 _BOUNDS: Final = ("min", "max")
 
@@ -34,34 +24,34 @@ def values_have_types(draft: Draft) -> Iterator[str]:
         yield f"{count_of(changed, 'parameter')} brought to the right type"
 
 
-def _all_params(draft: Draft) -> Iterator[tuple[Fields, ParamTable]]:
+def _all_params(draft: Draft) -> Iterator[tuple[Fields, parameters.ParamTable]]:
     cluster = draft.cluster
     by_hypervisor = [cluster.get("hvparams", {}), *cluster.get("os_hvp", {}).values()]
     for groups in by_hypervisor:
         for hypervisor, params in groups.items():
             yield params, HVPARAMS.get(hypervisor, {})
     for params in cluster.get("beparams", {}).values():
-        yield params, BEPARAMS
+        yield params, parameters.BEPARAMS
     for params in cluster.get("nicparams", {}).values():
-        yield params, NICPARAMS
-    yield cluster.get("ndparams", {}), NDPARAMS
+        yield params, parameters.NICPARAMS
+    yield cluster.get("ndparams", {}), parameters.NDPARAMS
     for item in (*draft.objects("nodes"), *draft.objects("nodegroups")):
-        yield item.get("ndparams", {}), NDPARAMS
+        yield item.get("ndparams", {}), parameters.NDPARAMS
     for instance in draft.objects("instances"):
         yield instance.get("hvparams", {}), HVPARAMS.get(instance.get("hypervisor", ""), {})
-        yield instance.get("beparams", {}), BEPARAMS
+        yield instance.get("beparams", {}), parameters.BEPARAMS
     for nic in draft.nics():
-        yield nic.get("nicparams", {}), NICPARAMS
+        yield nic.get("nicparams", {}), parameters.NICPARAMS
 
 
-def _convert(params: Fields, table: ParamTable) -> int:
+def _convert(params: Fields, table: parameters.ParamTable) -> int:
     changed = 0
     for name, value in list(params.items()):
         spec = table.get(name)
         if spec is None:
             continue
         try:
-            converted = enforce_types({name: value}, {name: spec})[name]
+            converted = parameters.enforce_types({name: value}, {name: spec})[name]
         except TypeEnforcementError:
             if value is not None:
                 continue
@@ -81,10 +71,12 @@ def hvparams_are_full(draft: Draft) -> Iterator[str]:
     for hypervisor in cluster.get("enabled_hypervisors", ()):
         table = HVPARAMS.get(hypervisor)
         if table is not None:
-            yield from _fill(hvparams.setdefault(hypervisor, {}), defaults_of(table), hypervisor)
+            yield from _fill(
+                hvparams.setdefault(hypervisor, {}), parameters.defaults_of(table), hypervisor
+            )
     diskparams = cluster.setdefault("diskparams", {})
-    for template, table in DISKPARAMS.items():
-        defaults = defaults_of(table)
+    for template, table in parameters.DISKPARAMS.items():
+        defaults = parameters.defaults_of(table)
         if "metavg" in defaults and cluster.get("volume_group_name"):
             defaults["metavg"] = cluster["volume_group_name"]
         yield from _fill(diskparams.setdefault(template, {}), defaults, f"{template} disk")
@@ -93,17 +85,22 @@ def hvparams_are_full(draft: Draft) -> Iterator[str]:
 def groups_are_full(draft: Draft) -> Iterator[str]:
     """Fill the groups of parameters that 3.0 wants complete in the cluster."""
     cluster = draft.cluster
-    for key, table, what in (("beparams", BEPARAMS, "backend"), ("nicparams", NICPARAMS, "NIC")):
+    for key, table, what in (
+        ("beparams", parameters.BEPARAMS, "backend"),
+        ("nicparams", parameters.NICPARAMS, "NIC"),
+    ):
         params = cluster.setdefault(key, {}).setdefault(DEFAULTS, {})
-        yield from _fill(params, defaults_of(table), what)
-    yield from _fill(cluster.setdefault("ndparams", {}), defaults_of(NDPARAMS), "node")
+        yield from _fill(params, parameters.defaults_of(table), what)
+    yield from _fill(
+        cluster.setdefault("ndparams", {}), parameters.defaults_of(parameters.NDPARAMS), "node"
+    )
     policy = cluster.setdefault("ipolicy", {})
-    missing = [name for name in IPOLICY_DEFAULTS if name not in policy]
+    missing = [name for name in parameters.IPOLICY_DEFAULTS if name not in policy]
     for name in missing:
-        policy[name] = _copy(IPOLICY_DEFAULTS[name])
+        policy[name] = _copy(parameters.IPOLICY_DEFAULTS[name])
     if missing:
         yield f"cluster: instance policy got default values of {', '.join(missing)}"
-    default_std = IPOLICY_DEFAULTS["std"]
+    default_std = parameters.IPOLICY_DEFAULTS["std"]
     assert isinstance(default_std, Mapping)
     yield from _fill(policy["std"], default_std, "std specification")
 
@@ -119,7 +116,7 @@ def _fill(params: Fields, defaults: Mapping[str, object], what: str) -> Iterator
 def bounds_are_pairs(draft: Draft) -> Iterator[str]:
     """Turn ``min`` and ``max`` of instance policies into one pair of the list ``minmax``."""
     cluster_policy = draft.cluster.setdefault("ipolicy", {})
-    default_pairs = IPOLICY_DEFAULTS["minmax"]
+    default_pairs = parameters.IPOLICY_DEFAULTS["minmax"]
     assert isinstance(default_pairs, list)
     if _pair_bounds(cluster_policy, default_pairs[0]):
         yield "cluster: instance policy has pairs of bounds (minmax) in place of min and max"
@@ -147,7 +144,7 @@ def _pair_bounds(policy: Fields, inherited: Mapping[str, Fields]) -> bool:
             specs = pair.get(bound) or {}
             full = {
                 name: specs.get(name, inherited[bound][name])
-                for name in ISPEC_PARAMS
+                for name in parameters.ISPEC_PARAMS
                 if name in specs or name in inherited[bound]
             }
             merged = {**specs, **full}
