@@ -24,8 +24,7 @@ from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients import master_poll
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.config.config_data import split_config
-from ganeti.config.master_change import with_master
+from ganeti.config.config_data import split_config, with_master
 from ganeti.config.overlay import decode_record
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState

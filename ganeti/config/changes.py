@@ -19,10 +19,16 @@ from ganeti.config.config_data import TABLES
 from ganeti.config.instances import delete_instance, modify_disk, modify_instance
 from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
-from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
-from ganeti.config.usage import apply_ip_actions, follow_disk, follow_instance, use_ports
+from ganeti.config.transaction import (
+    SerialAndTime,
+    Transaction,
+    apply_ip_actions,
+    follow_disk,
+    follow_instance,
+    use_ports,
+    uuid_of_new,
+)
 from ganeti.config.views import Base
-from ganeti.objects.record import Record
 from ganeti.objects.tags import add_tags as tags_with
 from ganeti.protocol.wconfd import ObjectKind
 
@@ -206,31 +212,20 @@ def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
     serial = change.serial_of(identity)[0]
     if wire.get("serial_no") != serial:
         raise ConfigurationError(
-            f"Configuration object {index.WHAT[table]} {change.name_of(identity)} was updated since it"
-            f" was read: its serial number is {serial}, not {wire.get('serial_no')}"
+            f"Configuration object {index.WHAT[table]} {change.name_of(identity)} was updated since"
+            f" it was read: its serial number is {serial}, not {wire.get('serial_no')}"
         )
     instance = change.instance(identity[1]) if table == index.INSTANCES else None
     disk = change.disk(identity[1]) if table == index.DISKS else None
-    _lay_over(change, identity, wire, index.KINDS[table])
+    before = change.serial_of(identity)
+    change.replace(identity, {**wire, "members": []} if table == index.GROUPS else wire)
+    if change.serial_of(identity) == before:
+        change.touch(identity)  # 3.0 counts every update
     if table == index.INSTANCES:
         follow_instance(change, identity[1], instance)
     elif table == index.DISKS:
         follow_disk(change, identity[1], disk)
     return change.serial_of(identity)
-
-
-def _lay_over(
-    change: Transaction, identity: index.ObjectId, wire: Wire, kind: type[Record]
-) -> None:
-    changes = {name: value for name, value in wire.items() if name not in OWN_FIELDS}
-    for name in kind.LEFT_OUT:
-        changes.setdefault(name, None)
-    if identity[0] == index.GROUPS:
-        changes["members"] = []
-    before = change.serial_of(identity)
-    change.modify(identity, changes)
-    if change.serial_of(identity) == before:
-        change.touch(identity)  # 3.0 counts every update
 
 
 def commit_ip_release(change: Transaction, network: str, address: str) -> None:

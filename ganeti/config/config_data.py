@@ -5,6 +5,8 @@ is a fraction of a full decode; joining copies the raw values.  Whatever is not 
 as it was read: unknown keys, order of keys, form of numbers.  `ConfigData`, everything decoded, is
 for making a new configuration and for tools that look at everything; daemons decode what they need.
 
+Two changes are made while no WConfD runs: a new master, and new certificates of the cluster.
+
 Source: config.json, "file" and object "ConfigData".
 """
 
@@ -19,6 +21,8 @@ from msgspec import Raw
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
+from ganeti.base.json import dumps, loads_as
+from ganeti.config.overlay import Stored, decode_record
 from ganeti.objects.model import Cluster, Disk, FilterRule, Instance, Network, Node, NodeGroup
 from ganeti.objects.record import Record
 
@@ -134,3 +138,52 @@ def join_config(split: SplitConfig) -> bytes:
     order = [key for key in split.order if key in whole]
     order += [key for key in whole if key not in split.order]
     return _encoder.encode({key: whole[key] for key in order})
+
+
+def with_master(data: bytes, *, master_name: str, serial_no: int, now: float) -> bytes:
+    """Return a configuration in which another node is the master; all else stands as it was.
+
+    Args:
+        serial_no: of the result; higher than any that is known.
+
+    Raises:
+        ConfigurationError: it is not a configuration, or that node cannot be its master.
+    """
+    split = split_config(data)
+    master = _find_node(split, master_name)
+    if not master.master_candidate:
+        raise ConfigurationError(f"node {master_name} is not a master candidate")
+    return _with_cluster(split, {"master_node": master.uuid}, serial_no, now)
+
+
+def with_only_candidate_cert(data: bytes, *, node_name: str, digest: str, now: float) -> bytes:
+    """Return a configuration in which one node's client certificate alone is trusted.
+
+    Raises:
+        ConfigurationError: it is not a configuration, or there is no such node.
+    """
+    split = split_config(data)
+    node = _find_node(split, node_name)
+    serial_no = loads_as(int, bytes(split.top["serial_no"])) + 1
+    return _with_cluster(split, {"candidate_certs": {node.uuid: digest}}, serial_no, now)
+
+
+def _with_cluster(
+    split: SplitConfig, changes: Mapping[str, object], serial_no: int, now: float
+) -> bytes:
+    """Return the configuration with some fields of the cluster replaced."""
+    cluster = Stored(split.cluster)
+    count = cluster.decode(Cluster).serial_no + 1
+    changed = cluster.with_changes({**changes, "serial_no": count, "mtime": now})
+    top = {**split.top, "serial_no": Raw(dumps(serial_no)), "mtime": Raw(dumps(now))}
+    return join_config(
+        SplitConfig(cluster=Raw(changed.raw), tables=split.tables, top=top, order=split.order)
+    )
+
+
+def _find_node(split: SplitConfig, name: str) -> Node:
+    for raw in split.tables["nodes"].values():
+        node = decode_record(raw, Node)
+        if node.name == name:
+            return node
+    raise ConfigurationError(f"node {name} is not in the configuration")

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
-from ganeti.config.index import DISKS, INSTANCES, KINDS, NODES, By
-from ganeti.config.transaction import OWN_FIELDS, SerialAndTime, Transaction, uuid_of_new
-from ganeti.config.usage import follow_disk, follow_instance
+from ganeti.config.index import DISKS, INSTANCES, NODES, By
+from ganeti.config.transaction import (
+    SerialAndTime,
+    Transaction,
+    follow_disk,
+    follow_instance,
+    uuid_of_new,
+)
 from ganeti.objects.model import Instance
 
 Wire = Mapping[str, object]
@@ -55,7 +60,7 @@ def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> Ser
         return create_instance(change, wire, ())
     if not may_exist:
         raise ConfigurationError(f"Cannot add '{before.name}': UUID {uuid} already in use")
-    _replace(change, (INSTANCES, uuid), wire)
+    change.replace((INSTANCES, uuid), wire)
     follow_instance(change, uuid, before)
     return change.serial_of((INSTANCES, uuid))
 
@@ -71,7 +76,7 @@ def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire
     uuid, before = _instance(change, key)
     for disk in disks:
         _put_disk(change, disk)
-    _replace(change, (INSTANCES, uuid), wire)
+    change.replace((INSTANCES, uuid), wire)
     follow_instance(change, uuid, before)
     for old in before.disks:
         if not change.find(By.DISK_OWNER, old):
@@ -79,21 +84,18 @@ def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire
     return change.serial_of((INSTANCES, uuid))
 
 
-def _put_disk(change: Transaction, wire: Wire) -> None:
+def _put_disk(change: Transaction, wire: Wire, *, may_exist: bool = True) -> str:
+    """Add a disk, or put a whole new one in the place of one with the same UUID; returns that."""
     uuid = uuid_of_new(DISKS, wire)
     before = change.disk(uuid)
     if before is None:
         create_disk(change, wire)
-        return
-    _replace(change, (DISKS, uuid), wire)
-    follow_disk(change, uuid, before)
-
-
-def _replace(change: Transaction, identity: tuple[str, str], wire: Wire) -> None:
-    """Make all fields of an object those of ``wire``; what may be left out goes if it is."""
-    left_out: dict[str, object] = dict.fromkeys(KINDS[identity[0]].LEFT_OUT)
-    fields = {key: value for key, value in wire.items() if key not in OWN_FIELDS}
-    change.modify(identity, {**left_out, **fields})
+    elif not may_exist:
+        raise ConfigurationError(f"Cannot add disk: UUID {uuid} already in use")
+    else:
+        change.replace((DISKS, uuid), wire)
+        follow_disk(change, uuid, before)
+    return uuid
 
 
 def modify_instance(change: Transaction, key: str, changes: Wire) -> SerialAndTime:
@@ -193,15 +195,7 @@ def add_disk(
     Args:
         may_exist: the disk may be there already and is replaced.
     """
-    uuid = uuid_of_new(DISKS, wire)
-    before = change.disk(uuid)
-    if before is None:
-        create_disk(change, wire)
-    elif not may_exist:
-        raise ConfigurationError(f"Cannot add disk: UUID {uuid} already in use")
-    else:
-        _replace(change, (DISKS, uuid), wire)
-        follow_disk(change, uuid, before)
+    uuid = _put_disk(change, wire, may_exist=may_exist)
     return attach_disk(change, instance_key, uuid, index)
 
 

@@ -9,6 +9,7 @@ the configuration, has its own form of it (`ganeti.config.views`), with the same
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, TypeVar
@@ -19,7 +20,7 @@ from ganeti.base.errors import ConfigurationError
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
 from ganeti.base.json import loads_as
 from ganeti.base.text import match_name_component, natural_sort_key
-from ganeti.config.config_data import SplitConfig, split_config
+from ganeti.config.config_data import TABLES, SplitConfig, split_config
 from ganeti.config.index import (
     DISKS,
     FILTERS,
@@ -207,8 +208,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         """Return the UUIDs of the objects that have a key."""
         index = self._indexes.get(by)
         if index is None:
-            for _step in self._indexed(by):
-                pass
+            deque(self._indexed(by), maxlen=0)
             index = self._indexes[by]
         return index.of(key)  # type: ignore[return-value]  # UUIDs went in
 
@@ -250,26 +250,17 @@ class Tables:
 
     def __init__(self, split: SplitConfig, before: Tables | None = None) -> None:
         self.split: Final = split
-        raw = split.tables
         old: Mapping[str, Table[Any, Any]] = {} if before is None else before.by_name
-        self.nodes = Table[NodeUuid, Node](NODES, Node, raw[NODES], old.get(NODES))
-        self.groups = Table[GroupUuid, NodeGroup](GROUPS, NodeGroup, raw[GROUPS], old.get(GROUPS))
-        self.instances = Table[InstanceUuid, Instance](
-            INSTANCES, Instance, raw[INSTANCES], old.get(INSTANCES)
-        )
-        self.disks = Table[DiskUuid, Disk](DISKS, Disk, raw[DISKS], old.get(DISKS))
-        self.networks = Table[NetworkUuid, Network](
-            NETWORKS, Network, raw[NETWORKS], old.get(NETWORKS)
-        )
-        self.filters = Table[str, FilterRule](FILTERS, FilterRule, raw[FILTERS], old.get(FILTERS))
         self.by_name: Final[Mapping[str, Table[Any, Any]]] = {
-            NODES: self.nodes,
-            GROUPS: self.groups,
-            INSTANCES: self.instances,
-            DISKS: self.disks,
-            NETWORKS: self.networks,
-            FILTERS: self.filters,
+            name: Table(name, kind, split.tables[name], old.get(name))
+            for name, kind in TABLES.items()
         }
+        self.nodes: Table[NodeUuid, Node] = self.by_name[NODES]
+        self.groups: Table[GroupUuid, NodeGroup] = self.by_name[GROUPS]
+        self.instances: Table[InstanceUuid, Instance] = self.by_name[INSTANCES]
+        self.disks: Table[DiskUuid, Disk] = self.by_name[DISKS]
+        self.networks: Table[NetworkUuid, Network] = self.by_name[NETWORKS]
+        self.filters: Table[str, FilterRule] = self.by_name[FILTERS]
         self._by_secondary: Index | None = None
         if before is not None:
             self._take_over(before)
@@ -331,8 +322,7 @@ class Tables:
     def secondary_instances(self, node: str) -> Sequence[InstanceUuid]:
         """Return the UUIDs of the instances that have this secondary node."""
         if self._by_secondary is None:
-            for _step in self._indexed():
-                pass
+            deque(self._indexed(), maxlen=0)
         assert self._by_secondary is not None
         return self._by_secondary.of(node)  # type: ignore[return-value]  # UUIDs went in
 

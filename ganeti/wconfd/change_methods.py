@@ -19,8 +19,7 @@ from ganeti.config import changes, instances
 from ganeti.config.changes import TABLE_OF, modify_many, replace_config
 from ganeti.config.index import CLUSTER, DISKS, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
 from ganeti.config.lookup import lock_key
-from ganeti.config.transaction import SerialAndTime, Transaction
-from ganeti.config.usage import apply_ip_actions, free_ports
+from ganeti.config.transaction import SerialAndTime, Transaction, apply_ip_actions, free_ports
 from ganeti.locking.names import CONFIG_LOCK
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.wconfd.keeper import Keeper

@@ -20,8 +20,7 @@ from ganeti.config.reservation_file import (
     encode_reservations,
 )
 from ganeti.config.state import ConfigState, Flush
-from ganeti.config.transaction import Transaction
-from ganeti.config.usage import free_ports
+from ganeti.config.transaction import Transaction, free_ports
 from ganeti.config.views import Base
 from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config_pieces

@@ -45,68 +45,41 @@ class _Cluster(msgspec.Struct):
     master_node: str | None = None
 
 
-class _Node(msgspec.Struct):
+class _Object(msgspec.Struct):
+    """A node, node group, network, instance, NIC or disk: no key means two things among them."""
+
     name: str | None = None
-    uuid: str | None = None
-    ndparams: _Params | None = None
-
-
-class _Group(msgspec.Struct):
     uuid: str | None = None
     ndparams: _Params | None = None
     ipolicy: _Policy | None = None
     networks: _Groups | None = None
-
-
-class _Network(msgspec.Struct):
-    name: str | None = None
-    uuid: str | None = None
-
-
-class _Nic(msgspec.Struct):
-    uuid: str | None = None
     nicparams: _Params | None = None
     network: str | None = None
-
-
-class _Disk(msgspec.Struct):
     dev_type: str | None = None
-    uuid: str | None = None
     logical_id: list[JsonValue] | None = None
-    children: list[_Disk] | None = None
+    children: list[_Object] | None = None
     nodes: list[str] | None = None
-
-
-class _Instance(msgspec.Struct):
-    name: str | None = None
-    uuid: str | None = None
     hypervisor: str | None = None
     primary_node: str | None = None
     disk_template: str | None = None
     hvparams: _Params | None = None
     beparams: _Params | None = None
-    nics: list[_Nic] | None = None
-    disks: list[_Disk | str] | None = None
+    nics: list[_Object] | None = None
+    disks: list[_Object | str] | None = None
 
 
 class _Config(msgspec.Struct):
     cluster: _Cluster
     serial_no: int = 0
-    nodes: dict[str, _Node] = {}
-    nodegroups: dict[str, _Group] = {}
-    instances: dict[str, _Instance] = {}
-    networks: dict[str, _Network] = {}
-    disks: dict[str, _Disk] = {}
+    nodes: dict[str, _Object] = {}
+    nodegroups: dict[str, _Object] = {}
+    instances: dict[str, _Object] = {}
+    networks: dict[str, _Object] = {}
+    disks: dict[str, _Object] = {}
     filters: _Groups = {}
 
 
-_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
-    "nodes": _Node,
-    "nodegroups": _Group,
-    "instances": _Instance,
-    "networks": _Network,
-    "disks": _Disk,
-}
+_TABLES: Final = ("nodes", "nodegroups", "instances", "networks", "disks")
 
 
 def check_shape(config: object) -> None:
@@ -116,11 +89,11 @@ def check_shape(config: object) -> None:
         ConfigurationError: names the object and what is wrong with it.
     """
     if isinstance(config, dict):
-        for table, kind in _PARTS.items():
+        for table in _TABLES:
             objects = config.get(table)
             if isinstance(objects, dict):
                 for key, value in objects.items():
-                    _check(value, kind, f"{table}[{key!r}]")
+                    _check(value, _Object, f"{table}[{key!r}]")
     _check(config, _Config, "")
 
 

@@ -9,7 +9,7 @@ import pytest
 from fakes.large_config import large_config_bytes, uuid_of
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.config.master_change import with_master, with_only_candidate_cert
+from ganeti.config.config_data import with_master, with_only_candidate_cert
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 
