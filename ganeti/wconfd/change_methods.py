@@ -9,8 +9,7 @@ Source: wconfd.json, "methods".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from msgspec import Raw
 
@@ -18,22 +17,15 @@ from ganeti.base.errors import LockError
 from ganeti.config import changes, instances
 from ganeti.config.changes import TABLE_OF, modify_many, replace_config
 from ganeti.config.index import CLUSTER, DISKS, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
-from ganeti.config.lookup import lock_key
 from ganeti.config.transaction import SerialAndTime, Transaction, apply_ip_actions, free_ports
 from ganeti.locking.names import CONFIG_LOCK
 from ganeti.protocol.wconfd import ClientId, ObjectKind
+from ganeti.wconfd.dispatch import LEVELS, lock_key
 from ganeti.wconfd.keeper import Keeper
 from ganeti.wconfd.lock_methods import LockMethods
 
 T = TypeVar("T")
 Wire = Mapping[str, object]
-
-_LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
-    NODES: ("node", "node-res"),
-    GROUPS: ("nodegroup",),
-    INSTANCES: ("instance",),
-    NETWORKS: ("network",),
-}
 
 
 class OwnChanges:
@@ -62,8 +54,8 @@ class OwnChanges:
 
     def _lock_names(self, objects: Sequence[tuple[str, str]]) -> set[str]:
         head = self._keeper.state.head
-        named = [(table, lock_key(head, table, key)) for table, key in objects if table in _LEVELS]
-        return {f"{level}/{name}" for table, name in named if name for level in _LEVELS[table]}
+        named = [(table, lock_key(head, table, key)) for table, key in objects if table in LEVELS]
+        return {f"{level}/{name}" for table, name in named if name for level in LEVELS[table]}
 
     async def create(self, client: ClientId, kind: ObjectKind, new: Wire) -> SerialAndTime:
         return await self._change(client, changes.create, TABLE_OF[kind], new)
@@ -266,7 +258,7 @@ class V3Changes:
     # Whole objects.
 
     async def _update(self, table: str, wire: Wire) -> SerialAndTime | None:
-        return await self._try(partial(_update_whole, table=table, wire=wire))
+        return await self._try(lambda change: changes.update_whole(change, table, wire))
 
     async def update_cluster(self, cluster: Wire) -> SerialAndTime | None:
         return await self._update(CLUSTER, cluster)
@@ -285,7 +277,3 @@ class V3Changes:
 
     async def update_disk(self, disk: Wire) -> SerialAndTime | None:
         return await self._update(DISKS, disk)
-
-
-def _update_whole(change: Transaction, *, table: str, wire: Wire) -> SerialAndTime:
-    return changes.update_whole(change, table, wire)

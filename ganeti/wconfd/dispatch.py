@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import GenericError, LockError, OpPrereqError, ProtocolError
 from ganeti.config.changes import TABLE_OF
-from ganeti.config.index import DISKS, FILTERS, GROUPS, INSTANCES, NETWORKS, NODES
-from ganeti.config.lookup import instance_of_disk, lock_key
+from ganeti.config.index import DISKS, FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, By
 from ganeti.config.views import View
 from ganeti.locking.names import BGL
 from ganeti.protocol.envelope import Request
@@ -31,12 +30,13 @@ logger = logging.getLogger(__name__)
 NeededLock = tuple[str, LockMode]
 
 _ANY_BGL: Final[NeededLock] = (BGL, LockMode.SHARED)
-_LEVELS: Final[Mapping[str, str]] = {
-    NODES: "node",
-    GROUPS: "nodegroup",
-    INSTANCES: "instance",
-    NETWORKS: "network",
+LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
+    NODES: ("node", "node-res"),
+    GROUPS: ("nodegroup",),
+    INSTANCES: ("instance",),
+    NETWORKS: ("network",),
 }
+"""The lock levels of objects; a change needs the lock of the first."""
 
 
 class Dispatcher:
@@ -125,15 +125,29 @@ def needed_locks(view: View, call: Call[Rules], args: Sequence[Any]) -> list[Nee
     return [lock for lock in found if lock is not None]
 
 
+def lock_key(view: View, table: str, key: str) -> str | None:
+    """Return what the lock of an object is called after: a name for instances, else the UUID."""
+    uuid = view.resolve(table, key)
+    if uuid is None or table != INSTANCES:
+        return uuid
+    return view.name_of((table, uuid))
+
+
+def _instance_of_disk(view: View, key: str) -> str | None:
+    """Return the name of the instance that a disk is attached to, or None."""
+    uuid = view.resolve(DISKS, key)
+    owners = () if uuid is None else view.find(By.DISK_OWNER, uuid)
+    return view.name_of(owners[0]) if owners else None
+
+
 def _lock_of(view: View, table: str, key: object) -> NeededLock | None:
     """Return the lock of an object, given by name, by UUID or, if it is to be created, as such."""
     if table == FILTERS:  # LuxiD owns these, and holds no lock
         return None
     if table == DISKS:
-        name = instance_of_disk(view, str(key))
+        name = _instance_of_disk(view, str(key))
         return _ANY_BGL if name is None else (f"instance/{name}", LockMode.EXCLUSIVE)
-    level = _LEVELS.get(table)
-    if level is None:  # the cluster has no lock of its own
+    if table not in LEVELS:  # the cluster has no lock of its own
         return _ANY_BGL
     if not isinstance(key, dict):
         found = lock_key(view, table, str(key))
@@ -141,7 +155,7 @@ def _lock_of(view: View, table: str, key: object) -> NeededLock | None:
         found = key.get("name")
     else:
         return _ANY_BGL
-    return (f"{level}/{found}", LockMode.EXCLUSIVE) if isinstance(found, str) else None
+    return (f"{LEVELS[table][0]}/{found}", LockMode.EXCLUSIVE) if isinstance(found, str) else None
 
 
 class Fence:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec import Raw
+
 from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.config.index import By
@@ -86,6 +88,10 @@ class Keeper:
             file.close()
 
     # Configuration.
+
+    def whole(self) -> Raw:
+        """Return the whole durable configuration as one object."""
+        return Raw(b"".join(self.state.pieces))
 
     def _write(self, pieces: list[bytes]) -> None:
         write_config_pieces(self.paths, pieces)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ganeti.base.errors import LockError
-from ganeti.config.lookup import whole
 from ganeti.locking.allocation import config_lock_request
 from ganeti.locking.names import BGL, CONFIG_LOCK, parse_request
 from ganeti.locking.serialisation import waiter_to_wire
@@ -143,7 +142,7 @@ class LockMethods:
             if blockers:
                 return None
         await self._keeper.committer.settled()
-        return whole(self._keeper.state.pieces)
+        return self._keeper.whole()
 
     async def unlock_config(self, client: ClientId) -> None:
         self._locks.allocation.release(client, [CONFIG_LOCK])

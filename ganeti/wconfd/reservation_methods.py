@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ganeti.base.errors import OpPrereqError, ReservationError
-from ganeti.config.index import NETWORKS, NODES
-from ganeti.config.lookup import drbd_map
+from ganeti.config.index import DISKS, NETWORKS, NODES
+from ganeti.config.reservations import Reservations
+from ganeti.config.views import Base
 from ganeti.protocol.wconfd import ClientId
 from ganeti.system import clock
 from ganeti.wconfd.keeper import Keeper
@@ -29,7 +30,7 @@ class ReservationMethods:
         await self._keeper.save_reservations()
 
     def compute_drbd_map(self) -> object:
-        return drbd_map(self._keeper.durable, self._keeper.reservations)
+        return _drbd_map(self._keeper.durable, self._keeper.reservations)
 
     async def allocate_drbd_minor(self, disk: str, nodes: list[str]) -> list[int]:
         return await self._minors(disk, nodes, None)
@@ -140,3 +141,20 @@ class ReservationMethods:
             [client.to_wire(), node, memory, disk]
             for client, node, memory, disk in self._keeper.reservations.listed_amounts()
         ]
+
+
+def _drbd_map(view: Base, reservations: Reservations) -> list[list[object]]:
+    """Return the minors in use or reserved, per node: ``[node, [[minor, disk], ...]]``."""
+    used: dict[str, dict[int, str]] = {node: {} for node in view.tables[NODES]}
+    for uuid in view.tables[DISKS]:
+        disk = view.disk(uuid)
+        assert disk is not None
+        match disk.dev_type, disk.logical_id:
+            case "drbd", [str(node_a), str(node_b), _, int(minor_a), int(minor_b), _]:
+                used.setdefault(node_a, {})[minor_a] = uuid
+                used.setdefault(node_b, {})[minor_b] = uuid
+    for node, minors in reservations.minors.items():
+        used.setdefault(node, {}).update(minors)
+    return [
+        [node, [list(item) for item in sorted(minors.items())]] for node, minors in used.items()
+    ]
