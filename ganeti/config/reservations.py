@@ -11,7 +11,8 @@ Source: wconfd.json, "files" and the reservation methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
@@ -20,10 +21,11 @@ from ganeti.config.address_pool import AddressPool
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT
 from ganeti.config.index import DISKS, NODES, By
 from ganeti.config.views import View
+from ganeti.objects.model import Network
 from ganeti.protocol.wconfd import ClientId
 
 SECRET_BYTES: Final = 20  # constants.json, DRBD_SECRET_LENGTH
-TRIES_MAX: Final = 64  # of 16 million addresses of a prefix, one in four million may be taken
+_TRIES: Final = range(64)  # of 16 million addresses of a prefix, one in four million may be taken
 
 Draw = Callable[[int], bytes]  # random bytes, by count
 
@@ -35,6 +37,9 @@ class Kind(StrEnum):
     SECRET = "secret"  # noqa: S105 - a word, not a secret
     LV = "lv"
     ID = "id"
+
+
+_PLACES: Final = {Kind.MAC: By.MAC, Kind.SECRET: By.SECRET, Kind.LV: By.LV, Kind.ID: By.UUID}
 
 
 class IpAction(StrEnum):
@@ -65,13 +70,13 @@ class Reservations:
 
     # Texts: MAC addresses, DRBD secrets, logical volumes, identifiers.
 
-    def _take(self, kind: Kind, client: ClientId, text: str, users: Iterable[object]) -> None:
+    def _take(self, view: View, kind: Kind, client: ClientId, text: str) -> None:
         holder = self.texts[kind].get(text)
         if holder == client:
             return
         if holder is not None:
             raise ReservationError(f"{kind} {text!r} is reserved by {holder}")
-        if any(True for _ in users):
+        if view.find(_PLACES[kind], text):
             raise ReservationError(f"{kind} {text!r} is in use")
         self.texts[kind][text] = client
 
@@ -81,8 +86,7 @@ class Reservations:
         Raises:
             ReservationError: it is used or reserved.
         """
-        mac = mac.lower()
-        self._take(Kind.MAC, client, mac, view.find(By.MAC, mac))
+        self._take(view, Kind.MAC, client, mac.lower())
 
     def generate_mac(self, view: View, client: ClientId, network: str | None, draw: Draw) -> str:
         """Reserve a random MAC address with the prefix of the network, else of the cluster.
@@ -91,18 +95,13 @@ class Reservations:
             ReservationError: none was found.
             OpPrereqError: no such network.
         """
-        prefix = view.cluster.mac_prefix
-        if network is not None:
-            found = view.network(network)
-            if found is None:
-                raise OpPrereqError(f"network {network!r} not found", ErrorCode.NOENT)
-            prefix = found.mac_prefix or prefix
-        for _ in range(TRIES_MAX):
-            mac = ":".join([prefix.lower(), *(f"{octet:02x}" for octet in draw(3))])
-            if mac not in self.texts[Kind.MAC] and not view.find(By.MAC, mac):
-                self.texts[Kind.MAC][mac] = client
-                return mac
-        raise ReservationError(f"found no free MAC address with prefix {prefix}")
+        own = None if network is None else _network(view, network).mac_prefix
+        prefix = own or view.cluster.mac_prefix
+        macs = (":".join([prefix.lower(), *(f"{each:02x}" for each in draw(3))]) for _ in _TRIES)
+        found = next((mac for mac in macs if self._reserve(view, Kind.MAC, client, mac)), None)
+        if found is None:
+            raise ReservationError(f"found no free MAC address with prefix {prefix}")
+        return found
 
     def generate_secret(self, view: View, client: ClientId, draw: Draw) -> str:
         """Reserve a random DRBD secret.
@@ -110,12 +109,13 @@ class Reservations:
         Raises:
             ReservationError: chance gave none that is free.
         """
-        for _ in range(TRIES_MAX):
-            secret = draw(SECRET_BYTES).hex()
-            if secret not in self.texts[Kind.SECRET] and not view.find(By.SECRET, secret):
-                self.texts[Kind.SECRET][secret] = client
-                return secret
-        raise ReservationError("found no DRBD secret that is not in use")
+        secrets = (draw(SECRET_BYTES).hex() for _ in _TRIES)
+        found = next(
+            (one for one in secrets if self._reserve(view, Kind.SECRET, client, one)), None
+        )
+        if found is None:
+            raise ReservationError("found no DRBD secret that is not in use")
+        return found
 
     def reserve_lv(self, view: View, client: ClientId, volume: str) -> None:
         """Reserve the name of a logical volume, "group/volume".
@@ -123,22 +123,23 @@ class Reservations:
         Raises:
             ReservationError: it is used or reserved.
         """
-        self._take(Kind.LV, client, volume, view.find(By.LV, volume))
+        self._take(view, Kind.LV, client, volume)
 
     def reserve_id(self, view: View, client: ClientId, uuid: str) -> bool:
         """Reserve an identifier; False when it is taken."""
-        if uuid in self.texts[Kind.ID] or view.find(By.UUID, uuid):
+        return self._reserve(view, Kind.ID, client, uuid)
+
+    def _reserve(self, view: View, kind: Kind, client: ClientId, text: str) -> bool:
+        """Reserve a text that nobody has; False when it is taken."""
+        if text in self.texts[kind] or view.find(_PLACES[kind], text):
             return False
-        self.texts[Kind.ID][uuid] = client
+        self.texts[kind][text] = client
         return True
 
     # Addresses in networks.
 
     def _pool(self, view: View, network: str) -> AddressPool:
-        found = view.network(network)
-        if found is None:
-            raise OpPrereqError(f"network {network!r} not found", ErrorCode.NOENT)
-        return AddressPool(found)
+        return AddressPool(_network(view, network))
 
     def _ip_holder(self, network: str, address: str) -> ClientId | None:
         for client, actions in self.ips.items():
@@ -154,11 +155,9 @@ class Reservations:
         Raises:
             ReservationError: it is used, reserved, kept away from instances, or outside.
         """
-        try:
+        with _refusing():
             pool = self._pool(view, network)
             used, external = pool.is_reserved(address), pool.is_external(address)
-        except AddressPoolError as err:
-            raise ReservationError(err.message) from err
         mine = self.ips.get(client, {})
         if mine.get((network, address)) is IpAction.RELEASE:
             del mine[network, address]
@@ -182,10 +181,8 @@ class Reservations:
         Raises:
             ReservationError: the address is not in the network.
         """
-        try:
+        with _refusing():
             self._pool(view, network).index_of(address)
-        except AddressPoolError as err:
-            raise ReservationError(err.message) from err
         mine = self.ips.setdefault(client, {})
         if mine.get((network, address)) is IpAction.RESERVE:
             del mine[network, address]
@@ -206,10 +203,8 @@ class Reservations:
             for (net, address), action in actions.items()
             if net == network and action is IpAction.RESERVE
         )
-        try:
+        with _refusing():
             address = self._pool(view, network).first_free(taken)
-        except AddressPoolError as err:
-            raise ReservationError(err.message) from err
         self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
         return address
 
@@ -374,9 +369,8 @@ class Reservations:
         return any([self._settle_texts(view), self._settle_ips(view), self._settle_numbers(view)])
 
     def _settle_texts(self, view: View) -> bool:
-        places = {Kind.MAC: By.MAC, Kind.SECRET: By.SECRET, Kind.LV: By.LV, Kind.ID: By.UUID}
         found = False
-        for kind, place in places.items():
+        for kind, place in _PLACES.items():
             texts = self.texts[kind]
             for text in [text for text in texts if view.find(place, text)]:
                 del texts[text]
@@ -413,9 +407,25 @@ class Reservations:
         return bool(ports or disks)
 
 
+def _network(view: View, uuid: str) -> Network:
+    found = view.network(uuid)
+    if found is None:
+        raise OpPrereqError(f"network {uuid!r} not found", ErrorCode.NOENT)
+    return found
+
+
 def _covers(held: Mapping[str, tuple[int, int]], wanted: Mapping[str, tuple[int, int]]) -> bool:
     """Tell whether amounts held per node are at least those wanted."""
     return all(
         node in held and memory <= held[node][0] and disk <= held[node][1]
         for node, (memory, disk) in wanted.items()
     )
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse a reservation that the map of a network does not allow."""
+    try:
+        yield
+    except AddressPoolError as err:
+        raise ReservationError(err.message) from err

@@ -6,14 +6,17 @@ Source: wconfd.json, "methods".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ganeti.base.errors import OpPrereqError, ReservationError
 from ganeti.config.index import DISKS, NETWORKS, NODES
 from ganeti.config.reservations import Reservations
-from ganeti.config.views import Base
+from ganeti.config.views import Base, View
 from ganeti.protocol.wconfd import ClientId
 from ganeti.system import clock
 from ganeti.wconfd.keeper import Keeper
+
+T = TypeVar("T")
 
 
 class ReservationMethods:
@@ -22,15 +25,28 @@ class ReservationMethods:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
+    @property
+    def _all(self) -> Reservations:
+        return self._keeper.reservations
+
+    @property
+    def _head(self) -> View:
+        return self._keeper.state.head
+
+    async def _saved(self, made: T) -> T:
+        """Return what was reserved once that is in the files."""
+        await self._keeper.save_reservations()
+        return made
+
     def _network(self, key: str) -> str:
-        return self._keeper.state.head.existing(NETWORKS, key)[1]
+        return self._head.existing(NETWORKS, key)[1]
 
     async def drop_all_reservations(self, client: ClientId) -> None:
-        self._keeper.reservations.remove_owner(client)
+        self._all.remove_owner(client)
         await self._keeper.save_reservations()
 
     def compute_drbd_map(self) -> object:
-        return _drbd_map(self._keeper.durable, self._keeper.reservations)
+        return _drbd_map(self._keeper.durable, self._all)
 
     async def allocate_drbd_minor(self, disk: str, nodes: list[str]) -> list[int]:
         return await self._minors(disk, nodes, None)
@@ -39,81 +55,60 @@ class ReservationMethods:
         return await self._minors(disk, nodes, client)
 
     async def _minors(self, disk: str, nodes: list[str], owner: ClientId | None) -> list[int]:
-        head = self._keeper.state.head
-        uuids = [head.existing(NODES, node)[1] for node in nodes]
-        found = self._keeper.reservations.allocate_minors(head, disk, uuids, owner)
-        await self._keeper.save_reservations()
-        return found
+        uuids = [self._head.existing(NODES, node)[1] for node in nodes]
+        return await self._saved(self._all.allocate_minors(self._head, disk, uuids, owner))
 
     async def release_drbd_minors(self, disk: str) -> None:
-        self._keeper.reservations.release_minors(disk)
+        self._all.release_minors(disk)
         await self._keeper.save_reservations()
 
     async def reserve_mac(self, client: ClientId, mac: str) -> None:
-        self._keeper.reservations.reserve_mac(self._keeper.state.head, client, mac)
+        self._all.reserve_mac(self._head, client, mac)
         await self._keeper.save_reservations()
 
     async def generate_mac(self, client: ClientId, network: str | None) -> str:
         uuid = None if network is None else self._network(network)
-        mac = self._keeper.reservations.generate_mac(
-            self._keeper.state.head, client, uuid, clock.random_bytes
-        )
-        await self._keeper.save_reservations()
-        return mac
+        draw = clock.random_bytes
+        return await self._saved(self._all.generate_mac(self._head, client, uuid, draw))
 
     async def generate_drbd_secret(self, client: ClientId) -> str:
-        secret = self._keeper.reservations.generate_secret(
-            self._keeper.state.head, client, clock.random_bytes
-        )
-        await self._keeper.save_reservations()
-        return secret
+        draw = clock.random_bytes
+        return await self._saved(self._all.generate_secret(self._head, client, draw))
 
     async def generate_unique_id(self, client: ClientId) -> str:
         uuid = clock.new_uuid()  # 122 random bits: the same twice is not going to happen
-        if not self._keeper.reservations.reserve_id(self._keeper.state.head, client, uuid):
+        if not self._all.reserve_id(self._head, client, uuid):
             raise ReservationError(f"the random identifier {uuid} is in use")
-        await self._keeper.save_reservations()
-        return uuid
+        return await self._saved(uuid)
 
     async def reserve_lv(self, client: ClientId, lv: str) -> None:
-        self._keeper.reservations.reserve_lv(self._keeper.state.head, client, lv)
+        self._all.reserve_lv(self._head, client, lv)
         await self._keeper.save_reservations()
 
     async def reserve_ip(
         self, client: ClientId, network: str, address: str, check_external: bool
     ) -> None:
-        self._keeper.reservations.reserve_ip(
-            self._keeper.state.head,
-            client,
-            self._network(network),
-            address,
-            check_external=check_external,
-        )
+        uuid, all_ips = self._network(network), self._all
+        all_ips.reserve_ip(self._head, client, uuid, address, check_external=check_external)
         await self._keeper.save_reservations()
 
     async def release_ip(self, client: ClientId, network: str, address: str) -> None:
-        self._keeper.reservations.release_ip(
-            self._keeper.state.head, client, self._network(network), address
-        )
+        uuid = self._network(network)
+        self._all.release_ip(self._head, client, uuid, address)
         await self._keeper.save_reservations()
 
     async def generate_ip(self, client: ClientId, network: str) -> str:
-        address = self._keeper.reservations.generate_ip(
-            self._keeper.state.head, client, self._network(network)
-        )
-        await self._keeper.save_reservations()
-        return address
+        uuid = self._network(network)
+        return await self._saved(self._all.generate_ip(self._head, client, uuid))
 
     def list_reserved_ips(self, client: ClientId) -> object:
-        return self._keeper.reservations.ip_actions(client)
+        return self._all.ip_actions(client)
 
     async def allocate_instance_port(self, client: ClientId) -> int:
-        port = self._keeper.reservations.allocate_port(self._keeper.state.head, client)
-        await self._keeper.save_reservations()
-        return port
+        return await self._saved(self._all.allocate_port(self._head, client))
 
     async def release_instance_port(self, client: ClientId, port: int) -> None:
-        self._keeper.reservations.release_port(client, port)
+        self._all.release_port(client, port)
         await self._keeper.save_reservations()
 
     async def reserve_node_resources(
@@ -125,22 +120,17 @@ class ReservationMethods:
         for node, _, _ in wanted:
             if self._keeper.durable.node(node) is None:
                 raise OpPrereqError(f"node {node!r} not found; give its UUID", "unknown_entity")
-        self._keeper.reservations.reserve_amounts(
-            client,
-            {node: (memory, disk) for node, memory, disk in wanted},
-            {node: (memory, disk) for node, memory, disk in free},
-        )
+        amounts = {node: (memory, disk) for node, memory, disk in wanted}
+        limits = {node: (memory, disk) for node, memory, disk in free}
+        self._all.reserve_amounts(client, amounts, limits)
         await self._keeper.save_reservations()
 
     async def release_node_resources(self, client: ClientId) -> None:
-        self._keeper.reservations.reserve_amounts(client, {}, {})
+        self._all.reserve_amounts(client, {}, {})
         await self._keeper.save_reservations()
 
     def list_node_reservations(self) -> object:
-        return [
-            [client.to_wire(), node, memory, disk]
-            for client, node, memory, disk in self._keeper.reservations.listed_amounts()
-        ]
+        return [[client.to_wire(), *amount] for client, *amount in self._all.listed_amounts()]
 
 
 def _drbd_map(view: Base, reservations: Reservations) -> list[list[object]]:
