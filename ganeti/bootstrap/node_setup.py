@@ -33,7 +33,7 @@ from ganeti.base.errors import (
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, keys
 from ganeti.bootstrap.node_transport import NodeTransport
-from ganeti.config.master_change import with_only_candidate_cert
+from ganeti.config.config_data import with_only_candidate_cert
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
