@@ -34,7 +34,7 @@ CODE_LINES_MAX = {
     "cli": 10_556,
     "clients": 1_185,
     "collectors": 1_186,
-    "config": 3_599,
+    "config": 3_402,
     "copies": 141,
     "daemon": 817,
     "hypervisor": 3_747,
@@ -57,7 +57,7 @@ CODE_LINES_MAX = {
     "store": 594,
     "system": 1_592,
     "transport": 1_809,
-    "wconfd": 1_776,
+    "wconfd": 1_826,
 }
 THIN_SHARE_MAX = 0.208
 SINGLE_IMPORTER_MAX = 114
