@@ -1,16 +1,12 @@
-"""``gnt-filter`` add, replace, delete and info."""
+"""``gnt-filter`` add, replace and delete."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.declaration.values import FilterAction, Json
-from ganeti.cli.lists import as_list, format_action, format_json, format_trail
-from ganeti.cli.run.report import Facts, format_report
-
-_FIELDS: Final = ("uuid", "watermark", "priority", "predicates", "action", "reason_trail")
 
 
 def add(context: Context, options: Options, _args: list[str]) -> None:
@@ -54,30 +50,6 @@ def delete(context: Context, _options: Options, args: list[str]) -> None:
     context.client.delete_filter(args[0])
 
 
-def info(context: Context, _options: Options, args: list[str]) -> None:
-    """Show filters."""
-    rows = context.client.query_filters(args or None, _FIELDS)
-    unknown = set(args) - {str(row[0]) for row in rows}
-    if unknown:
-        raise OpPrereqError(f"no such filter: {', '.join(sorted(unknown))}", ErrorCode.NOENT)
-    facts = []
-    for row in rows:
-        rule = dict(zip(_FIELDS, row, strict=True))
-        facts.append(
-            Facts(
-                [
-                    ("UUID", rule["uuid"]),
-                    ("Watermark", rule["watermark"]),
-                    ("Priority", rule["priority"]),
-                    ("Predicates", [format_json(each) for each in as_list(rule["predicates"])]),
-                    ("Action", format_action(rule["action"])),
-                    ("Reason trail", format_trail(rule["reason_trail"])),
-                ]
-            )
-        )
-    context.terminal.write_lines(format_report(facts))
-
-
 _RULE = (
     opt.option("--action", "what happens to jobs that match", FilterAction, default="CONTINUE"),
     opt.option(
@@ -100,6 +72,5 @@ gnt-filter add --priority=10 --action=PAUSE --predicates='[["jobid", [">", "id",
  # hold every job that is submitted from now on""",
     ),
     command(delete, "<filter>"),
-    command(info, "[<filter>...]"),
     command(replace, "<filter>", _RULE),
 )

@@ -14,133 +14,125 @@ from typing import Final
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.run.main import run
 
+
+def _program(name: str, summary: str, description: str, *modules: str) -> Program:
+    """Return a program that works on the master node; each module stands before its commands."""
+    environment = {"list": f"{name.upper().replace('-', '_')}_LIST"}
+    return Program(
+        name,
+        summary,
+        f"{description}  Runs on the master node.",
+        modules=dict(each.split(": ") for each in modules),
+        environment_defaults=environment if name in _WITH_DEFAULTS else {},
+    )
+
+
+_WITH_DEFAULTS: Final = ("gnt-group", "gnt-instance", "gnt-node")  # of list, in a variable
+_LISTS: Final = "lists: list list-fields"
+_TAGS: Final = "tags: list-tags add-tags remove-tags"
 PROGRAMS: Final = (
-    Program(
+    _program(
         "gnt-backup",
         "export and import instances",
-        (
-            "Makes copies of instances on nodes, and instances from such "
-            "copies.  Runs on the master node."
-        ),
-        modules={"lists": "list list-fields", "backup": "export import remove"},
+        "Makes copies of instances on nodes, and instances from such copies.",
+        _LISTS,
+        "backup: export import remove",
     ),
-    Program(
+    _program(
         "gnt-cluster",
         "manage the cluster as a whole",
-        """Makes a cluster, changes its parameters, checks it and destroys it.  Runs on the master
-node.""",
-        modules={
-            "cluster.init": "init destroy",
-            "cluster.modify": "modify redist-conf rename",
-            "cluster.verify": "verify verify-config verify-disks repair-disk-sizes",
-            ("cluster.master"): (
-                "master-failover masterfailover activate-master-ip "
-                "deactivate-master-ip queue watcher upgrade"
-            ),
-            "cluster.info": "getmaster master-ping info show version",
-            "cluster.remote": "command copyfile",
-            "cluster.epo": "epo",
-            "cluster.crypto": "renew-crypto",
-            "policy": "show-ispecs-cmd",
-            "tags": "list-tags add-tags remove-tags search-tags",
-        },
+        "Makes a cluster, changes its parameters, checks it and destroys it.",
+        "cluster.init: init destroy",
+        "cluster.modify: modify redist-conf rename",
+        "cluster.verify: verify verify-config verify-disks repair-disk-sizes",
+        "cluster.master: master-failover masterfailover activate-master-ip deactivate-master-ip"
+        " queue watcher upgrade",
+        "cluster.info: getmaster master-ping info show version",
+        "cluster.remote: command copyfile",
+        "cluster.epo: epo",
+        "cluster.crypto: renew-crypto",
+        "policy: show-ispecs-cmd",
+        f"{_TAGS} search-tags",
     ),
-    Program(
+    _program(
         "gnt-debug",
         "tools for developers and testers",
-        "Runs single opcodes, and looks at locks.  Runs on the master node.",
-        modules={
-            "debug.opcodes": "delay locks submit-job",
-            "debug.allocator": "iallocator allocator",
-            "debug.job_trial": "test-jobqueue test-osparams",
-            "debug.wconfd": "metad wconfd",
-        },
+        "Runs single opcodes, and looks at locks.",
+        "debug.opcodes: delay locks submit-job",
+        "debug.allocator: iallocator allocator",
+        "debug.job_trial: test-jobqueue test-osparams",
+        "debug.wconfd: metad wconfd",
     ),
-    Program(
+    _program(
         "gnt-filter",
         "manage job filters",
-        """A job filter accepts, pauses, rejects or limits jobs before they start.  Runs on the
-master node.""",
-        modules={"lists": "list list-fields", "filter": "add delete info replace"},
+        "A job filter accepts, pauses, rejects or limits jobs before they start.",
+        _LISTS,
+        "info: info",
+        "filter: add delete replace",
     ),
-    Program(
+    _program(
         "gnt-group",
         "manage node groups",
-        """Every node belongs to one group; groups have policies and parameters of their own.
-Runs on the master node.""",
-        modules={
-            "lists": "list list-fields",
-            "group": "add assign-nodes evacuate info modify remove rename",
-            "policy": "show-ispecs-cmd",
-            "tags": "list-tags add-tags remove-tags",
-        },
-        environment_defaults={"list": "GNT_GROUP_LIST"},
+        "Every node belongs to one group; groups have policies and parameters of their own.",
+        _LISTS,
+        "info: info",
+        "group: add assign-nodes evacuate modify remove rename",
+        "policy: show-ispecs-cmd",
+        _TAGS,
     ),
-    Program(
+    _program(
         "gnt-instance",
         "manage virtual machines",
-        """Creates, starts, stops, moves, shows and removes the virtual machines of the cluster.
-Runs on the master node.""",
-        modules={
-            "lists": "list list-fields",
-            "instance.creation": "add batch-create",
-            "instance.modify": "modify rename",
-            "instance.life": "startup start shutdown stop reboot remove",
-            "instance.moves": "failover migrate move change-group",
-            ("instance.disks"): (
-                "activate-disks deactivate-disks grow-disk recreate-disks replace-disks"
-            ),
-            "instance.info": "info show",
-            "instance.console": "console",
-            "instance.reinstall": "reinstall",
-            "tags": "list-tags add-tags remove-tags",
-        },
-        environment_defaults={"list": "GNT_INSTANCE_LIST"},
+        "Creates, starts, stops, moves, shows and removes the virtual machines of the cluster.",
+        _LISTS,
+        "instance.creation: add batch-create",
+        "instance.modify: modify rename",
+        "instance.life: startup start shutdown stop reboot remove",
+        "instance.moves: failover migrate move change-group",
+        "instance.disks: activate-disks deactivate-disks grow-disk recreate-disks replace-disks",
+        "instance.info: info show",
+        "instance.console: console",
+        "instance.reinstall: reinstall",
+        _TAGS,
     ),
-    Program(
+    _program(
         "gnt-job",
         "look at and act on the job queue",
         """Every change of the cluster is a job.  Jobs wait in a queue, run in their own process,
-and keep their log and result.  Runs on the master node.""",
-        modules={
-            "lists": "list list-fields",
-            "job": "archive autoarchive cancel change-priority info show wait watch",
-        },
+and keep their log and result.""",
+        _LISTS,
+        "job: archive autoarchive cancel change-priority info show wait watch",
     ),
-    Program(
+    _program(
         "gnt-network",
         "manage networks",
-        "A network hands out addresses to the interfaces of instances.  Runs on the master node.",
-        modules={
-            "lists": "list list-fields",
-            "network": "add connect disconnect info modify remove",
-            "tags": "list-tags add-tags remove-tags",
-        },
+        "A network hands out addresses to the interfaces of instances.",
+        _LISTS,
+        "info: info",
+        "network: add connect disconnect modify remove",
+        _TAGS,
     ),
-    Program(
+    _program(
         "gnt-node",
         "manage nodes",
-        """Adds machines to the cluster, changes, shows and removes them.  Runs on the master
-node.""",
-        modules={
-            "lists": "list list-fields",
-            "node.add": "add",
-            "node.modify": "modify remove",
-            "node.info": "info show",
-            "node.leaving": "evacuate failover migrate",
-            "node.storage": "volumes list-storage modify-storage repair-storage",
-            "node.power": "health power powercycle restricted-command",
-            "node.drbd": "list-drbd",
-            "tags": "list-tags add-tags remove-tags",
-        },
-        environment_defaults={"list": "GNT_NODE_LIST"},
+        "Adds machines to the cluster, changes, shows and removes them.",
+        _LISTS,
+        "info: info show",
+        "node.add: add",
+        "node.modify: modify remove",
+        "node.leaving: evacuate failover migrate",
+        "node.storage: volumes list-storage modify-storage repair-storage",
+        "node.power: health power powercycle restricted-command",
+        "node.drbd: list-drbd",
+        _TAGS,
     ),
-    Program(
+    _program(
         "gnt-os",
         "look at operating system definitions",
         """An operating system definition is a directory with scripts that install, export and
-rename an instance's system.  It must be the same on all nodes.  Runs on the master node.""",
-        modules={"os": "diagnose info show list modify"},
+rename an instance's system.  It must be the same on all nodes.""",
+        "os: diagnose info show list modify",
     ),
     Program(
         "gnt-rapi",
@@ -149,17 +141,15 @@ rename an instance's system.  It must be the same on all nodes.  Runs on the mas
 everything, or roles, whose rights may be for some resources and some instances only.  Runs on the
 master node; changes go to the other master candidates, and count at once.""",
         modules={
-            ("rapi"): (
-                "list-users set-user remove-user list-roles set-role "
-                "remove-role list-tokens add-token remove-token"
-            )
+            "rapi": "list-users set-user remove-user list-roles set-role remove-role list-tokens"
+            " add-token remove-token"
         },
     ),
-    Program(
+    _program(
         "gnt-storage",
         "look at external storage providers",
-        "Shows the external storage providers of the nodes.  Runs on the master node.",
-        modules={"storage": "diagnose info"},
+        "Shows the external storage providers of the nodes.",
+        "os: diagnose info",
     ),
 )
 TOOLS: Final[Mapping[str, str]] = {

@@ -12,12 +12,7 @@ from msgspec.structs import replace
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, job, opt
 from ganeti.cli.run.jobs import results_of_all, submitted_jobs
 from ganeti.objects.verify_errors import VerifyErrorCode
-from ganeti.opcodes.cluster import (
-    OpClusterRepairDiskSizes,
-    OpClusterVerify,
-    OpClusterVerifyConfig,
-    OpClusterVerifyDisks,
-)
+from ganeti.opcodes import cluster
 from ganeti.opcodes.opcode import OpCode
 
 
@@ -87,7 +82,7 @@ _NODE_GROUP = replace(opt.NODE_GROUP, dest="group_name")
 COMMANDS: Final = (
     job(
         "verify: check the whole cluster",
-        OpClusterVerify,
+        cluster.OpClusterVerify,
         "--dry-run --priority --verbose",
         opt.flag("--debug-simulate-errors", "end as if an error had been found"),
         opt.flag("--error-codes", "report in a form for programs"),
@@ -103,7 +98,7 @@ COMMANDS: Final = (
     ),
     job(
         "verify-config: check the configuration and the certificates, asking no node",
-        OpClusterVerifyConfig,
+        cluster.OpClusterVerifyConfig,
         "--priority --verbose",
         opt.flag("--debug-simulate-errors", "end as if an error had been found"),
         opt.flag("--error-codes", "report in a form for programs"),
@@ -119,14 +114,14 @@ came in by editing the file.""",
     ),
     job(
         "verify-disks: check the disks of all instances and activate those that are not",
-        OpClusterVerifyDisks,
+        cluster.OpClusterVerifyDisks,
         "--priority",
         _NODE_GROUP,
         result=show_disks,
     ),
     job(
         "repair-disk-sizes: record the real sizes of disks",
-        OpClusterRepairDiskSizes,
+        cluster.OpClusterRepairDiskSizes,
         "[<instance>...] --dry-run --priority",
         result=show_sizes,
     ),

@@ -11,13 +11,7 @@ from ganeti.cli.command import Context, Options, command, job, opt
 from ganeti.cli.instance.devices import disk_settings
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import execute
-from ganeti.opcodes.instance import (
-    OpInstanceActivateDisks,
-    OpInstanceDeactivateDisks,
-    OpInstanceGrowDisk,
-    OpInstanceRecreateDisks,
-    OpInstanceReplaceDisks,
-)
+from ganeti.opcodes import instance
 from ganeti.opcodes.opcode import OpCode
 
 
@@ -72,7 +66,7 @@ _NEW_SECONDARY = opt.option("-n --new-secondary=NODE -> remote_node", "the new s
 COMMANDS: Final = (
     job(
         "activate-disks: make an instance's disks usable on its node",
-        OpInstanceActivateDisks,
+        instance.OpInstanceActivateDisks,
         "<instance> SUBMISSION",
         opt.flag("--ignore-size", "do not compare with the recorded size"),
         opt.flag("--wait-for-sync", "wait until the disks are in step"),
@@ -80,7 +74,7 @@ COMMANDS: Final = (
     ),
     job(
         "deactivate-disks: put an instance's disks to rest",
-        OpInstanceDeactivateDisks,
+        instance.OpInstanceDeactivateDisks,
         "<instance> --force CHANGE",
     ),
     command(
@@ -88,11 +82,11 @@ COMMANDS: Final = (
         "<instance> <disk> <size> --ignore-ipolicy --no-wait-for-sync CHANGE",
         opt.flag("--absolute", "the size is the new size, not what to add"),
         title="grow-disk: make a disk larger",
-        opcode=OpInstanceGrowDisk,
+        opcode=instance.OpInstanceGrowDisk,
     ),
     job(
         "recreate-disks: make an instance's lost disks anew, empty",
-        OpInstanceRecreateDisks,
+        instance.OpInstanceRecreateDisks,
         "<instance> --iallocator CHANGE",
         opt.with_help(opt.DISK, "only this disk, perhaps changed"),
         opt.with_help(opt.NODE_PAIR, "nodes to make them on"),
@@ -100,7 +94,7 @@ COMMANDS: Final = (
     ),
     job(
         "replace-disks: replace a mirrored disk",
-        OpInstanceReplaceDisks,
+        instance.OpInstanceReplaceDisks,
         "<instance> --early-release --iallocator --ignore-ipolicy CHANGE",
         opt.flag("-a --auto", "find out which disks are broken"),
         opt.option("--disks", "numbers of the disks, separated by commas"),

@@ -9,6 +9,7 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.text import natural_sort_key
 from ganeti.base.units import format_unit
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.cli.info import parameters
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
@@ -46,15 +47,15 @@ def describe(instance: Values) -> Facts:
             ("State", _state(instance)),
             ("Nodes", _nodes(instance)),
             ("Operating system", instance.get("os")),
-            ("Operating system parameters", _parameters(instance, "os_actual", "os_instance")),
+            ("Operating system parameters", _parameters(instance, "os")),
         ]
     )
     if instance.get("network_port") is not None:
         facts.append(("Allocated network port", instance["network_port"]))
     facts += [
         ("Hypervisor", instance.get("hypervisor")),
-        ("Hypervisor parameters", _parameters(instance, "hv_actual", "hv_instance")),
-        ("Back-end parameters", _parameters(instance, "be_actual", "be_instance")),
+        ("Hypervisor parameters", _parameters(instance, "hv")),
+        ("Back-end parameters", _parameters(instance, "be")),
         ("NICs", [_nic(nic) for nic in _list(instance.get("nics"))]),
         ("Disk template", instance.get("disk_template")),
         ("Disks", [_disk(disk) for disk in _list(instance.get("disks"))]),
@@ -85,15 +86,9 @@ def _named(instance: Values, key: str, group_key: str) -> str:
     return f"{instance.get(key)}" + (f" (group {group})" if group else "")
 
 
-def _parameters(instance: Values, filled_key: str, own_key: str) -> Facts:
-    filled, own = instance.get(filled_key), instance.get(own_key)
-    if not isinstance(filled, Mapping):
-        return Facts()
-    own_values = own if isinstance(own, Mapping) else {}
-    return Facts(
-        (str(name), filled[name] if name in own_values else f"default ({filled[name]})")
-        for name in sorted(filled)
-    )
+def _parameters(instance: Values, prefix: str) -> Facts:
+    filled, own = instance.get(f"{prefix}_actual"), instance.get(f"{prefix}_instance")
+    return parameters(filled, own) or Facts()
 
 
 # What is shown of an interface, and its place in what is answered.

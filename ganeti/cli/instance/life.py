@@ -11,12 +11,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.cli.command import Context, Each, Options, job, opt
 from ganeti.cli.run.context import confirm_many
-from ganeti.opcodes.instance import (
-    OpInstanceReboot,
-    OpInstanceRemove,
-    OpInstanceShutdown,
-    OpInstanceStartup,
-)
+from ganeti.opcodes import instance
 
 _PRIMARY: Final = ("pinst_list",)
 _SECONDARY: Final = ("sinst_list",)
@@ -114,7 +109,7 @@ _NO_REMEMBER = opt.flag("--no-remember", "do not record the new state in the con
 COMMANDS: Final = (
     job(
         "startup: start instances",
-        OpInstanceStartup,
+        instance.OpInstanceStartup,
         "[<instance>...] --backend-parameters --force CHANGE SELECTION",
         opt.INSTANCE_HYPERVISOR_PARAMETERS,
         _IGNORE_OFFLINE,
@@ -129,7 +124,7 @@ gnt-instance startup --node node3  # start all instances of a node""",
     ),
     job(
         "shutdown: stop instances",
-        OpInstanceShutdown,
+        instance.OpInstanceShutdown,
         "[<instance>...] --force CHANGE SELECTION",
         _IGNORE_OFFLINE,
         _NO_REMEMBER,
@@ -142,7 +137,7 @@ gnt-instance shutdown --timeout=10 web1  # wait ten seconds, then pull the plug"
     ),
     job(
         "reboot: restart instances",
-        OpInstanceReboot,
+        instance.OpInstanceReboot,
         "[<instance>...] --shutdown-timeout CHANGE SELECTION",
         opt.flag("--ignore-secondaries", "go on when secondary disks cannot be opened"),
         opt.option(
@@ -156,7 +151,7 @@ gnt-instance shutdown --timeout=10 web1  # wait ten seconds, then pull the plug"
     ),
     job(
         "remove: remove an instance and its disks",
-        OpInstanceRemove,
+        instance.OpInstanceRemove,
         "<instance> --force --shutdown-timeout CHANGE",
         opt.flag("--ignore-failures", "remove it from the configuration whatever fails"),
         examples="gnt-instance remove -f web1  # remove web1 without asking",

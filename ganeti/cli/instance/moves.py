@@ -8,12 +8,7 @@ from typing import Final
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import Options, job, opt
 from ganeti.cli.run.jobs import follow_moves
-from ganeti.opcodes.instance import (
-    OpInstanceChangeGroup,
-    OpInstanceFailover,
-    OpInstanceMigrate,
-    OpInstanceMove,
-)
+from ganeti.opcodes import instance
 
 
 def migration_mode(options: Options) -> Mapping[str, object]:
@@ -45,7 +40,7 @@ _ONE_CHOICE = (("--iallocator", "--target-node"),)
 COMMANDS: Final = (
     job(
         "failover: stop an instance and start it on another node",
-        OpInstanceFailover,
+        instance.OpInstanceFailover,
         "<instance> --force --iallocator --ignore-consistency --ignore-ipolicy",
         "--shutdown-timeout --target-node CHANGE",
         opt.flag("--cleanup", "put right what a failed failover left"),
@@ -55,7 +50,7 @@ COMMANDS: Final = (
     ),
     job(
         "migrate: move a running instance to another node",
-        OpInstanceMigrate,
+        instance.OpInstanceMigrate,
         "<instance> --force --iallocator --ignore-ipolicy --migration-mode --no-runtime-changes",
         "--non-live --target-node CHANGE",
         opt.flag("--allow-failover", "fail over instead where migration is not possible"),
@@ -70,7 +65,7 @@ gnt-instance migrate --cleanup web1  # find out where web1 runs and record that"
     ),
     job(
         "move: copy an instance to another node and run it there",
-        OpInstanceMove,
+        instance.OpInstanceMove,
         "<instance> --compress --force --ignore-consistency --ignore-ipolicy --shutdown-timeout",
         "CHANGE",
         opt.with_help(opt.NODE, "the node to move to", "target_node"),
@@ -79,7 +74,7 @@ gnt-instance migrate --cleanup web1  # find out where web1 runs and record that"
     ),
     job(
         "change-group: move an instance to another node group",
-        OpInstanceChangeGroup,
+        instance.OpInstanceChangeGroup,
         "<instance> --early-release --iallocator SUBMISSION --to",
         result=follow_moves,
     ),

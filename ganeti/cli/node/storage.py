@@ -11,12 +11,7 @@ from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import select_fields, style_of
 from ganeti.cli.run.table import Column, format_table
 from ganeti.objects.disk_templates import StorageType
-from ganeti.opcodes.node import (
-    OpNodeModifyStorage,
-    OpNodeQueryStorage,
-    OpNodeQueryvols,
-    OpRepairNodeStorage,
-)
+from ganeti.opcodes import node
 from ganeti.opcodes.opcode import OpCode
 
 _STORAGE: Final[Mapping[str, Column]] = {
@@ -66,7 +61,7 @@ def list_storage(context: Context, options: Options, args: list[str]) -> int:
     return _show(
         context,
         options,
-        OpNodeQueryStorage,
+        node.OpNodeQueryStorage,
         _STORAGE,
         storage_type=options.storage_type,
         nodes=args,
@@ -75,7 +70,7 @@ def list_storage(context: Context, options: Options, args: list[str]) -> int:
 
 def volumes(context: Context, options: Options, args: list[str]) -> int:
     """List logical volumes."""
-    return _show(context, options, OpNodeQueryvols, _VOLUMES, nodes=args)
+    return _show(context, options, node.OpNodeQueryvols, _VOLUMES, nodes=args)
 
 
 def allocation_change(options: Options) -> Mapping[str, object]:
@@ -98,14 +93,14 @@ COMMANDS: Final = (
     ),
     job(
         "modify-storage: change a storage unit",
-        OpNodeModifyStorage,
+        node.OpNodeModifyStorage,
         "<node> {lvm-pv}=storage_type <file>=name CHANGE",
         opt.yes_no("--allocatable", "whether disks may be put there"),
         makes=allocation_change,
     ),
     job(
         "repair-storage: repair a storage unit",
-        OpRepairNodeStorage,
+        node.OpRepairNodeStorage,
         "<node> {lvm-vg}=storage_type <file>=name --ignore-consistency CHANGE",
     ),
 )
