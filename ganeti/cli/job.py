@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
@@ -20,110 +21,67 @@ from ganeti.cli.command import (
     confirm,
     opt,
 )
-from ganeti.cli.lists import PENDING, state
+from ganeti.cli.info import facts_of, fields_of
+from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import FINAL_STATUSES, changes, follow
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 
-FIELDS: Final = (
-    "id",
-    "status",
-    "ops",
-    "opresult",
-    "opstatus",
-    "oplog",
-    "opstart",
-    "opexec",
-    "opend",
-    "received_ts",
-    "start_ts",
-    "end_ts",
-    "archived",
+
+def _opcodes(ops: object, *columns: object) -> list[Facts]:
+    """Return the facts about each opcode of a job, whose columns may be shorter."""
+    opcodes = as_list(ops)
+    rows = zip_longest(opcodes, *(as_list(each)[: len(opcodes)] for each in columns))
+    return [_opcode(*row) for row in rows]
+
+
+def _opcode(opcode: object, status: object, result: object, log: object, *times: object) -> Facts:
+    parameters = dict(opcode) if isinstance(opcode, Mapping) else {}
+    if status == "error" and isinstance(result, list):
+        result = explain(decode_error(result))[0].replace("\n", " ")
+    titles = ("Processing start", "Execution start", "Processing end")
+    return Facts(
+        [
+            ("Opcode", parameters.pop("OP_ID", "?")),
+            ("Status", status),
+            *zip(titles, map(format_time, times), strict=True),
+            ("Input fields", parameters),
+            ("Result", result),
+            ("Execution log", [_log_line(entry) for entry in as_list(log)]),
+        ]
+    )
+
+
+def _log_line(entry: object) -> str:
+    match entry:
+        case [_, [int(seconds), int()], _, payload]:
+            return f"{format_time([seconds, 0])} {payload}"
+        case _:
+            return str(entry)
+
+
+_JOB: Final = (
+    ("Job ID", "id"),
+    ("Status", "status"),
+    ("Received", "received_ts", format_time),
+    ("Processing start", "start_ts", format_time),
+    ("Processing end", "end_ts", format_time),
+    ("Archived", "archived", bool),
+    ("Opcodes", "ops opstatus opresult oplog opstart opexec opend", _opcodes),
 )
 
 
 def info(context: Context, _options: Options, args: list[str]) -> int:
     """Show jobs."""
-    rows = context.client.query_jobs([parse_job_id(arg) for arg in args], FIELDS)
-    status = EXIT_SUCCESS
-    found = []
-    for job_id, row in zip(args, rows, strict=True):
-        job = dict(zip(FIELDS, row, strict=True))
-        if job["status"] is None:
-            context.terminal.error(f"Job ID {job_id} not found")
-            status = EXIT_FAILURE
-        else:
-            found.append(describe(job))
-    context.terminal.write_lines(format_report(found))
-    return status
-
-
-def describe(job: Mapping[str, object]) -> Facts:
-    """Return what is shown of a job."""
-    facts = Facts(
-        [
-            ("Job ID", job["id"]),
-            ("Status", job["status"]),
-            ("Received", format_time(job["received_ts"])),
-            ("Processing start", format_time(job["start_ts"])),
-            ("Processing end", format_time(job["end_ts"])),
-            ("Archived", bool(job["archived"])),
-        ]
-    )
-    columns = [_list(job[name]) for name in ("ops", "opstatus", "opresult", "oplog")]
-    times = [_list(job[name]) for name in ("opstart", "opexec", "opend")]
-    opcodes = []
-    for position, opcode in enumerate(columns[0]):
-        status, result, log = (_at(column, position) for column in columns[1:])
-        start, execution, end = (_at(column, position) for column in times)
-        opcodes.append(_opcode(opcode, status, result, log, start, execution, end))
-    facts.append(("Opcodes", opcodes))
-    return facts
-
-
-def _opcode(
-    opcode: object,
-    status: object,
-    result: object,
-    log: object,
-    start: object,
-    execution: object,
-    end: object,
-) -> Facts:
-    parameters = dict(opcode) if isinstance(opcode, Mapping) else {}
-    name = parameters.pop("OP_ID", "?")
-    facts = Facts(
-        [
-            ("Opcode", name),
-            ("Status", status),
-            ("Processing start", format_time(start)),
-            ("Execution start", format_time(execution)),
-            ("Processing end", format_time(end)),
-            ("Input fields", parameters),
-        ]
-    )
-    if status == "error" and isinstance(result, list):
-        facts.append(("Result", explain(decode_error(result))[0].replace("\n", " ")))
-    else:
-        facts.append(("Result", result))
-    lines = []
-    for entry in _list(log):
-        match entry:
-            case [_, [int(seconds), int()], _, payload]:
-                lines.append(f"{format_time([seconds, 0])} {payload}")
-            case _:
-                lines.append(str(entry))
-    facts.append(("Execution log", lines))
-    return facts
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else []
-
-
-def _at(column: Sequence[object], position: int) -> object:
-    return column[position] if position < len(column) else None
+    rows = context.client.query_jobs([parse_job_id(arg) for arg in args], fields_of(_JOB))
+    found = [facts_of(_JOB, row) for row in rows]
+    missing = [name for name, job in zip(args, found, strict=True) if dict(job)["Status"] is None]
+    for job_id in missing:
+        context.terminal.error(f"Job ID {job_id} not found")
+    known = [job for job in found if dict(job)["Status"] is not None]
+    context.terminal.write_lines(format_report(known))
+    return EXIT_FAILURE if missing else EXIT_SUCCESS
 
 
 def wait(context: Context, _options: Options, args: list[str]) -> int:
@@ -170,12 +128,11 @@ def parse_job_id(text: str) -> JobId:
 
 def archive(context: Context, _options: Options, args: list[str]) -> int:
     """Take finished jobs out of the queue."""
-    status = EXIT_SUCCESS
-    for job_id in [parse_job_id(arg) for arg in args]:
-        if not context.client.archive_job(job_id):
-            context.terminal.error(f"Failed to archive job {job_id}: unknown, or not ended yet")
-            status = EXIT_FAILURE
-    return status
+    jobs = [parse_job_id(arg) for arg in args]
+    kept = [job_id for job_id in jobs if not context.client.archive_job(job_id)]
+    for job_id in kept:
+        context.terminal.error(f"Failed to archive job {job_id}: unknown, or not ended yet")
+    return EXIT_FAILURE if kept else EXIT_SUCCESS
 
 
 def autoarchive(context: Context, _options: Options, args: list[str]) -> None:
@@ -240,13 +197,11 @@ def change_priority(context: Context, options: Options, args: list[str]) -> int:
     return _each(context, jobs, lambda job_id: client.change_job_priority(job_id, options.priority))
 
 
-_JOBS = (opt.Argument(ArgKind.JOB_ID, 1, None),)
-
-
-_QUEUED = state("--queued", "jobs in the queue", ("queued",))
-_ANY_JOBS = (opt.Argument(ArgKind.JOB_ID, 0, None),)
-_WAITING = state("--waiting", "jobs that wait for locks", ("waiting",))
-_ONE_JOB = (opt.Argument(ArgKind.JOB_ID),)
+_STATUSES = (
+    PENDING,
+    state("--queued", "jobs in the queue", ("queued",)),
+    state("--waiting", "jobs that wait for locks", ("waiting",)),
+)
 COMMANDS: Final = (
     command(archive, "<job-id>...", examples="gnt-job archive 12 13  # archive two jobs"),
     command(
@@ -258,9 +213,7 @@ COMMANDS: Final = (
         cancel,
         "[<job-id>...] --force --yes-do-it",
         opt.flag("--kill", "kill the process of a running job"),
-        PENDING,
-        _QUEUED,
-        _WAITING,
+        _STATUSES,
         description="""Give job numbers, or one of --pending, --queued and --waiting.  Queued
 and waiting jobs end as canceled.  A running job ends when it waits next, and undoes what it has
 begun.  With --kill, which also asks for --yes-do-it, its process ends at once: nothing is undone,
@@ -272,9 +225,7 @@ gnt-job cancel --kill --yes-do-it 12  # kill job 12 even when it runs""",
     command(
         change_priority,
         "[<job-id>...] --force --priority",
-        PENDING,
-        _QUEUED,
-        _WAITING,
+        _STATUSES,
         examples="gnt-job change-priority --priority=high 12  # let job 12 go first",
     ),
     command(info, "<job-id>...", aliases=("show",)),

@@ -106,11 +106,10 @@ def info(context: Context, options: Options, args: list[str]) -> int:
 
 def _describe(row: Row) -> Facts:
     facts = Facts((name, row[name]) for name in ("valid", "hidden", "blacklisted"))
-    facts += [
-        ("API versions", _joined(row["api_versions"])),
-        ("variants", _joined(row["variants"])),
-    ]
-    return Facts([*facts, ("parameters", _named(row["parameters"]))])
+    facts.append(("API versions", _joined(row["api_versions"])))
+    facts.append(("variants", _joined(row["variants"])))
+    facts.append(("parameters", _named(row["parameters"])))
+    return facts
 
 
 def _named(parameters: object) -> object:
