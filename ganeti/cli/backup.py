@@ -18,8 +18,7 @@ from ganeti.cli.command import (
 from ganeti.cli.declaration.values import Float
 from ganeti.cli.instance import devices
 from ganeti.cli.instance.creation import settings_of_new
-from ganeti.cli.run.binding import bound
-from ganeti.cli.run.jobs import execute
+from ganeti.cli.run.binding import submit
 from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
 from ganeti.opcodes.instance import OpInstanceCreate
 
@@ -31,9 +30,7 @@ def export(context: Context, options: Options, args: list[str]) -> int:
         raise OpPrereqError("name the node to export to, with -n NODE")
     if options.remove_instance and not options.force:
         confirm(context, f"This removes instance {name} once it is exported.  Go on?")
-    opcode = bound(context.command, options, args)
-    [result] = execute(context, options, opcode)
-    match result:
+    match submit(context, options, args):
         case None if options.dry_run:
             return EXIT_SUCCESS
         case [True, list(disks)] if all(disks):
@@ -61,10 +58,7 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
         else []
     )
     nics = devices.nics_for_create(options.nics, no_nics=False) if options.nics else []
-    opcode = bound(
-        context.command, options, args, **settings_of_new(options), disks=disks, nics=nics
-    )
-    execute(context, options, opcode)
+    submit(context, options, args, **settings_of_new(options), disks=disks, nics=nics)
 
 
 COMMANDS: Final = (

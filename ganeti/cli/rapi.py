@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import getpass
-import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, NotMasterError, OpPrereqError
-from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.command import ArgKind, Context, Options, command, opt
 from ganeti.cli.run.jobs import changes, encode, format_entry, make_opcode, results_of
 from ganeti.cli.run.report import Facts, format_report
+from ganeti.cli.run.table import format_time
 from ganeti.opcodes.cluster import OpClusterRedistConf
 from ganeti.protocol.rapi.users import RIGHTS, ROLE_PREFIX, Grant, check_name
 from ganeti.store import ssconf
@@ -22,27 +22,28 @@ _DAY_S: Final = 86400
 _DAYS_MAX: Final = 36500
 
 
-def list_users(context: Context, _options: Options, _args: list[str]) -> int:
+def list_users(context: Context, _options: Options, _args: list[str]) -> None:
     """List users, rights and roles."""
-    users = RapiAccess(context.paths).users()
-    facts = [
-        (
-            name,
-            Facts(
+    _show(
+        context,
+        {
+            name: Facts(
                 [
                     ("password", str(user.scheme)),
                     ("rights", ",".join(sorted(user.rights))),
                     ("roles", ",".join(user.roles)),
                 ]
-            ),
-        )
-        for name, user in sorted(users.items())
-    ]
-    context.terminal.write_lines(format_report(Facts(facts)))
-    return EXIT_SUCCESS
+            )
+            for name, user in RapiAccess(context.paths).users().items()
+        },
+    )
 
 
-def set_user(context: Context, options: Options, args: list[str]) -> int:
+def _show(context: Context, facts: Mapping[str, Facts]) -> None:
+    context.terminal.write_lines(format_report(Facts(sorted(facts.items()))))
+
+
+def set_user(context: Context, options: Options, args: list[str]) -> None:
     """Add a user, or change one."""
     [name] = args
     access = _access(context)
@@ -57,7 +58,7 @@ def set_user(context: Context, options: Options, args: list[str]) -> int:
         )
     password = None if options.no_password else _read_password(context, name)
     access.set_user(name, password, [*rights, *(f"{ROLE_PREFIX}{role}" for role in roles)])
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
 def _read_password(context: Context, name: str) -> str:
@@ -72,29 +73,26 @@ def _read_password(context: Context, name: str) -> str:
     return password
 
 
-def remove_user(context: Context, options: Options, args: list[str]) -> int:
+def remove_user(context: Context, options: Options, args: list[str]) -> None:
     """Remove a user and all tokens."""
     access = _access(context)
     _require(args[0], access.users(), "user")
     access.remove_user(args[0])
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
-def list_roles(context: Context, _options: Options, _args: list[str]) -> int:
+def list_roles(context: Context, _options: Options, _args: list[str]) -> None:
     """List roles and what they grant."""
     roles = RapiAccess(context.paths).roles()
-    facts = [
-        (
-            name,
-            Facts((f"grant {n}", Facts(describe_grant(g).items())) for n, g in enumerate(all_, 1)),
-        )
-        for name, all_ in sorted(roles.items())
-    ]
-    context.terminal.write_lines(format_report(Facts(facts)))
-    return EXIT_SUCCESS
+    _show(context, {name: Facts(map(_grant, enumerate(all_, 1))) for name, all_ in roles.items()})
 
 
-def set_role(context: Context, options: Options, args: list[str]) -> int:
+def _grant(numbered: tuple[int, Grant]) -> tuple[str, Facts]:
+    number, grant = numbered
+    return f"grant {number}", Facts(describe_grant(grant).items())
+
+
+def set_role(context: Context, options: Options, args: list[str]) -> None:
     """Make a role, or replace what it grants."""
     [name] = args
     check_name(name, "role")
@@ -109,10 +107,10 @@ def set_role(context: Context, options: Options, args: list[str]) -> int:
     roles = access.roles()
     before = roles.get(name, []) if options.add else []
     access.write_roles({**roles, name: [*before, Grant(rights=tuple(rights), **given)]})
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
-def remove_role(context: Context, options: Options, args: list[str]) -> int:
+def remove_role(context: Context, options: Options, args: list[str]) -> None:
     """Remove a role."""
     [name] = args
     access = _access(context)
@@ -122,24 +120,25 @@ def remove_role(context: Context, options: Options, args: list[str]) -> int:
     if users:
         raise OpPrereqError(f"role {name!r} is that of {', '.join(users)}", ErrorCode.STATE)
     access.write_roles({key: value for key, value in roles.items() if key != name})
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
-def list_tokens(context: Context, _options: Options, _args: list[str]) -> int:
+def list_tokens(context: Context, _options: Options, _args: list[str]) -> None:
     """List tokens, users and ends."""
-    now = clock.now()
-    facts = []
-    for token in sorted(RapiAccess(context.paths).tokens().values(), key=lambda each: each.id):
-        end = "never"
-        if token.expires:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(token.expires))
-            end = f"{stamp} (over)" if token.expires <= now else stamp
-        facts.append((token.id, Facts([("user", token.user), ("expires", end)])))
-    context.terminal.write_lines(format_report(Facts(facts)))
-    return EXIT_SUCCESS
+    tokens = RapiAccess(context.paths).tokens().values()
+    _show(
+        context,
+        {each.id: Facts([("user", each.user), ("expires", _end(each.expires))]) for each in tokens},
+    )
 
 
-def add_token(context: Context, options: Options, args: list[str]) -> int:
+def _end(expires: int) -> str:
+    if not expires:
+        return "never"
+    return f"{format_time(expires)} (over)" if expires <= clock.now() else format_time(expires)
+
+
+def add_token(context: Context, options: Options, args: list[str]) -> None:
     """Make a token for a user and print it."""
     [name] = args
     access = _access(context)
@@ -148,15 +147,15 @@ def add_token(context: Context, options: Options, args: list[str]) -> int:
         raise OpPrereqError(f"--days takes 0 to {_DAYS_MAX}")
     expires = int(clock.now()) + options.days * _DAY_S if options.days else 0
     context.write(access.add_token(name, expires))
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
-def remove_token(context: Context, options: Options, args: list[str]) -> int:
+def remove_token(context: Context, options: Options, args: list[str]) -> None:
     """Remove a token."""
     access = _access(context)
     _require(args[0], access.tokens(), "token")
     access.remove_token(args[0])
-    return _distribute(context, options)
+    _distribute(context, options)
 
 
 def _access(context: Context) -> RapiAccess:
@@ -176,17 +175,16 @@ def _require(name: str, known: Container[str], what: str) -> None:
         raise OpPrereqError(f"there is no {what} {name!r}", ErrorCode.NOENT)
 
 
-def _distribute(context: Context, options: Options) -> int:
+def _distribute(context: Context, options: Options) -> None:
     """Send the files to the other candidates, unless that is to be done later."""
     if options.local:
-        return EXIT_SUCCESS
+        return
     opcode = make_opcode(OpClusterRedistConf)
     job_id = context.client.submit_job([encode(context, options, opcode)])
     for change in changes(context, job_id):
         for entry in change.log_entries:  # the output is for tokens
             context.terminal.error("\n".join(format_entry(entry)))
     results_of(context, job_id)
-    return EXIT_SUCCESS
 
 
 _USER = opt.Argument(ArgKind.TEXT, metavar="USER")

@@ -18,8 +18,7 @@ from ganeti.cli.command import (
     command,
     job,
 )
-from ganeti.cli.run.binding import bound
-from ganeti.cli.run.jobs import execute
+from ganeti.cli.run.binding import submit
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSearch, OpTagsSet
@@ -41,7 +40,7 @@ def _change(kind: TagKind) -> Handler:
         tags = tags + read_tags(options.tags_source)
         if not tags:
             raise OpPrereqError("no tags given")
-        execute(context, options, bound(context.command, options, [], name=name, tags=tags))
+        submit(context, options, [], name=name, tags=tags)
 
     return handler
 

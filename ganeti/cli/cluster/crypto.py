@@ -66,8 +66,8 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
 
 
 def _renew_candidates(context: Context, options: Options) -> None:
-    opcode = make_opcode(OpClusterRenewCrypto, node_certificates=True, verbose=options.verbose)
-    execute(context, options, opcode)
+    renew = make_opcode(OpClusterRenewCrypto, node_certificates=True, verbose=options.verbose)
+    execute(context, options, renew)
     note.end(context.paths)
 
 

@@ -202,7 +202,7 @@ def _power(options: Options, nodes: Sequence[EpoNode], command: str) -> OpCode:
         node_names=[node.name for node in nodes],
         command=command,
         ignore_status=True,
-        timeout=options.oob_timeout,
+        timeout=options.timeout,
         power_delay=options.power_delay,
     )
 

@@ -122,7 +122,7 @@ COMMANDS: Final = (
     ),
     command(
         init,
-        "<cluster-name>:host --ssh-key-bits --ssh-key-type",
+        "<cluster-name>:host --secondary-ip --ssh-key-bits --ssh-key-type",
         CLUSTER_PARAMETERS,
         opt.option(
             "--gluster-storage-dir=GLUSTERDIR",
@@ -132,7 +132,6 @@ COMMANDS: Final = (
         opt.unflag("--no-etc-hosts -> modify_etc_hosts", "do not change /etc/hosts"),
         opt.unflag("--no-ssh-init -> modify_ssh_setup", "do not set up SSH keys"),
         opt.option("--primary-ip-version=4|6", "IP version of the nodes", default=4),
-        opt.option("-s --secondary-ip=ADDRESS", "address in the replication network"),
         opt.pairs("--specs-cpu-count", "min, max and std CPUs"),
         opt.pairs("--specs-disk-count", "min, max and std disks"),
         opt.pairs("--specs-disk-size", "min, max and std disk size"),

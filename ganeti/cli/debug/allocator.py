@@ -8,7 +8,7 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.units import parse_unit
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.instance.devices import DISK_TEMPLATE
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.binding import submit
 from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.opcodes.test import OpTestAllocator
 
@@ -21,27 +21,17 @@ def ask(context: Context, options: Options, args: list[str]) -> None:
     several = options.mode in _OF_INSTANCES
     if len(args) > 1 and not several:
         raise OpPrereqError(f"mode {options.mode} is about one instance, {len(args)} were given")
-    opcode = make_opcode(
-        OpTestAllocator,
-        direction=options.direction,
-        mode=options.mode,
+    said = submit(
+        context,
+        options,
+        [],
         name=args[0],
         instances=args if several else None,
-        iallocator=options.iallocator,
         disks=disks_of(options.disks),
-        disk_template=options.disk_template,
         nics=nics_of(options.nics),
         os=options.os_type,
-        tags=options.tags or [],
-        memory=options.memory,
-        vcpus=options.vcpus,
-        spindle_use=options.spindle_use,
-        count=options.count,
-        evac_mode=options.evac_mode,
-        target_groups=list(options.target_groups or []) or None,
     )
-    [result] = execute(context, options, opcode)
-    context.write(str(result).rstrip("\n"))
+    context.write(str(said).rstrip("\n"))
 
 
 def disks_of(text: str) -> list[dict[str, object]]:
@@ -107,6 +97,7 @@ COMMANDS: Final = (
         opt.number("-p --vcpus=N", "virtual CPUs", default=1),
         title="iallocator: ask an allocator, or show what it would be asked",
         aliases=("allocator",),
+        opcode=OpTestAllocator,
         description="""Modes allocate and multi-allocate are about instances that do not exist,
 and take their size from the options; the others are about existing ones.  Nothing is changed: the
 question (--dir=in) or what the allocator prints (--dir=out) is shown as it is.""",

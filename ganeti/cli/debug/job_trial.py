@@ -12,8 +12,8 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.base.ids import JobId
-from ganeti.cli.command import Context, Options, command
-from ganeti.cli.run.jobs import FINAL_STATUSES, changes, execute, make_opcode, with_common
+from ganeti.cli.command import Context, Options, command, job
+from ganeti.cli.run.jobs import FINAL_STATUSES, changes, with_common
 from ganeti.opcodes.test import OpTestOsParams
 from ganeti.transport.rendezvous import visit
 
@@ -45,12 +45,6 @@ def try_queue(context: Context, options: Options, _args: list[str]) -> None:
         context.write(f"Testing {text} ...")
         check()
     context.write("All is as it should be")
-
-
-def secrets(context: Context, options: Options, _args: list[str]) -> None:
-    """Run a job with secret parameters; its log shows their names only."""
-    opcode = make_opcode(OpTestOsParams, osparams_secret=options.osparams_secret)
-    execute(context, options, opcode)
 
 
 class Trial:
@@ -217,9 +211,9 @@ COMMANDS: Final = (
 stop in each of their states to be looked at.  It ends with the first thing that is not as it should
 be.  Nothing of the cluster is changed.""",
     ),
-    command(
-        secrets,
+    job(
+        "test-osparams: show that secret parameters stay secret",
+        OpTestOsParams,
         "--os-parameters-secret --print-jobid --submit",
-        title="test-osparams: show that secret parameters stay secret",
     ),
 )

@@ -9,8 +9,8 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.values import PRIORITIES
-from ganeti.cli.run.binding import bound
-from ganeti.cli.run.jobs import execute, follow_all, read_json, with_common
+from ganeti.cli.run.binding import submit
+from ganeti.cli.run.jobs import follow_all, read_json, with_common
 from ganeti.cli.run.listing import print_response, select_fields
 from ganeti.opcodes.test import OpTestDelay
 from ganeti.system import clock
@@ -24,8 +24,7 @@ def delay(context: Context, options: Options, args: list[str]) -> None:
         duration = float(args[0])
     except ValueError as err:
         raise OpPrereqError(f"{args[0]!r} is not a number of seconds") from err
-    opcode = bound(context.command, options, [], duration=duration)
-    execute(context, options, opcode)
+    submit(context, options, [], duration=duration)
 
 
 def locks(context: Context, options: Options, _args: list[str]) -> int:

@@ -25,16 +25,14 @@ def wconfd(context: Context, _options: Options, args: list[str]) -> None:
         OpPrereqError: the words are not understood.
         NotMasterError: there is no WConfD here, another node is the master.
     """
-    from ganeti.transport.unix_client import UnixClient
-
     _check_master(context.paths)
     word, *words = args
     connection = UnixClient(
         context.paths.wconfd_socket, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=FLUSH_TIMEOUT_S
     )
     try:
-        if word in SHORT:
-            context.terminal.write_lines(SHORT[word](connection, words))
+        if word in _WORDS:
+            context.terminal.write_lines(_short(connection, word, words))
         else:
             context.write(json.dumps(connection.call(word, _decode(words))).decode())
     finally:
@@ -58,16 +56,6 @@ def _decode(words: Sequence[str]) -> list[object]:
         raise OpPrereqError(f"arguments of methods are JSON: {err.message}") from err
 
 
-def _echo(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    return [str(connection.call("echo", [" ".join(words)]))]
-
-
-def _clean_up_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    _no_more(words)
-    connection.call("cleanupLocks", [])
-    return ["Freed what dead owners held."]
-
-
 def _list_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
     if len(words) != 1 or not words[0].isdigit():
         raise OpPrereqError("whose locks? for example: gnt-debug wconfd listlocks 12")
@@ -76,44 +64,6 @@ def _list_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
         return [f"Job {words[0]} holds no locks and waits for none."]
     held = connection.call("listLocks", [client])
     return format_held(held) or [f"Job {words[0]} holds no locks; it waits for some."]
-
-
-def _list_all_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    _no_more(words)
-    return [str(name) for name in _items(connection.call("listAllLocks", []))]
-
-
-def _list_all_locks_owners(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    _no_more(words)
-    return format_owners(connection.call("listAllLocksOwners", []))
-
-
-def _list_locks_waiting_status(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    _no_more(words)
-    owners, waiters = _status(connection)
-    return [*format_owners(owners), *format_waiters(waiters)]
-
-
-def _flush_config(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    _no_more(words)
-    connection.call("flushConfig", [])
-    return ["The configuration is on enough master candidates."]
-
-
-SHORT: Final[Mapping[str, Callable[[UnixClient, Sequence[str]], list[str]]]] = {
-    "echo": _echo,
-    "cleanuplocks": _clean_up_locks,
-    "listlocks": _list_locks,
-    "listalllocks": _list_all_locks,
-    "listalllocksowners": _list_all_locks_owners,
-    "listlockswaitingstatus": _list_locks_waiting_status,
-    "flushconfig": _flush_config,
-}
-
-
-def _no_more(words: Sequence[str]) -> None:
-    if words:
-        raise OpPrereqError(f"this takes no argument, {words[0]!r} was given")
 
 
 def _status(connection: UnixClient) -> tuple[object, object]:
@@ -180,6 +130,30 @@ def format_waiters(waiters: object) -> list[str]:
     return lines
 
 
+def _short(connection: UnixClient, word: str, words: Sequence[str]) -> list[str]:
+    """Return the lines about the answer to one of the short words."""
+    if word == "echo":
+        return [str(connection.call("echo", [" ".join(words)]))]
+    if word == "listlocks":
+        return _list_locks(connection, words)
+    if words:
+        raise OpPrereqError(f"this takes no argument, {words[0]!r} was given")
+    if word == "listlockswaitingstatus":
+        owners, waiters = _status(connection)
+        return [*format_owners(owners), *format_waiters(waiters)]
+    method, show = SHORT[word]
+    return show(connection.call(method, []))
+
+
+SHORT: Final[Mapping[str, tuple[str, Callable[[object], list[str]]]]] = {
+    "cleanuplocks": ("cleanupLocks", lambda _: ["Freed what dead owners held."]),
+    "listalllocks": ("listAllLocks", lambda names: [str(name) for name in _items(names)]),
+    "listalllocksowners": ("listAllLocksOwners", format_owners),
+    "flushconfig": ("flushConfig", lambda _: [_FLUSHED]),
+}
+"""Methods without arguments, and the lines about their answers."""
+_FLUSHED: Final = "The configuration is on enough master candidates."
+_WORDS: Final = ("echo", "listlocks", "listlockswaitingstatus", *SHORT)
 COMMANDS: Final = (
     command(None, "<word>...", title="metad: talk to the metadata daemon"),
     command(

@@ -334,7 +334,7 @@ _OPTIONS: Final = (
     number("--ssh-key-bits", "length of the SSH key"),
     option("--ssh-key-type", "kind of the SSH key", choices=("rsa", "ecdsa", "dsa")),
     unflag("--no-ssh-key-check", "accept unknown SSH host keys"),
-    number("--oob-timeout", "seconds that the out-of-band helper gets", default=60),
+    number("--oob-timeout -> timeout", "seconds that the out-of-band helper gets", default=60),
     option("--power-delay", "seconds between switching on two nodes", Float, default=2.0),
     option("-s --secondary-ip=ADDRESS", "address in the replication network"),
     flag("--auto-promote", "make other nodes master candidates where this one ceases to be one"),

@@ -281,13 +281,4 @@ def single_program(
     return Program(name, summary, description, (command,), is_single=True, **of_program)
 
 
-_OF_PROGRAM: Final = frozenset(
-    (
-        "common_options",
-        "is_interspersed",
-        "explain",
-        "expected_errors",
-        "usage_status",
-        "manual_section",
-    )
-)
+_OF_PROGRAM: Final = frozenset(Program.__struct_fields__) - {*Command.__struct_fields__, "own"}

@@ -8,26 +8,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.declaration.values import with_defaults
 from ganeti.cli.instance import devices
-from ganeti.cli.run.binding import bound
-from ganeti.cli.run.jobs import execute, follow_all, make_opcode, read_json, split_submitted
+from ganeti.cli.run.binding import submit
+from ganeti.cli.run.jobs import follow_all, make_opcode, read_json, split_submitted
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
 from ganeti.opcodes.registry import encode_opcode
 
 
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Create an instance, install its operating system and start it."""
-    opcode = bound(
-        context.command,
-        options,
-        args,
-        **settings_of_new(options),
-        **_devices(options),
-        start=options.start and not options.forthcoming,
-    )
-    execute(context, options, opcode)
+    more = {**settings_of_new(options), **_devices(options)}
+    submit(context, options, args, **more, start=options.start and not options.forthcoming)
 
 
 def _devices(options: Options) -> dict[str, object]:
@@ -70,15 +63,11 @@ def hypervisor_and_parameters(given: object) -> tuple[str | None, dict[str, obje
             raise OpPrereqError("-H takes HYPERVISOR[:parameter=value,...]")
 
 
-_NEW_INSTANCE = OpInstanceCreate
-
-
 def batch_create(context: Context, options: Options, args: list[str]) -> int:
     """Create many instances from a JSON file."""
     [path] = args
     instances = instances_of(path, read_json(path))
-    opcode = make_opcode(OpInstanceMultiAlloc, iallocator=options.iallocator, instances=instances)
-    [result] = execute(context, options, opcode)
+    result = submit(context, options, [], instances=instances)
     jobs, refused = split_submitted(result)
     nowhere = _names(result, "failed")
     for name in nowhere:
@@ -123,7 +112,7 @@ def _checked(where: str, entry: object) -> dict[str, object]:
     try:
         disks = [_disk(index, disk) for index, disk in enumerate(_list(settings, "disks", []))]
         opcode = make_opcode(
-            _NEW_INSTANCE,
+            OpInstanceCreate,
             **{**settings, "mode": "create", "disks": disks, "nics": _list(settings, "nics", [{}])},
         )
     except OpPrereqError as err:
@@ -147,7 +136,6 @@ def _disk(index: int, disk: object) -> Mapping[str, object]:
     return {**disk, **devices.disk_settings(index, {"size": disk["size"]})}
 
 
-_HOST = (opt.Argument(ArgKind.HOST, metavar="<instance>", dest="instance_name"),)
 COMMANDS: Final = (
     command(
         add,
@@ -175,6 +163,7 @@ gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n no
     command(
         batch_create,
         "<file> --iallocator CHANGE",
+        opcode=OpInstanceMultiAlloc,
         description="""The file holds a list with one object for each instance, whose keys are the
 parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Each instance needs its
 node (pnode).  Each is made by a job of its own, all at the same time.""",

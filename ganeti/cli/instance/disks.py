@@ -9,8 +9,7 @@ from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
 from ganeti.cli.command import Context, Options, command, job, opt
 from ganeti.cli.instance.devices import disk_settings
-from ganeti.cli.run.binding import bound
-from ganeti.cli.run.jobs import execute
+from ganeti.cli.run.binding import submit
 from ganeti.opcodes import instance
 from ganeti.opcodes.opcode import OpCode
 
@@ -34,16 +33,13 @@ def grow(context: Context, options: Options, args: list[str]) -> None:
         amount_mib = parse_unit(size)
     except UnitParseError as err:
         raise OpPrereqError(f"disk {disk}: {err.message}") from err
-    opcode = bound(context.command, options, [name], disk=_number(disk), amount=amount_mib)
-    execute(context, options, opcode)
+    submit(context, options, [name], disk=_number(disk), amount=amount_mib)
 
 
 def lost_disks(options: Options) -> Mapping[str, object]:
     """Return the disks to make anew, all if none is named, and the nodes for them."""
-    disks = []
-    for ident, settings in options.disks:
-        index = _number(ident)
-        disks.append((index, disk_settings(index, settings) if settings else {}))
+    given = [(_number(ident), settings) for ident, settings in options.disks]
+    disks = [(index, disk_settings(index, values) if values else {}) for index, values in given]
     return {"disks": disks, "nodes": [node for node in (options.node or "").split(":") if node]}
 
 
@@ -62,7 +58,6 @@ def replacement(options: Options) -> Mapping[str, object]:
     return {"mode": chosen[0], "disks": disks}
 
 
-_NEW_SECONDARY = opt.option("-n --new-secondary=NODE -> remote_node", "the new secondary node")
 COMMANDS: Final = (
     job(
         "activate-disks: make an instance's disks usable on its node",
@@ -98,7 +93,7 @@ COMMANDS: Final = (
         "<instance> --early-release --iallocator --ignore-ipolicy CHANGE",
         opt.flag("-a --auto", "find out which disks are broken"),
         opt.option("--disks", "numbers of the disks, separated by commas"),
-        _NEW_SECONDARY,
+        opt.option("-n --new-secondary=NODE -> remote_node", "the new secondary node"),
         opt.flag("-p --on-primary", "replace the disks on the primary node"),
         opt.flag("-s --on-secondary", "replace the disks on the secondary node"),
         makes=replacement,

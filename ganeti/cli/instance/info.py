@@ -10,7 +10,7 @@ from ganeti.base.text import natural_sort_key
 from ganeti.base.units import format_unit
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.info import parameters
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.binding import submit
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.instance import OpInstanceQueryData
@@ -24,8 +24,7 @@ def info(context: Context, options: Options, args: list[str]) -> int:
         raise OpPrereqError("name instances, or give --all")
     if args and options.show_all:
         raise OpPrereqError("give either names or --all, not both")
-    opcode = make_opcode(OpInstanceQueryData, instances=args, static=options.static)
-    [result] = execute(context, options, opcode)
+    result = submit(context, options, args)
     found = result if isinstance(result, Mapping) else {}
     if not found:
         context.terminal.error("No instances.")
@@ -160,6 +159,7 @@ COMMANDS: Final = (
         opt.flag("--all -> show_all", "all instances (slow on large clusters)"),
         opt.flag("--roman", "show some numbers the Roman way"),
         opt.flag("-s --static", "only what the configuration says; asks no node"),
+        opcode=OpInstanceQueryData,
         aliases=("show",),
         examples="gnt-instance info web1  # show web1",
     ),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.instance import devices
-from ganeti.cli.run.binding import NOTHING_TO_CHANGE, ask, bound, has_changes, show_changes
+from ganeti.cli.run.binding import NOTHING_TO_CHANGE, ask, bound, has_changes, show_changes, submit
 from ganeti.cli.run.jobs import execute
 from ganeti.opcodes.instance import OpInstanceRename, OpInstanceSetParams
 
@@ -41,8 +41,7 @@ def rename(context: Context, options: Options, args: list[str]) -> None:
         question = f"The name {new_name} is taken as it is, resolved or not.  Go on?"
         ask(context, context.command, options, question)
     ip_check = options.ip_check and options.name_check
-    opcode = bound(context.command, options, args, ip_check=ip_check)
-    [final_name] = execute(context, options, opcode)
+    final_name = submit(context, options, args, ip_check=ip_check)
     if isinstance(final_name, str):
         context.write(f"Instance {name} is now called {final_name}")
 

@@ -14,9 +14,8 @@ from ganeti.bootstrap.node_transport import (
     virtual_sibling,
 )
 from ganeti.cli.command import Context, Options, command, opt
-from ganeti.cli.run.binding import bound
+from ganeti.cli.run.binding import submit
 from ganeti.cli.run.failures import NodeSetupError
-from ganeti.cli.run.jobs import execute
 from ganeti.opcodes.node import OpNodeAdd
 from ganeti.store import ssconf
 from ganeti.system import environment
@@ -54,9 +53,8 @@ def add(context: Context, options: Options, args: list[str]) -> None:
         raise NodeSetupError(err.message + hint) from err
     if said.strip():
         context.terminal.error(f"Node {name} says: {said.strip()}")
-    opcode = bound(context.command, options, [name], primary_ip=address, node_setup=False)
     try:
-        execute(context, options, opcode)
+        submit(context, options, [name], primary_ip=address, node_setup=False)
     except GenericError:
         _clean_up(context, transport, name, readd=options.readd)
         raise

@@ -8,7 +8,8 @@ from typing import Final
 from ganeti.base.text import natural_sorted
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, confirm, job, opt
 from ganeti.cli.instance.moves import migration_mode
-from ganeti.cli.run.jobs import JobGroup, follow_moves, make_opcode
+from ganeti.cli.run.binding import bound
+from ganeti.cli.run.jobs import JobGroup, follow_moves
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.opcodes.instance import OpInstanceFailover
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
@@ -59,28 +60,20 @@ def failover(context: Context, options: Options, args: list[str]) -> int:
         confirm(context, f"This fails over the instances {', '.join(names)}.  Go on?")
     jobs = JobGroup(context, options)
     for instance in names:
-        opcode = make_opcode(
-            OpInstanceFailover,
-            instance_name=instance,
-            ignore_consistency=options.ignore_consistency,
-            iallocator=options.iallocator,
-            target_node=options.target_node,
-        )
-        jobs.add(instance, opcode)
+        jobs.add(instance, bound(context.command, options, [], instance_name=instance))
     return jobs.run()
 
 
-_NEW_SECONDARY = opt.option(
-    "-n --new-secondary=NODE -> remote_node",
-    "the node that the instances move to, or their new secondary node",
-)
 COMMANDS: Final = (
     job(
         "evacuate: move instances away from a node",
         OpNodeEvacuate,
         "<node> --early-release --force --iallocator SUBMISSION",
         opt.flag("--ignore-soft-errors", "ignore advice of the allocator"),
-        _NEW_SECONDARY,
+        opt.option(
+            "-n --new-secondary=NODE -> remote_node",
+            "the node that the instances move to, or their new secondary node",
+        ),
         opt.flag("-p --primary-only", "only instances whose primary it is"),
         opt.flag("-s --secondary-only", "only instances whose secondary it is"),
         makes=evacuation_mode,
@@ -88,7 +81,11 @@ COMMANDS: Final = (
         result=follow_moves,
         exclusive=(("--primary-only", "--secondary-only"),),
     ),
-    command(failover, "<node> --force --iallocator --ignore-consistency --priority --target-node"),
+    command(
+        failover,
+        "<node> --force --iallocator --ignore-consistency --priority --target-node",
+        opcode=OpInstanceFailover,
+    ),
     job(
         "migrate: migrate all instances of a node",
         OpNodeMigrate,

@@ -20,14 +20,6 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
     show_changes(context, opcode, result)
 
 
-AUTO_PROMOTE = opt.flag(
-    "--auto-promote", "make other nodes master candidates where this one ceases to be one"
-)
-
-
-VM_CAPABLE = opt.yes_no("--vm-capable", "whether it may run instances")
-MASTER_CAPABLE = opt.yes_no("--master-capable", "whether it may become a master candidate")
-SECONDARY_IP = opt.option("-s --secondary-ip=ADDRESS", "address in the replication network")
 COMMANDS: Final = (
     job(
         "remove: take a node out of the cluster",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
@@ -16,6 +17,7 @@ from ganeti.cli.command import (
     job,
     opt,
 )
+from ganeti.cli.run.binding import bound, submit
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import Cell, Column, format_table
@@ -42,33 +44,18 @@ def power(context: Context, options: Options, args: list[str]) -> int:
             confirm(context, f"This is to {_WORDS[command]} {', '.join(names)}.  Go on?")
     opcodes = []
     if command == "off" and not options.ignore_status:
-        opcodes = [
-            make_opcode(
-                OpNodeSetParams, node_name=name, offline=True, auto_promote=options.auto_promote
-            )
-            for name in names
-        ]
+        mark = partial(make_opcode, OpNodeSetParams, offline=True)
+        opcodes = [mark(node_name=name, auto_promote=options.auto_promote) for name in names]
     opcodes.append(
-        make_opcode(
-            OpOobCommand,
-            node_names=names,
-            command=f"power-{command}",
-            ignore_status=options.ignore_status,
-            timeout=options.oob_timeout,
-            power_delay=options.power_delay,
-        )
+        bound(context.command, options, [], node_names=names, command=f"power-{command}")
     )
     *_, result = execute(context, options, *opcodes)
-    return _show(context, options, _POWER, result, _power_cells)
+    return _show(context, _POWER, result, _power_cells)
 
 
 def health(context: Context, options: Options, args: list[str]) -> int:
     """Ask the out-of-band helper for the health of nodes."""
-    opcode = make_opcode(
-        OpOobCommand, node_names=args, command="health", timeout=options.oob_timeout
-    )
-    [result] = execute(context, options, opcode)
-    return _show(context, options, _HEALTH, result, _health_cells)
+    return _show(context, _HEALTH, submit(context, options, args), _health_cells)
 
 
 _WORDS: Final = {"cycle": "power cycle", "off": "power off", "on": "power on"}
@@ -91,7 +78,6 @@ def _health_cells(value: object) -> list[list[Cell]]:
 
 def _show(
     context: Context,
-    options: Options,
     columns: Sequence[Column],
     result: object,
     cells_of: Callable[[object], list[list[Cell]]],
@@ -105,7 +91,7 @@ def _show(
         cells = cells_of(value) if status == _NORMAL else [[(status, None)] * len(columns)]
         rows += [[(_NORMAL, name), *each] for each in cells]
     shown = [Column("Node"), *columns]
-    context.terminal.write_lines(format_table(shown, rows, style_of(context, options)))
+    context.terminal.write_lines(format_table(shown, rows, style_of(context, context.options)))
     return EXIT_FAILURE if failed else EXIT_SUCCESS
 
 
@@ -113,10 +99,7 @@ def restricted_command(context: Context, options: Options, args: list[str]) -> i
     """Run a command that nodes allow."""
     command, *names = args
     nodes = _chosen_nodes(context, names, options.node_group)
-    opcode = make_opcode(
-        OpRestrictedCommand, command=command, nodes=nodes, use_locking=options.sync
-    )
-    [result] = execute(context, options, opcode)
+    result = submit(context, options, [command], nodes=nodes)
     failures = 0
     for name, answer in zip(nodes, result if isinstance(result, list) else [], strict=False):
         good, text = answer
@@ -145,12 +128,18 @@ def _chosen_nodes(context: Context, names: Sequence[str], group: str | None) -> 
 
 
 COMMANDS: Final = (
-    command(health, "[<node>...] --no-headers --oob-timeout --priority --separator"),
+    command(
+        health,
+        "[<node>...]=node_names --no-headers --oob-timeout --priority --separator",
+        opcode=OpOobCommand,
+        fixed={"command": "health"},
+    ),
     command(
         power,
         "{cycle|off|on|status} [<node>...] --auto-promote --force --no-headers --oob-timeout",
         "--power-delay --separator SUBMISSION",
         opt.flag("--ignore-status", "switch even a node that is not offline"),
+        opcode=OpOobCommand,
     ),
     job(
         "powercycle: restart a node's machine at once",
@@ -163,8 +152,8 @@ COMMANDS: Final = (
     ),
     command(
         restricted_command,
-        "<command>:unknown [<node>...] --node-group SUBMISSION",
-        opt.flag("-M --show-machine-names", "put the node's name before each line"),
-        opt.flag("--sync", "run while nothing else changes the nodes"),
+        "<command>:unknown=command [<node>...] --node-group --show-machine-names SUBMISSION",
+        opt.flag("--sync -> use_locking", "run while nothing else changes the nodes"),
+        opcode=OpRestrictedCommand,
     ),
 )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, job, opt
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.command import Context, Options, command, job, opt
+from ganeti.cli.run.binding import submit
 from ganeti.cli.run.listing import select_fields, style_of
 from ganeti.cli.run.table import Column, format_table
 from ganeti.objects.disk_templates import StorageType
 from ganeti.opcodes import node
-from ganeti.opcodes.opcode import OpCode
 
 _STORAGE: Final[Mapping[str, Column]] = {
     "node": Column("Node"),
@@ -35,42 +34,29 @@ _VOLUMES: Final[Mapping[str, Column]] = {
 
 
 def _show(
-    context: Context,
-    options: Options,
-    kind: type[OpCode],
-    columns: Mapping[str, Column],
-    **params: object,
-) -> int:
-    """Run an opcode that answers rows of the selected fields, and print them."""
+    context: Context, options: Options, args: list[str], columns: Mapping[str, Column]
+) -> None:
+    """Print rows of the selected fields, which the command's opcode answers."""
     fields = select_fields(options.output, list(columns))
     unknown = [name for name in fields if name not in columns]
     if unknown:
         raise OpPrereqError(
             f"unknown field(s) {', '.join(unknown)}; known are: {', '.join(columns)}"
         )
-    [result] = execute(context, options, make_opcode(kind, output_fields=fields, **params))
-    rows: Sequence[Sequence[object]] = result if isinstance(result, list) else []
-    cells = [[(0, value) for value in row] for row in rows]
+    result = submit(context, options, args, output_fields=fields)
+    cells = [[(0, value) for value in row] for row in (result if isinstance(result, list) else [])]
     shown = [columns[name] for name in fields]
     context.terminal.write_lines(format_table(shown, cells, style_of(context, options)))
-    return EXIT_SUCCESS
 
 
-def list_storage(context: Context, options: Options, args: list[str]) -> int:
+def list_storage(context: Context, options: Options, args: list[str]) -> None:
     """List storage units."""
-    return _show(
-        context,
-        options,
-        node.OpNodeQueryStorage,
-        _STORAGE,
-        storage_type=options.storage_type,
-        nodes=args,
-    )
+    _show(context, options, args, _STORAGE)
 
 
-def volumes(context: Context, options: Options, args: list[str]) -> int:
+def volumes(context: Context, options: Options, args: list[str]) -> None:
     """List logical volumes."""
-    return _show(context, options, node.OpNodeQueryvols, _VOLUMES, nodes=args)
+    _show(context, options, args, _VOLUMES)
 
 
 def allocation_change(options: Options) -> Mapping[str, object]:
@@ -81,7 +67,11 @@ def allocation_change(options: Options) -> Mapping[str, object]:
 
 
 COMMANDS: Final = (
-    command(volumes, "[<node>...] --no-headers --output --priority --separator --units"),
+    command(
+        volumes,
+        "[<node>...] --no-headers --output --priority --separator --units",
+        opcode=node.OpNodeQueryvols,
+    ),
     command(
         list_storage,
         "[<node>...] --no-headers --output --priority --separator --units",
@@ -90,6 +80,7 @@ COMMANDS: Final = (
             "kind of storage",
             choices=tuple(each.value for each in StorageType if each.units is not None),
         ),
+        opcode=node.OpNodeQueryStorage,
     ),
     job(
         "modify-storage: change a storage unit",

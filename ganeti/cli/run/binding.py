@@ -115,6 +115,12 @@ def run_opcode(context: Context, command: Command, options: Options, args: Seque
     return EXIT_SUCCESS if status is None else status
 
 
+def submit(context: Context, options: Options, args: Sequence[str], /, **more: object) -> object:
+    """Run a job of the opcode that `bound` makes, and return its result."""
+    [result] = execute(context, options, bound(context.command, options, args, **more))
+    return result
+
+
 def show_changes(context: Context, opcode: OpCode, result: object) -> None:
     """Print what an operation that changes parameters says it changed."""
     changed = result if isinstance(result, list) else []

@@ -43,7 +43,7 @@ COMMAND = next(each for each in backup.COMMANDS if each.name == "export")
 def test_the_exit_status_is_that_of_the_export(
     monkeypatch: pytest.MonkeyPatch, dry_run: bool, result: object, status: int, text: str
 ) -> None:
-    monkeypatch.setattr(backup, "execute", lambda context, options, opcode: [result])
+    monkeypatch.setattr(backup, "submit", lambda context, options, args: result)
     out = io.StringIO()
     terminal = Terminal(out, out, io.StringIO(), is_interactive=False)
     context = cast(Context, SimpleNamespace(terminal=terminal, command=COMMAND))

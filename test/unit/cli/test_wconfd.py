@@ -39,7 +39,7 @@ class FakeConnection:
 
 
 def say(word: str, *words: str, connection: FakeConnection | None = None) -> list[str]:
-    return wconfd.SHORT[word](connection or FakeConnection(), words)  # type: ignore[arg-type]
+    return wconfd._short(connection or FakeConnection(), word, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
