@@ -22,7 +22,7 @@ Source: luxi.json, "errors".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -394,6 +394,21 @@ class CommandError(GenericError):
         self.argv = tuple(argv)
         self.status = status
         self.output = output
+
+
+@contextmanager
+def failing_as(error: Callable[[str], GenericError], text: str) -> Iterator[None]:
+    """Turn a refusal of the operating system, or a failed command, into an error of ours.
+
+    Args:
+        text: what was tried, the beginning of the message: ``cannot create /x``.
+    """
+    try:
+        yield
+    except CommandError as err:
+        raise error(f"{text}: {err.message}") from err
+    except OSError as err:
+        raise error(f"{text}: {err.strerror or err}") from err
 
 
 def _subclasses(cls: type[GenericError]) -> Iterator[type[GenericError]]:

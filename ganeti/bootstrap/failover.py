@@ -40,7 +40,7 @@ from ganeti.jobs.votes import (
     votes_needed,
 )
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine.daemons import Daemons
+from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
@@ -360,7 +360,7 @@ class Failover:
         """
         self._feedback(f"Starting the master's daemons on {self._own_name}")
         try:
-            daemons = Daemons(NodeContext(self._paths, self._own_name))
+            daemons = Node(NodeContext(self._paths, self._own_name))
             daemons.node_start_master_daemons(no_voting=self._options.no_voting)
             with LuxiClient(self._paths, connect_timeout_s=ANSWER_TIMEOUT_S) as client:
                 client.query_cluster_info()

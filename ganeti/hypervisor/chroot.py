@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import CommandError, HypervisorError
+from ganeti.base.errors import CommandError, HypervisorError, failing_as
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
-from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, InstanceInfo, InstanceState
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    ConsoleNode,
+    Disks,
+    Hypervisor,
+    InstanceInfo,
+    InstanceState,
+)
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
@@ -118,9 +124,7 @@ class ChrootHypervisor(Hypervisor):
             cpu_time_s=max(0.0, clock.now() - book.started_s) if book else 0.0,
         )
 
-    def start(
-        self, instance: RpcInstance, disks: Sequence[AssembledDisk], *, paused: bool = False
-    ) -> None:
+    def start(self, instance: RpcInstance, disks: Disks, *, paused: bool = False) -> None:
         """Mount the disk and call the init script; on failure nothing stays mounted."""
         name = instance.name
         if self.instance_info(name) is not None:
@@ -143,24 +147,24 @@ class ChrootHypervisor(Hypervisor):
         write_atomic(self._book_path(name), dumps(book), 0o600)
         if paused:
             return
-        try:
-            self._call(name, script, "start", START_TIMEOUT_S)
-        except CommandError as err:
-            self._take_down(name)
-            raise HypervisorError(f"instance {name!r} did not start: {err.message}") from err
+        with failing_as(HypervisorError, f"instance {name!r} did not start"):
+            try:
+                self._call(name, script, "start", START_TIMEOUT_S)
+            except CommandError:
+                self._take_down(name)
+                raise
 
     def _mount(self, name: str, disk: AssembledDisk, tree: str) -> None:
         options = ["loop"] if os.path.isfile(disk.dev_path) else []
         options.append("ro" if disk.mode is DiskMode.RO else "rw")
         argv = ["mount", "-o", ",".join(options), disk.dev_path, tree]
-        try:
-            process.run(argv, timeout_s=_MOUNT_TIMEOUT_S).check()
-        except CommandError as err:
-            with suppress(OSError):
-                os.rmdir(tree)
-            raise HypervisorError(
-                f"the disk of instance {name!r} cannot be mounted: {err.message}"
-            ) from err
+        with failing_as(HypervisorError, f"the disk of instance {name!r} cannot be mounted"):
+            try:
+                process.run(argv, timeout_s=_MOUNT_TIMEOUT_S).check()
+            except CommandError:
+                with suppress(OSError):
+                    os.rmdir(tree)
+                raise
 
     def _call(self, name: str, script: str, word: str, timeout_s: float) -> None:
         """Call the init script; its children in the background may keep its output open.
@@ -198,13 +202,9 @@ class ChrootHypervisor(Hypervisor):
     def _take_down(self, name: str) -> None:
         tree = self._tree(name)
         self._end_processes(tree)
-        try:
+        with failing_as(HypervisorError, f"the tree of instance {name!r} cannot be unmounted"):
             # With all that the init script has mounted in it, such as /proc.
             process.run(["umount", "--recursive", tree], timeout_s=_MOUNT_TIMEOUT_S).check()
-        except CommandError as err:
-            raise HypervisorError(
-                f"the tree of instance {name!r} cannot be unmounted: {err.message}"
-            ) from err
         self._forget(name)
 
     def _end_processes(self, tree: str) -> None:
@@ -233,16 +233,10 @@ class ChrootHypervisor(Hypervisor):
             return "hypervisor chroot needs the node daemon to run as root"
         return None
 
-    def consoles(
-        self, instance: RpcInstance, *, node_name: str, node_address: str
-    ) -> list[InstanceConsole]:
+    def consoles(self, instance: RpcInstance, node: ConsoleNode) -> list[InstanceConsole]:
         """Return a shell in the tree."""
+        name, kind = instance.name, ConsoleKind.SSH
+        command = ["chroot", self._tree(name)]
         return [
-            InstanceConsole(
-                instance=instance.name,
-                kind=ConsoleKind.SSH,
-                host=node_name,
-                user="root",
-                command=["chroot", self._tree(instance.name)],
-            )
+            InstanceConsole(instance=name, kind=kind, host=node.name, user="root", command=command)
         ]

@@ -8,7 +8,7 @@ sent (its memory has left, the end of the migration is awaited); down (shut itse
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -19,7 +19,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import (
-    AssembledDisk,
+    Disks,
     Hypervisor,
     InstanceInfo,
     InstanceState,
@@ -129,9 +129,7 @@ class FakeHypervisor(Hypervisor):
             cpu_time_s=max(0.0, clock.now() - book.started_s),
         )
 
-    def start(
-        self, instance: RpcInstance, disks: Sequence[AssembledDisk], *, paused: bool = False
-    ) -> None:
+    def start(self, instance: RpcInstance, disks: Disks, *, paused: bool = False) -> None:
         """Write down that the instance runs."""
         if self._books.load(instance.name) is not None:
             raise HypervisorError(f"instance {instance.name!r} is already there")
@@ -142,12 +140,7 @@ class FakeHypervisor(Hypervisor):
         self._books.forget(name)
 
     def reboot(
-        self,
-        instance: RpcInstance,
-        disks: Sequence[AssembledDisk],
-        *,
-        kind: RebootType,
-        timeout_s: float = 120,
+        self, instance: RpcInstance, disks: Disks, *, kind: RebootType, timeout_s: float = 120
     ) -> None:
         """Let the instance's time start again."""
         self._books.existing(instance.name, Phase.RUNNING, Phase.DOWN)
@@ -180,9 +173,7 @@ class _FakeMigration(Migration):
         """Return the book of the instance."""
         return dumps(self._books.existing(instance.name, Phase.RUNNING)).decode()
 
-    def accept(
-        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
-    ) -> str:
+    def accept(self, instance: RpcInstance, info: str, address: str, disks: Disks) -> str:
         """Write down that the instance is expected; it keeps the time of its start."""
         book = self._books.load(instance.name)
         if book is not None and book.phase is not Phase.INCOMING:
@@ -191,7 +182,7 @@ class _FakeMigration(Migration):
             )
         sent = loads_as(Book, info) if info else _new_book(instance, clock.now())
         self._books.save(instance.name, msgspec.structs.replace(sent, phase=Phase.INCOMING))
-        return target_address
+        return address
 
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
         """Write down that the instance's memory has left."""

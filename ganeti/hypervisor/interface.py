@@ -39,6 +39,8 @@ from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
+import msgspec
+
 from ganeti.base.errors import GenericError, HypervisorError, NotSupportedError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor import node
@@ -67,6 +69,13 @@ class NodeEnv:
         return bool(self.paths.root)
 
 
+class ConsoleNode(msgspec.Struct, frozen=True):
+    """The primary node of an instance, as users of its console reach it."""
+
+    name: str
+    primary_ip: str
+
+
 class InstanceState(IntEnum):
     """State of an instance that its hypervisor knows."""
 
@@ -86,12 +95,8 @@ class InstanceInfo:
 
     def to_wire(self) -> dict[str, object]:
         """Return the answer of instance_info."""
-        return {
-            "memory": self.memory_mib,
-            "vcpus": self.vcpus,
-            "state": int(self.state),
-            "time": self.cpu_time_s,
-        }
+        size = {"memory": self.memory_mib, "vcpus": self.vcpus}
+        return {**size, "state": int(self.state), "time": self.cpu_time_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,9 @@ class AssembledDisk:
     mode: DiskMode = DiskMode.RW
     uri: str | None = None
     dev_type: str = "file"
+
+
+Disks = Sequence[AssembledDisk]  # of one instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +175,7 @@ class Migration(Protocol):
     def describe(self, instance: RpcInstance) -> str:
         """Describe a running instance for the node that will accept it."""
 
-    def accept(
-        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
-    ) -> str:
+    def accept(self, instance: RpcInstance, info: str, address: str, disks: Disks) -> str:
         """Make ready to receive an instance; returns "address:port", which ``send`` takes."""
 
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
@@ -292,9 +298,7 @@ class Hypervisor(ABC):
         return [info.name for info in self.all_instances_info()]
 
     @abstractmethod
-    def start(
-        self, instance: RpcInstance, disks: Sequence[AssembledDisk], *, paused: bool = False
-    ) -> None:
+    def start(self, instance: RpcInstance, disks: Disks, *, paused: bool = False) -> None:
         """Start an instance; returns when its guest runs (or stands still, if ``paused``)."""
 
     @abstractmethod
@@ -306,12 +310,7 @@ class Hypervisor(ABC):
         """
 
     def reboot(
-        self,
-        instance: RpcInstance,
-        disks: Sequence[AssembledDisk],
-        *,
-        kind: RebootType,
-        timeout_s: float = 120,
+        self, instance: RpcInstance, disks: Disks, *, kind: RebootType, timeout_s: float = 120
     ) -> None:
         """Reboot an instance: ``soft`` keeps the machine, ``hard`` stops it and starts it anew."""
         self.stop(instance.name, timeout_s=timeout_s)
@@ -336,9 +335,8 @@ class Hypervisor(ABC):
 
     def problems(self, hvparams: Mapping[str, object]) -> Iterator[GenericError]:
         """Find mistakes in filled parameters by themselves, as errors to be raised."""
-        for text in parameters.problems(
-            hvparams, HVPARAMS[self.name], what=f"{self.name} hypervisor parameter"
-        ):
+        what = f"{self.name} hypervisor parameter"
+        for text in parameters.problems(hvparams, HVPARAMS[self.name], what=what):
             yield OpPrereqError(text)
 
     def check_params(self, hvparams: Mapping[str, object]) -> None:
@@ -350,6 +348,11 @@ class Hypervisor(ABC):
         for problem in self.problems(hvparams):
             raise problem
 
+    def check_all(self, hvparams: Mapping[str, object]) -> None:
+        """Check filled parameters against each other and against this node; errors as of both."""
+        self.check_params(hvparams)
+        self.check_on_node(hvparams)
+
     def check_on_node(  # noqa: B027 - most hypervisors have nothing to check there
         self, hvparams: Mapping[str, object]
     ) -> None:
@@ -359,9 +362,7 @@ class Hypervisor(ABC):
             OpPrereqError: naming the parameter and the missing thing.
         """
 
-    def consoles(
-        self, instance: RpcInstance, *, node_name: str, node_address: str
-    ) -> list[InstanceConsole]:
+    def consoles(self, instance: RpcInstance, node: ConsoleNode) -> list[InstanceConsole]:
         """Return every way to the instance's console, the preferred one first; never empty."""
         text = f"instance {instance.name} has no console: hypervisor {self.name} has none"
         return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
@@ -369,9 +370,8 @@ class Hypervisor(ABC):
     def powercycle(self) -> None:
         """Restart the node at once, without stopping anything."""
         if self.env.is_virtual:
-            raise NotSupportedError(
-                f"{self.env.hostname} is a virtual node and cannot be power cycled"
-            )
+            what = "is a virtual node and cannot be power cycled"
+            raise NotSupportedError(f"{self.env.hostname} {what}")
         node.restart_at_once(self.env.hostname)
 
 

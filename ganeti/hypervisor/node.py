@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import HypervisorError
+from ganeti.base.errors import HypervisorError, failing_as
 from ganeti.system.files import read_bytes
 
 _KIB_PER_MIB: Final = 1024
@@ -78,10 +78,7 @@ def resources(guests_mib: int) -> dict[str, object]:
 
 def restart_at_once(hostname: str) -> None:
     """Restart the machine without stopping anything, not even writing back its disks."""
-    try:
-        with open(_SYSRQ_ENABLE, "w", encoding="ascii") as file:
-            file.write("1")
-        with open(_SYSRQ_TRIGGER, "w", encoding="ascii") as file:
-            file.write("b")
-    except OSError as err:
-        raise HypervisorError(f"cannot restart {hostname}: {err.strerror}") from err
+    with failing_as(HypervisorError, f"cannot restart {hostname}"):
+        for path, word in ((_SYSRQ_ENABLE, "1"), (_SYSRQ_TRIGGER, "b")):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(word)

@@ -1,32 +1,44 @@
-"""The answers of the monitoring daemon, by address.
+"""The answers of the monitoring daemon, by address: reports in JSON, and the page of metrics.
 
-Source: mond.json, "transport" and "urls".
+The one module that knows Prometheus's client library.
+
+Source: mond.json, "transport" and "urls"; `ganeti.base.daemons`; proc(5); prometheus.io,
+"Exposition formats".
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from ganeti.base.daemons import Place
+from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
+from ganeti.base.versions import RELEASE_VERSION
 from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Switch
-from ganeti.collectors.collector import Sample
+from ganeti.collectors.collector import Collector, Metric, MetricKind, Sample
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.report import DEFAULT_CATEGORY, Report
-from ganeti.mond import exposition
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
+from ganeti.store import ssconf
+from ganeti.system import daemon_control, process_facts
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
-API_VERSIONS: Final = (1,)
-_REPORT: Final = "/1/report/"
-_ALL: Final = "/1/report/all"
+logger = logging.getLogger(__name__)
 
-Answer = Callable[[], Awaitable[HttpResponse]]
+API_VERSIONS: Final = (1,)
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_REPORT: Final = "/1/report/"
+_FAMILIES: Final = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
 class MonitoringService:
@@ -45,13 +57,6 @@ class MonitoringService:
         self._watch = watch
         self._samplers = samplers
         self._threads = threads
-        self._routes: Mapping[str, Answer] = {
-            "/": self._versions,
-            "/1/": self._nothing,
-            "/1/list/collectors": self._list,
-            _ALL: self._all_reports,
-            "/metrics": self._metrics,
-        }
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse all requests but GET; bodies are not even read."""
@@ -63,12 +68,22 @@ class MonitoringService:
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
-        answer = self._routes.get(request.path)
-        if answer is not None:
-            return await answer()
-        if request.path.startswith(_REPORT):
-            return await self._one_report(request.path.removeprefix(_REPORT))
-        return _not_found()
+        match request.path:
+            case "/":
+                return _json(API_VERSIONS)
+            case "/1/":
+                return _json(None)
+            case "/1/list/collectors":
+                rows = [each.row for each in self._active()]
+                return _json([(row.name, _category(row), row.kind) for row in rows])
+            case "/1/report/all":
+                return _json(await self._reports())
+            case "/metrics":
+                return await self._metrics()
+            case path if path.startswith(_REPORT):
+                return await self._one_report(path.removeprefix(_REPORT))
+            case _:
+                return _not_found()
 
     def obey(self, facts: ClusterFacts) -> None:
         """Switch collectors on and off as the configuration says."""
@@ -81,47 +96,27 @@ class MonitoringService:
     def _active(self) -> list[Sampler]:
         return [each for each in self._samplers.values() if each.switch.is_active]
 
-    async def _versions(self) -> HttpResponse:
-        return HttpResponse(body=dumps(API_VERSIONS))
-
-    async def _nothing(self) -> HttpResponse:
-        return HttpResponse(body=dumps(None))
-
-    async def _list(self) -> HttpResponse:
-        rows = [each.row for each in self._active()]
-        return HttpResponse(
-            body=dumps([(row.name, row.category or DEFAULT_CATEGORY, row.kind) for row in rows])
-        )
-
-    async def _all_reports(self) -> HttpResponse:
-        return HttpResponse(body=dumps(await self._reports()))
-
     async def _reports(self) -> list[Report]:
         return await asyncio.gather(*(each.report() for each in self._active()))
 
     async def _one_report(self, place: str) -> HttpResponse:
         category, _, name = place.partition("/")
         sampler = self._samplers.get(name)
-        if sampler is None or category != (sampler.row.category or DEFAULT_CATEGORY):
+        if sampler is None or category != _category(sampler.row):
             return _not_found()
         if not sampler.switch.is_active:
             return HttpResponse.text(404, f"collector {name} is not active on this node")
-        return HttpResponse(body=dumps(await sampler.report()))
+        return _json(await sampler.report())
 
     async def _metrics(self) -> HttpResponse:
-        reports = await self._reports()
-        daemons = await asyncio.get_running_loop().run_in_executor(
-            self._threads, exposition.look, self._paths, self._hostname
-        )
-        text = exposition.encode(METRICS, self._samples(reports, daemons))
-        return HttpResponse(body=text, content_type=exposition.CONTENT_TYPE)
+        reports, loop = await self._reports(), asyncio.get_running_loop()
+        looks = loop.run_in_executor(self._threads, _daemon_samples, self._paths, self._hostname)
+        text = encode(METRICS, self._samples(reports, await looks))
+        return HttpResponse(body=text, content_type=CONTENT_TYPE)
 
-    def _samples(
-        self, reports: list[Report], daemons: list[exposition.DaemonHealth]
-    ) -> Iterator[Sample]:
-        yield from exposition.node_samples(self._paths, self._hostname)
-        for daemon in daemons:
-            yield from exposition.samples_of(daemon)
+    def _samples(self, reports: list[Report], of_daemons: list[Sample]) -> Iterator[Sample]:
+        yield from _node_samples(self._paths, self._hostname)
+        yield from of_daemons
         yield from _cluster_samples(self._watch.facts)
         for sampler in self._samplers.values():
             yield from _tally_samples(sampler)
@@ -129,8 +124,16 @@ class MonitoringService:
             yield from metrics.samples_of(report)
 
 
+def _json(value: object) -> HttpResponse:
+    return HttpResponse(body=dumps(value))
+
+
 def _not_found() -> HttpResponse:
     return HttpResponse.text(404, "there is nothing at this address")
+
+
+def _category(row: type[Collector]) -> str:
+    return row.category or DEFAULT_CATEGORY
 
 
 def _cluster_samples(facts: ClusterFacts) -> Iterator[Sample]:
@@ -146,11 +149,85 @@ def _cluster_samples(facts: ClusterFacts) -> Iterator[Sample]:
 
 def _tally_samples(sampler: Sampler) -> Iterator[Sample]:
     labels, tally = (sampler.name,), sampler.tally
+    last_s = tally.collected_s
     yield Sample("ganeti_collector_active", sampler.switch.is_active, labels)
     yield Sample("ganeti_collector_errors_total", tally.errors, labels)
-    if tally.collected_s is not None and sampler.switch.is_active:
+    if last_s is not None and sampler.switch.is_active:
         yield Sample("ganeti_collector_success", tally.failure is None, labels)
-        yield Sample(
-            "ganeti_collector_last_collection_timestamp_seconds", tally.collected_s, labels
-        )
+        yield Sample("ganeti_collector_last_collection_timestamp_seconds", last_s, labels)
         yield Sample("ganeti_collector_duration_seconds", tally.took_s, labels)
+
+
+def _daemon_samples(paths: Paths, hostname: str) -> list[Sample]:
+    """Look at every daemon that this node is to run."""
+    is_master = _value(paths, "master_node") == hostname
+    places = frozenset(Place) if is_master else frozenset({Place.NODE})
+    try:
+        names = [daemon.name for daemon in daemon_control.wanted(paths, places)]
+    except GenericError as err:
+        logger.warning("Cannot tell which daemons are to run: %s; ignoring", err.message)
+        return []
+    return [sample for name in names for sample in _look_at(paths, name)]
+
+
+def _look_at(paths: Paths, name: str) -> Iterator[Sample]:
+    """Yield the samples of a daemon."""
+    labels = (name,)
+    pid = daemon_control.running_pid(paths, name)
+    facts = None if pid is None else process_facts.read(pid)
+    yield Sample("ganeti_daemon_up", facts is not None, labels)
+    if pid is None or facts is None:
+        return
+    yield Sample("ganeti_daemon_start_time_seconds", facts.started_s, labels)
+    yield Sample("ganeti_daemon_resident_memory_bytes", facts.resident_bytes, labels)
+    yield Sample("ganeti_daemon_threads", facts.threads, labels)
+    yield Sample("ganeti_daemon_cpu_seconds_total", facts.cpu_s, labels)
+    open_files = process_facts.open_files(pid)
+    if open_files is not None:
+        yield Sample("ganeti_daemon_open_fds", open_files, labels)
+
+
+def _node_samples(paths: Paths, hostname: str) -> Iterator[Sample]:
+    """Yield the samples that come from the node's own files."""
+    cluster = _value(paths, "cluster_name") or ""
+    yield Sample("ganeti_node_info", 1, (hostname, cluster, RELEASE_VERSION))
+    for what in ("instance", "node"):
+        listed = _value(paths, f"{what}_list")
+        if listed is not None:
+            yield Sample(f"ganeti_cluster_{what}s", len(listed.split()))
+
+
+def _value(paths: Paths, key: str) -> str | None:
+    """Return a value of the simple configuration; None if it cannot be had."""
+    try:
+        return ssconf.read_key_or_none(paths, key)
+    except ConfigurationError as err:
+        logger.warning("Cannot read %s: %s; ignoring", key, err.message)
+        return None
+
+
+class _Samples(prometheus_client.registry.Collector):
+    """Hands samples that are there already to the library."""
+
+    def __init__(self, metrics: Mapping[str, Metric], samples: Iterable[Sample]) -> None:
+        self._metrics = metrics
+        self._samples = samples
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield a family for each metric that has samples."""
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for sample in self._samples:
+            family = families.get(sample.name)
+            if family is None:
+                metric = self._metrics[sample.name]
+                family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+                families[sample.name] = family
+            family.add_metric(sample.labels, float(sample.value))
+        yield from families.values()
+
+
+def encode(metrics: Mapping[str, Metric], samples: Iterable[Sample]) -> bytes:
+    """Return the text; every sample is of a metric in the table."""
+    registry = prometheus_client.CollectorRegistry(auto_describe=False)
+    registry.register(_Samples(metrics, samples))
+    return prometheus_client.generate_latest(registry)

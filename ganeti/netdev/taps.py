@@ -1,23 +1,148 @@
-"""Bridges, switches and taps of this node, by sysfs, ``ip``, ``bridge`` and ``ovs-vsctl``."""
+"""Bridges, switches and taps of this node, by sysfs, ``ip``, ``bridge`` and ``ovs-vsctl``.
+
+The steps that connect a tap to its link, and those that undo them, are plain values:
+
+    bridged      the tap becomes a port of the bridge; VLANs are set on that port
+    openvswitch  the tap becomes a port of the switch, with its tag and trunks
+    routed       the guest's address is routed to the tap, in the main routing table or in one of
+                 its own that then answers what comes from the tap; the node answers ARP and
+                 neighbour requests of the guest for all addresses that it can reach
+
+Source: design-2.1, "Non bridged instances support"; manual pages ip-link(8), ip-rule(8),
+bridge(8), ovs-vsctl(8); the kernel's ip-sysctl.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import logging
 import os
 import re
 import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from ganeti.base.errors import CommandError, GenericError, HypervisorError
-from ganeti.netdev.attachment import OVS_TIMEOUT_S, Run, Step, Write, attach_steps, detach_steps
-from ganeti.netdev.backends import NetworkAbilities, NicBackend
-from ganeti.objects.nic import NicMode
+from ganeti.base.errors import CommandError, GenericError, HypervisorError, failing_as
+from ganeti.netdev.backends import MAIN_TABLES, NetworkAbilities, NicBackend
+from ganeti.objects.nic import NicMode, Vlan, parse_vlan
 from ganeti.objects.rpc_instance import RpcNIC
 from ganeti.system import process
+from ganeti.system.programs import is_runnable
+
+OVS_TIMEOUT_S: Final = 30
+_DEFAULT_VLAN: Final = 1  # of a port of a bridge, unless the bridge says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a command; ``may_fail``: the thing that it removes need not be there."""
+
+    argv: tuple[str, ...]
+    may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write a setting of the kernel."""
+
+    path: str
+    value: str
+
+
+Step = Run | Write
+
+
+def attach_steps(backend: NicBackend, default_vlan: int = _DEFAULT_VLAN) -> list[Step]:
+    """Return how a tap that is there is connected and switched on.
+
+    Args:
+        default_vlan: the VLAN that the bridge gives its ports by itself; 0 for none.
+    """
+    match backend.mode:
+        case NicMode.ROUTED:
+            return list(_routed(backend))
+        case NicMode.OPENVSWITCH:
+            return [_ovs_port(backend), _up(backend)]
+        case _:
+            joined = _ip("link", "set", "dev", backend.tap, "master", backend.link)
+            return [joined, *_bridge_vlans(backend, default_vlan), _up(backend)]
+
+
+def detach_steps(tap: str, mode: str) -> list[Step]:
+    """Return how a tap is disconnected, beyond what ends with the tap itself."""
+    match mode:
+        case NicMode.ROUTED:
+            return [Run(_rule(version, "del", tap), may_fail=True) for version in (4, 6)]
+        case NicMode.OPENVSWITCH:
+            # A switch that does not answer keeps no instance from stopping: the
+            # port that remains there is replaced when a tap of that name comes again.
+            return [Run(_ovs("--if-exists", "del-port", tap), may_fail=True)]
+        case _:
+            return []
+
+
+def _up(backend: NicBackend) -> Run:
+    return _ip("link", "set", "dev", backend.tap, "up")
+
+
+def _bridge_vlans(backend: NicBackend, default_vlan: int) -> Iterator[Run]:
+    vlan = parse_vlan(backend.vlan)
+    if vlan == Vlan():
+        return
+    port = ("bridge", "vlan")
+    if default_vlan:
+        yield Run((*port, "del", "dev", backend.tap, "vid", str(default_vlan)))
+    for trunk in vlan.trunks:
+        yield Run((*port, "add", "dev", backend.tap, "vid", str(trunk)))
+    if vlan.access is not None:
+        access = ("vid", str(vlan.access), "pvid", "untagged")
+        yield Run((*port, "add", "dev", backend.tap, *access))
+
+
+def _ovs(*words: str) -> tuple[str, ...]:
+    return ("ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", *words)
+
+
+def _ovs_port(backend: NicBackend) -> Run:
+    vlan = parse_vlan(backend.vlan)
+    settings: list[str] = []
+    if vlan.access is not None:
+        settings.append(f"tag={vlan.access}")
+    if vlan.trunks:
+        settings.append(f"trunks={','.join(map(str, vlan.trunks))}")
+    if settings:
+        kinds = {(True, False): "access", (False, True): "trunk", (True, True): "native-untagged"}
+        kind = kinds[vlan.access is not None, bool(vlan.trunks)]
+        settings = ["--", "set", "Port", backend.tap, *settings, f"vlan_mode={kind}"]
+    old = ("--", "--if-exists", "del-port", backend.tap)  # of a run that was cut off
+    return Run(_ovs(*old, "--", "add-port", backend.link, backend.tap, *settings))
+
+
+def _rule(version: int, action: str, tap: str, *rest: str) -> tuple[str, ...]:
+    return ("ip", f"-{version}", "rule", action, "iif", tap, *rest)
+
+
+def _routed(backend: NicBackend) -> Iterator[Step]:
+    address = ipaddress.ip_address(backend.ip)
+    tap, version = backend.tap, address.version
+    own_table = backend.is_table and backend.link not in MAIN_TABLES
+    table = ("table", backend.link) if own_table else ()
+    proxy = "proxy_arp" if version == 4 else "proxy_ndp"
+    for name in (proxy, "forwarding"):
+        yield Write(f"/proc/sys/net/ipv{version}/conf/{tap}/{name}", "1")
+    yield _up(backend)
+    length = address.max_prefixlen
+    route = ("route", "replace", f"{address}/{length}", "dev", tap, "proto", "static")
+    yield Run(("ip", f"-{version}", *route, *table))
+    if own_table:
+        yield Run(_rule(version, "del", tap), may_fail=True)  # of a run that was cut off
+        yield Run(_rule(version, "add", tap, *table))
+
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +153,6 @@ _CAP_NET_ADMIN: Final = 12
 _COMMAND_TIMEOUT_S: Final = OVS_TIMEOUT_S + 5.0
 _SCRIPT_TIMEOUT_S: Final = 60.0
 _SCRIPT_PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
-_SETTING_BYTES_MAX: Final = 64
 _TABLE_FILES: Final = ("/usr/share/iproute2/rt_tables", "/etc/iproute2/rt_tables")
 _TABLES_BUILT_IN: Final = frozenset({"default", "local", "main"})
 _TABLE_MAX: Final = (1 << 32) - 1
@@ -63,12 +187,10 @@ def missing_bridges(names: Iterable[str]) -> list[str]:
 
 def _bridge_setting(name: str, setting: str) -> int:
     """Return a number that a bridge is set to; 0 where this kernel has no such setting."""
-    try:
-        with open(f"{_INTERFACES}/{name}/bridge/{setting}", encoding="ascii") as file:
-            text = file.read(_SETTING_BYTES_MAX).strip()
-    except OSError:
-        return 0
-    return int(text) if text.isdigit() else 0
+    with contextlib.suppress(OSError):
+        text = Path(f"{_INTERFACES}/{name}/bridge/{setting}").read_text(encoding="ascii").strip()
+        return int(text) if text.isdigit() else 0
+    return 0
 
 
 def can_make_taps() -> bool:
@@ -99,21 +221,22 @@ def _named_tables() -> Iterator[str]:
 
 def _names_in(path: str) -> list[str]:
     """Return the names in one file of lines "number name"; a missing file has none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            rows = [line.partition("#")[0].split() for line in file]
-    except OSError:
-        return []
-    return [row[1] for row in rows if len(row) == 2]
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        rows = (line.partition("#")[0].split() for line in file)
+        return [row[1] for row in rows if len(row) == 2]
+    return []
 
 
 def _switches(links: Iterable[str]) -> frozenset[str] | None:
     """Return which links are switches of Open vSwitch; None where there is none of its tools."""
     if shutil.which("ovs-vsctl") is None:
         return None
-    command = ("ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", "br-exists")
-    asked = ((link, process.run([*command, link], timeout_s=_COMMAND_TIMEOUT_S)) for link in links)
-    return frozenset(link for link, result in asked if result.status == 0)
+    commands = {link: _ovs("br-exists", link) for link in links}
+    return frozenset(
+        link
+        for link, command in commands.items()
+        if process.run(command, timeout_s=_COMMAND_TIMEOUT_S).status == 0
+    )
 
 
 def ensure_switch(name: str, link: str) -> None:
@@ -130,13 +253,10 @@ def ensure_switch(name: str, link: str) -> None:
             raise GenericError(f"{text!r} cannot be the name of a switch or interface")
     if link and not is_interface(link):
         raise GenericError(f"switch {name}: there is no interface {link} to connect it to")
-    command = ["ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", "--may-exist", "add-br", name]
-    if link:
-        command += ["--", "--may-exist", "add-port", name, link]
-    try:
+    port = ("--", "--may-exist", "add-port", name, link) if link else ()
+    with failing_as(GenericError, f"switch {name} cannot be made"):
+        command = _ovs("--may-exist", "add-br", name, *port)
         process.run(command, timeout_s=_COMMAND_TIMEOUT_S).check()
-    except CommandError as err:
-        raise GenericError(f"switch {name} cannot be made: {err.message}") from err
 
 
 def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> NetworkAbilities:
@@ -157,23 +277,15 @@ def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> 
         switches=_switches(links[NicMode.OPENVSWITCH]) if links[NicMode.OPENVSWITCH] else None,
         interfaces=frozenset(link for link in routed if is_interface(link)),
         tables=frozenset(link for link in routed if is_routing_table(link)),
-        has_script=has_script(script),
+        has_script=is_runnable(script),
         is_virtual=is_virtual,
     )
 
 
-def has_script(path: str) -> bool:
-    """Tell whether the administrator has a script for connecting taps."""
-    return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
 def _run(step: Step) -> None:
     if isinstance(step, Write):
-        try:
-            with open(step.path, "w", encoding="ascii") as file:
-                file.write(step.value)
-        except OSError as err:
-            raise HypervisorError(f"cannot set {step.path}: {err.strerror}") from err
+        with failing_as(HypervisorError, f"cannot set {step.path}"):
+            Path(step.path).write_text(step.value, encoding="ascii")
         return
     try:
         process.run(list(step.argv), timeout_s=_COMMAND_TIMEOUT_S).check()
@@ -183,8 +295,8 @@ def _run(step: Step) -> None:
         logger.debug("%s; ignoring", err.message)
 
 
-def _ip(*words: str) -> None:
-    _run(Run(("ip", *words)))
+def _ip(*words: str) -> Run:
+    return Run(("ip", *words))
 
 
 def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: str = "") -> None:
@@ -199,9 +311,9 @@ def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: 
     if is_interface(backend.tap):
         remove_tap(backend.tap, backend.mode)
     options = (["vnet_hdr"] if vnet_hdr else []) + (["multi_queue"] if queues > 1 else [])
-    _ip("tuntap", "add", "dev", backend.tap, "mode", "tap", *options)
+    _run(_ip("tuntap", "add", "dev", backend.tap, "mode", "tap", *options))
     try:
-        if has_script(script):
+        if is_runnable(script):
             _run_script(script, backend)
             return
         for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
@@ -213,10 +325,8 @@ def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: 
 
 def _run_script(script: str, backend: NicBackend) -> None:
     env = {"PATH": _SCRIPT_PATH, **backend.variables}
-    try:
+    with failing_as(HypervisorError, f"cannot connect {backend.tap}"):
         process.run([script], timeout_s=_SCRIPT_TIMEOUT_S, env=env).check()
-    except CommandError as err:
-        raise HypervisorError(f"cannot connect {backend.tap}: {err.message}") from err
 
 
 def remove_tap(name: str, mode: str = NicMode.BRIDGED) -> None:
@@ -224,7 +334,7 @@ def remove_tap(name: str, mode: str = NicMode.BRIDGED) -> None:
     for step in detach_steps(name, mode):
         _run(step)
     if is_interface(name):
-        _ip("link", "delete", "dev", name)
+        _run(_ip("link", "delete", "dev", name))
 
 
 def open_tap(name: str, *, vnet_hdr: bool, queues: int = 1) -> list[int]:
@@ -236,15 +346,36 @@ def open_tap(name: str, *, vnet_hdr: bool, queues: int = 1) -> list[int]:
     flags = _IFF_TAP | _IFF_NO_PI | (_IFF_VNET_HDR if vnet_hdr else 0)
     if queues > 1:
         flags |= _IFF_MULTI_QUEUE
+    request = struct.pack("16sH22x", name.encode(), flags)
+    with failing_as(HypervisorError, f"cannot open the tap {name}"):
+        descriptors = open_queues(_TUN_DEVICE, queues)
+        try:
+            for descriptor in descriptors:
+                fcntl.ioctl(descriptor, _TUNSETIFF, request)
+                os.set_blocking(descriptor, False)
+        except OSError:
+            close_all(descriptors)
+            raise
+    return descriptors
+
+
+def open_queues(device: str, count: int) -> list[int]:
+    """Open a device several times, once per queue of a network interface; all or none.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     descriptors: list[int] = []
     try:
-        for _ in range(queues):
-            descriptor = os.open(_TUN_DEVICE, os.O_RDWR | os.O_CLOEXEC)
-            descriptors.append(descriptor)
-            fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
-            os.set_blocking(descriptor, False)
-    except OSError as err:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise HypervisorError(f"cannot open the tap {name}: {err.strerror}") from err
+        for _ in range(count):
+            descriptors.append(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        close_all(descriptors)
+        raise
     return descriptors
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close some descriptors."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,6 +1,6 @@
 """From the body of a request to the body of its answer: the same in the daemon and in a child.
 
-Whatever goes wrong becomes ``[false, text]``: errors of our tree and of the operating system with
+Every failure becomes ``[false, text]``: errors of our tree and of the operating system with
 their own words, everything else as an internal error whose traceback stands in the log.
 """
 
@@ -19,21 +19,15 @@ from ganeti.node_ops.disks.storage import Storage
 from ganeti.node_ops.instances.life import Instances
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.instances.os_scripts import InstanceOs
-from ganeti.node_ops.instances.running import HotplugCalls, MigrationCalls, SnapshotsCalls
-from ganeti.node_ops.machine.basics import Basics
-from ganeti.node_ops.machine.commands import Commands
-from ganeti.node_ops.machine.crypto import Crypto
-from ganeti.node_ops.machine.daemons import Daemons
-from ganeti.node_ops.machine.etc_hosts import EtcHosts
+from ganeti.node_ops.instances.running import RunningInstances
+from ganeti.node_ops.machine.commands import Commands, is_nothing_to_run
 from ganeti.node_ops.machine.files import Files
-from ganeti.node_ops.machine.hooks import Hooks, is_nothing_to_run
 from ganeti.node_ops.machine.job_queue import JobQueue
-from ganeti.node_ops.machine.master_change import MasterChange
-from ganeti.node_ops.machine.master_ip import MasterIp
-from ganeti.node_ops.machine.ssh_keys import SshKeys
+from ganeti.node_ops.machine.keys import Keys
+from ganeti.node_ops.machine.master import Master
+from ganeti.node_ops.machine.node import Node
 from ganeti.node_ops.transfers.calls import Transfers
 from ganeti.node_ops.verify.calls import Verify
-from ganeti.node_ops.verify.network import Bridges
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall, decode_arguments, encode_failure, encode_result
@@ -45,29 +39,9 @@ logger = logging.getLogger(__name__)
 _SHOWN_CHARACTERS_MAX = 100
 
 _HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
-    Basics,
-    BlockDevices,
-    Commands,
-    Crypto,
-    Daemons,
-    EtcHosts,
-    Exports,
-    Files,
-    Hooks,
-    HotplugCalls,
-    InstanceOs,
-    Instances,
-    JobQueue,
-    MasterIp,
-    MasterChange,
-    MigrationCalls,
-    OsDefinitions,
-    SnapshotsCalls,
-    SshKeys,
-    Storage,
-    Transfers,
-    Verify,
-    Bridges,
+    *(JobQueue, Files, Master, Node, Keys, Commands, Verify),
+    *(OsDefinitions, InstanceOs, Instances, RunningInstances),
+    *(BlockDevices, Storage, Exports, Transfers),
 )
 _SERVED: Final[Mapping[str, type[NodeHandler]]] = {
     name: handler for handler in _HANDLERS for name in handlers_of(NodeCalls, handler, leading=1)
@@ -110,10 +84,9 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
 
 def _handler_of(call: NodeCall) -> type[NodeHandler]:
     """Return the class that serves a call; raises NotSupportedError."""
-    handler = _SERVED.get(call.name)
-    if handler is None:
+    if call.name not in _SERVED:
         raise NotSupportedError(f"not supported yet: {call.name}")
-    return handler
+    return _SERVED[call.name]
 
 
 def may_have_nothing_to_do(call: NodeCall) -> bool:
@@ -153,9 +126,8 @@ def _show(argument: Argument, value: object) -> str:
         return f"{value.get('iv_name') or value.get('uuid')} {value.get('logical_id')}"
     if argument.name == "reason" and isinstance(value, list):
         return "reason " + "; ".join(_reason_text(entry) for entry in value)
-    if value is None or isinstance(value, bool | int | float):
-        return f"{argument.name}={value}"
-    if isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS_MAX:
+    is_short = isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS_MAX
+    if is_short or value is None or isinstance(value, bool | int | float):
         return f"{argument.name}={value}"
     return ""
 

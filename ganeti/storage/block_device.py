@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
 from typing import Never
 
-from ganeti.base.errors import BlockDeviceError, NotSupportedError
+from ganeti.base.errors import BlockDeviceError, NotSupportedError, failing_as
 from ganeti.objects.disk_templates import ADOPTABLE_BLOCKDEV_ROOT, BLOCKDEV_DRIVER
-from ganeti.storage.interface import (
-    Assembled,
-    BlockDevStatus,
-    Dimensions,
-    DiskLike,
-    Storage,
-    StorageEnv,
-    Volume,
-)
+from ganeti.storage.data import size_of
+from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
 
 
 class AdoptedVolume(Volume):
     """A block device of this node that was there before the instance."""
 
-    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
-        super().__init__(disk, env, children)
-        match list(disk.logical_id):
+    def _locate(self, logical_id: list[object]) -> None:
+        match logical_id:
             case [driver, str(path)] if driver == BLOCKDEV_DRIVER:
                 self._path = path
             case _:
@@ -44,12 +35,11 @@ class AdoptedVolume(Volume):
 
     def _numbers(self) -> tuple[int, int] | None:
         """Return the device's numbers; None when it does not exist."""
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        except OSError as err:
-            raise BlockDeviceError(f"cannot look at {self._path}: {err.strerror}") from err
+        with failing_as(BlockDeviceError, f"cannot look at {self._path}"):
+            try:
+                found = os.stat(self._path)
+            except FileNotFoundError:
+                return None
         if not stat.S_ISBLK(found.st_mode):
             raise BlockDeviceError(f"{self._path} is not a block device")
         return os.major(found.st_rdev), os.minor(found.st_rdev)
@@ -58,9 +48,8 @@ class AdoptedVolume(Volume):
         raise NotSupportedError(f"device {self._path} was adopted, so it cannot be {action}")
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
-        """Check that the device is there: it is not Ganeti that makes it."""
-        if self._numbers() is None:
-            raise BlockDeviceError(f"device {self._path} does not exist")
+        """Check that the device is there: Ganeti does not make it."""
+        self.assemble()
         return None
 
     def remove(self) -> None:
@@ -81,11 +70,8 @@ class AdoptedVolume(Volume):
         """Return the size of the device; None when there is none."""
         if self._numbers() is None:
             return None
-        try:
-            with open(self._path, "rb") as device:
-                return Dimensions(device.seek(0, os.SEEK_END))
-        except OSError as err:
-            raise BlockDeviceError(f"cannot look at {self._path}: {err.strerror}") from err
+        with failing_as(BlockDeviceError, f"cannot look at {self._path}"):
+            return Dimensions(size_of(self._path))
 
 
 class AdoptedStorage(Storage):

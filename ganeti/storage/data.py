@@ -1,4 +1,4 @@
-"""Moving bytes into disks: zeroes and images.
+"""The bytes of disks: their number, their holes, writing zeroes and images.
 
 Works on files and block devices alike.  Raises OSError; the caller knows what it was for.
 """
@@ -12,6 +12,12 @@ from typing import Final
 
 CHUNK_BYTES: Final = 1 << 20
 _ZEROES: Final = bytes(CHUNK_BYTES)
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file or device in bytes."""
+    with open(path, "rb") as file:
+        return file.seek(0, os.SEEK_END)
 
 
 def data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -1,34 +1,115 @@
 """Disks of template ``ext``: volumes of an external storage provider.
 
-What the provider's ``attach`` prints says how a volume is reached: a local device or file, and
-addresses for hypervisors that reach it without one.  Each script is run anew; nothing is kept.
+A provider is a directory of the search path with scripts that make, attach and remove volumes; its
+name is that of the directory, and the first one found counts.  Its file ``parameters.list`` names
+the parameters that its disks may have.  The script ``attach`` prints how a volume is reached: a
+local device or file, and addresses for hypervisors that reach it without one.  Each script is run
+anew; nothing is kept.
 
-Source: hooks_os_ext.json, "ext_storage"; config.json, "disk_logical_id".
+Source: hooks_os_ext.json, "ext_storage"; constants.json, "ext_storage" and EXT_PLUGIN_MASK;
+config.json, "disk_logical_id".
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import BlockDeviceError
+from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError, failing_as
+from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import DiskAccess
-from ganeti.storage.data import wipe
-from ganeti.storage.external_provider import ScriptVolume, find_provider, run_script
-from ganeti.storage.interface import (
-    Assembled,
-    BlockDevStatus,
-    Dimensions,
-    DiskLike,
-    Storage,
-    StorageEnv,
-    Volume,
-)
+from ganeti.storage.data import size_of, wipe
+from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
+from ganeti.system import clock, process
+from ganeti.system.files import ensure_directory, read_bytes_or_none, write_atomic
+from ganeti.system.programs import is_plugin_name, is_runnable
 
+REQUIRED_SCRIPTS: Final = ("create", "remove", "grow", "attach", "detach", "setinfo", "verify")
+PARAMETERS_FILE: Final = "parameters.list"
+SCRIPT_TIMEOUT_S: Final = 600.0  # less than the call has that waits for it (NORMAL, 900 s)
 MIB: Final = 1 << 20
+_PARAMETERS_BYTES_MAX: Final = 1 << 20
+_WITHOUT_LOG: Final = frozenset({"attach"})
+_PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 _ACCESS: Final = "access"
 _KVM: Final = "kvm:"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider of this node; ``problem`` says why it cannot be used, "" if it can."""
+
+    name: str
+    path: str
+    problem: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)  # name -> description
+
+    def __str__(self) -> str:
+        return f"external storage provider {self.name!r}"
+
+    def has_script(self, action: str) -> bool:
+        """Tell whether there is a script for an action."""
+        return is_runnable(os.path.join(self.path, action))
+
+    def to_wire(self) -> list[object]:
+        """Return one element of the answer of extstorage_diagnose."""
+        parameters = [[name, text] for name, text in self.parameters.items()]
+        return [self.name, self.path, not self.problem, self.problem, parameters]
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Return {name: description} of a list of parameters, one on each line."""
+    rows = (line.strip().partition(" ") for line in text.splitlines() if line.strip())
+    return {name.lower(): description.strip() for name, _space, description in rows}
+
+
+def read_provider(name: str, path: str) -> Provider:
+    """Look at the directory of a provider."""
+    if not os.path.isdir(path):
+        return Provider(name, path, "it is not a directory")
+    missing = [script for script in REQUIRED_SCRIPTS if not is_runnable(os.path.join(path, script))]
+    if missing:
+        return Provider(name, path, f"script(s) {', '.join(missing)} missing or not executable")
+    try:
+        data = read_bytes_or_none(os.path.join(path, PARAMETERS_FILE), _PARAMETERS_BYTES_MAX)
+    except OSError as err:
+        return Provider(name, path, f"{PARAMETERS_FILE} cannot be read: {err.strerror}")
+    if data is None:
+        return Provider(name, path, f"{PARAMETERS_FILE} is missing")
+    return Provider(name, path, parameters=parse_parameters(data.decode("utf-8", "replace")))
+
+
+def list_providers(paths: Paths) -> list[Provider]:
+    """Look at all providers of this node, in the order of the search path."""
+    found: list[Provider] = []
+    for directory in paths.es_search_path:
+        try:
+            names = filter(is_plugin_name, sorted(os.listdir(directory)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        found += [read_provider(name, os.path.join(directory, name)) for name in names]
+    return found
+
+
+def find_provider(name: str, paths: Paths) -> Provider:
+    """Return a provider that can be used.
+
+    Raises:
+        BlockDeviceError: there is none of that name, or it is broken; says what is wrong.
+    """
+    if not is_plugin_name(name):
+        raise BlockDeviceError(f"{name!r} cannot be the name of an external storage provider")
+    for directory in paths.es_search_path:
+        path = os.path.join(directory, name)
+        if os.path.lexists(path):
+            found = read_provider(name, path)
+            if found.problem:
+                raise BlockDeviceError(f"{found} in {path} is broken: {found.problem}")
+            return found
+    searched = ", ".join(paths.es_search_path)
+    raise BlockDeviceError(f"external storage provider {name!r} is not in {searched}")
 
 
 def parse_attached(output: str) -> tuple[str, list[str]]:
@@ -40,20 +121,70 @@ def parse_attached(output: str) -> tuple[str, list[str]]:
 class ExternalVolume(Volume):
     """A volume of an external storage provider."""
 
-    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
-        super().__init__(disk, env, children)
-        match list(disk.logical_id):
+    def _locate(self, logical_id: list[object]) -> None:
+        match logical_id:
             case [str(provider), str(name)]:
                 self._name = name
             case _:
                 raise self._malformed()
-        self._provider = find_provider(provider, env.paths)
-        self._params = dict(disk.params or {})
-        own = {key: value for key, value in self._params.items() if key != _ACCESS}
-        self._volume = ScriptVolume(name, str(disk.uuid), disk.name, own)
+        self._provider = find_provider(provider, self._env.paths)
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables that every script gets."""
+        env = {"PATH": _PATH, "VOL_NAME": self._name, "VOL_UUID": str(self._disk.uuid)}
+        if self._disk.name is not None:
+            env["VOL_CNAME"] = self._disk.name
+        params = {name: value for name, value in self._params.items() if name != _ACCESS}
+        return env | {f"EXTP_{name.upper()}": str(value) for name, value in params.items()}
+
+    @property
+    def _params(self) -> Mapping[str, object]:
+        return self._disk.params or {}
 
     def _run(self, action: str, **values: object) -> str:
-        return run_script(self._provider, action, self._volume, self._env.paths, **values)
+        """Run a script of the provider and return what it printed to its standard output.
+
+        Args:
+            values: what this action's script is told besides, by the names of its environment.
+
+        Raises:
+            NotSupportedError: the provider does not have that script, which is optional.
+            BlockDeviceError: the script failed or hung; its last output is in the text.
+        """
+        provider = self._provider
+        if not provider.has_script(action):
+            raise NotSupportedError(
+                f"{provider} has no script {action!r}, so its volumes cannot do that"
+            )
+        env = self._environment() | {name: str(value) for name, value in values.items()}
+        script = os.path.join(provider.path, action)
+        try:
+            result = process.run([script], timeout_s=SCRIPT_TIMEOUT_S, env=env, cwd=provider.path)
+        except GenericError as err:
+            raise BlockDeviceError(f"{provider}: {err}") from err
+        where = self._write_log(action, result.stdout + result.stderr)
+        if result.status != 0 or result.timed_out or result.truncated:
+            said = result.output_tail()
+            raise BlockDeviceError(
+                f"script {action!r} of {provider} for volume {self._name}"
+                f" {process.describe_end(result)}{where}"
+                f"{f': {said}' if said else '; it printed nothing'}"
+            )
+        return result.stdout.decode("utf-8", "replace")
+
+    def _write_log(self, action: str, output: bytes) -> str:
+        """Keep the output of a script; returns words that say where."""
+        if action in _WITHOUT_LOG:
+            return ""
+        safe_name = self._name.replace("/", "_")
+        directory = self._env.paths.log_es_dir
+        path = f"{directory}/{action}-{self._provider.name}-{safe_name}-{int(clock.now())}.log"
+        try:
+            ensure_directory(directory, 0o750)
+            write_atomic(path, output, 0o640)
+        except OSError as err:
+            return f" (no log file: {err.strerror})"
+        return f" (log file {path})"
 
     def _run_if_there(self, action: str, **values: object) -> None:
         if self._provider.has_script(action):
@@ -79,24 +210,23 @@ class ExternalVolume(Volume):
     def assemble(self) -> Assembled:
         """Attach the volume, and choose how the hypervisor is to reach it."""
         path, addresses = parse_attached(self._run("attach"))
+        provider, name = self._provider, self._name
         if path and not os.path.exists(path):
             raise BlockDeviceError(
-                f"external storage provider {self._provider.name!r} attached volume {self._name} at"
-                f" {path}, which does not exist"
+                f"{provider} attached volume {name} at {path}, which does not exist"
             )
         if self._params.get(_ACCESS) != DiskAccess.USERSPACE:
             if not path:
                 raise BlockDeviceError(
-                    f"external storage provider {self._provider.name!r} has no device for volume"
-                    f" {self._name}; its disks need access=userspace"
+                    f"{provider} has no device for volume {name}; its disks need access=userspace"
                 )
             return Assembled(path)
         for address in addresses:
             if address.startswith(_KVM):
                 return Assembled(path, address.removeprefix(_KVM))
         raise BlockDeviceError(
-            f"external storage provider {self._provider.name!r} has no address for KVM for volume"
-            f" {self._name}; its disks need access=kernelspace"
+            f"{provider} has no address for KVM for volume {name}; its disks need"
+            " access=kernelspace"
         )
 
     def shutdown(self) -> None:
@@ -129,22 +259,15 @@ class ExternalVolume(Volume):
         """Note on the volume what it is for."""
         self._run("setinfo", VOL_METADATA=text)
 
-    def _device(self) -> str:
+    def wipe(self, offset_mib: int, size_mib: int) -> None:
+        """Write zeroes over a part of the volume."""
         path = parse_attached(self._run("attach"))[0]
         if not path:
             raise BlockDeviceError(
-                f"volume {self._name} of external storage provider {self._provider.name!r} has no"
-                " device on this node"
+                f"volume {self._name} of {self._provider} has no device on this node"
             )
-        return path
-
-    def wipe(self, offset_mib: int, size_mib: int) -> None:
-        """Write zeroes over a part of the volume."""
-        path = self._device()
-        try:
+        with failing_as(BlockDeviceError, f"cannot wipe {path}"):
             wipe(path, offset_mib * MIB, size_mib * MIB)
-        except OSError as err:
-            raise BlockDeviceError(f"cannot wipe {path}: {err.strerror}") from err
 
     def dimensions(self) -> Dimensions | None:
         """Return the size of the attached device; what has none is believed to be as recorded."""
@@ -154,11 +277,8 @@ class ExternalVolume(Volume):
             return None
         if not path:
             return Dimensions(self._disk.size * MIB)
-        try:
-            with open(path, "rb") as device:
-                return Dimensions(device.seek(0, os.SEEK_END))
-        except OSError as err:
-            raise BlockDeviceError(f"cannot look at {path}: {err.strerror}") from err
+        with failing_as(BlockDeviceError, f"cannot look at {path}"):
+            return Dimensions(size_of(path))
 
 
 class ExternalStorage(Storage):

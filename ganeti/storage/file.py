@@ -9,15 +9,16 @@ file_storage_dir_* and "storage_calls".
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from ganeti.base.errors import BlockDeviceError, StorageError
+from ganeti.base.errors import BlockDeviceError, StorageError, failing_as
+from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import FileDriver
 from ganeti.storage.allowed_paths import local_path
 from ganeti.storage.data import wipe
@@ -25,9 +26,7 @@ from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
     Dimensions,
-    DiskLike,
     Storage,
-    StorageEnv,
     StorageUnit,
     Volume,
 )
@@ -36,15 +35,6 @@ from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exi
 MIB: Final = 1 << 20
 SIZE_MIB_MAX: Final = (1 << 63) // MIB - 1  # what an offset in a file can name
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-
-
-@contextlib.contextmanager
-def _failing_as(what: str) -> Iterator[None]:
-    """Turn a refusal of the operating system into an error that says what was tried."""
-    try:
-        yield
-    except OSError as err:
-        raise BlockDeviceError(f"cannot {what}: {err.strerror or err}") from err
 
 
 def _check_room(directory: str, path: str, needed_bytes: int) -> None:
@@ -62,6 +52,10 @@ def _check_room(directory: str, path: str, needed_bytes: int) -> None:
         )
 
 
+def _shared_by_group(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o660)
+
+
 def _appear(temporary: str, path: str) -> None:
     """Give a finished file its name, which must be free."""
     try:
@@ -77,9 +71,8 @@ def _appear(temporary: str, path: str) -> None:
 class FileVolume(Volume):
     """A disk in a file."""
 
-    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
-        super().__init__(disk, env, children)
-        self._path = self._local(disk.logical_id)
+    def _locate(self, logical_id: list[object]) -> None:
+        self._path = self._local(logical_id)
 
     def _local(self, logical_id: Sequence[object]) -> str:
         match list(logical_id):
@@ -93,19 +86,14 @@ class FileVolume(Volume):
             raise BlockDeviceError(f"{self._path}: a disk of {size_mib} MiB cannot be made")
         directory, name = os.path.split(self._path)
         temporary = os.path.join(directory, f".{name}.{os.getpid()}.new")
-        with _failing_as(f"create {self._path}"):
+        with failing_as(BlockDeviceError, f"cannot create {self._path}"):
             ensure_directory(directory)
             _check_room(directory, self._path, size_mib * MIB)
             remove_if_exists(temporary)
             try:
-                descriptor = os.open(
-                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660
-                )
-                try:
-                    os.truncate(descriptor, size_mib * MIB)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                with open(temporary, "xb", opener=_shared_by_group) as file:
+                    file.truncate(size_mib * MIB)
+                    os.fsync(file.fileno())
                 _appear(temporary, self._path)
             finally:
                 remove_if_exists(temporary)
@@ -114,7 +102,7 @@ class FileVolume(Volume):
 
     def remove(self) -> None:
         """Remove the file; does nothing when it is gone already."""
-        with _failing_as(f"remove {self._path}"):
+        with failing_as(BlockDeviceError, f"cannot remove {self._path}"):
             remove_if_exists(self._path)
 
     def find(self) -> BlockDevStatus | None:
@@ -122,12 +110,11 @@ class FileVolume(Volume):
         return None if self._size_bytes() is None else BlockDevStatus(self._path)
 
     def _size_bytes(self) -> int | None:
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        except OSError as err:
-            raise BlockDeviceError(f"cannot look at {self._path}: {err.strerror}") from err
+        with failing_as(BlockDeviceError, f"cannot look at {self._path}"):
+            try:
+                found = os.stat(self._path)
+            except FileNotFoundError:
+                return None
         if not stat.S_ISREG(found.st_mode):
             raise BlockDeviceError(f"{self._path} is not a regular file")
         return found.st_size
@@ -148,7 +135,7 @@ class FileVolume(Volume):
         new_size = self._existing_size_bytes() + amount_mib * MIB
         if not 0 < amount_mib <= SIZE_MIB_MAX or new_size > SIZE_MIB_MAX * MIB:
             raise BlockDeviceError(f"{self._path} cannot grow by {amount_mib} MiB")
-        with _failing_as(f"grow {self._path}"):
+        with failing_as(BlockDeviceError, f"cannot grow {self._path}"):
             _check_room(os.path.dirname(self._path), self._path, amount_mib * MIB)
             if dryrun or not backingstore:
                 return
@@ -159,7 +146,7 @@ class FileVolume(Volume):
         new_path = self._local(new_logical_id)
         if new_path == self._path:
             return
-        with _failing_as(f"rename {self._path} to {new_path}"):
+        with failing_as(BlockDeviceError, f"cannot rename {self._path} to {new_path}"):
             ensure_directory(os.path.dirname(new_path))
             _appear(self._path, new_path)
             remove_if_exists(self._path)
@@ -173,7 +160,7 @@ class FileVolume(Volume):
             raise BlockDeviceError(
                 f"{self._path} has {size // MIB} MiB: cannot wipe {size_mib} MiB from {offset_mib}"
             )
-        with _failing_as(f"wipe {self._path}"):
+        with failing_as(BlockDeviceError, f"cannot wipe {self._path}"):
             wipe(self._path, offset, count)
 
     def dimensions(self) -> Dimensions | None:
@@ -189,10 +176,8 @@ class FileStorage(Storage):
 
     def space(self, name: str) -> StorageUnit:
         """Return the space of the file system that a directory is on."""
-        try:
+        with failing_as(StorageError, f"cannot look at storage directory {name}"):
             found = os.statvfs(self.env.paths.localize(name))
-        except OSError as err:
-            raise StorageError(f"cannot look at storage directory {name}: {err.strerror}") from err
         free_mib = found.f_bavail * found.f_frsize // MIB
         return StorageUnit(self.kind, name, free_mib, found.f_blocks * found.f_frsize // MIB)
 
@@ -207,44 +192,34 @@ def _used_mib(directory: str) -> int:
     used = 0
     for place, _directories, files in os.walk(directory):
         for file in files:
-            try:
+            with suppress(FileNotFoundError):  # removed meanwhile
                 used += os.lstat(os.path.join(place, file)).st_blocks * 512
-            except FileNotFoundError:  # removed meanwhile
-                continue
     return used // MIB
 
 
-def create_directory(path: str, env: StorageEnv) -> None:
+def create_directory(path: str, paths: Paths) -> None:
     """Make a directory, unless it is there."""
-    local = local_path(path, env.paths)
-    try:
+    local = local_path(path, paths)
+    with failing_as(StorageError, f"cannot create directory {local}"):
         ensure_directory(local)
-    except OSError as err:
-        raise StorageError(f"cannot create directory {local}: {err.strerror}") from err
     if not os.path.isdir(local):
         raise StorageError(f"{local} is not a directory")
 
 
-def remove_directory(path: str, env: StorageEnv) -> None:
+def remove_directory(path: str, paths: Paths) -> None:
     """Remove an empty directory; does nothing when it is gone already."""
-    local = local_path(path, env.paths)
-    try:
+    local = local_path(path, paths)
+    with failing_as(StorageError, f"cannot remove directory {local}"), suppress(FileNotFoundError):
         os.rmdir(local)
-    except FileNotFoundError:
-        return
-    except OSError as err:
-        raise StorageError(f"cannot remove directory {local}: {err.strerror}") from err
 
 
-def rename_directory(old_path: str, new_path: str, env: StorageEnv) -> None:
+def rename_directory(old_path: str, new_path: str, paths: Paths) -> None:
     """Rename a directory with all that is in it; repeating it does nothing more."""
-    old, new = local_path(old_path, env.paths), local_path(new_path, env.paths)
+    old, new = local_path(old_path, paths), local_path(new_path, paths)
     if os.path.lexists(new):
         if os.path.lexists(old):
             raise StorageError(f"cannot rename {old} to {new}: both exist")
         return
-    try:
+    with failing_as(StorageError, f"cannot rename {old} to {new}"):
         ensure_directory(os.path.dirname(new))
         os.rename(old, new)
-    except OSError as err:
-        raise StorageError(f"cannot rename {old} to {new}: {err.strerror}") from err

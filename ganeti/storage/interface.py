@@ -120,12 +120,8 @@ class StorageUnit:
 
     def to_wire(self) -> dict[str, object]:
         """Return one storage info of the answer of node_info."""
-        return {
-            "type": self.kind,
-            "name": self.name,
-            "storage_free": self.free_mib,
-            "storage_size": self.size_mib,
-        }
+        space = {"storage_free": self.free_mib, "storage_size": self.size_mib}
+        return {"type": self.kind, "name": self.name, **space}
 
     def fields(self) -> dict[str, object]:
         """Return the fields that storage_list can be asked for."""
@@ -154,11 +150,15 @@ class Volume(ABC):
     """
 
     def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
-        """Check that the logical id has the form of the template."""
         self._disk = disk
         self._env = env
         self.children = tuple(children)
         self.traits: Traits = traits_of(disk.dev_type)
+        self._locate(list(disk.logical_id))
+
+    @abstractmethod
+    def _locate(self, logical_id: list[object]) -> None:
+        """Keep the parts of the logical id, or raise `_malformed`."""
 
     @property
     def mirror(self) -> Mirror | None:
@@ -221,10 +221,9 @@ class Volume(ABC):
         raise NotSupportedError(f"disks of template {self._disk.dev_type} cannot be {action}")
 
     def _malformed(self) -> BlockDeviceError:
-        parts = ", ".join(self.traits.logical_id)
+        found, parts = list(self._disk.logical_id), ", ".join(self.traits.logical_id)
         return BlockDeviceError(
-            f"disk {self._disk.uuid}: the logical id {list(self._disk.logical_id)!r} is not"
-            f" [{parts}]"
+            f"disk {self._disk.uuid}: the logical id {found!r} is not [{parts}]"
         )
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganeti.base.errors import ProtocolError, StorageError
+from ganeti.base.errors import ProtocolError, StorageError, failing_as
 from ganeti.protocol import nbd
 
 TIMEOUT_S: Final = 300.0  # without a byte; a disk may be busy
 _INFOS_MAX: Final = 16  # QEMU tells one thing for each option
 _PIECE_BYTES: Final = 1 << 20
+_Part = tuple[nbd.Chunk, bytes]  # of an answer
 
 
 class NbdImage:
@@ -32,10 +33,8 @@ class NbdImage:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(TIMEOUT_S)
         try:
-            try:
+            with failing_as(StorageError, f"{self._what} cannot be reached"):
                 self._socket.connect(socket_path)
-            except OSError as err:
-                raise StorageError(f"{self._what} cannot be reached: {err.strerror}") from err
             self.size = self._negotiate(export)
         except BaseException:
             self._socket.close()
@@ -119,12 +118,10 @@ class NbdImage:
             raise StorageError(f"{self._what}: the server does not tell where it has holes")
         return found
 
-    def _ask(
-        self, command: nbd.Command, position: int, count: int
-    ) -> Iterator[tuple[nbd.Chunk, bytes]]:
+    def _ask(self, command: nbd.Command, start: int, count: int) -> Iterator[_Part]:
         """Send a request and yield the parts of the answer."""
         self._cookie += 1
-        self._send(nbd.request(command, self._cookie, position, count))
+        self._send(nbd.request(command, self._cookie, start, count))
         is_last = False
         while not is_last:
             part = nbd.chunk(self._exactly(nbd.CHUNK.size), self._cookie)

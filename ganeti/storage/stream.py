@@ -5,7 +5,13 @@
     offset, length, then so many bytes of data           8 and 4 bytes; again and again, in order
     offset 2^64 - 1, length 32, then a SHA-256           of everything before; the end
 
-Numbers are big-endian.  What lies between the pieces of data is zeroes.
+What lies between the pieces of data is zeroes.  Such a stream, as any other, travels in frames that
+tell its end, so that a broken connection is not taken for it.
+
+    length, then so many bytes                           4 bytes; again and again
+    0                                                    the end
+
+Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -13,19 +19,42 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 from ganeti.base.errors import StorageError
 from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
-from ganeti.storage.data import CHUNK_BYTES, data_areas, wipe_open, write_at
-from ganeti.storage.frames import Source
+from ganeti.storage.data import CHUNK_BYTES, data_areas, size_of, wipe_open, write_at
 
 MAGIC: Final = b"GNTDISK1"
 _HEAD: Final = struct.Struct(">QQ")
 _PIECE: Final = struct.Struct(">QI")
 _END_OFFSET: Final = (1 << 64) - 1
 _MIB: Final = 1 << 20
+FRAME_BYTES_MAX: Final = 1 << 22
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Incoming(Protocol):
+    """Bytes that come from elsewhere, such as another node."""
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+
+
+def _exactly(source: Incoming, count: int) -> bytes:
+    """Read so many bytes.
+
+    Raises:
+        StorageError: the stream broke off before.
+    """
+    found = bytearray()
+    while len(found) < count:
+        part = source.read(count - len(found))
+        if not part:
+            raise StorageError(STREAM_ENDED_EARLY)
+        found += part
+    return bytes(found)
 
 
 class Image(Protocol):
@@ -111,12 +140,11 @@ class DiskReader:
 class DiskWriter:
     """Writes a stream over a file or device, which must be large enough."""
 
-    def __init__(self, path: str, source: Source) -> None:
+    def __init__(self, path: str, source: Incoming) -> None:
         self._path = path
         self._source = source
         self._digest = hashlib.sha256()
-        self.data_bytes = 0
-        self.done_bytes = 0
+        self.data_bytes = self.done_bytes = 0
 
     def run(self) -> Iterator[None]:
         """Write everything; stops after each piece of data, so that progress can be told.
@@ -130,7 +158,7 @@ class DiskWriter:
         try:
             end = 0
             while True:
-                head = self._exactly(_PIECE.size, digest=False)
+                head = _exactly(self._source, _PIECE.size)
                 offset, length = _PIECE.unpack(head)
                 if offset == _END_OFFSET:
                     self._finish(length)
@@ -138,7 +166,7 @@ class DiskWriter:
                 if not end <= offset <= offset + length <= size or length > CHUNK_BYTES:
                     raise StorageError("the stream is damaged: a piece lies where none can be")
                 self._digest.update(head)
-                data = self._exactly(length)
+                data = self._digested(length)
                 wipe_open(descriptor, end, offset - end)
                 write_at(descriptor, data, offset)
                 end = offset + length
@@ -151,39 +179,64 @@ class DiskWriter:
 
     def _begin(self) -> int:
         """Read the head of the stream; returns the size of the disk."""
-        if self._exactly(len(MAGIC)) != MAGIC:
+        if self._digested(len(MAGIC)) != MAGIC:
             raise StorageError("what comes is not the contents of a disk")
-        size, self.data_bytes = _HEAD.unpack(self._exactly(_HEAD.size))
-        with open(self._path, "rb") as target:
-            room = target.seek(0, os.SEEK_END)
+        size, self.data_bytes = _HEAD.unpack(self._digested(_HEAD.size))
+        room = size_of(self._path)
         if size > room:
-            raise StorageError(
-                f"the disk has {room // _MIB} MiB here, {size // _MIB} MiB are to be written"
-            )
+            here, wanted = room // _MIB, size // _MIB
+            raise StorageError(f"the disk has {here} MiB here, {wanted} MiB are to be written")
         if os.path.isfile(self._path):
             found = os.statvfs(self._path)
             free = found.f_bavail * found.f_frsize
             if self.data_bytes > free:
-                raise StorageError(
-                    f"no space: the data has {self.data_bytes // _MIB} MiB, and"
-                    f" {free // _MIB} MiB are free"
-                )
+                wanted, free = self.data_bytes // _MIB, free // _MIB
+                raise StorageError(f"no space: the data has {wanted} MiB, and {free} MiB are free")
         return int(size)
 
     def _finish(self, length: int) -> None:
-        if self._exactly(length, digest=False) != self._digest.digest():
+        if _exactly(self._source, length) != self._digest.digest():
             raise StorageError("the checksum is wrong: what was written is not what was sent")
 
-    def _exactly(self, count: int, *, digest: bool = True) -> bytes:
-        parts = []
-        left = count
-        while left:
-            part = self._source.read(left)
-            if not part:
-                raise StorageError(STREAM_ENDED_EARLY)
-            parts.append(part)
-            left -= len(part)
-        data = b"".join(parts)
-        if digest:
-            self._digest.update(data)
+    def _digested(self, count: int) -> bytes:
+        data = _exactly(self._source, count)
+        self._digest.update(data)
+        return data
+
+
+def framed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces with their lengths in front, and the end after them.
+
+    Nothing follows when `pieces` raises: the receiver sees that the end is missing.
+    """
+    for piece in pieces:
+        for start in range(0, len(piece), FRAME_BYTES_MAX):
+            part = piece[start : start + FRAME_BYTES_MAX]
+            yield _LENGTH.pack(len(part)) + part
+    yield _LENGTH.pack(0)
+
+
+class FrameReader:
+    """Reads what `framed` has written."""
+
+    def __init__(self, source: Incoming) -> None:
+        self._source = source
+        self._left = 0
+        self._ended = False
+
+    def read(self, count: int) -> bytes:
+        """Return up to so many bytes; none at the end.
+
+        Raises:
+            StorageError: the stream broke off before its end.
+        """
+        if self._left == 0 and not self._ended:
+            self._left = _LENGTH.unpack(_exactly(self._source, _LENGTH.size))[0]
+            self._ended = self._left == 0
+        if self._ended:
+            return b""
+        data = self._source.read(min(count, self._left))
+        if not data:
+            raise StorageError(STREAM_ENDED_EARLY)
+        self._left -= len(data)
         return data

@@ -19,6 +19,7 @@ from ganeti.base.errors import GenericError, HypervisorError, NotSupportedError,
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import (
     AssembledDisk,
+    ConsoleNode,
     Hypervisor,
     InstanceState,
     MigrationState,
@@ -152,7 +153,7 @@ def test_node_info_has_the_keys_of_the_wire(rig: Rig) -> None:
 
 
 def test_there_is_always_a_console_or_a_message(rig: Rig) -> None:
-    consoles = rig.driver().consoles(rig.instance, node_name="n", node_address="192.0.2.1")
+    consoles = rig.driver().consoles(rig.instance, ConsoleNode("n", "192.0.2.1"))
     assert consoles
     assert {console.instance for console in consoles} == {rig.instance.name}
 

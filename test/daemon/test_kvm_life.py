@@ -16,7 +16,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
-from ganeti.hypervisor.interface import InstanceState, get_hypervisor
+from ganeti.hypervisor.interface import ConsoleNode, InstanceState, get_hypervisor
 from ganeti.hypervisor.kvm import qemu
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.qemu import probe
@@ -242,7 +242,7 @@ def test_serial_console_takes_a_client(nodes: KvmNodes, node: KvmNode) -> None:
         received = b""
         while b"beat" not in received:
             received += client.recv(100)
-    consoles = node.driver.consoles(INSTANCE, node_name="node1", node_address="127.0.0.1")
+    consoles = node.driver.consoles(INSTANCE, ConsoleNode("node1", "127.0.0.1"))
     assert [str(console.kind) for console in consoles] == ["ssh"]
 
 
@@ -265,7 +265,7 @@ def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
         assert client.recv(count) == b"\x02"  # password only
     kinds = [
         (str(console.kind), console.host, console.port, console.display)
-        for console in node.driver.consoles(instance, node_name="n", node_address="192.0.2.1")
+        for console in node.driver.consoles(instance, ConsoleNode("n", "192.0.2.1"))
     ]
     assert kinds == [("ssh", "n", None, None), ("vnc", "192.0.2.1", 11007, 5107)]
 

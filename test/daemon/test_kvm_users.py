@@ -13,7 +13,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.hypervisor.probe_guest import boot_sector
+from ganeti.hypervisor.kvm.qemu import boot_sector
 from ganeti.hypervisor.user_ids import uids_in_use
 from ganeti.storage.nbd import NbdImage
 from ganeti.store.ssconf import write_values

@@ -15,7 +15,7 @@ from guests.instances import make_instance
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine.crypto import Crypto
+from ganeti.node_ops.machine.keys import Keys
 from ganeti.node_ops.transfers import calls
 from ganeti.node_ops.transfers.status import files_of
 from ganeti.protocol.node_rpc_values import TransferOptions
@@ -204,8 +204,8 @@ def test_nodes_of_two_clusters_know_each_other_by_certificates_made_for_this(
     other = Node(tmp_path, "node3")  # of another cluster
     other.make_disk(4 * MIB, b"new")
     target.make_disk(4 * MIB, b"old")
-    own, there = (Crypto(node.context).x509_cert_create(3600) for node in (target, other))
-    stranger = Crypto(other.context).x509_cert_create(3600)
+    own, there = (Keys(node.context).x509_cert_create(3600) for node in (target, other))
+    stranger = Keys(other.context).x509_cert_create(3600)
     try:
         port = target.receive(key_name=own[0], ca_pem=there[1], magic="the-word")
         with socket.create_connection(("127.0.0.1", port), WAIT_S) as knocking:

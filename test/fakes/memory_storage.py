@@ -14,10 +14,8 @@ from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
     Dimensions,
-    DiskLike,
     Look,
     Storage,
-    StorageEnv,
     StorageUnit,
     Volume,
 )
@@ -51,9 +49,8 @@ class MemoryVolume(Volume):
 
     memory: ClassVar[Memory] = Memory()
 
-    def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
-        super().__init__(disk, env, children)
-        match list(disk.logical_id):
+    def _locate(self, logical_id: list[object]) -> None:
+        match logical_id:
             case [str(), str(name)] if name:
                 self._name = name
             case _:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ganeti.hypervisor.probe_guest import boot_sector
+from ganeti.hypervisor.kvm.qemu import boot_sector
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "guests"
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "evdev", "button")

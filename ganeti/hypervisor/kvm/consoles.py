@@ -16,7 +16,7 @@ import sys
 from typing import Final
 
 from ganeti.base.errors import ErrorCode
-from ganeti.hypervisor.interface import NodeEnv
+from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, wrong_param
 from ganeti.objects.hypervisors import ConsoleKind
@@ -113,35 +113,33 @@ def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> s
 _CONSOLE_USER: Final = "root"
 
 
-def consoles(
-    instance: RpcInstance, env: NodeEnv, *, node_name: str, node_address: str
-) -> list[InstanceConsole]:
+def consoles(instance: RpcInstance, env: NodeEnv, node: ConsoleNode) -> list[InstanceConsole]:
     """Return every way to the console: serial, graphical, or a message that there is none."""
-    params = KvmParams(instance.hvparams)
+    params, name = KvmParams(instance.hvparams), instance.name
     found = []
     if params.flag("serial_console"):
-        found.append(_serial(instance.name, env, node_name))
+        found.append(_serial(name, env, node.name))
     _parameter, bind = bound_by(params)
     if bind.startswith("/"):
-        path = MachineFiles(env.paths, instance.name).link("vnc")
-        text = f"instance {instance.name}: VNC listens on the socket {path} of node {node_name}"
-        found.append(
-            InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)
-        )
+        path = MachineFiles(env.paths, name).link("vnc")
+        text = f"instance {name}: VNC listens on the socket {path} of node {node.name}"
+        found.append(_message(name, text))
     elif bind and instance.network_port is not None:
         found.append(
             InstanceConsole(
-                instance=instance.name,
+                instance=name,
                 kind=ConsoleKind.VNC if params.has_vnc else ConsoleKind.SPICE,
-                host=reached_at(params, env, node_address),
+                host=reached_at(params, env, node.primary_ip),
                 port=instance.network_port,
                 display=instance.network_port - VNC_BASE_PORT if params.has_vnc else None,
             )
         )
-    text = f"instance {instance.name} has no console: no serial one, no VNC, no SPICE"
-    return found or [
-        InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)
-    ]
+    text = f"instance {name} has no console: no serial one, no VNC, no SPICE"
+    return found or [_message(name, text)]
+
+
+def _message(name: str, text: str) -> InstanceConsole:
+    return InstanceConsole(instance=name, kind=ConsoleKind.MESSAGE, message=text)
 
 
 def _serial(name: str, env: NodeEnv, node_name: str) -> InstanceConsole:

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError, HotplugError, HypervisorError
+from ganeti.base.errors import GenericError, HotplugError, HypervisorError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug
 from ganeti.hypervisor.kvm import snapshot
 from ganeti.hypervisor.kvm.devices import (
@@ -254,32 +254,17 @@ def _add_netdev(
         if backend.kind is BackendKind.TAP:
             queues = params.number("virtio_net_queues")
             tap = taps.open_tap(backend.tap, vnet_hdr=uses_vnet_hdr(params), queues=queues)
-            _close_later(opened, tap)
-            vhost = _open_vhost(queues) if params.flag("vhost_net") else []
-            _close_later(opened, vhost)
+            opened.callback(taps.close_all, tap)
+            with failing_as(HypervisorError, f"cannot open {_VHOST_DEVICE}"):
+                count = queues if params.flag("vhost_net") else 0
+                vhost = taps.open_queues(_VHOST_DEVICE, count)
+            opened.callback(taps.close_all, vhost)
             tap_files = TapFiles(
                 _hand_over(monitor, f"tap-{device.device_id}", tap, undo),
                 _hand_over(monitor, f"vhost-{device.device_id}", vhost, undo),
             )
         monitor.execute("netdev_add", netdev_options(device, backend, params, tap_files))
     undo.callback(_remove_netdev, monitor, device)
-
-
-def _close_later(opened: contextlib.ExitStack, descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        opened.callback(os.close, descriptor)
-
-
-def _open_vhost(queues: int) -> list[int]:
-    descriptors: list[int] = []
-    try:
-        for _ in range(queues):
-            descriptors.append(os.open(_VHOST_DEVICE, os.O_RDWR | os.O_CLOEXEC))
-    except OSError as err:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise HypervisorError(f"cannot open {_VHOST_DEVICE}: {err.strerror}") from err
-    return descriptors
 
 
 def _hand_over(

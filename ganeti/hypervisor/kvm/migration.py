@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.interface import AssembledDisk, Migration, MigrationState, MigrationStatus
+from ganeti.hypervisor.interface import Disks, Migration, MigrationState, MigrationStatus
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
 from ganeti.hypervisor.kvm.machine import Machine
@@ -275,9 +275,7 @@ class KvmMigration(Migration):
         runtime = self._machines.runtime(instance.name)
         return runtime_for_migration(runtime, paused=status == "paused")
 
-    def accept(
-        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
-    ) -> str:
+    def accept(self, instance: RpcInstance, info: str, address: str, disks: Disks) -> str:
         """Start a machine that waits for its memory; returns "address:port"."""
         env, files = self._machines.env, self._machines.files(instance.name)
         runtime = decode_runtime(info, f"migration of instance {instance.name}")
@@ -297,9 +295,9 @@ class KvmMigration(Migration):
             with bring_up(env, runtime, disks, backends, incoming=True) as monitor:
                 undo.callback(kill_now, files)
                 set_capabilities(monitor, KvmParams(instance.hvparams).migration_capabilities())
-                port = listen(monitor, target_address, migration_port(instance))
+                port = listen(monitor, address, migration_port(instance))
             undo.pop_all()
-        return join_target(target_address, port)
+        return join_target(address, port)
 
     def _clear_incoming(self, files: MachineFiles) -> None:
         """Make room for a machine to be received; what waits from an earlier try is removed."""

@@ -1,7 +1,7 @@
 """Parameters of the hypervisor kvm: reading filled ones, and checking them against each other.
 
 The table of parameters (`ganeti.objects.hypervisors`) says which values each may have.  The checks
-here need no node; `ganeti.hypervisor.kvm.validation` looks at the node's files.
+here need no node; `ganeti.hypervisor.kvm.driver` looks at the node's files.
 
 A mask of processors, parameter cpu_mask, is ``all`` or one list for all virtual processors, or one
 for each, separated by colons: ``0-3,6``, ``0:1:all:2-3``.

@@ -25,28 +25,25 @@ import msgspec
 from ganeti.base.errors import CommandError, ErrorCode, GenericError, OpPrereqError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.params import PARAMETERS
-from ganeti.hypervisor.probe_guest import WORK_DONE_TEXT, boot_sector
+from ganeti.hypervisor.kvm.params import PARAMETERS, wrong_param
 from ganeti.system import clock, process
 from ganeti.system.filelock import FileLock
 from ganeti.system.files import ensure_directory, read_bytes_or_none, remove_if_exists, write_atomic
+from ganeti.system.programs import is_runnable
 
-_USUAL_PLACES: Final = (
+_DEFAULT_PATH: Final = str(PARAMETERS["kvm_path"].default)
+_PLACES: Final = (  # those that distributions use, and the default
     "/usr/bin/qemu-system-x86_64",
     "/usr/local/bin/qemu-system-x86_64",
     "/usr/bin/qemu-kvm",
     "/usr/libexec/qemu-kvm",
+    _DEFAULT_PATH,
 )
-_DEFAULT_PATH: Final = str(PARAMETERS["kvm_path"].default)
 
 
 def is_usual_place(path: str) -> bool:
     """Tell whether a program is where distributions put QEMU, so that it needs no check."""
-    return path in (*_USUAL_PLACES, _DEFAULT_PATH)
-
-
-def _is_executable(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
+    return path in _PLACES
 
 
 def find_qemu(kvm_path: str = _DEFAULT_PATH) -> str:
@@ -56,16 +53,14 @@ def find_qemu(kvm_path: str = _DEFAULT_PATH) -> str:
         OpPrereqError: there is none.
     """
     if kvm_path != _DEFAULT_PATH:
-        if _is_executable(kvm_path):
+        if is_runnable(kvm_path):
             return kvm_path
-        raise OpPrereqError(
-            f"hypervisor parameter kvm_path: there is no program {kvm_path}", ErrorCode.ENVIRON
-        )
-    for path in (*_USUAL_PLACES, _DEFAULT_PATH):
-        if _is_executable(path):
-            return path
+        raise wrong_param("kvm_path", f"there is no program {kvm_path}", ErrorCode.ENVIRON)
+    found = next(filter(is_runnable, _PLACES), None)
+    if found is not None:
+        return found
     raise OpPrereqError(
-        f"no QEMU found at {', '.join((*_USUAL_PLACES, _DEFAULT_PATH))};"
+        f"no QEMU found at {', '.join(_PLACES)};"
         " install it (package qemu-system-x86) or set hypervisor parameter kvm_path",
         ErrorCode.ENVIRON,
     )
@@ -74,14 +69,14 @@ def find_qemu(kvm_path: str = _DEFAULT_PATH) -> str:
 KVM: Final = "kvm"
 TCG: Final = "tcg"
 KVM_DEVICE: Final = "/dev/kvm"
-_WORK_COUNT: Final = 1_000_000  # a third of a second of emulation on a machine of 2020
+_ROUNDS: Final = 1_000_000  # a third of a second of emulation on a machine of 2020
 _PROBE_TIMEOUT_S: Final = 30.0  # a node that is itself emulated takes several seconds
 _FILE_BYTES_MAX: Final = 1 << 16
 _OUTPUT_BYTES_MAX: Final = 1 << 16
 _DISK_BYTES: Final = 1 << 20
 
 
-class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """The result of a probe; it holds for one run of the kernel and one QEMU."""
 
     boot_id: str
@@ -114,16 +109,13 @@ def choose_accelerator(kvm_flag: str, binary: str, paths: Paths) -> str:
 def probe(binary: str, paths: Paths) -> ProbeResult:
     """Find out whether KVM can be used, or look up an earlier result."""
     path = f"{paths.kvm_dir}/accelerator"
-    known = _lookup(path, binary)
-    if known is not None:
+    if (known := _lookup(path, binary)) is not None:
         return known
     ensure_directory(paths.kvm_dir)
     lock = FileLock(f"{paths.kvm_dir}/.accelerator.lock")
     lock.acquire(timeout_s=2 * _PROBE_TIMEOUT_S)  # one at a time: they would slow each other down
-    try:
+    with lock:
         return _lookup(path, binary) or _probe(path, binary, paths)
-    finally:
-        lock.release()
 
 
 def _key(binary: str) -> tuple[str, str, int]:
@@ -131,7 +123,12 @@ def _key(binary: str) -> tuple[str, str, int]:
 
 
 def _lookup(path: str, binary: str) -> ProbeResult | None:
-    known = _load(path)
+    """Return an earlier result that still holds; None to probe again."""
+    data = read_bytes_or_none(path, _FILE_BYTES_MAX)
+    try:
+        known = None if data is None else loads_as(ProbeResult, data)
+    except GenericError:
+        return None  # written by another version
     if known is None or (known.boot_id, known.binary, known.modified_ns) != _key(binary):
         return None
     return known
@@ -139,27 +136,10 @@ def _lookup(path: str, binary: str) -> ProbeResult | None:
 
 def _probe(path: str, binary: str, paths: Paths) -> ProbeResult:
     verdict = _try(binary, paths)
-    boot_id, _binary, modified_ns = _key(binary)
-    result = ProbeResult(
-        boot_id=boot_id,
-        binary=binary,
-        modified_ns=modified_ns,
-        usable=verdict.usable,
-        reason=verdict.reason,
-    )
+    result = ProbeResult(*_key(binary), verdict.usable, verdict.reason)
     if verdict.final:
         write_atomic(path, dumps(result))
     return result
-
-
-def _load(path: str) -> ProbeResult | None:
-    data = read_bytes_or_none(path, _FILE_BYTES_MAX)
-    if data is None:
-        return None
-    try:
-        return loads_as(ProbeResult, data)
-    except GenericError:
-        return None  # of another version: probe again
 
 
 def _try(binary: str, paths: Paths) -> Verdict:
@@ -173,7 +153,7 @@ def _try(binary: str, paths: Paths) -> Verdict:
             disk = f"{paths.kvm_dir}/.probe.{os.getpid()}.{accelerator}"
             stack.callback(remove_if_exists, disk)
             with open(disk, "wb") as file:
-                file.write(boot_sector(_WORK_COUNT))
+                file.write(boot_sector(_ROUNDS))
                 file.truncate(_DISK_BYTES)
             try:
                 guests[accelerator] = _Guest(binary, accelerator, disk)
@@ -224,6 +204,39 @@ def race(guests: Mapping[str, Contestant], timeout_s: float) -> Verdict:
                 return Verdict(False, f"QEMU ended: {text[-500:]}")
             poller.unregister(descriptor)  # only what becomes of KVM matters then
     return Verdict(False, f"no guest was done within {timeout_s:g} seconds", final=False)
+
+
+SECTOR_BYTES: Final = 512
+UP_TEXT: Final = b"guest up"
+WORK_DONE_TEXT: Final = b"work done"
+_WORK_COUNT: Final = slice(5, 9)  # place of the work count, little endian
+
+_CODE: Final = bytes.fromhex(
+    "ea097c00000000000031c08ed88ec08ed0bc007c8816167dfbbee67ce89d00668b0e057c67e316dbe3d9eed9"
+    "e8dcc1dd16007e664975f6bef17ce87f00b442e865007215ff06007eb80043e859007209befd7ca1007ee858"
+    "00ba0206ed0d0001eff4ba0006ed83f8ff7405a90001751fa16c042b06177d83f80872e50106177dff06197d"
+    "a1197dbe047de82400ebd2ba0006b80001efbe0a7de82000ba0406b80020effaf4ebfc8a16167dbe1c7dcd13"
+    "c350e8070058e80d00be137dac84c07424e81400ebf631d2bb0a00f7f35285c07403e8f1ff58043052baf803"
+    "eeb40ebb0700cd105ac367756573742075700d0a00776f726b20646f6e650d0a007374617274200062656174"
+    "2000706f776572206f66660d0a0000000000009010000100007e000001"
+)
+
+
+def boot_sector(work_count: int = 0) -> bytes:
+    """Return a guest that fits into one boot sector.
+
+    It says on the serial console that it is up, counts its starts in the second sector of its disk,
+    prints a counter twice a second and powers off when the ACPI button is pressed.  Its source is
+    ``test/guests/boot_sector.S``; a test assembles that and compares.
+
+    Args:
+        work_count: rounds of floating point work to do first; a million takes a few milliseconds
+            on a processor and a third of a second where it is emulated.
+    """
+    sector = bytearray(_CODE.ljust(SECTOR_BYTES, b"\0"))
+    sector[_WORK_COUNT] = work_count.to_bytes(4, "little")
+    sector[510:] = b"\x55\xaa"
+    return bytes(sector)
 
 
 class _Guest:

@@ -8,8 +8,7 @@ import os
 from collections.abc import Sequence
 
 from ganeti.base.errors import BlockDeviceError, GenericError
-from ganeti.node_ops import drivers
-from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.storage.interface import Look, top_down
@@ -33,8 +32,8 @@ class BlockDevices(NodeHandler):
         info: str,
         exclusive_storage: bool,
     ) -> list[object] | None:
-        driver = drivers.volume(self.context, disk)
-        with alone_with_disk(self.context, disk.uuid, owner=owner):
+        driver = self.node.volume(disk)
+        with alone_with_disk(self.node, disk.uuid, owner=owner):
             try:
                 logical_id = driver.create(size, exclusive_storage=exclusive_storage)
             except Exception:
@@ -53,8 +52,8 @@ class BlockDevices(NodeHandler):
         return logical_id
 
     def blockdev_remove(self, disk: RpcDisk) -> None:
-        parts = list(top_down(drivers.volume(self.context, disk)))
-        with alone_with_disk(self.context, disk.uuid):
+        parts = list(top_down(self.node.volume(disk)))
+        with alone_with_disk(self.node, disk.uuid):
             for part in parts:
                 part.shutdown()
                 part.remove()
@@ -62,39 +61,33 @@ class BlockDevices(NodeHandler):
     def blockdev_assemble(
         self, disk: RpcDisk, instance: RpcInstance, *, on_primary: bool, idx: int
     ) -> list[object]:
-        assembled = drivers.assemble_disk(self.context, instance.name, idx, disk)
+        assembled = self.node.assemble_disk(instance.name, idx, disk)
         if not on_primary:
             return [True, True]
-        drivers.volume(self.context, disk).open()
-        paths = self.paths
-        link = None
-        if assembled.dev_path:
-            link = drivers.link_disk(self.context, instance.name, idx, assembled.dev_path)
-        return [
-            drivers.wire_path(paths, assembled.dev_path),
-            None if link is None else drivers.wire_path(paths, link),
-            assembled.uri,
-        ]
+        self.node.volume(disk).open()
+        linked = self.node.linked(instance.name, assembled).dev_path
+        link = self.node.wire_path(linked) if linked else None
+        return [self.node.wire_path(assembled.dev_path), link, assembled.uri]
 
     def blockdev_shutdown(self, disk: RpcDisk) -> None:
-        for part in top_down(drivers.volume(self.context, disk)):
+        for part in top_down(self.node.volume(disk)):
             part.close()
             part.shutdown()
 
     def blockdev_find(self, disk: RpcDisk) -> dict[str, object] | None:
-        status = _looks(self.context, [disk])[0]
-        return None if status is None else _status_to_wire(self.context, disk, status)
+        [status] = look([disk], self.node.env)
+        return None if status is None else self._status(disk, status)
 
     def blockdev_open(
         self, instance_name: str, disks: Sequence[RpcDisk], *, exclusive: bool
     ) -> None:
         for disk in disks:
-            drivers.volume(self.context, disk).open(exclusive=exclusive)
+            self.node.volume(disk).open(exclusive=exclusive)
 
     def blockdev_close(self, instance_name: str, disks: Sequence[RpcDisk]) -> None:
         for disk in disks:
-            drivers.volume(self.context, disk).close()
-        drivers.unlink_disks(self.paths, instance_name)
+            self.node.volume(disk).close()
+        self.node.unlink_disks(instance_name)
 
     def blockdev_grow(
         self,
@@ -105,46 +98,43 @@ class BlockDevices(NodeHandler):
         backingstore: bool,
         exclusive_storage: bool,
     ) -> None:
-        driver = drivers.volume(self.context, disk)
-        with alone_with_disk(self.context, disk.uuid):
+        driver = self.node.volume(disk)
+        with alone_with_disk(self.node, disk.uuid):
             driver.grow(amount, dryrun=dryrun, backingstore=backingstore)
 
     def blockdev_getdimensions(
         self, disks: Sequence[RpcDisk]
     ) -> list[tuple[int, int | None] | None]:
-        found = dimensions(disks, drivers.node_env(self.context))
+        found = dimensions(disks, self.node.env)
         return [None if each is None else (each.size_bytes, each.spindles) for each in found]
 
     def blockdev_getmirrorstatus(self, disks: Sequence[RpcDisk]) -> list[dict[str, object]]:
-        states = _looks(self.context, disks)
-        return [
-            _status_to_wire(self.context, disk, at) for disk, at in zip(disks, states, strict=True)
-        ]
+        return list(map(self._status, disks, look(disks, self.node.env)))
 
     def blockdev_getmirrorstatus_multi(self, disks: Sequence[RpcDisk]) -> Sequence[object]:
         answers: list[tuple[bool, object]] = []
-        for disk, state in zip(disks, _looks(self.context, disks), strict=True):
+        for disk, state in zip(disks, look(disks, self.node.env), strict=True):
             try:
-                answers.append((True, _status_to_wire(self.context, disk, state)))
+                answers.append((True, self._status(disk, state)))
             except GenericError as err:
                 answers.append((False, err.message))
         return answers
 
     def blockdev_setinfo(self, disk: RpcDisk, info: str) -> None:
-        drivers.volume(self.context, disk).set_info(info)
+        self.node.volume(disk).set_info(info)
 
     def blockdev_rename(self, devlist: Sequence[tuple[RpcDisk, list[object]]]) -> None:
         for disk, new_logical_id in devlist:
-            drivers.volume(self.context, disk).rename(new_logical_id)
+            self.node.volume(disk).rename(new_logical_id)
 
     def blockdev_wipe(self, disk: RpcDisk, offset: int, size: int) -> None:
-        driver = drivers.volume(self.context, disk)
-        with alone_with_disk(self.context, disk.uuid):
+        driver = self.node.volume(disk)
+        with alone_with_disk(self.node, disk.uuid):
             driver.wipe(offset, size)
 
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
-        driver = drivers.volume(self.context, disk)
-        with alone_with_disk(self.context, disk.uuid):
+        driver = self.node.volume(disk)
+        with alone_with_disk(self.node, disk.uuid):
             return driver.snapshot(snap_name, snap_size)
 
     def bdev_sizes(self, devices: Sequence[str]) -> dict[str, int]:
@@ -160,21 +150,15 @@ class BlockDevices(NodeHandler):
             sizes[path] = sectors * 512 // _BYTES_PER_MIB
         return sizes
 
+    def _status(self, disk: RpcDisk, state: Look) -> dict[str, object]:
+        """Return the state of a disk for the wire.
 
-def _looks(context: NodeContext, disks: Sequence[RpcDisk]) -> list[Look]:
-    """Return the state of each disk, by one question for each template."""
-    return look(disks, drivers.node_env(context))
-
-
-def _status_to_wire(context: NodeContext, disk: RpcDisk, state: Look) -> dict[str, object]:
-    """Return the state of a disk for the wire.
-
-    Raises:
-        GenericError: it does not exist, or cannot be looked at.
-    """
-    if isinstance(state, GenericError):
-        raise state
-    if state is None:
-        name = disk.iv_name or disk.uuid
-        raise BlockDeviceError(f"disk {name} does not exist on node {context.hostname}")
-    return {**state.to_wire(), "dev_path": drivers.wire_path(context.paths, state.dev_path)}
+        Raises:
+            GenericError: it does not exist, or cannot be looked at.
+        """
+        if isinstance(state, GenericError):
+            raise state
+        if state is None:
+            name = disk.iv_name or disk.uuid
+            raise BlockDeviceError(f"disk {name} does not exist on node {self.hostname}")
+        return {**state.to_wire(), "dev_path": self.node.wire_path(state.dev_path)}

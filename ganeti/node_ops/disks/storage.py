@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
-from ganeti.node_ops import drivers
-from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.storage.external_provider import list_providers
+from ganeti.node_ops.context import NodeHandler
+from ganeti.storage.external import list_providers
 from ganeti.storage.file import create_directory, remove_directory, rename_directory
 from ganeti.storage.interface import UNIT_FIELDS, StorageUnit
 from ganeti.storage.registry import storage_of_kind
@@ -31,14 +30,9 @@ class Storage(NodeHandler):
     ) -> list[object]:
         storage = hypervisors = None
         if storage_units is not None:
-            storage = [
-                _storage_info(self.context, kind, name) for kind, name, _params in storage_units
-            ]
+            storage = [self._space(kind, name) for kind, name, _params in storage_units]
         if hv_specs is not None:
-            hypervisors = [
-                drivers.hypervisor(self.context, name, hvparams).node_info()
-                for name, hvparams in hv_specs
-            ]
+            hypervisors = [self.node.hypervisor(*spec).node_info() for spec in hv_specs]
         return [clock.boot_id(), storage, hypervisors]
 
     def storage_list(
@@ -47,7 +41,7 @@ class Storage(NodeHandler):
         unknown = [field for field in fields if field not in UNIT_FIELDS]
         if unknown:
             raise OpPrereqError(f"unknown storage fields {', '.join(unknown)}")
-        storage = storage_of_kind(su_name, drivers.node_env(self.context))
+        storage = storage_of_kind(su_name, self.node.env)
         wanted = [each for each in _directories(su_args) if name is None or each == name]
         rows = [unit.fields() for unit in storage.units(wanted)]
         return [[row[field] for field in fields] for row in rows]
@@ -55,36 +49,33 @@ class Storage(NodeHandler):
     def storage_modify(
         self, su_name: str, su_args: Sequence[object], name: str, changes: Mapping[str, object]
     ) -> None:
-        storage_of_kind(su_name, drivers.node_env(self.context)).modify_unit(name, changes)
+        storage_of_kind(su_name, self.node.env).modify_unit(name, changes)
 
     def storage_execute(self, su_name: str, su_args: Sequence[object], name: str, op: str) -> None:
         if op != FIX_CONSISTENCY:
-            raise NotSupportedError(
-                f"operation {op!r} is not possible on {su_name} storage unit {name!r}"
-            )
-        storage_of_kind(su_name, drivers.node_env(self.context)).repair_unit(name)
+            unit = f"{su_name} storage unit {name!r}"
+            raise NotSupportedError(f"operation {op!r} is not possible on {unit}")
+        storage_of_kind(su_name, self.node.env).repair_unit(name)
 
     def file_storage_dir_create(self, file_storage_dir: str) -> None:
-        create_directory(file_storage_dir, drivers.node_env(self.context))
+        create_directory(file_storage_dir, self.paths)
 
     def file_storage_dir_remove(self, file_storage_dir: str) -> None:
-        remove_directory(file_storage_dir, drivers.node_env(self.context))
+        remove_directory(file_storage_dir, self.paths)
 
     def file_storage_dir_rename(self, old_file_storage_dir: str, new_file_storage_dir: str) -> None:
-        env = drivers.node_env(self.context)
-        rename_directory(old_file_storage_dir, new_file_storage_dir, env)
+        rename_directory(old_file_storage_dir, new_file_storage_dir, self.paths)
 
     def extstorage_diagnose(self) -> list[list[object]]:
         return [provider.to_wire() for provider in list_providers(self.paths)]
 
-
-def _storage_info(context: NodeContext, kind: str, name: str) -> dict[str, object]:
-    """Return what is free in one storage unit."""
-    try:
-        return storage_of_kind(kind, drivers.node_env(context)).space(name).to_wire()
-    except GenericError as err:
-        logger.info("%s, so its space is not reported", err.message)
-        return StorageUnit(kind, name).to_wire()
+    def _space(self, kind: str, name: str) -> dict[str, object]:
+        """Return the free space of one storage unit."""
+        try:
+            return storage_of_kind(kind, self.node.env).space(name).to_wire()
+        except GenericError as err:
+            logger.info("%s, so its space is not reported", err.message)
+            return StorageUnit(kind, name).to_wire()
 
 
 def _directories(su_args: Sequence[object]) -> list[str]:

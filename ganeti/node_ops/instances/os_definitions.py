@@ -209,7 +209,7 @@ class OsDefinitions(NodeHandler):
         for hypervisor in hypervisors:
             definition.check_hypervisor(hypervisor)
         if _CHECK_PARAMETERS in checks and definition.api_version >= _API_WITH_PARAMETERS:
-            _check_parameters(self.context, definition, name, params)
+            _check_parameters(self.node, definition, name, params)
         return True
 
 

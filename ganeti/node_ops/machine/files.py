@@ -1,5 +1,7 @@
 """Files that the master distributes: only those on the list, and never an older configuration.
 
+Names of nodes in the hosts file are changed one by one.
+
 Source: node_rpc.json, "upload_file_allowed_paths"; ARCHITECTURE, invariants 4, 8 and 11.
 """
 
@@ -47,6 +49,8 @@ ALLOWED_PATHS: Final = frozenset(
 
 _MODE_BITS: Final = 0o777
 _RAPI_DIRECTORY_MODE: Final = 0o750
+_HOSTS_MODE: Final = 0o644
+_HOSTS_BYTES_MAX: Final = 16 << 20
 
 
 class _ClusterHead(msgspec.Struct, frozen=True):
@@ -63,7 +67,7 @@ class ConfigHead(msgspec.Struct, frozen=True):
 
 
 class Files(NodeHandler):
-    """Files that the master distributes."""
+    """Files that the master distributes, and names in the hosts file."""
 
     def upload_file(self, file_name: FileDetails) -> None:
         write_distributed(self.paths, file_name)
@@ -78,13 +82,30 @@ class Files(NodeHandler):
         atime: float,
         mtime: float,
     ) -> None:
-        details = FileDetails(file_name, content, mode, uid, gid, atime, mtime)
-        write_distributed(self.paths, details)
+        self.upload_file(FileDetails(file_name, content, mode, uid, gid, atime, mtime))
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         changed = ssconf.write_values(self.paths, values)
         if changed:
             logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
+
+    def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
+        path = self.paths.etc_hosts
+        data = files.read_bytes_or_none(path, _HOSTS_BYTES_MAX) or b""
+        before = data.decode("utf-8", "surrogateescape")
+        if mode == "add":
+            if not ip:
+                raise GenericError("adding a name to the hosts file needs an address")
+            after = with_entry(before, ip, name)
+        elif mode == "remove":
+            if ip:
+                raise GenericError("removing a name from the hosts file takes no address")
+            after = without_name(before, name)
+        else:
+            raise GenericError(f"unknown way to change the hosts file: {mode!r}")
+        if after != before:
+            files.write_durable(path, after.encode("utf-8", "surrogateescape"), _HOSTS_MODE)
+        return True
 
 
 def write_distributed(paths: Paths, details: FileDetails) -> None:
@@ -98,7 +119,9 @@ def write_distributed(paths: Paths, details: FileDetails) -> None:
         raise GenericError(f"file {details.path!r} is not one that nodes accept from the master")
     if path == paths.config_data:
         with _config_mutex:
-            _refuse_older(path, details.content.content)
+            text = refusal(_present_head(path), loads_as(ConfigHead, details.content.content))
+            if text is not None:
+                raise GenericError(text)
             _write(paths, path, details)
     else:
         _write(paths, path, details)
@@ -121,14 +144,6 @@ def refusal(present: ConfigHead | None, incoming: ConfigHead) -> str | None:
 
 _config_mutex = threading.Lock()
 _present_heads: dict[tuple[str, int, int, int], ConfigHead] = {}
-
-
-def _refuse_older(path: str, content: bytes) -> None:
-    """Raise when the configuration on disk is newer than ``content``."""
-    incoming = loads_as(ConfigHead, content)
-    text = refusal(_present_head(path), incoming)
-    if text is not None:
-        raise GenericError(text)
 
 
 def _present_head(path: str) -> ConfigHead | None:
@@ -174,3 +189,40 @@ def _owner(paths: Paths, details: FileDetails) -> tuple[int, int] | None:
         return pwd.getpwnam(details.owner).pw_uid, grp.getgrnam(details.group).gr_gid
     except KeyError as err:
         raise GenericError(f"file {details.path}: {err.args[0]} on this node") from err
+
+
+def with_entry(text: str, ip: str, name: str) -> str:
+    """Return a hosts file where a full name and its short form stand for one address.
+
+    Other names of that address stay on its line; the name is taken off other lines.
+    """
+    names = list(dict.fromkeys([name, name.partition(".")[0]]))
+    lines = without_names(text, names).splitlines()
+    for index, line in enumerate(lines):
+        entry, hash_sign, comment = line.partition("#")
+        words = entry.split()
+        if words and words[0] == ip:
+            joined = "\t".join([ip, " ".join([*names, *words[1:]])])
+            lines[index] = f"{joined} #{comment}" if hash_sign else joined
+            return "\n".join(lines) + "\n"
+    return "\n".join([*lines, f"{ip}\t{' '.join(names)}"]) + "\n"
+
+
+def without_name(text: str, name: str) -> str:
+    """Return a hosts file that knows neither a full name nor its short form."""
+    return without_names(text, [name, name.partition(".")[0]])
+
+
+def without_names(text: str, names: list[str]) -> str:
+    """Return a hosts file without some names; lines left without a name go."""
+    lines = []
+    for line in text.splitlines():
+        entry, hash_sign, comment = line.partition("#")
+        words = entry.split()
+        left = [word for word in words[1:] if word not in names]
+        if len(left) == len(words[1:]):
+            lines.append(line)
+        elif left:
+            joined = "\t".join([words[0], " ".join(left)])
+            lines.append(f"{joined} #{comment}" if hash_sign else joined)
+    return "".join(line + "\n" for line in lines)

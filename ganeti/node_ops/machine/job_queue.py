@@ -103,7 +103,7 @@ class JobQueue(NodeHandler):
             raise GenericError(error)
 
     def jobqueue_write(self, files: Sequence[tuple[str, CompressedText]]) -> list[str | None]:
-        _refuse_former_master(self.context)
+        _refuse_former_master(self.node)
         errors: list[str | None] = []
         touched: set[str] = set()
         with _hold_queue(self.paths):
@@ -121,7 +121,7 @@ class JobQueue(NodeHandler):
         return errors
 
     def jobqueue_rename(self, rename: Sequence[tuple[str, str]]) -> list[None]:
-        _refuse_former_master(self.context)
+        _refuse_former_master(self.node)
         pairs = [(queue_path(self.paths, old), queue_path(self.paths, new)) for old, new in rename]
         touched: set[str] = set()
         with _hold_queue(self.paths):
@@ -146,7 +146,7 @@ class JobQueue(NodeHandler):
                 atomic_files.fsync_directory(paths.queue_dir)
 
     def jobqueue_purge(self) -> None:
-        _refuse_former_master(self.context)
+        _refuse_former_master(self.node)
         paths = self.paths
         with _hold_queue(paths):
             for name in os.listdir(paths.queue_dir):

@@ -24,7 +24,7 @@ from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
-from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, LocalImage
+from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
 
@@ -53,13 +53,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = "/"
     log: str = ""
     sha256: str = ""
-
-
-class Incoming(Protocol):
-    """What comes from the peer."""
-
-    def read(self, count: int) -> bytes:
-        """Return up to so many bytes; none at the end."""
 
 
 class Source(Protocol):

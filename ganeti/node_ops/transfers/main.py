@@ -4,7 +4,7 @@ The receiver listens and takes one connection from a peer that has a certificate
 of the other cluster, when one is named) and knows the word that both were given.  It answers one
 byte when everything is written, checked and on its disk; only then has the sender succeeded.
 
-    sender:    word, newline, then frames (`ganeti.storage.frames`), perhaps compressed
+    sender:    word, newline, then frames (`ganeti.storage.stream`), perhaps compressed
     receiver:  "+" at the end
 
 When it has ended, the process stays until its files are removed: by the job that began it, or by
@@ -33,7 +33,7 @@ from ganeti.base.errors import GenericError, NotSupportedError, TransportError
 from ganeti.node_ops.transfers.ends import SCRIPT_END_S, open_sink, open_source
 from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, TransferOptions
-from ganeti.storage.frames import FrameReader, framed
+from ganeti.storage.stream import FrameReader, framed
 from ganeti.system import clock
 from ganeti.transport.tls import server_context
 

@@ -4,33 +4,24 @@ Source: node_rpc.json, "node_verify_checks".
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
-from ganeti.node_ops import drivers
+from ganeti.netdev.taps import missing_bridges
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
-from ganeti.node_ops.verify import files as verify_files
-from ganeti.node_ops.verify import network as verify_network
-from ganeti.node_ops.verify import ssh as verify_ssh
+from ganeti.node_ops.verify import files, network
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
-from ganeti.storage.allowed_paths import storage_directory_problem
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
-Check = Callable[[NodeContext, Any], object]
-HypervisorCheck = Callable[[NodeContext, Any, Mapping[str, object]], object]
-
+_Look = Callable[..., object]
 _NONVM_NODES: Final = "nonvmnodes"
-
-
-class NothingToSayError(Exception):
-    """The result has no key for this check: all is well, or another node is to look."""
 
 
 class Verify(NodeHandler):
@@ -39,66 +30,54 @@ class Verify(NodeHandler):
     def node_verify(
         self, checkdict: Mapping[str, object], cluster_name: str, all_hvparams: Mapping[str, object]
     ) -> dict[str, object]:
-        return _run_checks(self.context, checkdict, all_hvparams)
+        """Run the checks of one request; one that fails is answered with its error's text."""
+        results: dict[str, object] = {}
+        is_vm_node = self.hostname not in _converted(checkdict.get(_NONVM_NODES, []), list[str])
+        for name, wanted in checkdict.items():
+            if name == _NONVM_NODES or (name in _VM_CHECKS and not is_vm_node):
+                continue
+            try:
+                results[name] = _run_check(self.node, name, wanted, all_hvparams)
+            except files.NothingToSayError:
+                continue
+            except (GenericError, OSError) as err:
+                text = err.message if isinstance(err, GenericError) else str(err)
+                logger.info("check %s cannot be made: %s", name, text)
+                results[name] = _in_its_form(name, text)
+        return results
 
     def node_verify_light(
         self, checkdict: Mapping[str, object], cluster_name: str, hvparams: Mapping[str, object]
     ) -> dict[str, object]:
-        return _run_checks(self.context, checkdict, hvparams)
+        return self.node_verify(checkdict, cluster_name, hvparams)
 
-
-def _run_checks(
-    context: NodeContext, checkdict: Mapping[str, object], hvparams: Mapping[str, object]
-) -> dict[str, object]:
-    """Run the checks of one request; one that fails is answered with its error's text."""
-    results: dict[str, object] = {}
-    is_vm_node = context.hostname not in _names(checkdict.get(_NONVM_NODES, []))
-    for name, wanted in checkdict.items():
-        if name == _NONVM_NODES or (name in _VM_CHECKS and not is_vm_node):
-            continue
-        try:
-            results[name] = _run_check(context, name, wanted, hvparams)
-        except NothingToSayError:
-            continue
-        except (GenericError, OSError) as err:
-            text = err.message if isinstance(err, GenericError) else str(err)
-            logger.info("check %s cannot be made: %s", name, text)
-            results[name] = _in_its_form(name, text)
-    return results
+    def bridges_exist(self, bridges_list: Sequence[str]) -> None:
+        missing = ", ".join(sorted(_bridges(self.node, bridges_list)))
+        if missing:
+            raise GenericError(f"bridges missing on node {self.hostname}: {missing}")
 
 
 def _run_check(
-    context: NodeContext, name: str, wanted: object, hvparams: Mapping[str, object]
+    node: NodeContext, name: str, wanted: object, hvparams: Mapping[str, object]
 ) -> object:
-    """Run one check."""
-    of_hypervisors = _HYPERVISOR_CHECKS.get(name)
-    if of_hypervisors is not None:
-        return of_hypervisors(context, wanted, hvparams)
-    check = _CHECKS.get(name)
-    if check is not None:
-        return check(context, wanted)
-    if name in _FORMS:
+    """Run one check with what the master sent for it, in its types."""
+    if name in _HYPERVISOR_CHECKS:
+        look, kind = _HYPERVISOR_CHECKS[name]
+        return look(node, _converted(wanted, kind), hvparams)
+    match _CHECKS.get(name):
+        case (look,):
+            return look(node)
+        case (look, kind):
+            return look(node, _converted(wanted, kind))
+        case (look, *kinds):
+            return look(node, *_converted(wanted, tuple[*kinds]))  # type: ignore[valid-type]
+    if name in _NOT_BUILT:
         return _in_its_form(name, "this check is not supported yet")
     raise ProtocolError(f"unknown check {name!r}")
 
 
-def _in_its_form(name: str, text: str) -> object:
-    """Return a message in the place of a result, in the form that this check's messages have."""
-    return _FORMS.get(name, str)(text)
-
-
-def _names(value: object) -> list[str]:
-    """Return a list of names from the wire.
-
-    Raises:
-        ProtocolError: it is something else.
-    """
-    names: list[str] = _convert(value, list[str])
-    return names
-
-
-def _convert(value: object, kind: Any) -> Any:
-    """Return what a check is given in its type.
+def _converted(value: object, kind: Any) -> Any:
+    """Return a value that the master sent in its type.
 
     Raises:
         ProtocolError: it is something else.
@@ -109,14 +88,19 @@ def _convert(value: object, kind: Any) -> Any:
         raise ProtocolError(str(err)) from err
 
 
+def _in_its_form(name: str, text: str) -> object:
+    """Return a message in the place of a result, in the form that this check's messages have."""
+    return _FORMS.get(name, str)(text)
+
+
 def _hypervisors(
-    context: NodeContext, wanted: object, hvparams: Mapping[str, object]
+    node: NodeContext, names: list[str], hvparams: Mapping[str, object]
 ) -> dict[str, str | None]:
     """Return {hypervisor: null or what keeps it from working}."""
     results: dict[str, str | None] = {}
-    for name in _names(wanted):
+    for name in names:
         try:
-            [driver] = drivers.hypervisors(context, [name], hvparams)
+            [driver] = node.hypervisors([name], hvparams)
             results[name] = driver.verify()
         except GenericError as err:
             results[name] = err.message
@@ -124,189 +108,74 @@ def _hypervisors(
 
 
 def _hypervisor_params(
-    context: NodeContext, wanted: object, _hvparams: Mapping[str, object]
+    node: NodeContext, rows: list[tuple[str, str, dict[str, Any]]], _hvparams: object
 ) -> list[tuple[str, str, str]]:
     """Return (source, hypervisor, message) of parameters that are wrong on this node."""
     failures = []
-    for source, name, params in _convert(wanted, list[tuple[str, str, dict[str, Any]]]):
+    for source, name, params in rows:
         try:
-            driver = drivers.hypervisor(context, name, params)
-            driver.check_params(params)
-            driver.check_on_node(params)
+            node.hypervisor(name, params).check_all(params)
         except GenericError as err:
             failures.append((source, name, err.message))
     return failures
 
 
-def _hypervisor_info(
-    context: NodeContext, wanted: object, hvparams: Mapping[str, object]
-) -> object:
+def _hypervisor_info(node: NodeContext, name: str, hvparams: Mapping[str, object]) -> object:
     """Return memory and processors as a hypervisor sees them."""
-    [driver] = drivers.hypervisors(context, [str(wanted)], hvparams)
+    [driver] = node.hypervisors([name], hvparams)
     return driver.node_info()
 
 
-def _instance_names(
-    context: NodeContext, wanted: object, hvparams: Mapping[str, object]
-) -> list[str]:
-    """Return the names of all instances of some hypervisors."""
-    return sorted(
-        instance
-        for driver in drivers.hypervisors(context, _names(wanted), hvparams)
-        for instance in driver.list_instances()
-    )
+def _bridges(node: NodeContext, names: Sequence[str]) -> list[str]:
+    """Return the bridges that are missing; guests of a virtual node do without."""
+    return [] if node.paths.root else missing_bridges(names)
 
 
-def _version(_context: NodeContext, _wanted: object) -> list[object]:
-    return [PROTOCOL_VERSION, RELEASE_VERSION]
-
-
-def _time(_context: NodeContext, _wanted: object) -> list[int]:
-    return list(clock.timestamp())
-
-
-def _oslist(context: NodeContext, _wanted: object) -> object:
-    return OsDefinitions(context).os_diagnose()
-
-
-def _file_list(context: NodeContext, wanted: object) -> object:
-    return verify_files.fingerprints(context.paths, _names(wanted))
-
-
-def _client_certificate(context: NodeContext, _wanted: object) -> object:
-    return verify_files.client_certificate(context.paths, clock.now())
-
-
-def _not_executable(context: NodeContext, wanted: object) -> object:
-    return verify_files.not_executable(context.paths, _names(wanted))
-
-
-def _oob_programs(context: NodeContext, wanted: object) -> object:
-    return verify_files.oob_programs(context.paths, _names(wanted))
-
-
-def _storage_directory(context: NodeContext, wanted: object) -> str:
-    """Return what is wrong with a storage directory.
-
-    Raises:
-        NothingToSayError: it is as it should be.
-    """
-    message = storage_directory_problem(str(wanted), context.paths)
-    if message is None:
-        raise NothingToSayError
-    return message
-
-
-def _storage_paths(context: NodeContext, wanted: object) -> list[str]:
-    """Return which allowed file storage paths should not be allowed.
-
-    Raises:
-        NothingToSayError: another node is to look at them.
-    """
-    if str(wanted) != context.hostname:
-        raise NothingToSayError
-    return verify_files.forbidden_storage_paths(context.paths)
-
-
-def _stored_disks(context: NodeContext, wanted: object) -> list[str]:
-    return verify_files.stored_disks(context.paths, _names(wanted))
-
-
-def _node_setup(context: NodeContext, _wanted: object) -> list[str]:
-    return verify_files.node_setup(context.paths)
-
-
-def _bridges(context: NodeContext, wanted: object) -> list[str]:
-    return verify_network.missing_bridges(context, _names(wanted))
-
-
-def _node_list(context: NodeContext, wanted: object) -> dict[str, str]:
-    """Return {node: why it cannot be logged in to}."""
-    names, more, candidates = _convert(wanted, tuple[list[str], dict[str, list[str]], list[str]])
-    return verify_ssh.log_in(context, [*names, *more.get(context.hostname, ())], candidates)
-
-
-def _ssh_setup(context: NodeContext, wanted: object) -> list[str]:
-    nodes, kind = _convert(wanted, tuple[list[verify_ssh.NodeInfo], str])
-    return verify_ssh.set_up(context, nodes, kind)
-
-
-def _ssh_clutter(context: NodeContext, _wanted: object) -> list[str]:
-    return verify_ssh.clutter(context)
-
-
-def _node_net_test(context: NodeContext, wanted: object) -> dict[str, str]:
-    nodes, candidates = _convert(wanted, tuple[list[tuple[str, str, str]], list[str]])
-    return verify_network.reach_nodes(context, nodes, candidates)
-
-
-def _master_ip(context: NodeContext, wanted: object) -> bool | None:
-    _master, address, candidates = _convert(wanted, tuple[str, str, list[str]])
-    return verify_network.reach_master(context, address, candidates)
-
-
-# Those that are told the cluster's parameters of all hypervisors
-_HYPERVISOR_CHECKS: Final[Mapping[str, HypervisorCheck]] = {
-    "hvinfo": _hypervisor_info,
-    "hvparms": _hypervisor_params,
-    "hypervisor": _hypervisors,
-    "instancelist": _instance_names,
+# The checks that are told the cluster's parameters of all hypervisors
+_HYPERVISOR_CHECKS: Final[Mapping[str, tuple[_Look, Any]]] = {
+    "hvinfo": (_hypervisor_info, str),
+    "hvparms": (_hypervisor_params, list[tuple[str, str, dict[str, Any]]]),
+    "hypervisor": (_hypervisors, list[str]),
+    "instancelist": (NodeContext.instance_names, list[str]),
 }
-_CHECKS: Final[Mapping[str, Check]] = {
-    "allowed-file-storage-paths": _storage_paths,
-    "bridges": _bridges,
-    "client-cert": _client_certificate,
-    "file-storage-path": _storage_directory,
-    "filelist": _file_list,
-    "gluster-storage-path": _storage_directory,
-    "master-ip": _master_ip,
-    "node-net-test": _node_net_test,
-    "nodelist": _node_list,
-    "nodesetup": _node_setup,
-    "oob-paths": _oob_programs,
-    "oslist": _oslist,
-    "shared-file-storage-path": _storage_directory,
-    "ssh-clutter": _ssh_clutter,
-    "ssh-setup": _ssh_setup,
-    STORED_DISKS_CHECK: _stored_disks,
-    "time": _time,
-    "user-scripts": _not_executable,
-    "version": _version,
+# The function of each check, and the types of its arguments
+_CHECKS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "allowed-file-storage-paths": (files.forbidden_storage_paths, str),
+    "bridges": (_bridges, list[str]),
+    "client-cert": (lambda node: files.client_certificate(node.paths, clock.now()),),
+    "file-storage-path": (files.storage_directory, str),
+    "filelist": (files.fingerprints, list[str]),
+    "gluster-storage-path": (files.storage_directory, str),
+    "master-ip": (network.reach_master, str, str, list[str]),
+    "node-net-test": (network.reach_nodes, list[tuple[str, str, str]], list[str]),
+    "nodelist": (network.log_in, list[str], dict[str, list[str]], list[str]),
+    "nodesetup": (files.node_setup,),
+    "oob-paths": (files.oob_programs, list[str]),
+    "oslist": (lambda node: OsDefinitions(node).os_diagnose(),),
+    "shared-file-storage-path": (files.storage_directory, str),
+    "ssh-clutter": (network.clutter,),
+    "ssh-setup": (network.set_up, list[network.NodeInfo], str),
+    STORED_DISKS_CHECK: (files.stored_disks, list[str]),
+    "time": (lambda _node: list(clock.timestamp()),),
+    "user-scripts": (files.not_executable, list[str]),
+    "version": (lambda _node: [PROTOCOL_VERSION, RELEASE_VERSION],),
+}
+_NOT_BUILT: Final = {
+    *("drbd-helper", "drbd-list", "drbd-version"),
+    *("exclusive-pvs", "lvlist", "pvlist", "vglist"),
 }
 
-# What a node without instances is not asked.
-_VM_CHECKS: Final = frozenset(
-    {
-        "bridges",
-        "drbd-helper",
-        "drbd-list",
-        "drbd-version",
-        "exclusive-pvs",
-        "file-storage-path",
-        "gluster-storage-path",
-        "hvinfo",
-        "hvparms",
-        "hypervisor",
-        "instancelist",
-        "lvlist",
-        "oslist",
-        "pvlist",
-        "shared-file-storage-path",
-        STORED_DISKS_CHECK,
-        "vglist",
-    }
-)
+# A node without instances is not asked these.
+_VM_CHECKS: Final = {
+    *("bridges", "file-storage-path", "gluster-storage-path", "oslist"),
+    *("shared-file-storage-path", STORED_DISKS_CHECK),
+    *(*_NOT_BUILT, *_HYPERVISOR_CHECKS),
+}
 
-# How a message looks in the place of a result; plain text where nothing is said.
+# How a message looks in the place of a result; all others are plain text.
 _FORMS: Final[Mapping[str, Callable[[str], object]]] = {
     "client-cert": lambda text: ["ERROR", text],
     "drbd-helper": lambda text: [False, text],
-    "drbd-list": str,
-    "drbd-version": str,
-    "exclusive-pvs": str,
-    "lvlist": str,
-    "pvlist": str,
     "ssh-clutter": lambda text: [text],
     "ssh-setup": lambda text: [text],
-    "vglist": str,
 }

@@ -1,4 +1,4 @@
-"""What `verify` looks at in the file system of this node."""
+"""The checks of `verify` in the file system of this node."""
 
 import hashlib
 import os
@@ -7,7 +7,12 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.storage.allowed_paths import load_allowed_paths, refused_directories
+from ganeti.node_ops.context import NodeContext
+from ganeti.storage.allowed_paths import (
+    load_allowed_paths,
+    refused_directories,
+    storage_directory_problem,
+)
 from ganeti.system import files, programs
 
 # Source: constants.json, "verify": SSL_CERT_EXPIRATION_ERROR and SSL_CERT_EXPIRATION_WARN.
@@ -19,12 +24,16 @@ _STORED_FILES_MAX: Final = 100_000  # some three times the disks of a large shar
 _CLIENT_PEM_MODES: Final = frozenset({0o440, 0o400})
 
 
-def fingerprints(paths: Paths, wire_paths: list[str]) -> dict[str, str]:
-    """Return {path: SHA-1 of its content}; what cannot be read is left out."""
+class NothingToSayError(Exception):
+    """The result has no key for this check: all is well, or another node is to look."""
+
+
+def fingerprints(node: NodeContext, wire_paths: list[str]) -> dict[str, str]:
+    """Return {path: SHA-1 of its content}; files that cannot be read are left out."""
     found: dict[str, str] = {}
     for wire_path in wire_paths:
         try:
-            with open(paths.localize(wire_path), "rb") as file:
+            with open(node.paths.localize(wire_path), "rb") as file:
                 digest = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False))
         except (OSError, OpPrereqError):
             continue
@@ -51,16 +60,16 @@ def client_certificate(paths: Paths, now: float) -> tuple[str | None, str]:
     return None, facts.digest
 
 
-def not_executable(paths: Paths, wire_paths: list[str]) -> list[str]:
+def not_executable(node: NodeContext, wire_paths: list[str]) -> list[str]:
     """Return those of some programs that cannot be run here."""
-    return [path for path in wire_paths if not programs.is_runnable(paths.localize(path))]
+    return [path for path in wire_paths if not programs.is_runnable(node.paths.localize(path))]
 
 
-def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
+def oob_programs(node: NodeContext, wire_paths: list[str]) -> list[str | None]:
     """Return for each out-of-band program null, or what is wrong with it."""
     answers: list[str | None] = []
     for path in wire_paths:
-        local = paths.localize(path)
+        local = node.paths.localize(path)
         if not os.path.exists(local):
             answers.append(f"out-of-band program {path} does not exist")
         elif not programs.is_runnable(local):
@@ -70,17 +79,36 @@ def oob_programs(paths: Paths, wire_paths: list[str]) -> list[str | None]:
     return answers
 
 
-def forbidden_storage_paths(paths: Paths) -> list[str]:
-    """Return which of the allowed file storage paths lie in the system's directories."""
-    return refused_directories(load_allowed_paths(paths))
+def storage_directory(node: NodeContext, path: str) -> str:
+    """Say what is wrong with a storage directory.
+
+    Raises:
+        NothingToSayError: it is as it should be.
+    """
+    message = storage_directory_problem(path, node.paths)
+    if message is None:
+        raise NothingToSayError
+    return message
 
 
-def stored_disks(paths: Paths, wire_directories: list[str]) -> list[str]:
+def forbidden_storage_paths(node: NodeContext, who: str) -> list[str]:
+    """Return the allowed file storage paths that lie in the system's directories.
+
+    Raises:
+        NothingToSayError: another node is to look at them.
+    """
+    if who != node.hostname:
+        raise NothingToSayError
+    return refused_directories(load_allowed_paths(node.paths))
+
+
+def stored_disks(node: NodeContext, wire_directories: list[str]) -> list[str]:
     """Return the files in storage directories and below, as their paths are on the wire.
 
     Raises:
         GenericError: there are too many.
     """
+    paths = node.paths
     allowed = frozenset(load_allowed_paths(paths))
     found: list[str] = []
     for wire_directory in wire_directories:
@@ -89,15 +117,14 @@ def stored_disks(paths: Paths, wire_directories: list[str]) -> list[str]:
         for directory, _subdirectories, names in os.walk(paths.localize(wire_directory)):
             found += (paths.globalize(os.path.join(directory, name)) for name in names)
             if len(found) > _STORED_FILES_MAX:
-                raise GenericError(
-                    f"{wire_directory} holds more than {_STORED_FILES_MAX} files, too many to list"
-                )
+                text = f"holds more than {_STORED_FILES_MAX} files, too many to list"
+                raise GenericError(f"{wire_directory} {text}")
     return sorted(found)
 
 
-def node_setup(paths: Paths) -> list[str]:
-    """Return what this machine lacks to be a node."""
-    if paths.root:
+def node_setup(node: NodeContext) -> list[str]:
+    """Return the features that this machine lacks to be a node."""
+    if node.paths.root:
         return []
     missing = [path for path in ("/proc/sys", "/proc/sysrq-trigger") if not os.path.exists(path)]
     return [f"{path} does not exist, so the node cannot be restarted by force" for path in missing]

@@ -1,51 +1,48 @@
-"""What `verify` looks at in the network around this node: other nodes, the master, bridges."""
+"""The checks of `verify` in the network around this node: other nodes, the master, SSH."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from ganeti.base.errors import GenericError
-from ganeti.node_ops.context import NodeContext, NodeHandler
+import msgspec
+
+from ganeti.base.errors import CommandError
+from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
-from ganeti.system import clock
+from ganeti.store import ssconf
+from ganeti.system import clock, files, process, ssh
 from ganeti.transport.addresses import serves
 
 # Source: constants.json, "timeouts": TCP_PING_TIMEOUT.
 _PING_TIMEOUT_S: Final = 10.0
 # All together must be done well before the call's own limit, with the other checks.
 _ALL_TIMEOUT_S: Final = 120.0
-
-
-class Bridges(NodeHandler):
-    """Bridges."""
-
-    def bridges_exist(self, bridges_list: Sequence[str]) -> None:
-        missing = missing_bridges(self.context, bridges_list)
-        if missing:
-            raise GenericError(
-                f"bridges missing on node {self.hostname}: {', '.join(sorted(missing))}"
-            )
-
-
-def missing_bridges(context: NodeContext, names: Sequence[str]) -> list[str]:
-    """Return which bridges are not there; guests of a virtual node do without."""
-    if context.paths.root:
-        return []
-    return [name for name in names if not os.path.isdir(f"/sys/class/net/{name}/bridge")]
+_SSH_TIMEOUT_S: Final = 60.0
+_AT_ONCE_MAX: Final = 16
+_BYTES_MAX: Final = 16 << 20
+# Behind a mark, as a login may print a greeting.
+_MARK: Final = "is-host="
+_COMMAND: Final = ("sh", "-c", f'echo "{_MARK}$(hostname --fqdn 2>/dev/null || hostname)"')
+_SAID: Final = re.compile(rf"^{_MARK}(\S*)$", re.MULTILINE)
 
 
 def reach_nodes(
-    context: NodeContext, nodes: list[tuple[str, str, str]], candidates: list[str]
+    node: NodeContext, nodes: list[tuple[str, str, str]], candidates: list[str]
 ) -> dict[str, str]:
     """Return {node: why it is not reached} for (name, primary, secondary address) of each node.
 
     Only candidates look: all nodes looking at all nodes would be too much.
     """
-    if context.hostname not in candidates:
+    if node.hostname not in candidates:
         return {}
-    own = next(((first, second) for name, first, second in nodes if name == context.hostname), None)
+    own = next(((first, second) for name, first, second in nodes if name == node.hostname), None)
     if own is None:
-        return {context.hostname: "this node is not in the list of nodes"}
+        return {node.hostname: "this node is not in the list of nodes"}
     deadline_s = clock.monotonic() + _ALL_TIMEOUT_S
     failures: dict[str, str] = {}
     for name, primary, secondary in nodes:
@@ -59,9 +56,11 @@ def reach_nodes(
     return failures
 
 
-def reach_master(context: NodeContext, address: str, candidates: list[str]) -> bool | None:
+def reach_master(
+    node: NodeContext, _master: str, address: str, candidates: list[str]
+) -> bool | None:
     """Tell whether the master address is reached; None on a node that is not to look."""
-    if context.hostname not in candidates:
+    if node.hostname not in candidates:
         return None
     return _reaches(address, None, clock.monotonic() + _PING_TIMEOUT_S)
 
@@ -80,3 +79,127 @@ def _reaches(address: str, source: str | None, deadline_s: float) -> bool:
     if timeout_s <= 0:
         return False
     return serves(address, DEFAULT_PORT, timeout_s, source=source)
+
+
+def log_in(
+    context: NodeContext,
+    names: Sequence[str],
+    more: Mapping[str, Sequence[str]],
+    candidates: Sequence[str],
+) -> dict[str, str]:
+    """Try to log in to nodes as root; returns {node: why it cannot be logged in to}.
+
+    Only candidates try, as only they are let in.  A virtual node has no SSH server.
+
+    Args:
+        more: {name of a node: other nodes that it tries as well}.
+    """
+    if context.paths.root or context.hostname not in candidates:
+        return {}
+    names = [*names, *more.get(context.hostname, ())]
+    ports = _ports(context)
+    cluster_name = ssconf.cluster_name(context.paths)
+
+    def one(name: str) -> str | None:
+        argv = ssh.command_line(
+            name,
+            _COMMAND,
+            known_hosts=context.paths.known_hosts,
+            alias=cluster_name,
+            port=ports.get(name, ssh.SSH_PORT),
+        )
+        return _problem(name, argv)
+
+    with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(len(names), 1))) as pool:
+        answers = zip(names, pool.map(one, names), strict=True)
+        return {name: text for name, text in answers if text is not None}
+
+
+def _problem(name: str, argv: Sequence[str]) -> str | None:
+    try:
+        result = process.run(argv, timeout_s=_SSH_TIMEOUT_S).check()
+    except CommandError as err:
+        return err.output or err.message
+    return problem_with_answer(name, result.stdout.decode("utf-8", "replace"))
+
+
+class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What a node is told of another one about keys."""
+
+    uuid: str
+    name: str
+    is_candidate: bool
+    may_be_candidate: bool
+    is_online: bool
+
+
+def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[str]:
+    """Say what is wrong with the keys here: this node's own, and those of the candidates.
+
+    Only candidates have the file with all public keys; the others are looked at for their own.
+    """
+    paths = context.paths
+    own = next((node for node in nodes if node.name == context.hostname), None)
+    if own is None:
+        return ["this node is not in the list of nodes"]
+    if not own.is_candidate:
+        return []
+    directory = ssh.directory_of(paths)
+    public_key = _text(os.path.join(directory, f"id_{kind}.pub")).strip()
+    found = [] if public_key else [f"root has no public key {directory}/id_{kind}.pub"]
+    rows = (line.partition(" ") for line in _text(paths.ssh_pub_keys).splitlines())
+    known = {uuid: ssh.key_of(key) for uuid, _, key in rows}
+    let_in = {ssh.key_of(line) for line in _authorized(directory)}
+    for node in nodes:
+        if not node.is_candidate:
+            continue
+        if node.uuid not in known:
+            found.append(f"{paths.ssh_pub_keys} has no key of candidate {node.name}")
+        elif known[node.uuid] not in let_in:
+            found.append(f"root of candidate {node.name} is not let in")
+    if public_key and own.uuid in known and known[own.uuid] != ssh.key_of(public_key):
+        found.append(f"root's key is not the one in {paths.ssh_pub_keys}")
+    return found
+
+
+def clutter(context: NodeContext) -> list[str]:
+    """Say who is let in by several keys; all but one are left from before."""
+    lines = _authorized(ssh.directory_of(context.paths))
+    owners = Counter(line.split()[-1] for line in lines if "@" in line)
+    return [
+        f"{owner} is let in by {count} keys; remove the old ones from authorized_keys"
+        for owner, count in sorted(owners.items())
+        if count > 1
+    ]
+
+
+def _authorized(directory: str) -> list[str]:
+    """Return the lines of authorized_keys that let somebody in."""
+    lines = _text(os.path.join(directory, "authorized_keys")).splitlines()
+    return [line for line in lines if isinstance(ssh.key_of(line), tuple)]
+
+
+def _text(path: str) -> str:
+    return (files.read_bytes_or_none(path, _BYTES_MAX) or b"").decode("utf-8", "replace")
+
+
+def problem_with_answer(name: str, output: str) -> str | None:
+    """Say what is wrong with what a machine printed, or return None.
+
+    >>> problem_with_answer("node2.example.com", "hello\\nis-host=node3\\n")
+    "the machine calls itself 'node3'"
+    """
+    found = _SAID.search(output)
+    if found is None:
+        return f"the machine did not tell its name, but printed {output[:200]!r}"
+    said = found.group(1).lower()
+    if said not in (name, name.partition(".")[0]):
+        return f"the machine calls itself {said!r}"
+    return None
+
+
+def _ports(context: NodeContext) -> dict[str, int]:
+    """Return the SSH ports of the nodes that are known to have one."""
+    text = ssconf.read_key_or_none(context.paths, "ssh_ports") or ""
+    rows = (line.partition("=") for line in text.splitlines())
+    return {name: int(port) for name, _, port in rows if port.isdecimal()}

@@ -14,7 +14,7 @@ from guests.trees import tree_disk
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.chroot import ChrootHypervisor, mounted_below, processes_in
-from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
+from ganeti.hypervisor.interface import AssembledDisk, ConsoleNode, NodeEnv
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 
 NAME = "jail1.example.com"
@@ -62,7 +62,7 @@ def test_init_scripts_are_absolute(tmp_path: Path, script: str) -> None:
 
 
 def test_its_console_is_a_shell_in_the_tree(tmp_path: Path) -> None:
-    [console] = driver(tmp_path).consoles(instance(), node_name="node1", node_address="x")
+    [console] = driver(tmp_path).consoles(instance(), ConsoleNode("node1", "x"))
     assert console.kind is ConsoleKind.SSH
     assert console.command == ["chroot", f"{tmp_path}/var/run/ganeti/chroot-hypervisor/{NAME}"]
 

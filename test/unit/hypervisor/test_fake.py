@@ -10,7 +10,13 @@ from guests.instances import make_instance
 from ganeti.base.errors import HypervisorError, NotSupportedError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.hypervisor.interface import Hypervisor, InstanceState, NodeEnv, get_hypervisor
+from ganeti.hypervisor.interface import (
+    ConsoleNode,
+    Hypervisor,
+    InstanceState,
+    NodeEnv,
+    get_hypervisor,
+)
 from ganeti.objects.hypervisors import RebootType
 
 INSTANCE = make_instance("inst1.example.com", "fake", memory_mib=64, vcpus=2)
@@ -106,7 +112,7 @@ def test_node_info_has_the_keys_of_the_wire(source: Hypervisor) -> None:
 
 
 def test_console_is_a_message(source: Hypervisor) -> None:
-    consoles = source.consoles(INSTANCE, node_name="n", node_address="a")
+    consoles = source.consoles(INSTANCE, ConsoleNode("n", "a"))
     assert [str(console.kind) for console in consoles] == ["msg"]
 
 

@@ -14,7 +14,7 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine.ssh_keys import SshKeys
+from ganeti.node_ops.machine.keys import Keys
 from ganeti.system import files, ssh
 
 NAMES = ("node1", "node2", "node3")
@@ -63,11 +63,11 @@ def machines(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         setattr(
             rpc,
             f"do_{call}",
-            lambda node, *args, call=call: getattr(SshKeys(made.context(node)), call)(*args),
+            lambda node, *args, call=call: getattr(Keys(made.context(node)), call)(*args),
         )
-    keys = {name: SshKeys(made.contexts[name]).ssh_root_key("rsa", 2048) for name in NAMES}
+    keys = {name: Keys(made.contexts[name]).ssh_root_key("rsa", 2048) for name in NAMES}
     for name in NAMES:
-        SshKeys(made.contexts[name]).ssh_authorize([keys["node1"], keys["node2"]], [])
+        Keys(made.contexts[name]).ssh_authorize([keys["node1"], keys["node2"]], [])
     os.makedirs(cluster.context.paths.data_dir, exist_ok=True)
     lines = [f"{uuid_of(name)} {keys[name]}\n" for name in NAMES]
     Path(cluster.context.paths.ssh_pub_keys).write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""Tests of ganeti/mond/service.py and exposition.py."""
+"""Tests of ganeti/mond/service.py."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
 from ganeti.collectors.collector import Metric, MetricKind, NodeView, Sample
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.registry import COLLECTORS
-from ganeti.mond import exposition, sampling
+from ganeti.mond import sampling
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
-from ganeti.mond.service import MonitoringService
+from ganeti.mond.service import MonitoringService, encode
 from ganeti.system.filelock import PidFile
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
@@ -236,7 +236,7 @@ def test_metrics_are_understood_by_prometheus(subject: Subject) -> None:
 def test_any_text_may_be_a_label() -> None:
     metrics = {"m": Metric("m", 'with "quotes"\nand \\', ("label",), MetricKind.GAUGE)}
     label = 'a"b\\c\nd{}=, ä'
-    text = exposition.encode(metrics, [Sample("m", 1.5, (label,))]).decode()
+    text = encode(metrics, [Sample("m", 1.5, (label,))]).decode()
     [family] = text_string_to_metric_families(text)
     assert family.samples[0].labels == {"label": label}
     assert family.samples[0].value == 1.5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ganeti.netdev.attachment import Run, Write, attach_steps, detach_steps
 from ganeti.netdev.backends import BackendKind, NicBackend
+from ganeti.netdev.taps import Run, Write, attach_steps, detach_steps
 
 
 def lines(mode: str, **settings: object) -> list[str]:

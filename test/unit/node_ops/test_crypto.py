@@ -7,7 +7,7 @@ import pytest
 
 from ganeti.base.errors import GenericError, NotSupportedError
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine import crypto
+from ganeti.node_ops.machine import keys
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.system import certificates, clock
 
@@ -22,7 +22,7 @@ def node(context: NodeContext) -> NodeContext:
 def ask(
     node: NodeContext, action: TokenAction, options: TokenOptions | None = None
 ) -> list[tuple[str, str]]:
-    return crypto.Crypto(node).node_crypto_tokens([TokenRequest("ssl", action, options)])
+    return keys.Keys(node).node_crypto_tokens([TokenRequest("ssl", action, options)])
 
 
 def test_a_client_certificate_is_made_read_and_removed(node: NodeContext) -> None:
@@ -53,30 +53,30 @@ def test_another_file_may_be_named_but_no_other_kind_of_file(node: NodeContext) 
 
 def test_other_kinds_of_token_are_not_supported(node: NodeContext) -> None:
     with pytest.raises(NotSupportedError, match="'ssh'"):
-        crypto.Crypto(node).node_crypto_tokens([TokenRequest("ssh", TokenAction.GET)])
+        keys.Keys(node).node_crypto_tokens([TokenRequest("ssh", TokenAction.GET)])
 
 
 def test_a_certificate_for_a_transfer_is_made_and_removed(node: NodeContext) -> None:
-    name, pem = crypto.Crypto(node).x509_cert_create(3600)
+    name, pem = keys.Keys(node).x509_cert_create(3600)
     place = Path(node.paths.crypto_keys_dir, name)
     assert sorted(os.listdir(place)) == ["cert", "key"]
     assert "PRIVATE" not in pem
     assert certificates.facts(pem.encode(), "x").common_name == "node1.example.com"
     for wrong in ("..", f"../{name}", "", "x509-none"):
         with pytest.raises(GenericError):
-            crypto.Crypto(node).x509_cert_remove(wrong)
-    crypto.Crypto(node).x509_cert_remove(name)
+            keys.Keys(node).x509_cert_remove(wrong)
+    keys.Keys(node).x509_cert_remove(name)
     assert not place.exists()
 
 
 def test_certificates_that_are_over_go_with_the_next_one(node: NodeContext) -> None:
-    name, _pem = crypto.Crypto(node).x509_cert_create(3600)
-    other, _pem = crypto.Crypto(node).x509_cert_create(3600)
-    assert crypto.transfer_key_path(node.paths, name).endswith("/key")
+    name, _pem = keys.Keys(node).x509_cert_create(3600)
+    other, _pem = keys.Keys(node).x509_cert_create(3600)
+    assert keys.transfer_key_path(node.paths, name).endswith("/key")
     expired = certificates.make_self_signed(now=clock.now() - 3 * 86400, days=1)
     Path(node.paths.crypto_keys_dir, name, "cert").chmod(0o600)
     Path(node.paths.crypto_keys_dir, name, "cert").write_bytes(expired)
-    newest, _pem = crypto.Crypto(node).x509_cert_create(3600)
+    newest, _pem = keys.Keys(node).x509_cert_create(3600)
     assert sorted(os.listdir(node.paths.crypto_keys_dir)) == sorted([other, newest])
     with pytest.raises(GenericError, match="there is no certificate"):
-        crypto.transfer_key_path(node.paths, name)
+        keys.transfer_key_path(node.paths, name)

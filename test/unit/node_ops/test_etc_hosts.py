@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganeti.node_ops.machine.etc_hosts import with_entry, without_name
+from ganeti.node_ops.machine.files import with_entry, without_name
 
 NAME = "node2.example.com"
 

@@ -9,7 +9,7 @@ from fakes.shell_scripts import write_script
 from ganeti.base.errors import GenericError
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine.hooks import Hooks
+from ganeti.node_ops.machine.commands import Commands
 from ganeti.protocol.node_calls import NodeCalls
 
 ENV = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin", "GANETI_HOOKS_PHASE": "pre"}
@@ -22,7 +22,7 @@ def test_each_script_is_answered_with_its_code_and_output(context: NodeContext) 
     write_script(directory / "30-silent", "exit 4")
     write_script(directory / "40-off", "exit 4", 0o644)
     write_script(directory / "50.disabled", "exit 4")
-    assert Hooks(context).hooks_runner("instance-add", "pre", ENV) == [
+    assert Commands(context).hooks_runner("instance-add", "pre", ENV) == [
         ("instance-add-pre.d/10-fine", 2, "phase pre\n/"),
         ("instance-add-pre.d/20-refuses", 1, "no room"),
         ("instance-add-pre.d/30-silent", 1, "failed with exit status 4"),
@@ -32,7 +32,7 @@ def test_each_script_is_answered_with_its_code_and_output(context: NodeContext) 
 
 
 def test_no_hooks_no_results(context: NodeContext) -> None:
-    assert Hooks(context).hooks_runner("instance-add", "post", ENV) == []
+    assert Commands(context).hooks_runner("instance-add", "post", ENV) == []
 
 
 def test_without_scripts_there_is_no_need_for_a_child(context: NodeContext) -> None:
@@ -56,4 +56,4 @@ def test_without_scripts_there_is_no_need_for_a_child(context: NodeContext) -> N
 )
 def test_nothing_else_is_run(context: NodeContext, path: str, phase: str) -> None:
     with pytest.raises(GenericError):
-        Hooks(context).hooks_runner(path, phase, ENV)
+        Commands(context).hooks_runner(path, phase, ENV)

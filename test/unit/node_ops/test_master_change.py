@@ -11,7 +11,7 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.merging import digest
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine import job_queue, master_change
+from ganeti.node_ops.machine import job_queue, master
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, QueueListing
 from ganeti.store import ssconf
@@ -21,25 +21,25 @@ from ganeti.system.filelock import FileLock
 
 def test_facts_survive_the_wire(context: NodeContext) -> None:
     ssconf.write_values(context.paths, {"master_node": "n1"})
-    master_change.MasterChange(context).master_claim(0, 7, "n2")
-    facts = master_change.MasterChange(context).master_facts()
+    master.Master(context).master_claim(0, 7, "n2")
+    facts = master.Master(context).master_facts()
     assert (facts.master_name, facts.claim_serial, facts.claim_name) == ("n1", 7, "n2")
 
 
 def test_a_claim_comes_before_the_change(context: NodeContext) -> None:
     values = {"master_node": "n2", "node_list": "n1\nn2"}
     with pytest.raises(OpPrereqError):
-        master_change.MasterChange(context).master_accept(7, values)
-    master_change.MasterChange(context).master_claim(0, 7, "n2")
-    master_change.MasterChange(context).master_accept(7, values)
+        master.Master(context).master_accept(7, values)
+    master.Master(context).master_claim(0, 7, "n2")
+    master.Master(context).master_accept(7, values)
     assert ssconf.node_list(context.paths) == ["n1", "n2"]
 
 
 def test_the_configuration_is_given_out_as_it_is(context: NodeContext) -> None:
-    assert master_change.MasterChange(context).config_read() is None
+    assert master.Master(context).config_read() is None
     content = json.dumps({"serial_no": 1, "pad": "x" * 9000}).encode()
     Path(context.paths.config_data).write_bytes(content)
-    assert master_change.MasterChange(context).config_read() == CompressedText(content)
+    assert master.Master(context).config_read() == CompressedText(content)
 
 
 def test_the_queue_is_listed_and_read(context: NodeContext) -> None:
@@ -76,26 +76,18 @@ def test_only_an_operator_has_drained_a_queue_before(context: NodeContext) -> No
     queue = JobFiles(context.paths)
     queue.prepare()
     queue.set_drained(True, DrainedBy.FAILOVER)
-    assert master_change.MasterChange(context).master_drain(0.0) == DrainResult(
-        left=(), was_drained=False
-    )
+    assert master.Master(context).master_drain(0.0) == DrainResult(left=(), was_drained=False)
     queue.set_drained(True)
-    assert master_change.MasterChange(context).master_drain(0.0) == DrainResult(
-        left=(), was_drained=True
-    )
+    assert master.Master(context).master_drain(0.0) == DrainResult(left=(), was_drained=True)
 
 
 def test_one_node_at_a_time_waits_for_a_master_to_be_idle(context: NodeContext) -> None:
     lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-drain.lock")
     lock.acquire()
     with lock, pytest.raises(GenericError, match="finishing its jobs for another node"):
-        master_change.MasterChange(context).master_drain(0.05)
-    assert master_change.MasterChange(context).master_drain(0.05) == DrainResult(
-        left=(), was_drained=False
-    )
+        master.Master(context).master_drain(0.05)
+    assert master.Master(context).master_drain(0.05) == DrainResult(left=(), was_drained=False)
 
 
 def test_a_node_where_nothing_runs_is_idle(context: NodeContext) -> None:
-    assert master_change.MasterChange(context).master_drain(0.0) == DrainResult(
-        left=(), was_drained=False
-    )
+    assert master.Master(context).master_drain(0.0) == DrainResult(left=(), was_drained=False)

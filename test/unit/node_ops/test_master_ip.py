@@ -8,7 +8,7 @@ from fakes.shell_scripts import write_script
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.ids import NodeUuid
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine import master_ip
+from ganeti.node_ops.machine import master
 from ganeti.objects.model import IpFamily, MasterNetworkParameters
 
 
@@ -19,25 +19,25 @@ def params(ip: str) -> MasterNetworkParameters:
 
 
 def test_a_loopback_address_is_there_without_being_set_up(context: NodeContext) -> None:
-    master_ip.MasterIp(context).node_activate_master_ip(
+    master.Master(context).node_activate_master_ip(
         params("127.0.0.77"), use_external_mip_script=False
     )
-    master_ip.MasterIp(context).node_deactivate_master_ip(
+    master.Master(context).node_deactivate_master_ip(
         params("127.0.0.77"), use_external_mip_script=False
     )
-    master_ip.MasterIp(context).node_change_master_netmask(32, 24, "127.0.0.77", "lo")
+    master.Master(context).node_change_master_netmask(32, 24, "127.0.0.77", "lo")
 
 
 def test_another_address_is_not_added_to_a_shared_machine(context: NodeContext) -> None:
     with pytest.raises(GenericError, match="virtual node"):
-        master_ip.MasterIp(context).node_activate_master_ip(
+        master.Master(context).node_activate_master_ip(
             params("192.0.2.1"), use_external_mip_script=False
         )
 
 
 def test_an_external_script_does_it_when_asked(context: NodeContext, tmp_path: Path) -> None:
     with pytest.raises(GenericError, match="missing or not executable"):
-        master_ip.MasterIp(context).node_activate_master_ip(
+        master.Master(context).node_activate_master_ip(
             params("192.0.2.1"), use_external_mip_script=True
         )
     script = Path(context.paths.user_scripts_dir, "master-ip-setup")
@@ -47,11 +47,11 @@ def test_an_external_script_does_it_when_asked(context: NodeContext, tmp_path: P
         f'echo "$1 $MASTER_IP/$MASTER_NETMASK $MASTER_NETDEV v$CLUSTER_IP_VERSION" >> {log}'
         '; test "$1" = start',
     )
-    master_ip.MasterIp(context).node_activate_master_ip(
+    master.Master(context).node_activate_master_ip(
         params("192.0.2.1"), use_external_mip_script=True
     )
     with pytest.raises(CommandError, match="exit status 1"):
-        master_ip.MasterIp(context).node_deactivate_master_ip(
+        master.Master(context).node_deactivate_master_ip(
             params("192.0.2.1"), use_external_mip_script=True
         )
     assert log.read_text() == "start 192.0.2.1/32 lo v4\nstop 192.0.2.1/32 lo v4\n"

@@ -9,7 +9,6 @@ from guests.instances import make_instance
 
 from ganeti.base.errors import GenericError, HotplugError
 from ganeti.base.paths import Paths
-from ganeti.node_ops import drivers
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.instances import running
 from ganeti.objects.rpc_instance import RpcNIC
@@ -41,9 +40,9 @@ class Driver:
 
 
 def change(monkeypatch: pytest.MonkeyPatch, driver: Driver, action: str, nic: RpcNIC) -> Any:
-    monkeypatch.setattr(drivers, "hypervisor_of", lambda _context, _instance: driver)
+    monkeypatch.setattr(NodeContext, "hypervisor_of", lambda _context, _instance: driver)
     context = NodeContext(Paths("/proc/nowhere"), "node1.example.com")
-    return running.HotplugCalls(context).hotplug_device(
+    return running.RunningInstances(context).hotplug_device(
         INSTANCE, action, "nic", nic.to_wire(), None, 1
     )
 

@@ -10,8 +10,8 @@ import pytest
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine.ssh_keys import SshKeys
-from ganeti.node_ops.verify import ssh as verify_ssh
+from ganeti.node_ops.machine.keys import Keys
+from ganeti.node_ops.verify import network as verify_ssh
 from ganeti.system import files, ssh
 
 NAME = "node2.example.com"
@@ -33,10 +33,10 @@ def manage(context: NodeContext) -> Path:
 
 def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> None:
     for call in (
-        lambda: SshKeys(context).ssh_authorize([KEY], []),
-        lambda: SshKeys(context).ssh_root_key("rsa", 9),
-        lambda: SshKeys(context).ssh_next_key("rsa", 9),
-        lambda: SshKeys(context).ssh_take_key("rsa", KEY),
+        lambda: Keys(context).ssh_authorize([KEY], []),
+        lambda: Keys(context).ssh_root_key("rsa", 9),
+        lambda: Keys(context).ssh_next_key("rsa", 9),
+        lambda: Keys(context).ssh_take_key("rsa", KEY),
     ):
         with pytest.raises(GenericError, match=r"gnt-node add --readd"):
             call()
@@ -45,10 +45,10 @@ def test_a_node_that_was_not_set_up_so_keeps_its_keys(context: NodeContext) -> N
 
 def test_keys_come_and_go(context: NodeContext) -> None:
     authorized = manage(context)
-    assert SshKeys(context).ssh_authorize([KEY], []) is True
-    assert SshKeys(context).ssh_authorize([KEY], []) is False
+    assert Keys(context).ssh_authorize([KEY], []) is True
+    assert Keys(context).ssh_authorize([KEY], []) is False
     assert authorized.read_text() == f"{KEY}\n"
-    assert SshKeys(context).ssh_authorize([], [KEY]) is True
+    assert Keys(context).ssh_authorize([], [KEY]) is True
     assert authorized.read_text() == ""
 
 
@@ -56,7 +56,7 @@ def test_keys_come_and_go(context: NodeContext) -> None:
 def test_what_is_no_key_is_refused(context: NodeContext, line: str) -> None:
     manage(context)
     with pytest.raises(GenericError, match="not a public SSH key"):
-        SshKeys(context).ssh_authorize([line], [])
+        Keys(context).ssh_authorize([line], [])
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_a_key_that_is_made_and_taken_may_be_cut_off_anywhere(
         Path(f"{private}.pub").write_text("ssh-rsa MADE root@node2\n")
 
     monkeypatch.setattr(ssh, "_generate", generate)
-    key = SshKeys(context).ssh_next_key("rsa", 2048)
-    assert SshKeys(context).ssh_next_key("rsa", 2048) == key
+    key = Keys(context).ssh_next_key("rsa", 2048)
+    assert Keys(context).ssh_next_key("rsa", 2048) == key
     for _ in range(2):
-        SshKeys(context).ssh_take_key("rsa", key)
+        Keys(context).ssh_take_key("rsa", key)
         private, public = (directory / "id_rsa").read_text(), (directory / "id_rsa.pub").read_text()
         assert (private, public.split()[1]) in {("new", "NEXT"), ("made", "MADE")}
     assert sorted(os.listdir(directory)) == ["id_rsa", "id_rsa.pub"]
     with pytest.raises(GenericError, match="make another"):
-        SshKeys(context).ssh_take_key("rsa", "ssh-rsa OTHER")
+        Keys(context).ssh_take_key("rsa", "ssh-rsa OTHER")
 
 
 def test_an_unknown_kind_of_key_is_refused(context: NodeContext) -> None:
     manage(context)
     with pytest.raises(GenericError, match="no kind"):
-        SshKeys(context).ssh_root_key("../x", 2048)
+        Keys(context).ssh_root_key("../x", 2048)
 
 
 def test_a_login_that_ends_elsewhere_is_told() -> None:
@@ -108,7 +108,7 @@ def test_a_login_that_ends_elsewhere_is_told() -> None:
 
 
 def test_virtual_nodes_do_not_log_in(context: NodeContext) -> None:
-    assert verify_ssh.log_in(context, [NAME], [NAME]) == {}
+    assert verify_ssh.log_in(context, [NAME], {}, [NAME]) == {}
 
 
 def test_only_candidates_log_in_and_failures_are_theirs(
@@ -128,8 +128,8 @@ def test_only_candidates_log_in_and_failures_are_theirs(
     )
     names = [NAME, "node3.example.com"]
     real = NodeContext(Paths(), NAME)
-    assert verify_ssh.log_in(real, names, []) == {}
-    found = verify_ssh.log_in(real, names, [NAME])
+    assert verify_ssh.log_in(real, names, {}, []) == {}
+    found = verify_ssh.log_in(real, names, {}, [NAME])
     assert list(found) == ["node3.example.com"]
     assert "refused" in found["node3.example.com"]
 

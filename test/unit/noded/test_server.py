@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from ganeti.noded import server
+from ganeti.noded import main
 from ganeti.noded.child import RequestHead
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.transport.http_message import HttpRequest
@@ -22,7 +22,7 @@ def request(**headers: str) -> HttpRequest:
     + [({"x-ganeti-job": text}, None) for text in ("", "twelve", "1.5")],
 )
 def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: int | None) -> None:
-    head = server._request_head(request(**headers), NodeCalls.calls["version"])
+    head = main._request_head(request(**headers), NodeCalls.calls["version"])
     name = "node1.example.com"
     assert head == RequestHead("version", f"127.0.0.5 ({name})", job_id, peer_name=name)
 
@@ -37,7 +37,7 @@ def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: in
     ],
 )
 def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> None:
-    assert server._limit_s(NodeCalls.calls[name], body) == limit_s
+    assert main._limit_s(NodeCalls.calls[name], body) == limit_s
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> Non
     ],
 )
 def test_slow_calls_never_keep_quick_ones_waiting(name: str, speed: str) -> None:
-    assert server._speed(NodeCalls.calls[name]) == speed
+    assert main._speed(NodeCalls.calls[name]) == speed
 
 
 def test_a_deadline_is_handed_on() -> None:
-    head = server._with_deadline(RequestHead("version", "p", 3), 17.0)
+    head = main._with_deadline(RequestHead("version", "p", 3), 17.0)
     assert structs.asdict(head) == {
         "call": "version",
         "peer": "p",

@@ -13,12 +13,13 @@ from fakes.shell_scripts import write_script
 
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
-from ganeti.storage import external_provider
-from ganeti.storage.external import ExternalVolume, parse_attached
-from ganeti.storage.external_provider import (
+from ganeti.storage import external
+from ganeti.storage.external import (
     REQUIRED_SCRIPTS,
+    ExternalVolume,
     find_provider,
     list_providers,
+    parse_attached,
     parse_parameters,
 )
 
@@ -143,7 +144,7 @@ def test_a_script_that_fails_is_named_with_its_words(node: Node, script: str, te
 
 
 def test_a_provider_that_hangs_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(external_provider, "SCRIPT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(external, "SCRIPT_TIMEOUT_S", 0.2)
     provider_of(node, "slow", attach="sleep 600")
     with pytest.raises(BlockDeviceError, match="did not end in time and was killed"):
         ExternalVolume(Disk(("slow", "v")), node).assemble()

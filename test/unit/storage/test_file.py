@@ -180,40 +180,40 @@ def test_directory_in_the_way_is_named(disk: FileVolume, local: Path) -> None:
 
 
 def test_directories_come_and_go(node: Node, tmp_path: Path) -> None:
-    create_directory(f"{BASE}/inst1", node)
-    create_directory(f"{BASE}/inst1", node)
-    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node)
-    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node)
+    create_directory(f"{BASE}/inst1", node.paths)
+    create_directory(f"{BASE}/inst1", node.paths)
+    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node.paths)
+    rename_directory(f"{BASE}/inst1", f"{BASE}/inst2", node.paths)
     assert os.listdir(tmp_path / BASE[1:]) == ["inst2"]
     (tmp_path / BASE[1:] / "inst2" / "disk").touch()
     with pytest.raises(StorageError, match="not empty"):
-        remove_directory(f"{BASE}/inst2", node)
+        remove_directory(f"{BASE}/inst2", node.paths)
     (tmp_path / BASE[1:] / "inst2" / "disk").unlink()
-    remove_directory(f"{BASE}/inst2", node)
-    remove_directory(f"{BASE}/inst2", node)
+    remove_directory(f"{BASE}/inst2", node.paths)
+    remove_directory(f"{BASE}/inst2", node.paths)
 
 
 def test_rename_does_not_merge(node: Node) -> None:
-    create_directory(f"{BASE}/a", node)
-    create_directory(f"{BASE}/b", node)
+    create_directory(f"{BASE}/a", node.paths)
+    create_directory(f"{BASE}/b", node.paths)
     with pytest.raises(StorageError, match="both exist"):
-        rename_directory(f"{BASE}/a", f"{BASE}/b", node)
+        rename_directory(f"{BASE}/a", f"{BASE}/b", node.paths)
 
 
 def test_directories_elsewhere_are_refused(node: Node) -> None:
     with pytest.raises(FileStoragePathError):
-        create_directory("/etc/inst", node)
+        create_directory("/etc/inst", node.paths)
 
 
 def test_space_of_a_directory_is_that_of_its_file_system(node: Node) -> None:
-    create_directory(f"{BASE}/x", node)
+    create_directory(f"{BASE}/x", node.paths)
     space = FileStorage(StorageType.FILE, node).space(BASE).to_wire()
     assert space["name"] == BASE
     assert 0 < int(str(space["storage_free"])) <= int(str(space["storage_size"]))
 
 
 def test_units_tell_what_their_files_take(node: Node) -> None:
-    create_directory(f"{BASE}/x", node)
+    create_directory(f"{BASE}/x", node.paths)
     (Path(node.paths.file_storage_dir) / "x" / "disk").write_bytes(b"x" * (2 << 20))
     [unit] = FileStorage(StorageType.FILE, node).units([BASE])
     assert (unit.name, unit.used_mib) == (BASE, 2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.frames import FrameReader, framed
+from ganeti.storage.stream import FrameReader, framed
 
 PIECES = st.lists(st.binary(max_size=50), max_size=8)
 

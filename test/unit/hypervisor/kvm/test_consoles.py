@@ -7,7 +7,7 @@ from guests.instances import make_instance
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.interface import NodeEnv
+from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm import consoles as consoles_module
 from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, listen_address, reached_at
 from ganeti.hypervisor.kvm.params import KvmParams
@@ -19,7 +19,7 @@ REAL = NodeEnv(Paths(""), "node1.example.com", "192.0.2.1")
 
 def found(env: NodeEnv = REAL, **hvparams: object) -> list[InstanceConsole]:
     instance = make_instance(**hvparams)  # type: ignore[arg-type]  # hypervisor parameters
-    return consoles(instance, env, node_name=env.hostname, node_address=env.address)
+    return consoles(instance, env, ConsoleNode(env.hostname, env.address))
 
 
 def test_serial_console_comes_first() -> None:

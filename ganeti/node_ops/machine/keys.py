@@ -1,4 +1,7 @@
-"""Certificates of this node: the one it shows as a client, and short-lived ones for transfers.
+"""Keys of this node: certificates as a client and for transfers, and root's SSH keys.
+
+Certificates for transfers live shortly.  SSH keys, its own and those that may log in, are changed
+only on a node that was set up for that, by a mark which the master cannot change.
 
 Source: node_rpc.json, "node_crypto_tokens" and "client_certificate_names"; constants.json, "ssh"
 (CRYPTO_*).
@@ -14,7 +17,7 @@ from ganeti.base.errors import GenericError, NotSupportedError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
-from ganeti.system import clock, files
+from ganeti.system import clock, files, ssh
 
 CLIENT_CERTIFICATE: Final = "ssl"  # the only type of token; its name on the wire
 _PEM_MODE: Final = 0o440
@@ -28,15 +31,15 @@ _CERT_PREFIX: Final = "x509-"
 _CERT_DAYS_MIN: Final = 1
 
 
-class Crypto(NodeHandler):
-    """Certificates of the node and of transfers."""
+class Keys(NodeHandler):
+    """Certificates of the node and of transfers, and root's SSH keys."""
 
     def node_crypto_tokens(self, token_request: Sequence[TokenRequest]) -> list[tuple[str, str]]:
         answers = []
         for request in token_request:
             if request.kind != CLIENT_CERTIFICATE:
                 raise NotSupportedError(f"crypto token type {request.kind!r} is not supported yet")
-            digest = _handle(self.context, request.action, request.options or TokenOptions())
+            digest = _carry_out(self.node, request.action, request.options or TokenOptions())
             if digest is not None:
                 answers.append((CLIENT_CERTIFICATE, digest))
         return answers
@@ -57,6 +60,35 @@ class Crypto(NodeHandler):
 
     def x509_cert_remove(self, name: str) -> None:
         shutil.rmtree(_place_of(self.paths, name))
+
+    def ssh_root_key(self, kind: str, bits: int) -> str:
+        return ssh.ensure_user_key(self._directory(kind), kind, bits, host=self.hostname)
+
+    def ssh_next_key(self, kind: str, bits: int) -> str:
+        return ssh.make_next_key(self._directory(kind), kind, bits, host=self.hostname)
+
+    def ssh_take_key(self, kind: str, public_key: str) -> None:
+        ssh.take_next_key(self._directory(kind), kind, public_key)
+
+    def ssh_authorize(self, add: Sequence[str], remove: Sequence[str]) -> bool:
+        self._check_managed()
+        for line in (*add, *remove):
+            if "\n" in line or not isinstance(ssh.key_of(line), tuple):
+                raise GenericError(f"{line[:80]!r} is not a public SSH key")
+        return ssh.change_authorized_keys(ssh.directory_of(self.paths), add=add, remove=remove)
+
+    def _directory(self, kind: str) -> str:
+        self._check_managed()
+        if kind not in ssh.KEY_KINDS:
+            raise GenericError(f"there is no kind {kind!r} of SSH keys")
+        return ssh.directory_of(self.paths)
+
+    def _check_managed(self) -> None:
+        if not os.path.exists(self.paths.ssh_managed):
+            raise GenericError(
+                f"node {self.hostname} was not set up to have its SSH keys managed; 'gnt-node add"
+                " --readd' sets it up"
+            )
 
 
 def transfer_key_path(paths: Paths, name: str) -> str:
@@ -109,7 +141,7 @@ def client_certificate_path(paths: Paths, options: TokenOptions) -> str:
     return path
 
 
-def _handle(context: NodeContext, action: TokenAction, options: TokenOptions) -> str | None:
+def _carry_out(context: NodeContext, action: TokenAction, options: TokenOptions) -> str | None:
     """Carry out one request; returns the digest of the certificate that is there afterwards."""
     path = client_certificate_path(context.paths, options)
     if action is TokenAction.DELETE:

@@ -1,4 +1,4 @@
-"""Starting and stopping the other daemons of this node, and leaving the cluster.
+"""The node itself: its version and addresses, its other daemons, and leaving the cluster.
 
 Source: constants.json, "daemons_and_ports".
 """
@@ -7,17 +7,21 @@ import glob
 import logging
 import os
 import shutil
+import threading
 from typing import Final
 
 from ganeti.base.daemons import DAEMONS, NODED, Place
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
+from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.netdev.taps import ensure_switch
 from ganeti.node_ops.context import NodeHandler
-from ganeti.store import master_facts
-from ganeti.system import daemon_control, files
+from ganeti.store import master_facts, watcher_pause
+from ganeti.system import daemon_control, environment, files
 
 logger = logging.getLogger(__name__)
 
+_FLAG_BYTES_MAX: Final = 4096
 # Of 3.0, whose masters order them on and off; here they can only be off.
 _NEVER_HERE: Final = ("ganeti-kvmd", "ganeti-metad")
 _ON_DEMAND: Final = frozenset(daemon.name for daemon in DAEMONS) - {NODED} | {*_NEVER_HERE}
@@ -25,16 +29,49 @@ _MASTER: Final = frozenset({Place.MASTER})
 _NO_VOTING: Final = ("--no-voting", "--yes-do-it")
 
 
-class Daemons(NodeHandler):
-    """The daemons, and leaving the cluster."""
+class Node(NodeHandler):
+    """The node and its daemons."""
+
+    def version(self) -> int:
+        return PROTOCOL_VERSION
+
+    def master_node_name(self) -> str:
+        data = files.read_bytes_or_none(self.paths.ssconf_file("master_node"), _FLAG_BYTES_MAX)
+        if data is None:
+            raise GenericError(f"node {self.hostname} does not know a master node")
+        return data.decode().strip()
+
+    def node_has_ip_address(self, address: str) -> bool:
+        return environment.is_own_address(address)
+
+    def get_file_info(self, file_path: str) -> tuple[bool, dict[str, int]]:
+        try:
+            size_bytes = os.stat(self.paths.localize(file_path)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return False, {}
+        return True, {"size": size_bytes}
+
+    def get_watcher_pause(self) -> float | None:
+        until = watcher_pause.read(self.paths)
+        if until is None:
+            watcher_pause.write(self.paths, None)
+        return until
+
+    def set_watcher_pause(self, until: float | None) -> None:
+        watcher_pause.write(self.paths, until)
+
+    def test_delay(self, duration: float) -> None:
+        if duration < 0:
+            raise GenericError(f"{self.node.call}: duration {duration} is negative")
+        threading.Event().wait(duration)
+
+    def node_configure_ovs(self, ovs_name: str, ovs_link: str | None) -> None:
+        ensure_switch(ovs_name, ovs_link or "")
 
     def node_start_master_daemons(self, *, no_voting: bool) -> None:
+        args = _NO_VOTING if no_voting else ()
         daemon_control.start_wanted(
-            self.paths,
-            _MASTER,
-            logger.info,
-            hostname=self.hostname,
-            master_args=_NO_VOTING if no_voting else (),
+            self.paths, _MASTER, logger.info, hostname=self.hostname, master_args=args
         )
 
     def node_stop_master(self) -> None:

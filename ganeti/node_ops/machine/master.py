@@ -1,10 +1,16 @@
-"""Who is master: what this node has, whom it follows, and how it lets go of the role itself.
+"""The role of the master: its change, as this node takes part in it, and the master's address.
 
-Source: ARCHITECTURE, invariant 9.
+Under that address the cluster is reached, whoever is master.  On a virtual node the addresses of
+the loopback network are there without being set up, so there is nothing to do; a real node adds the
+address to its device and removes it again.
+
+Source: ARCHITECTURE, invariant 9; node_rpc.json, "MasterNetworkParameters_sent"; config.json,
+"well_known_paths".
 """
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,14 +19,18 @@ from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import FINAL, Status
+from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.objects.model import IpFamily, MasterNetworkParameters
 from ganeti.protocol.luxi import DrainedBy
+from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, NodeFacts
 from ganeti.store import config_file
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim, accept_master, own_facts, running_jobs, take_claim
-from ganeti.system import clock, daemon_control
+from ganeti.system import clock, daemon_control, environment, process, programs
 from ganeti.system.filelock import FileLock
+from ganeti.transport.addresses import serves
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +39,13 @@ _LOOK_AGAIN_S: Final = 0.05  # for processes of jobs, which may be anybody's chi
 _NO_LOG: Final = 1 << 40  # no serial number of a log entry is higher
 _WCONFD: Final = "ganeti-wconfd"
 _LUXID: Final = "ganeti-luxid"
+_COMMAND_TIMEOUT_S: Final = 20.0
+_SCRIPT_NAME: Final = "master-ip-setup"
+_PING_TIMEOUT_S: Final = 10.0
 
 
-class MasterChange(NodeHandler):
-    """The change of the master."""
+class Master(NodeHandler):
+    """The change of the master, and its address."""
 
     def master_facts(self) -> NodeFacts:
         return own_facts(self.paths)
@@ -53,8 +66,83 @@ class MasterChange(NodeHandler):
 
     def master_drain(self, timeout_s: float) -> DrainResult:
         deadline_s = clock.monotonic() + timeout_s
-        with _alone(self.context, timeout_s):
-            return _drain(self.context, deadline_s)
+        with _alone(self.node, timeout_s):
+            return _drain(self.node, deadline_s)
+
+    def node_activate_master_ip(
+        self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
+    ) -> None:
+        if use_external_mip_script:
+            self._run_external(master_params, "start")
+            return
+        if environment.is_own_address(master_params.ip):
+            logger.info("the master address %s is here already", master_params.ip)
+            return
+        if self.paths.root:
+            text = "a virtual node takes no address outside the loopback network"
+            raise GenericError(f"{text}, and {master_params.ip} is one")
+        if serves(master_params.ip, DEFAULT_PORT, _PING_TIMEOUT_S):
+            raise GenericError(f"another machine answers on the master address {master_params.ip}")
+        _address("add", master_params.ip, master_params.netmask, master_params.netdev)
+        _announce(master_params)
+
+    def node_deactivate_master_ip(
+        self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
+    ) -> None:
+        if use_external_mip_script:
+            self._run_external(master_params, "stop")
+            return
+        if self.paths.root or not environment.is_own_address(master_params.ip):
+            logger.info("the master address %s is not set up here", master_params.ip)
+            return
+        _address("del", master_params.ip, master_params.netmask, master_params.netdev)
+
+    def node_change_master_netmask(
+        self, old_netmask: int, netmask: int, master_ip: str, master_netdev: str
+    ) -> None:
+        if old_netmask == netmask or self.paths.root:
+            return
+        if not environment.is_own_address(master_ip):
+            raise GenericError(f"the master address {master_ip} is not on node {self.hostname}")
+        _address("add", master_ip, netmask, master_netdev)
+        _address("del", master_ip, old_netmask, master_netdev)
+
+    def _run_external(self, params: MasterNetworkParameters, verb: str) -> None:
+        """Let the administrator's script set the address up or take it down.
+
+        Raises:
+            GenericError: there is no such script.
+            CommandError: it failed.
+        """
+        path = os.path.join(self.paths.user_scripts_dir, _SCRIPT_NAME)
+        if not programs.is_runnable(path):
+            raise GenericError(f"the script {path} is missing or not executable")
+        env = {
+            "PATH": scripts.PATH,
+            "MASTER_NETDEV": params.netdev,
+            "MASTER_IP": params.ip,
+            "MASTER_NETMASK": str(params.netmask),
+            "CLUSTER_IP_VERSION": "6" if params.ip_family is IpFamily.IPV6 else "4",
+        }
+        timeout_s = self.node.script_timeout_s()
+        process.run([path, verb], timeout_s=timeout_s, env=env, cwd="/").check()
+
+
+def _address(verb: str, ip: str, netmask: int, netdev: str) -> None:
+    """Add an address to a device, or remove it."""
+    argv = ["ip", "address", verb, f"{ip}/{netmask}", "dev", netdev]
+    process.run(argv, timeout_s=_COMMAND_TIMEOUT_S).check()
+
+
+def _announce(params: MasterNetworkParameters) -> None:
+    """Tell neighbours of the address; they would find out by themselves, later."""
+    if params.ip_family is not IpFamily.IPV4:
+        return
+    argv = ["arping", "-q", "-U", "-c", "3", "-I", params.netdev, "-s", params.ip, params.ip]
+    try:
+        process.run(argv, timeout_s=_COMMAND_TIMEOUT_S).check()
+    except GenericError as err:
+        logger.warning("cannot announce the master address: %s; ignoring", err.message)
 
 
 # Letting go.
