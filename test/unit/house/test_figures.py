@@ -29,7 +29,7 @@ TABLES = frozenset(
 # Code lines of each package.  The aim for all of them is 60,000, and 12 % for the next figure.
 CODE_LINES_MAX = {
     "allocation": 1_800,
-    "base": 506,
+    "base": 508,
     "bootstrap": 1_821,
     "cli": 10_556,
     "clients": 1_185,
