@@ -27,6 +27,7 @@ from ganeti.hypervisor import fake
 from ganeti.hypervisor.fake import Book, FakeHypervisor, Phase
 from ganeti.hypervisor.interface import (
     AssembledDisk,
+    Disks,
     Hypervisor,
     InstanceInfo,
     MigrationState,
@@ -34,7 +35,7 @@ from ganeti.hypervisor.interface import (
     NodeEnv,
     SnapshotAddress,
 )
-from ganeti.node_ops import dispatch, drivers
+from ganeti.node_ops import context, dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.objects.hypervisors import HVPARAMS
@@ -148,9 +149,8 @@ class _Running(MutableMapping[str, int]):
 class _MemoryVolume(Volume):
     """A disk in memory; disks of all templates but "file" are seen by all nodes."""
 
-    @property
-    def _name(self) -> str:
-        return str(self._disk.logical_id[1])
+    def _locate(self, logical_id: list[object]) -> None:
+        self._name = str(logical_id[1])
 
     @property
     def _node(self) -> FakeNode:
@@ -237,10 +237,8 @@ class _Migration(fake._FakeMigration):
         super().__init__(books)
         self._states = cluster.migration_states
 
-    def accept(
-        self, instance: RpcInstance, info: str, target_address: str, disks: Sequence[AssembledDisk]
-    ) -> str:
-        return super().accept(instance, info, target_address, disks) + ":8102"
+    def accept(self, instance: RpcInstance, info: str, address: str, disks: Disks) -> str:
+        return super().accept(instance, info, address, disks) + ":8102"
 
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
         self.check(instance)
@@ -312,7 +310,7 @@ def _context(node: FakeNode) -> NodeContext:
 
 def _device(node: FakeNode, disk: Mapping[str, object]) -> str:
     """Return the name of a disk; raises BlockDeviceError if it is not there."""
-    return drivers.volume(_context(node), RpcDisk.from_wire(disk)).assemble().dev_path
+    return _context(node).volume(RpcDisk.from_wire(disk)).assemble().dev_path
 
 
 Failure = Callable[[str, str, Sequence[Any]], str | None]
@@ -376,7 +374,7 @@ class FakeRpc(NodeClient):
         """Answer as a test wants it, as it is played here, or as the node daemon does."""
         played = getattr(self, "do_" + call.name, None)
         with (
-            mock.patch.object(drivers, "get_hypervisor", _get_hypervisor),
+            mock.patch.object(context, "get_hypervisor", _get_hypervisor),
             mock.patch.object(registry, "_driver", return_value=_MemoryStorage),
         ):
             if played is None and call.name not in self.answers:
