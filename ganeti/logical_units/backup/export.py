@@ -23,6 +23,7 @@ from ganeti.base.errors import (
     NotSupportedError,
     OpExecError,
     OpPrereqError,
+    wrong_state,
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.finding import EXPORT_DIR, nodes_with_export
@@ -92,7 +93,7 @@ class LUBackupExport(AnyInstanceUnit[OpBackupExport, ExportTarget, ExportPlan]):
             raise NotSupportedError("filling free space with zeroes is not supported yet")
         check_node_online(view.primary, f"cannot export instance {name!r} from its")
         if target.offline:
-            raise OpPrereqError(f"node {target.name!r} is marked offline", ErrorCode.STATE)
+            raise wrong_state(f"node {target.name!r} is marked offline")
         was_running = is_running(running_info(self.context, view, view.primary))
         goes_on = was_running and not op.shutdown
         if goes_on:

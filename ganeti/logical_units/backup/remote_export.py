@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import (
-    ErrorCode,
     GenericError,
     NotSupportedError,
     OpExecError,
     OpPrereqError,
+    wrong_state,
 )
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.backup.export import export_values
@@ -129,10 +129,9 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport, Sending]):
         check_node_online(view.primary, f"cannot {doing} from its")
         was_running = is_running(running_info(self.context, view, view.primary))
         if was_running and not op.shutdown:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} runs: its disks cannot be sent while it writes to them; shut it"
-                " down, or let it be shut down",
-                ErrorCode.STATE,
+                " down, or let it be shut down"
             )
         return Sending(view, key_name, peer, places, was_running)
 

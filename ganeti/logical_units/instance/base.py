@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.instance.view import InstanceView
@@ -120,7 +120,7 @@ def check_complete(view: InstanceView) -> None:
             f" filled; install it anew with 'gnt-instance reinstall {name}', or remove it"
             f" with 'gnt-instance remove {name}' and make it again"
         )
-        raise OpPrereqError(f"instance {name!r} {remedy}", ErrorCode.STATE)
+        raise wrong_state(f"instance {name!r} {remedy}")
 
 
 def check_node_online(node: Node, what: str) -> None:
@@ -130,4 +130,4 @@ def check_node_online(node: Node, what: str) -> None:
         OpPrereqError: it is offline (wrong_state).
     """
     if node.offline:
-        raise OpPrereqError(f"{what} node {node.name!r} is marked offline", ErrorCode.STATE)
+        raise wrong_state(f"{what} node {node.name!r} is marked offline")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, TypeEnforcementError
+from ganeti.base.errors import OpPrereqError, TypeEnforcementError, wrong_state
 from ganeti.objects.fill import BeParams
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster
@@ -124,10 +124,9 @@ def check_enabled(kind: str, name: str, enabled: Sequence[str], option: str) -> 
         OpPrereqError: it is not enabled; says how it can be.
     """
     if name not in enabled:
-        raise OpPrereqError(
+        raise wrong_state(
             f"{kind} {str(name)!r} is not enabled on this cluster; enabled are:"
-            f" {', '.join(enabled)} (see 'gnt-cluster modify {option}')",
-            ErrorCode.STATE,
+            f" {', '.join(enabled)} (see 'gnt-cluster modify {option}')"
         )
 
 

@@ -19,6 +19,7 @@ from ganeti.base.errors import (
     NotSupportedError,
     OpExecError,
     OpPrereqError,
+    wrong_state,
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
@@ -120,11 +121,10 @@ class DiskMakers:
             raise OpPrereqError(f"{what}: the instance has disk {disk.uuid} already")
         for owner in lookup.present(self._context.config.get_instances(None)):
             if disk.uuid in owner.disks:
-                raise OpPrereqError(
+                raise wrong_state(
                     f"{what}: disk {settings[by[0]]!r} belongs to instance {owner.name!r}; detach"
                     f" it there first with 'gnt-instance modify --disk {disk.uuid}:detach"
-                    f" {owner.name}'",
-                    ErrorCode.STATE,
+                    f" {owner.name}'"
                 )
         self._check_reachable(what, disk)
         return disk
@@ -143,9 +143,8 @@ class DiskMakers:
     def _check_reachable(self, what: str, disk: Disk) -> None:
         primary, has = self._view.primary, self._view.template
         if disk.nodes and primary.uuid not in disk.nodes:
-            raise OpPrereqError(
-                f"{what}: disk {disk.uuid} is not on node {primary.name!r}, where the instance is",
-                ErrorCode.STATE,
+            raise wrong_state(
+                f"{what}: disk {disk.uuid} is not on node {primary.name!r}, where the instance is"
             )
         if self._view.disks and has != disk.dev_type:
             raise NotSupportedError(
@@ -206,10 +205,9 @@ class DiskPart:
         """Refuse to take disks from a guest that goes on writing to them."""
         if self._hotplug.guest_runs():
             name = self._view.instance.name
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} is running and uses its disks; shut it down first, or use"
-                " --hotplug",
-                ErrorCode.STATE,
+                " --hotplug"
             )
 
     # Before the configuration is changed

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.life.power import is_running, running_info
 from ganeti.logical_units.instance.view import InstanceView
@@ -84,10 +84,9 @@ class Hotplug:
                 " when it is restarted"
             )
         else:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r}: hotplug is not possible: {result.error}; without --hotplug the"
-                " change takes effect when the instance is restarted",
-                ErrorCode.STATE,
+                " change takes effect when the instance is restarted"
             )
 
     def guest_runs(self) -> bool:

@@ -5,7 +5,7 @@ Source: manual page gnt-instance(8), modify: --runtime-memory, --new-primary.
 
 from __future__ import annotations
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.changes.modify_parts import Hotplug, Results
 from ganeti.logical_units.instance.life.power import is_running, own_hvparams, running_info
@@ -40,10 +40,9 @@ class MemoryPart:
         wanted_mib = self._wanted_mib or 0
         info = running_info(self._context, view, view.primary)
         if not is_running(info):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} does not run, so it has no memory to change; its limits are"
-                " changed with -B minmem=...,maxmem=...",
-                ErrorCode.STATE,
+                " changed with -B minmem=...,maxmem=..."
             )
         filled = fill_beparams(view.cluster, instance)
         if not filled["minmem"] <= wanted_mib <= filled["maxmem"]:
@@ -102,10 +101,9 @@ class PrimaryPart:
         if self._op.force:
             return instance
         if is_running(running_info(self._context, view, view.primary)):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} runs on node {view.primary.name!r}; shut it down first, or"
-                " use 'gnt-instance migrate' or 'failover'",
-                ErrorCode.STATE,
+                " use 'gnt-instance migrate' or 'failover'"
             )
         self._check_disks(target)
         return instance
@@ -116,10 +114,9 @@ class PrimaryPart:
             doing = f"look for disk {index} of instance {name!r}"
             wire = self._view.disk_wire(disk)
             if self._context.nodes.check(target, doing).blockdev_find(wire) is None:
-                raise OpPrereqError(
+                raise wrong_state(
                     f"node {target.name!r} does not have disk {index} of instance {name!r}; use"
-                    " 'gnt-instance move' to copy the disks, or --force if they are to come",
-                    ErrorCode.STATE,
+                    " 'gnt-instance move' to copy the disks, or --force if they are to come"
                 )
 
     def before_store(self, undo: Undo) -> None:

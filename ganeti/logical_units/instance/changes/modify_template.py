@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.base import check_node_online
 from ganeti.logical_units.instance.changes.device_changes import DevicePlan
@@ -82,9 +82,8 @@ class TemplatePart:
         template = planning.choose_template(view.cluster, op.disk_template)
         check_node_online(view.primary, f"primary node of instance {name!r}:")
         if self._hotplug.guest_runs():
-            raise OpPrereqError(
-                f"instance {name!r} is running; shut it down before converting its disks",
-                ErrorCode.STATE,
+            raise wrong_state(
+                f"instance {name!r} is running; shut it down before converting its disks"
             )
         planned = [self._convert(template, index) for index in range(len(view.disks))]
         made = check_on_node(self._context, view.primary, planned)

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
+from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError, wrong_state
 from ganeti.logical_units.instance.changes.device_changes import NICS, check_names
 from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.networks import contains, is_conflict
@@ -63,11 +63,10 @@ class Connections:
         """
         params = self.group.networks.get(network.uuid)
         if params is None:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"{what}: network {network.name!r} is not connected to node group"
                 f" {self.group.name!r}; use 'gnt-network connect {network.name}"
-                f" {self.group.name}'",
-                ErrorCode.STATE,
+                f" {self.group.name}'"
             )
         return {**fill_nicparams(self.cluster, params)}
 
@@ -220,10 +219,9 @@ def _check_conflicts(around: Connections, what: str, nic: NIC) -> None:
         if found is not None and is_conflict(
             around.cluster, nic, found, fill_nicparams(around.cluster, params)
         ):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"{what}: address {nic.ip} lies in network {found.name!r}, which is connected to"
-                f" this link; use network={found.name} or --no-conflicts-check",
-                ErrorCode.STATE,
+                f" this link; use network={found.name} or --no-conflicts-check"
             )
 
 

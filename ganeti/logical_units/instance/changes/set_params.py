@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance
@@ -170,14 +170,13 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         name = instance.name
         if self.op.offline:
             if instance.admin_state is AdminState.UP:
-                raise OpPrereqError(
-                    f"instance {name!r} is meant to run; shut it down before marking it offline",
-                    ErrorCode.STATE,
+                raise wrong_state(
+                    f"instance {name!r} is meant to run; shut it down before marking it offline"
                 )
             results.append(("admin_state", AdminState.OFFLINE.value))
             return replace(instance, admin_state=AdminState.OFFLINE)
         if instance.admin_state is not AdminState.OFFLINE:
-            raise OpPrereqError(f"instance {name!r} is not marked offline", ErrorCode.STATE)
+            raise wrong_state(f"instance {name!r} is not marked offline")
         results.append(("admin_state", AdminState.DOWN.value))
         return replace(instance, admin_state=AdminState.DOWN)
 

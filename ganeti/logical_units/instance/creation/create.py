@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TagError
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TagError, wrong_state
 from ganeti.base.ids import InstanceUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
@@ -248,9 +248,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             (not node.vm_capable, "is not vm_capable"),
         ):
             if is_bad:
-                raise OpPrereqError(
-                    f"cannot put instance {found.name!r} on node {node.name!r}: it {what}",
-                    ErrorCode.STATE,
+                raise wrong_state(
+                    f"cannot put instance {found.name!r} on node {node.name!r}: it {what}"
                 )
         if found.op.group_name is not None:
             wanted = lookup.require_group(self.config, found.op.group_name)
@@ -364,9 +363,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 " 'gnt-os list'), or use --no-install"
             )
         if os_type in self.cluster.blacklisted_os:
-            raise OpPrereqError(
-                f"operating system {os_type!r} is blacklisted on this cluster", ErrorCode.STATE
-            )
+            raise wrong_state(f"operating system {os_type!r} is blacklisted on this cluster")
         return os_type
 
     def _check_policy(

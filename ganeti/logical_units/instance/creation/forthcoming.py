@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage import disks
@@ -58,9 +58,8 @@ def find_planned(context: JobContext, name: str, uuid: str | None = None) -> Ins
     """
     planned = InstanceView.of(lookup.require_instance_context(context.config, name, uuid))
     if not planned.instance.forthcoming:
-        raise OpPrereqError(
-            f"instance {name!r} is not forthcoming, so it cannot be committed: it was made already",
-            ErrorCode.STATE,
+        raise wrong_state(
+            f"instance {name!r} is not forthcoming, so it cannot be committed: it was made already"
         )
     return planned
 
@@ -73,9 +72,7 @@ def still_planned(context: JobContext, planned: InstanceView) -> InstanceView:
     """
     now = find_planned(context, planned.instance.name, planned.instance.uuid)
     if now.instance.serial_no != planned.instance.serial_no:
-        raise OpPrereqError(
-            f"instance {planned.instance.name!r} was changed meanwhile; try again", ErrorCode.STATE
-        )
+        raise wrong_state(f"instance {planned.instance.name!r} was changed meanwhile; try again")
     return now
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
 from ganeti.logical_units.instance.life.power import is_running, running_info
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
@@ -32,10 +32,7 @@ class LUInstanceConsole(InstanceUnit[OpInstanceConsole, OnInstance]):
             AdminState.DOWN: "is down",
             AdminState.OFFLINE: "is marked offline",
         }[view.instance.admin_state]
-        raise OpPrereqError(
-            f"instance {name!r} {state}; start it with 'gnt-instance startup {name}'",
-            ErrorCode.STATE,
-        )
+        raise wrong_state(f"instance {name!r} {state}; start it with 'gnt-instance startup {name}'")
 
     def execute(self, plan: OnInstance) -> dict[str, object]:
         """Return the console as the node describes it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
@@ -36,9 +36,8 @@ def check_not_offline(view: InstanceView) -> None:
     """
     if view.instance.admin_state is AdminState.OFFLINE:
         name = view.instance.name
-        raise OpPrereqError(
-            f"instance {name!r} is marked offline; use 'gnt-instance modify --online {name}' first",
-            ErrorCode.STATE,
+        raise wrong_state(
+            f"instance {name!r} is marked offline; use 'gnt-instance modify --online {name}' first"
         )
 
 
@@ -71,10 +70,9 @@ def check_not_running(context: JobContext, view: InstanceView) -> None:
         OpPrereqError: it does (wrong_state), or its node does not answer.
     """
     if is_running(running_info(context, view, view.primary)):
-        raise OpPrereqError(
+        raise wrong_state(
             f"instance {view.instance.name!r} is running on node {view.primary.name!r}; shut it"
-            " down first",
-            ErrorCode.STATE,
+            " down first"
         )
 
 
@@ -181,11 +179,10 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
 
     def _check_offline_primary(self, view: InstanceView) -> None:
         if not self.op.ignore_offline_nodes:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"primary node {view.primary.name!r} of instance {view.instance.name!r} is marked"
                 " offline; use --ignore-offline to only mark the instance as started, or fail it"
-                " over",
-                ErrorCode.STATE,
+                " over"
             )
         self.context.warn("ignoring that the primary node is offline")
         if self.op.hvparams or self.op.beparams:
@@ -242,10 +239,9 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, OnInstance]):
         if primary.offline and self.op.ignore_offline_nodes:
             self.context.warn("ignoring that the primary node is offline")
         elif primary.offline:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"primary node {primary.name!r} of instance {instance.name!r} is marked"
-                " offline; use --ignore-offline to only mark the instance as stopped",
-                ErrorCode.STATE,
+                " offline; use --ignore-offline to only mark the instance as stopped"
             )
         return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
 from ganeti.logical_units.instance.life.power import check_not_offline, check_not_running
@@ -50,10 +50,9 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         """Refuse an instance that runs or has no disks, and an unusable operating system."""
         view, name = found.view, found.view.instance.name
         if view.is_planned:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} is only planned, its disks were never made; make it with"
-                f" 'gnt-instance add --commit {name}'",
-                ErrorCode.STATE,
+                f" 'gnt-instance add --commit {name}'"
             )
         check_node_online(view.primary, f"primary node of instance {name!r}:")
         check_not_offline(view)

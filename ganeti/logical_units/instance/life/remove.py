@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance
@@ -40,10 +40,9 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, OnInstance]):
         """Refuse an instance whose node is offline, unless failures are to be ignored."""
         view, primary = found.view, found.view.primary
         if primary.offline and not self.op.ignore_failures and not view.is_planned:
-            raise OpPrereqError(
+            raise wrong_state(
                 f"primary node {primary.name!r} of instance {view.instance.name!r} is offline, its"
-                f" disks cannot be removed; {_HINT}",
-                ErrorCode.STATE,
+                f" disks cannot be removed; {_HINT}"
             )
         return found
 

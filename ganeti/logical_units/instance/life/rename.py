@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_node_online
@@ -129,10 +129,9 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             )
         for place in found.values():
             if any(path is not None and path.startswith(f"{place}/") for path in others):
-                raise OpPrereqError(
+                raise wrong_state(
                     f"directory {place} cannot be renamed: disks of another instance are in it as"
-                    " well; move the files by hand",
-                    ErrorCode.STATE,
+                    " well; move the files by hand"
                 )
         return found
 
@@ -158,10 +157,9 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             return
         for disk in lookup.present(self.config.get_disks(None)):
             if disk.uuid not in view.instance.disks and own & set(directories([disk])):
-                raise OpPrereqError(
+                raise wrong_state(
                     f"instance {view.instance.name!r} cannot be renamed: disk {disk.uuid}, which"
-                    " does not belong to it any more, lies in its directory; attach it again first",
-                    ErrorCode.STATE,
+                    " does not belong to it any more, lies in its directory; attach it again first"
                 )
 
     def own_values(self, plan: Renaming) -> Mapping[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.life.power import check_not_offline, own_hvparams
@@ -123,9 +123,8 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
             return found
         check_other_node(view, found.goal)
         if view.instance.admin_state is AdminState.OFFLINE:
-            raise OpPrereqError(
-                f"instance {view.instance.name!r} is marked offline and cannot be failed over",
-                ErrorCode.STATE,
+            raise wrong_state(
+                f"instance {view.instance.name!r} is marked offline and cannot be failed over"
             )
         if source.drained:
             self.context.info(f"source node {source.name} is drained")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.life.power import is_running, own_hvparams, running_info
 from ganeti.logical_units.instance.memory import reserve_memory
@@ -109,10 +109,9 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
     def _check_failover_allowed(self, view: InstanceView, why_not: str) -> None:
         if not self.op.allow_failover:
             name = view.instance.name
-            raise OpPrereqError(
+            raise wrong_state(
                 f"cannot migrate instance {name!r}: {why_not}; use 'gnt-instance failover {name}',"
-                " or --allow-failover",
-                ErrorCode.STATE,
+                " or --allow-failover"
             )
 
     def hook_nodes(self, plan: MigrationPlan) -> Sequence[Node]:

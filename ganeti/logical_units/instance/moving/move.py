@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -67,9 +67,8 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
                 if not view.traits.has_disks
                 else "other nodes reach its disks, so use 'gnt-instance migrate' or 'failover'"
             )
-            raise OpPrereqError(
-                f"cannot move instance {name!r} of disk template {view.template!r}: {hint}",
-                ErrorCode.STATE,
+            raise wrong_state(
+                f"cannot move instance {name!r} of disk template {view.template!r}: {hint}"
             )
         check_compression(self.op.compress)
         check_other_node(view, found.goal)
@@ -86,10 +85,9 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
                 view.primary, f"look at disk {index} of instance {view.instance.name!r}"
             ).blockdev_find(view.disk_wire(disk))
             if found is None:
-                raise OpPrereqError(
+                raise wrong_state(
                     f"disk {index} of instance {view.instance.name!r} does not exist on node"
-                    f" {view.primary.name!r}; see 'gnt-instance recreate-disks'",
-                    ErrorCode.STATE,
+                    f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
                 )
 
     def hook_nodes(self, plan: CopyPlan) -> Sequence[Node]:

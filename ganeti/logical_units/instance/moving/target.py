@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.ids import NodeUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
@@ -126,11 +126,10 @@ def check_movable(view: InstanceView, what: str) -> None:
         OpPrereqError: its disks cannot be reached from another node (wrong_state).
     """
     if not view.traits.shared:
-        raise OpPrereqError(
+        raise wrong_state(
             f"cannot {what} instance {view.instance.name!r}: its disk template"
             f" {view.template!r} keeps the disks on node {view.primary.name!r}; use"
-            " 'gnt-instance move', or a template such as sharedfile",
-            ErrorCode.STATE,
+            " 'gnt-instance move', or a template such as sharedfile"
         )
 
 
@@ -141,10 +140,9 @@ def check_other_node(view: InstanceView, target: Node) -> None:
         OpPrereqError: it is (wrong_state).
     """
     if target.uuid == view.primary.uuid:
-        raise OpPrereqError(
+        raise wrong_state(
             f"node {target.name!r} is the primary node of instance {view.instance.name!r}"
-            " already; give another target node",
-            ErrorCode.STATE,
+            " already; give another target node"
         )
 
 
@@ -163,9 +161,7 @@ def check_target(
         (not target.vm_capable, "is not vm_capable"),
     ):
         if is_bad:
-            raise OpPrereqError(
-                f"cannot move instance {name!r} to node {target.name!r}: it {what}", ErrorCode.STATE
-            )
+            raise wrong_state(f"cannot move instance {name!r} to node {target.name!r}: it {what}")
     if target.group != view.primary.group:
         group = lookup.require_group(context.config, target.group)
         spec = spec_of(view.cluster, view.instance, view.disks)

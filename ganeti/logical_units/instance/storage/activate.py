@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
 from ganeti.logical_units.instance.life.power import is_running, running_info
 from ganeti.logical_units.instance.storage import disks
@@ -37,10 +37,9 @@ class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, OnInstan
             return found
         check_node_online(primary, f"primary node of instance {name!r}:")
         if is_running(running_info(self.context, found.view, primary)):
-            raise OpPrereqError(
+            raise wrong_state(
                 f"instance {name!r} is running on node {primary.name!r}; shut it down first, or use"
-                " --force",
-                ErrorCode.STATE,
+                " --force"
             )
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.instance.storage.planner import FilePlace, NewDisk, Planner
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
@@ -45,10 +45,9 @@ def file_place(
     base = getattr(cluster, setting)
     if not base:
         option = f"--{setting.replace('_', '-')}"
-        raise OpPrereqError(
+        raise wrong_state(
             f"the cluster has no directory for disk template {str(template)!r}; set one with"
-            f" 'gnt-cluster modify {option}=...'",
-            ErrorCode.STATE,
+            f" 'gnt-cluster modify {option}=...'"
         )
     inner = posixpath.normpath(subdirectory or ".")
     if posixpath.isabs(inner) or inner.startswith(".."):

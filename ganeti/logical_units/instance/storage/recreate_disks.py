@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -137,10 +137,9 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, Move, Rec
                 node, f"look for disk {index} of instance {name!r}"
             ).blockdev_find(plan.view.disk_wire(disk))
             if found is not None:
-                raise OpPrereqError(
+                raise wrong_state(
                     f"disk {index} of instance {name!r} exists on node {node.name!r}; name only"
-                    " the disks that are lost (--disk N)",
-                    ErrorCode.STATE,
+                    " the disks that are lost (--disk N)"
                 )
 
     def execute(self, plan: Recreation) -> None:
