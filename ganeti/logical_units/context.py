@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Any, Concatenate, Final, ParamSpec, Protocol
 
 import msgspec
 
-from ganeti.base.errors import ProgrammerError
+from ganeti.base.errors import GenericError, ProgrammerError
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeClient, RpcResult
+from ganeti.objects.model import Node
 from ganeti.opcodes.opcode import OpCode
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import Effect, Rules, WConfCalls
 from ganeti.system import clock
+
+P = ParamSpec("P")
 
 LOG_MESSAGE: Final = "message"
 
@@ -125,3 +129,36 @@ class JobContext(msgspec.Struct):
         """Warn if a call of a node failed that was to do something; the work goes on."""
         if result.error is not None:
             self.warn(f"{result.explain(doing)}; ignoring")
+
+    def failure(
+        self,
+        doing: str,
+        call: Callable[Concatenate[NodeCalls, P], object],
+        node: Node,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> str | None:
+        """Make one call on a node; return the text of its failure, None if there is none.
+
+        Args:
+            doing: the work, as it reads after "cannot".
+        """
+        result = self.nodes.call_one(call, node, *args, **named)
+        return None if result.error is None else result.explain(doing)
+
+    def attempt(
+        self,
+        doing: str,
+        call: Callable[Concatenate[NodeCalls, P], object],
+        node: Node,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> bool:
+        """Make one call on a node; tell a failure, and return whether it was done."""
+        try:
+            failure = self.failure(doing, call, node, *args, **named)
+        except GenericError as err:
+            failure = f"cannot {doing}: {err}"
+        if failure is not None:
+            self.warn(failure)
+        return failure is None

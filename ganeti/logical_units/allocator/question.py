@@ -18,8 +18,8 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.json import JsonValue
 from ganeti.config.tables import Tables
 from ganeti.logical_units import lookup
-from ganeti.logical_units.instance.changes.nic_addresses import named_networks
-from ganeti.logical_units.instance.memory import space_on_node_mib
+from ganeti.logical_units.instance.changes.nics import named_networks
+from ganeti.logical_units.instance.guest import space_on_node_mib
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,

@@ -6,24 +6,17 @@ transfer of its own; all of them go on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from ganeti.base.errors import (
-    ErrorCode,
-    GenericError,
-    OpExecError,
-    OpPrereqError,
-    ProtocolError,
-    X509CertError,
-)
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.copying import (
     POLL_S,
     PROGRESS_S,
-    forget_transfer,
+    looks,
     progress_text,
     transfer_states,
 )
@@ -100,10 +93,8 @@ def make_certificate(context: JobContext, node: Node) -> tuple[str, str]:
     Raises:
         OpExecError: the node could not.
     """
-    answer = context.nodes.on(node, "make a certificate for the move").x509_cert_create(
-        CERTIFICATE_VALIDITY_S
-    )
-    match answer:
+    nodes = context.nodes.on(node, "make a certificate for the move")
+    match answer := nodes.x509_cert_create(CERTIFICATE_VALIDITY_S):
         case [str(name), str(pem)]:
             return name, pem
         case _:
@@ -112,14 +103,7 @@ def make_certificate(context: JobContext, node: Node) -> tuple[str, str]:
 
 def remove_certificate(context: JobContext, node: Node, name: str) -> None:
     """Remove a certificate that was made for one move; a failure is told."""
-    try:
-        result = context.nodes.call_one(NodeCalls.x509_cert_remove, node, name)
-    except GenericError as err:
-        context.warn(f"certificate {name} on node {node.name} was not removed: {err}; ignoring")
-        return
-    if result.error is not None:
-        text = result.explain(f"remove certificate {name}")
-        context.warn(f"{text}; ignoring")
+    context.attempt(f"remove certificate {name}", NodeCalls.x509_cert_remove, node, name)
 
 
 def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], done: str) -> None:
@@ -134,10 +118,9 @@ def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], do
         JobCanceled: canceled meanwhile.
     """
     waiting = dict(enumerate(names))
-    next_message = context.monotonic() + PROGRESS_S
-    while True:
-        context.check_canceled()
-        states = dict(zip(waiting, _states(context, doing, node, waiting), strict=True))
+    for is_due in looks(context, POLL_S, PROGRESS_S):
+        found = transfer_states(context, doing, node, list(waiting.values()))
+        states = dict(zip(waiting, found, strict=True))
         for index, state in states.items():
             if state.get("exit_status") is None:
                 continue
@@ -149,21 +132,6 @@ def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], do
             del waiting[index]
         if not waiting:
             return
-        if context.monotonic() >= next_message:
-            next_message = context.monotonic() + PROGRESS_S
-            for index in waiting:
-                if states[index].get("connected"):
-                    context.feedback(progress_text(index, states[index]))
-        context.wait(POLL_S)
-
-
-def _states(
-    context: JobContext, doing: str, node: Node, waiting: Mapping[int, str]
-) -> list[Mapping[str, object]]:
-    return transfer_states(context, doing, node, list(waiting.values()))
-
-
-def forget(context: JobContext, doing: str, node: Node, names: Sequence[str]) -> None:
-    """Stop and forget the transfers on a node; failures are told."""
-    for name in names:
-        forget_transfer(context, doing, node, name)
+        for index in waiting if is_due else ():
+            if states[index].get("connected"):
+                context.feedback(progress_text(index, states[index]))

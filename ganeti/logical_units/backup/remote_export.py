@@ -15,31 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import (
-    GenericError,
-    NotSupportedError,
-    OpExecError,
-    OpPrereqError,
-    wrong_state,
-)
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units.backup import remote
-from ganeti.logical_units.backup.export import export_values
-from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
-from ganeti.logical_units.instance.life.power import (
-    is_running,
-    running_info,
-    start_again,
-    stop_on_primary,
-)
-from ganeti.logical_units.instance.life.remove import remove_instance
+from ganeti.logical_units.backup.export import AnyExport
+from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_primary_online
 from ganeti.logical_units.instance.storage import disks
-from ganeti.logical_units.instance.storage.copying import check_compression, disk_by_script
-from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.instance.storage.copying import disk_by_script, forget_transfers
+from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.model import Node
-from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
+from ganeti.opcodes.backup import OpBackupPrepare
 from ganeti.protocol import remote_move
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
@@ -66,7 +51,7 @@ class LUBackupPrepareRemote(InstanceUnit[OpBackupPrepare, Preparation]):
     def plan(self, found: OnInstance) -> Preparation:
         """Refuse an instance that cannot be exported."""
         view, name = found.view, found.view.instance.name
-        check_node_online(view.primary, f"cannot export instance {name!r} from its")
+        check_primary_online(view, f"export instance {name!r}")
         return Preparation(view, remote.domain_secret(self.context.paths))
 
     def execute(self, plan: Preparation) -> Mapping[str, object]:
@@ -97,37 +82,30 @@ class Sending(OnInstance):
     was_running: bool
 
 
-class LUBackupExportRemote(InstanceUnit[OpBackupExport, Sending]):
+class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
     """Send the disks of an instance to another cluster, which is waiting for them."""
 
     mode = "remote"
-    hooks = HookPoint("instance-export", ObjectType.INSTANCE)
 
-    def locks(self, found: OnInstance) -> LockNeed:
-        """Lock the instance exclusively, its primary node shared."""
-        name = found.view.instance.name
-        nodes = shared(LockLevel.NODE, [found.view.primary.uuid])
-        return exclusive(LockLevel.INSTANCE, [name]) | nodes
+    def resolve(self) -> OnInstance:
+        return OnInstance(self.read_instance())
 
     def plan(self, found: OnInstance) -> Sending:
         """Refuse an instance that cannot be sent as things stand."""
         op, view, name = self.op, found.view, found.view.instance.name
         doing = f"send instance {name!r}"
-        check_compression(op.compress)
-        if op.zero_free_space:
-            raise NotSupportedError("filling free space with zeroes is not supported yet")
+        self.check_options()
         secret = remote.domain_secret(self.context.paths)
         awaited = op.target_node
         if isinstance(awaited, str):
             raise OpPrereqError(f"cannot {doing}: the target is a node, not a list of disks")
         with remote.refusing(doing):
             key_name = remote_move.read_key_name(secret, op.x509_key_name)
-            peer = remote.peer_certificate(
-                self.context, secret, op.destination_x509_ca, "the receiving cluster"
-            )
+            said = op.destination_x509_ca
+            peer = remote.peer_certificate(self.context, secret, said, "the receiving cluster")
             places = remote_move.read_disks(secret, awaited, len(view.disks))
-        check_node_online(view.primary, f"cannot {doing} from its")
-        was_running = is_running(running_info(self.context, view, view.primary))
+        check_primary_online(view, doing)
+        was_running = guest.runs(self.context, view)
         if was_running and not op.shutdown:
             raise wrong_state(
                 f"instance {name!r} runs: its disks cannot be sent while it writes to them; shut it"
@@ -135,115 +113,55 @@ class LUBackupExportRemote(InstanceUnit[OpBackupExport, Sending]):
             )
         return Sending(view, key_name, peer, places, was_running)
 
-    def hook_nodes(self, plan: Sending) -> Sequence[Node]:
-        return [self.master, plan.view.primary]
-
-    def own_values(self, plan: Sending) -> Mapping[str, object]:
-        return export_values(self.op, "")  # the target is no node of this cluster
-
-    def hook_values_after(self, plan: Sending) -> Mapping[str, object]:
-        """Tell about the instance as it is, or was if it is removed."""
-        return (
-            self.hook_values(plan) if self.op.remove_instance else super().hook_values_after(plan)
-        )
-
-    def execute(self, plan: Sending) -> tuple[bool, list[bool]]:
-        """Send it; returns whether everything was sent, and whether each disk was."""
-        _Transfer(self.context, self.op, plan).run()
-        return True, [True] * len(plan.view.disks)
-
-
-class _Transfer:
-    """The work of sending one instance."""
-
-    def __init__(self, context: JobContext, op: OpBackupExport, plan: Sending) -> None:
-        self.context = context
-        self.op = op
-        self.view = plan.view
-        self.instance = plan.view.instance
-        self.key_name = plan.key_name
-        self.peer = plan.peer
-        self.awaited = plan.awaited
-        self.was_running = plan.was_running
-
-    def run(self) -> None:
+    def export(self, plan: Sending) -> None:
         """Send it, then start it again, or remove it."""
         try:
             with Undo(self.context) as undo:
-                if self.was_running:
-                    self._stop(undo)
-                self._send()
+                if plan.was_running:
+                    self.stop(plan, undo)
+                self._send(plan)
                 undo.forget()
         finally:
-            remote.remove_certificate(self.context, self.view.primary, self.key_name)
+            remote.remove_certificate(self.context, plan.view.primary, plan.key_name)
         if self.op.remove_instance:
-            remove_instance(
-                self.context,
-                self.view,
-                shutdown_timeout_s=self.op.shutdown_timeout,
-                ignore_failures=self.op.ignore_remove_failures,
-                reason=self.op.reason or [],
-            )
-        elif self.was_running:
-            self._start_again_after_all()
+            self.remove(plan)
+        elif plan.was_running:
+            try:
+                self.start_again(plan)
+            except GenericError as err:
+                name = plan.view.instance.name
+                raise OpExecError(f"instance {name!r} was sent, but {err}") from err
 
-    def _stop(self, undo: Undo) -> None:
-        name = self.instance.name
-        self.context.feedback(f"Shutting down instance {name}")
-        undo.push(f"start instance {name!r} again", self._start_again)
-        stop_on_primary(
-            self.context,
-            self.view,
-            self.view.primary,
-            self.op.shutdown_timeout,
-            self.op.reason or [],
-        )
+    def stop(self, plan: Sending, undo: Undo) -> None:
+        super().stop(plan, undo)
+        disks.deactivate(self.context, plan.view, plan.view.primary)
 
-    def _start_again(self) -> None:
-        self.context.feedback(f"Starting instance {self.instance.name}")
-        start_again(self.context, self.view, self.op.reason or [])
-
-    def _start_again_after_all(self) -> None:
-        try:
-            self._start_again()
-        except GenericError as err:
-            raise OpExecError(f"instance {self.instance.name!r} was sent, but {err}") from err
-
-    def _send(self) -> None:
+    def _send(self, plan: Sending) -> None:
         """Send all disks at once; they are closed again, unless the instance is to have them."""
-        context, view, node = self.context, self.view, self.view.primary
-        doing = f"send instance {self.instance.name!r} to another cluster"
+        context, view, node = self.context, plan.view, plan.view.primary
+        doing = f"send instance {view.instance.name!r} to another cluster"
         names: list[str] = []
         try:
-            for index, disk in enumerate(view.disks):
+            for index, (disk, awaited) in enumerate(zip(view.disks, plan.awaited, strict=True)):
                 context.check_canceled()
-                names.append(self._start_sending(index))
-                host = self.awaited[index].host
-                context.feedback(f"* sending disk {index} ({disk.size} MiB) to {host}")
+                names.append(self._start_sending(plan, index, awaited))
+                context.feedback(f"* sending disk {index} ({disk.size} MiB) to {awaited.host}")
             remote.follow(context, doing, node, names, "sent")
         finally:
-            remote.forget(context, doing, node, names)
-            if self.was_running or not self.instance.disks_active:
+            forget_transfers(context, doing, node, names)
+            if plan.was_running or not view.instance.disks_active:
                 disks.deactivate(context, view, node)
 
-    def _start_sending(self, index: int) -> str:
-        awaited = self.awaited[index]
+    def _start_sending(self, plan: Sending, index: int, awaited: AwaitedDisk) -> str:
+        view, host, port = plan.view, awaited.host, awaited.port
         options = TransferOptions(
-            key_name=self.key_name,
-            ca_pem=self.peer,
+            key_name=plan.key_name,
+            ca_pem=plan.peer,
             compress=self.op.compress,
             magic=awaited.magic,
-            ipv6=":" in awaited.host,
+            ipv6=":" in host,
             connect_timeout=_CONNECT_TIMEOUT_S,
         )
-        answer = self.context.nodes.on(
-            self.view.primary, f"send disk {index} of instance {self.instance.name!r}"
-        ).export_start(
-            options,
-            awaited.host,
-            awaited.port,
-            self.view.wire(),
-            f"disk{index}",
-            disk_by_script(self.view, index).io,
-        )
-        return str(answer)
+        doing = f"send disk {index} of instance {view.instance.name!r}"
+        nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
+        return str(nodes.export_start(options, host, port, view.wire(), f"disk{index}", io))

@@ -18,17 +18,16 @@ from typing import Final
 from ganeti.base.errors import OpPrereqError
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.creation.building import Creation
+from ganeti.logical_units.instance.creation.building import Creation, tell_new_name
 from ganeti.logical_units.instance.creation.create import LUInstanceCreate, Wanted
-from ganeti.logical_units.instance.os_scripts import run_script
 from ganeti.logical_units.instance.storage.copying import (
     check_compression,
     disk_by_script,
+    forget_transfers,
     transfer_states,
 )
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.protocol import remote_move
-from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.protocol.remote_move import LOG_KIND, AwaitedDisk, Secret
 
@@ -62,9 +61,8 @@ class LUInstanceCreateRemote(LUInstanceCreate):
         secret = remote.domain_secret(self.context.paths)
         with remote.refusing(doing):
             remote_move.check_handshake(secret, self.op.source_handshake)
-            certificate = remote.peer_certificate(
-                self.context, secret, self.op.source_x509_ca, "the sending cluster"
-            )
+            said = self.op.source_x509_ca
+            certificate = remote.peer_certificate(self.context, secret, said, "the sending cluster")
         return _Sender(secret, certificate)
 
     def plan(self, found: Wanted) -> Creation:
@@ -101,9 +99,9 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             self._announce(sender, view, ports, words, pem)
             remote.follow(context, doing, node, names, "received")
         finally:
-            remote.forget(context, doing, node, names)
+            forget_transfers(context, doing, node, names)
             remote.remove_certificate(context, node, key_name)
-        self._tell_new_name(context, view)
+        tell_new_name(context, view, str(self.op.source_instance_name), self.op.debug_level)
 
     def _start_receiving(
         self, sender: _Sender, view: InstanceView, index: int, key_name: str, word: str
@@ -116,10 +114,9 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             ipv6=":" in view.primary.primary_ip,
             connect_timeout=_BEGIN_TIMEOUT_S + self.op.source_shutdown_timeout,
         )
-        answer = self.context.nodes.on(
-            view.primary, f"wait for disk {index} of instance {view.instance.name!r}"
-        ).import_start(options, view.wire(), f"disk{index}", disk_by_script(view, index).io)
-        return str(answer)
+        doing = f"wait for disk {index} of instance {view.instance.name!r}"
+        nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
+        return str(nodes.import_start(options, view.wire(), f"disk{index}", io))
 
     def _announce(
         self,
@@ -136,33 +133,9 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             for port, word in zip(ports, words, strict=True)
         ]
         self.context.feedback(f"* waiting for {len(disks)} disk(s) from another cluster...")
-        self.context.feedback(
-            {
-                "disks": [
-                    remote_move.signed_disk(sender.secret, salt(), index, disk)
-                    for index, disk in enumerate(disks)
-                ],
-                "x509_ca": remote_move.signed_certificate(sender.secret, salt(), pem),
-            },
-            LOG_KIND,
-        )
-
-    def _tell_new_name(self, context: JobContext, view: InstanceView) -> None:
-        """Let the operating system know that it has another name than before."""
-        old_name, os_name = str(self.op.source_instance_name), view.instance.os
-        if not os_name or view.instance.name == old_name:
-            return
-        result = run_script(
-            context,
-            view,
-            NodeCalls.instance_run_rename,
-            view.wire(),
-            old_name,
-            self.op.debug_level or 0,
-        )
-        if result.error is not None:
-            doing = (
-                f"run the rename script of operating system {os_name!r} for {view.instance.name!r}"
-            )
-            text = result.explain(doing)
-            context.warn(f"{text}; ignoring")
+        signed = [
+            remote_move.signed_disk(sender.secret, salt(), index, disk)
+            for index, disk in enumerate(disks)
+        ]
+        certificate = remote_move.signed_certificate(sender.secret, salt(), pem)
+        self.context.feedback({"disks": signed, "x509_ca": certificate}, LOG_KIND)

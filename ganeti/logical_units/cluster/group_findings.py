@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from ganeti.logical_units.cluster.findings import Finding, Severity
-from ganeti.logical_units.instance.life.interrupted_rename import file_of, renamed_directories
-from ganeti.logical_units.instance.policy import spec_of
+from ganeti.logical_units.instance.parameters import spec_of
+from ganeti.logical_units.instance.storage.files import file_of, renamed_directories
 from ganeti.logical_units.query import OsOnNode
 from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams

@@ -15,7 +15,7 @@ from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster.identity import move_address
 from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.policy import spec_of
+from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.node.candidates import is_capable, refill_pool

@@ -38,8 +38,8 @@ from ganeti.logical_units.cluster.group_findings import (
 )
 from ganeti.logical_units.cluster.verify import Report, as_mapping, as_sequence
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.changes.nic_addresses import bridges_of
-from ganeti.logical_units.instance.life.interrupted_rename import file_of
+from ganeti.logical_units.instance.changes.nics import bridges_of
+from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared, union
 from ganeti.objects.fill import cluster_hvparams, fill_hvparams, fill_hvparams_for, fill_ndparams
 from ganeti.objects.model import Cluster, Instance, Node, NodeGroup, storage_directories

@@ -48,6 +48,33 @@ class OnInstance:
 
     view: InstanceView
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that are worked on."""
+        return self.view.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class WithTarget(OnInstance):
+    """An instance and the node that it goes to, or its copy.
+
+    Attributes:
+        target: None until an allocator has chosen it, and where a clean-up does not need one.
+    """
+
+    target: Node | None
+
+    @property
+    def goal(self) -> Node:
+        """The target, once it is known."""
+        assert self.target is not None, "only a clean-up has no target"
+        return self.target
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the instance, and the target."""
+        return [*self.view.nodes, *([self.target] if self.target else [])]
+
 
 FoundOnInstance = TypeVar("FoundOnInstance", bound=OnInstance)
 PlanOnInstance = TypeVar("PlanOnInstance", bound=OnInstance)
@@ -58,9 +85,11 @@ class AnyInstanceUnit(LogicalUnit[InstanceOpType, FoundOnInstance, PlanOnInstanc
 
     Class attributes:
         takes_incomplete: it can be done to an instance whose disks were never filled.
+        told: the parameters of the opcode whose values hooks are told, under the same names.
     """
 
     takes_incomplete: ClassVar[bool] = False
+    told: ClassVar[Sequence[str]] = ()
 
     def read_instance(self) -> InstanceView:
         """Read the instance and all around it."""
@@ -70,26 +99,25 @@ class AnyInstanceUnit(LogicalUnit[InstanceOpType, FoundOnInstance, PlanOnInstanc
         return InstanceView.of(found)
 
     def locks(self, found: FoundOnInstance) -> LockNeed:
-        """Lock the instance exclusively and its nodes shared."""
-        view = found.view
-        nodes = shared(LockLevel.NODE, [node.uuid for node in view.nodes])
-        return exclusive(LockLevel.INSTANCE, [view.instance.name]) | nodes
+        """Lock the instance exclusively and the nodes shared."""
+        nodes = shared(LockLevel.NODE, [node.uuid for node in found.nodes])
+        return exclusive(LockLevel.INSTANCE, [found.view.instance.name]) | nodes
 
     def check_state(self, found: FoundOnInstance) -> None:
         if not self.takes_incomplete:
             check_complete(found.view)
 
     def hook_nodes(self, plan: PlanOnInstance) -> Sequence[Node]:
-        """Run hooks on the master and the nodes of the instance."""
-        return [self.master, *plan.view.nodes]
+        """Run hooks on the master and the nodes that are worked on."""
+        return [self.master, *plan.nodes]
 
     def hook_values(self, plan: PlanOnInstance) -> Mapping[str, object]:
         """Tell about the instance and the values of this operation."""
         return plan.view.env() | dict(self.own_values(plan))
 
     def own_values(self, plan: PlanOnInstance) -> Mapping[str, object]:
-        """Return the values of this operation alone; by default there are none."""
-        return {}
+        """Return the values of this operation alone."""
+        return {name.upper(): getattr(self.op, name) for name in self.told}
 
     def hook_values_after(self, plan: PlanOnInstance) -> Mapping[str, object]:
         """Tell about the instance as it is now."""
@@ -123,11 +151,34 @@ def check_complete(view: InstanceView) -> None:
         raise wrong_state(f"instance {name!r} {remedy}")
 
 
-def check_node_online(node: Node, what: str) -> None:
-    """Refuse to work on a node that is marked offline.
+def check_primary_online(view: InstanceView, doing: str = "") -> None:
+    """Refuse to work on an instance whose primary node is marked offline.
+
+    Args:
+        doing: the work, as it reads after "cannot" and before "from its node".
 
     Raises:
         OpPrereqError: it is offline (wrong_state).
     """
-    if node.offline:
-        raise wrong_state(f"{what} node {node.name!r} is marked offline")
+    name, primary = view.instance.name, view.primary
+    if primary.offline:
+        what = f"cannot {doing} from its" if doing else f"primary node of instance {name!r}:"
+        raise wrong_state(f"{what} node {primary.name!r} is marked offline")
+
+
+def check_takes_instances(node: Node, doing: str) -> None:
+    """Refuse a node on which no instance can be put.
+
+    Args:
+        doing: the work, as it reads after "cannot" and before the name of the node.
+
+    Raises:
+        OpPrereqError: says why (wrong_state).
+    """
+    for is_bad, what in (
+        (node.offline, "is marked offline"),
+        (node.drained, "is drained"),
+        (not node.vm_capable, "is not vm_capable"),
+    ):
+        if is_bad:
+            raise wrong_state(f"cannot {doing} node {node.name!r}: it {what}")

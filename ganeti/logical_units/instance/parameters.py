@@ -1,4 +1,7 @@
-"""Checks of instance parameters as given in opcodes; plain decisions over plain values."""
+"""Checks of instance parameters as given in opcodes, and of the policy of a group.
+
+Source: config.json, "IPolicy" and "ISpec"; constants.json, "ipolicy".
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError, TypeEnforcementError, wrong_state
-from ganeti.objects.fill import BeParams
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.fill import BeParams, fill_beparams, fill_ipolicy
 from ganeti.objects.hypervisors import HVPARAMS
-from ganeti.objects.model import Cluster
+from ganeti.objects.instance_policy import InstanceSpec, violations
+from ganeti.objects.model import Cluster, Disk, Instance, NodeGroup
 from ganeti.objects.parameters import (
     BEPARAMS,
     VALUE_DEFAULT,
@@ -17,6 +22,7 @@ from ganeti.objects.parameters import (
     cluster_wide_only,
     memory_problem,
 )
+from ganeti.objects.rpc_instance import disk_template
 
 DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
@@ -134,3 +140,42 @@ def check_hypervisor_enabled(cluster: Cluster, hypervisor: str) -> None:
     """Refuse a hypervisor that the cluster has not enabled."""
     enabled = [str(name) for name in cluster.enabled_hypervisors]
     check_enabled("hypervisor", hypervisor, enabled, "--enabled-hypervisors")
+
+
+def spec_of(cluster: Cluster, instance: Instance, disks: Sequence[Disk]) -> InstanceSpec:
+    """Return the values that an instance policy limits."""
+    beparams = fill_beparams(cluster, instance)
+    return InstanceSpec(
+        memory_mib=beparams["maxmem"],
+        vcpus=beparams["vcpus"],
+        nics=len(instance.nics),
+        spindles=beparams["spindle_use"],
+        disk_sizes_mib=tuple(disk.size for disk in disks),
+        template=disk_template(disks),
+    )
+
+
+def check_policy(
+    context: JobContext,
+    cluster: Cluster,
+    group: NodeGroup,
+    instance: Instance,
+    disks: Sequence[Disk],
+    *,
+    ignore: bool,
+) -> None:
+    """Refuse an instance that does not fit a group's policy, or tell only that it does not.
+
+    Raises:
+        OpPrereqError: it does not fit, and that is not to be ignored (wrong_input).
+    """
+    found = violations(fill_ipolicy(cluster, group), spec_of(cluster, instance, disks))
+    if not found:
+        return
+    text = (
+        f"instance {instance.name!r} violates the instance policy of node group {group.name!r}:"
+        f" {'; '.join(found)}"
+    )
+    if not ignore:
+        raise OpPrereqError(f"{text} (use --ignore-ipolicy to allow it)")
+    context.warn(f"{text}; ignoring")

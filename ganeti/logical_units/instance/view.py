@@ -13,7 +13,7 @@ from msgspec import structs
 
 from ganeti.base.ids import NodeUuid
 from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
-from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_nicparams
+from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_nicparams
 from ganeti.objects.model import (
     Cluster,
     Disk,
@@ -38,6 +38,13 @@ from ganeti.protocol.wconfd import InstanceContext
 def is_planned(instance: Instance, disks: Sequence[Disk]) -> bool:
     """Tell whether an instance is only planned, so that no node has anything of it yet."""
     return instance.forthcoming and all(disk.forthcoming for disk in disks)
+
+
+def changed_fields(before: Instance | Disk, after: Instance | Disk) -> dict[str, object]:
+    """Return the fields of an object that change, in their form on the wire."""
+    old, new = before.to_wire(), after.to_wire()
+    names = sorted(old.keys() | new.keys())
+    return {name: new.get(name) for name in names if old.get(name) != new.get(name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,11 @@ class InstanceView:
         return traits_of(self.template)
 
     @property
+    def own_hvparams(self) -> dict[str, object]:
+        """The cluster's filled parameters of the instance's hypervisor."""
+        return cluster_hvparams(self.cluster).get(self.instance.hypervisor, {})
+
+    @property
     def is_planned(self) -> bool:
         """Whether no node has anything of it yet."""
         return is_planned(self.instance, self.disks)
@@ -120,52 +132,39 @@ class InstanceView:
 
     def env(self) -> dict[str, object]:
         """Return the values that hooks are told about every instance."""
-        return instance_env(self.cluster, self.instance, self.disks, self.nodes, self.networks)
+        cluster, instance, disks = self.cluster, self.instance, self.disks
+        beparams = fill_beparams(cluster, instance)
+        env: dict[str, object] = {
+            "OP_TARGET": instance.name,
+            "INSTANCE_NAME": instance.name,
+            "INSTANCE_PRIMARY": self.primary.name,
+            "INSTANCE_SECONDARIES": " ".join(node.name for node in self.nodes[1:]),
+            "INSTANCE_OS_TYPE": instance.os,
+            "INSTANCE_STATUS": instance.admin_state.value,
+            "INSTANCE_MINMEM": beparams["minmem"],
+            "INSTANCE_MAXMEM": beparams["maxmem"],
+            "INSTANCE_MEMORY": beparams["maxmem"],
+            "INSTANCE_VCPUS": beparams["vcpus"],
+            "INSTANCE_DISK_TEMPLATE": self.template,
+            "INSTANCE_HYPERVISOR": instance.hypervisor,
+            "INSTANCE_TAGS": " ".join(instance.tags),
+            "INSTANCE_NIC_COUNT": len(instance.nics),
+            "INSTANCE_DISK_COUNT": len(disks),
+        }
+        env |= {f"INSTANCE_BE_{name}": value for name, value in beparams.items()}
+        hvparams = fill_hvparams(cluster, instance)
+        env |= {f"INSTANCE_HV_{name}": value for name, value in hvparams.items()}
+        for index, nic in enumerate(instance.nics):
+            env |= {
+                f"INSTANCE_NIC{index}_{name}": value
+                for name, value in _nic(cluster, nic, self.networks)
+            }
+        for index, disk in enumerate(disks):
+            env |= {f"INSTANCE_DISK{index}_{name}": value for name, value in _disk(disk)}
+        return env
 
 
 Values = Iterator[tuple[str, object]]
-
-
-def instance_env(
-    cluster: Cluster,
-    instance: Instance,
-    disks: Sequence[Disk],
-    nodes: Sequence[Node],
-    networks: Mapping[str, Network],
-) -> dict[str, object]:
-    """Return the values that describe an instance.
-
-    Args:
-        nodes: the primary node, then the secondary ones.
-    """
-    beparams = fill_beparams(cluster, instance)
-    env: dict[str, object] = {
-        "OP_TARGET": instance.name,
-        "INSTANCE_NAME": instance.name,
-        "INSTANCE_PRIMARY": nodes[0].name,
-        "INSTANCE_SECONDARIES": " ".join(node.name for node in nodes[1:]),
-        "INSTANCE_OS_TYPE": instance.os,
-        "INSTANCE_STATUS": instance.admin_state.value,
-        "INSTANCE_MINMEM": beparams["minmem"],
-        "INSTANCE_MAXMEM": beparams["maxmem"],
-        "INSTANCE_MEMORY": beparams["maxmem"],
-        "INSTANCE_VCPUS": beparams["vcpus"],
-        "INSTANCE_DISK_TEMPLATE": disk_template(disks),
-        "INSTANCE_HYPERVISOR": instance.hypervisor,
-        "INSTANCE_TAGS": " ".join(instance.tags),
-        "INSTANCE_NIC_COUNT": len(instance.nics),
-        "INSTANCE_DISK_COUNT": len(disks),
-    }
-    env |= {f"INSTANCE_BE_{name}": value for name, value in beparams.items()}
-    hvparams = fill_hvparams(cluster, instance)
-    env |= {f"INSTANCE_HV_{name}": value for name, value in hvparams.items()}
-    for index, nic in enumerate(instance.nics):
-        env |= {
-            f"INSTANCE_NIC{index}_{name}": value for name, value in _nic(cluster, nic, networks)
-        }
-    for index, disk in enumerate(disks):
-        env |= {f"INSTANCE_DISK{index}_{name}": value for name, value in _disk(disk)}
-    return env
 
 
 def _nic(cluster: Cluster, nic: NIC, networks: Mapping[str, Network]) -> Values:

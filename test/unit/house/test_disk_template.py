@@ -46,9 +46,8 @@ op = decode_opcode({"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "web1.exampl
                     "mode": "create", "disk_template": "scratch", "disks": [{"size": 4}],
                     "nics": []})
 [new] = planning.plan_disks(op.disk_template, op.disks)
-nodes = planning.nodes_of(op.disk_template, "node1-uuid")
-disk = planning.describe_disk(new, index=0, template=op.disk_template, uuid="d1",
-                              unique_id="unique", place=None, nodes=nodes)
+uuids = iter(["d1", "unique"])
+disk = planning.describe_disk(new, 0, op.disk_template, None, "node1-uuid", uuids.__next__)
 assert disk.logical_id == ["scratch", "unique.scratch.disk0"]
 wire = RpcDisk.from_wire(disk.to_wire()).to_wire()
 others = [{**wire, "uuid": f"d{n}", "logical_id": ["scratch", f"other{n}"]} for n in range(3)]

@@ -12,7 +12,7 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
 from ganeti.logical_units.instance.storage.copying import progress_text
-from ganeti.logical_units.instance.storage.grow_disk import grown_size
+from ganeti.logical_units.instance.storage.units import grown_size
 
 NAME = "web1.example.com"
 DATA = "what the guest wrote"

@@ -63,9 +63,8 @@ def test_a_provider_takes_its_own_parameters() -> None:
 
 def test_a_disk_of_a_provider_is_named_by_it() -> None:
     new = NewDisk(1, DiskMode.RW, "none", "pvd", {})
-    disk = describe_disk(
-        new, index=3, template=DiskTemplate.EXT, uuid="u", unique_id="x", place=None, nodes=[]
-    )
+    disk = describe_disk(new, 3, DiskTemplate.EXT, None, "node", iter("ux").__next__)
+    assert (disk.uuid, disk.nodes) == ("u", [])
     assert disk.logical_id == ["pvd", "x.ext.disk3"]
     assert disk.iv_name == "disk/3"
 

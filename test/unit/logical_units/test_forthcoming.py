@@ -10,7 +10,7 @@ from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.ids import DiskUuid
-from ganeti.logical_units.instance.creation.forthcoming import with_planned_disks
+from ganeti.logical_units.instance.creation.sources import with_planned_disks
 from ganeti.logical_units.processor import execute_opcode
 from ganeti.objects.model import Disk
 from ganeti.opcodes.registry import decode_opcode

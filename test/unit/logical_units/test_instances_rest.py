@@ -178,7 +178,7 @@ def test_the_memory_of_a_running_guest_changes_within_its_limits(cluster: FakeCl
 def test_another_primary_node_has_the_disks_already(cluster: FakeCluster) -> None:
     cluster.add_instance(disk_template="file")
     wanted = {"pnode": "node2"}
-    with pytest.raises(OpPrereqError, match="runs on node 'node1"):
+    with pytest.raises(OpPrereqError, match="is running on node 'node1"):
         run(cluster, "SET_PARAMS", **wanted)
     run(cluster, "SHUTDOWN")
     with pytest.raises(OpPrereqError, match=r"node 'node2.* does not have disk 0"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.large_config import disk as make_disk
 
-from ganeti.logical_units.instance.life.interrupted_rename import renamed_directories
+from ganeti.logical_units.instance.storage.files import renamed_directories
 from ganeti.objects.model import Disk
 
 OWN = ["/srv/old/a", "/srv/old/b"]

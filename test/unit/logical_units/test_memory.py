@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.clients.node_rpc import NodeClient, RpcResult, Target
 from ganeti.config.reservations import Reservations
-from ganeti.logical_units.instance.memory import reserve_memory
+from ganeti.logical_units.instance.guest import reserve_memory
 from ganeti.objects.model import Node
 from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.wconfd import ClientId

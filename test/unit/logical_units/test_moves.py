@@ -8,9 +8,8 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
-from ganeti.logical_units.instance.moving.cleanup import Seen, Step, plan_cleanup
-from ganeti.logical_units.instance.moving.migrate import decide_live
-from ganeti.logical_units.instance.moving.migration import progress_text
+from ganeti.logical_units.instance.moving.failover import Seen, Step, plan_cleanup
+from ganeti.logical_units.instance.moving.migrate import decide_live, progress_text
 from ganeti.objects.hypervisors import MigrationMode
 
 NAME = "web1.example.com"

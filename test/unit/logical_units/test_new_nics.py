@@ -10,13 +10,8 @@ from fakes.fake_cluster import make_cluster, make_group
 from msgspec.structs import asdict
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.logical_units.instance.changes.new_nics import (
-    Connections,
-    changed_nic,
-    plan_nic,
-    plan_nics,
-)
-from ganeti.logical_units.instance.view import instance_env
+from ganeti.logical_units.instance.changes.nics import Connections, changed_nic, plan_nic, plan_nics
+from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import MAC_GENERATE, NIC
 
@@ -195,7 +190,7 @@ def test_hooks_are_told_of_networks_and_mirrors() -> None:
         }
     )
     nodes = [Node.from_wire(make_node(n)) for n in (1, 2)]
-    env = instance_env(CLUSTER, instance, [disk], nodes, {"net": network})
+    env = InstanceView(CLUSTER, instance, [disk], nodes, [], {"net": network}).env()
     assert env["INSTANCE_SECONDARIES"] == "node2.example.com"
     assert env["INSTANCE_NIC0_NETWORK_NAME"] == "net1"
     assert env["INSTANCE_NIC0_NETWORK_GATEWAY"] == "192.0.2.1"

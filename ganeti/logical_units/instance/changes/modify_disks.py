@@ -1,29 +1,35 @@
-"""Changes of the disks of an instance: add, attach, modify, detach, remove.
+"""Changes of the disks of an instance: add, attach, modify, detach, remove, convert.
 
 Files and volumes are made before the configuration names them, and removed after it has forgotten
 them, when nothing can fail any more.
 
-Source: opcodes.json, OP_INSTANCE_SET_PARAMS; constants.json, "MODIFIABLE_IDISK_PARAMS".
+A conversion to another disk template makes new disks and fills them with the data of the old.  The
+old disks go last, when the configuration names the new ones; until then every failure leads back.
+Names and UUIDs of disks stay.
+
+Source: opcodes.json, OP_INSTANCE_SET_PARAMS; constants.json, "MODIFIABLE_IDISK_PARAMS",
+DTS_NOT_CONVERTIBLE_FROM and _TO.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Self
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from ganeti.base.errors import (
     ErrorCode,
     GenericError,
     NotSupportedError,
-    OpExecError,
     OpPrereqError,
     wrong_state,
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.base import check_node_online
+from ganeti.logical_units.instance.base import check_primary_online
 from ganeti.logical_units.instance.changes.device_changes import (
     DISKS,
     DevicePlan,
@@ -31,54 +37,43 @@ from ganeti.logical_units.instance.changes.device_changes import (
     Settings,
     plan_changes,
 )
-from ganeti.logical_units.instance.changes.modify_parts import Hotplug, Results
+from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Results, Work
 from ganeti.logical_units.instance.parameters import device_name
-from ganeti.logical_units.instance.storage import planning
+from ganeti.logical_units.instance.storage import disks, planning
+from ganeti.logical_units.instance.storage.copying import copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
-from ganeti.logical_units.instance.storage.files import file_place, own_directories
+from ganeti.logical_units.instance.storage.files import directories, file_place, own_directories
 from ganeti.logical_units.instance.storage.planner import FilePlace
-from ganeti.logical_units.instance.storage.planning import check_on_node
-from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.disk_templates import DeviceAction, DiskTemplate, FileDriver
-from ganeti.objects.model import Disk, Instance
-from ganeti.opcodes.instance import OpInstanceSetParams
+from ganeti.objects.disk_templates import DeviceAction, DiskTemplate, FileDriver, traits_of
+from ganeti.objects.model import Disk
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.wconfd import ObjectKind
+from ganeti.protocol.wconfd import Change, ObjectKind
 
 _ADD, _ATTACH = DeviceAction.ADD, DeviceAction.ATTACH
 _DETACH, _REMOVE, _MODIFY = DeviceAction.DETACH, DeviceAction.REMOVE, DeviceAction.MODIFY
 MODIFIABLE: Final = ("mode", "name")
 _ATTACH_BY: Final = ("name", "uuid")
 _DEV_TYPE: Final = "dev_type"
+_DISK: Final = "disk"
 
 
 class DiskMakers:
     """How new and changed disks of one instance come about."""
 
-    def __init__(self, context: JobContext, view: InstanceView, op: OpInstanceSetParams) -> None:
-        self._context = context
-        self._view = view
-        self._op = op
-        self.directory: str | None = None  # where new files go
+    def __init__(self, work: Work) -> None:
+        self._context, self._view, self._op = work.context, work.view, work.op
 
     def add(self, what: str, index: int, settings: Settings) -> Disk:
         """Return a disk to be made."""
         template = self._template(what, settings)
         rest = {name: value for name, value in settings.items() if name != _DEV_TYPE}
         new = planning.plan_disk(template, what, rest)  # type: ignore[arg-type]
-        place = self._place(template)
-        self.directory = place.directory if place else None
-        made = planning.describe_disk(
-            new,
-            index=index,
-            template=template,
-            uuid=self._context.new_uuid(),
-            unique_id=self._context.new_uuid(),
-            place=place,
-            nodes=planning.nodes_of(template, self._view.primary.uuid),
-        )
-        return check_on_node(self._context, self._view.primary, [made])[0]
+        place, primary = self._place(template), self._view.primary
+        new_uuid = self._context.new_uuid
+        made = planning.describe_disk(new, index, template, place, primary.uuid, new_uuid)
+        return planning.check_on_node(self._context, primary, [made])[0]
 
     def _template(self, what: str, settings: Settings) -> DiskTemplate:
         """Return the template of a new disk: that of the others, of which there must be some."""
@@ -167,206 +162,273 @@ class DiskMakers:
             )
         changed = device
         if "name" in settings:
-            changed = replace(changed, name=device_name(what, settings["name"]))
+            changed = structs.replace(changed, name=device_name(what, settings["name"]))
         if "mode" in settings:
-            changed = replace(changed, mode=planning.disk_mode(what, settings["mode"]))
+            changed = structs.replace(changed, mode=planning.disk_mode(what, settings["mode"]))
         return changed
 
 
-class DiskPart:
-    """The changes of disks; `store` and `finish` are the steps that it has beyond other parts."""
+@dataclass(frozen=True, slots=True)
+class DiskPart(ModifyPart):
+    """Disks that are added, attached, modified, detached and removed.
 
-    def __init__(
-        self, context: JobContext, view: InstanceView, op: OpInstanceSetParams, hotplug: Hotplug
-    ) -> None:
-        self._context = context
-        self._view = view
-        self._op = op
-        self._hotplug = hotplug
-        self.results: Results = []
-        self.plan: DevicePlan[Disk] = DevicePlan(tuple(view.disks), ())
+    Attributes:
+        made: the new disks, once they are made, by UUID.
+    """
+
+    plan: DevicePlan[Disk]
+    made: Mapping[str, Disk] = field(default_factory=dict)
 
     @property
-    def is_asked(self) -> bool:
-        """Whether the opcode names disks."""
-        return bool(self._op.disks)
+    def disks(self) -> Sequence[Disk]:
+        """The disks as they will be."""
+        return self.plan.devices
 
-    def check(self, instance: Instance) -> Instance:
-        """Refuse changes that are not possible; `plan` has the disks as they will be."""
-        view = self._view
-        check_node_online(view.primary, f"primary node of instance {instance.name!r}:")
-        self._makers = DiskMakers(self._context, view, self._op)
-        self.plan = plan_changes(DISKS, view.disks, self._op.disks, self._makers)
-        if self.plan.of(_REMOVE, _DETACH) and not self._hotplug.is_on:
-            self._check_not_in_use()
-        return instance
+    @property
+    def results(self) -> Results:
+        return [row for step in self.plan.steps for row in self._told(step)]
 
-    def _check_not_in_use(self) -> None:
-        """Refuse to take disks from a guest that goes on writing to them."""
-        if self._hotplug.guest_runs():
-            name = self._view.instance.name
-            raise wrong_state(
-                f"instance {name!r} is running and uses its disks; shut it down first, or use"
-                " --hotplug"
-            )
+    def _told(self, step: DeviceStep[Disk]) -> Results:
+        if step.action is _MODIFY:
+            new, names = step.device.to_wire(), [n for n in MODIFIABLE if n in step.settings]
+            return [(f"disk.{name}/{step.index}", new.get(name)) for name in names]
+        disk, said = self._now(step), step.action.value
+        if step.action in (_ADD, _ATTACH):
+            said = f"{said}:size={disk.size},mode={disk.mode.value}"
+        return [(f"disk/{step.index}", said)]
 
-    # Before the configuration is changed
+    def _now(self, step: DeviceStep[Disk]) -> Disk:
+        """Return the disk of a step as it is by now."""
+        return self.made.get(step.device.uuid, step.device)
 
-    def before_store(self, undo: Undo) -> None:
+    def before_store(self, undo: Undo) -> Self:
         """Make the new disks, unplug those that go."""
-        added = self.plan.of(_ADD)
-        primary = self._view.primary
-        directory = self._makers.directory
-        if added and directory is not None and directory not in own_directories(self._view):
-            make_directory(self._context, primary, directory, undo)
-        self._made: dict[str, Disk] = {}
+        work, added = self.work, self.plan.of(_ADD)
+        own = own_directories(work.view)
+        for directory in directories([step.device for step in added]):
+            if directory not in own:
+                make_directory(work.context, work.view.primary, directory, undo)
+        made: dict[str, Disk] = {}
         for step in added:
-            self._context.check_canceled()
-            self._context.feedback(f"* creating disk {step.index}...")
-            self._made[step.device.uuid] = make_disk(
-                self._context, self._view, primary, step.index, step.device, undo
+            work.context.check_canceled()
+            work.context.feedback(f"* creating disk {step.index}...")
+            made[step.device.uuid] = make_disk(
+                work.context, work.view, work.view.primary, step.index, step.device, undo
             )
-        for step in self.plan.of(_REMOVE, _DETACH):
-            if self._hotplug.is_on and step.device.uuid not in self._made:
-                self._unplug(step, undo)
-
-    def _unplug(self, step: DeviceStep[Disk], undo: Undo) -> None:
-        disk = self._view.disk_wire(step.device).to_wire()
-        doing = f"hotplug: take disk {step.index} from the running instance"
-        back = f"give disk {step.index} back to the running instance"
-        undo.push(back, lambda: self._hotplug.device(back, "hotadd", "disk", disk, seq=step.index))
-        self._hotplug.device(doing, "hotremove", "disk", disk, seq=step.index)
-        self._context.info(f"disk {step.index} was taken from the running instance")
-
-    # The configuration
+        for step in self.plan.of(_REMOVE, _DETACH) if work.hotplugs else ():
+            if step.device.uuid not in made:
+                wire, index = work.view.disk_wire(step.device).to_wire(), step.index
+                back = f"give disk {index} back to the running instance"
+                undo.push(back, partial(work.hotplug, back, "hotadd", _DISK, wire, index))
+                work.unplug(_DISK, _DISK, wire, index)
+        return replace(self, made=made)
 
     def store(self, undo: Undo) -> None:
         """Change the configuration step by step, each with its inverse."""
         for step in self.plan.steps:
-            self._store_one(step, undo)
+            if step.action is _MODIFY:
+                self._store_settings(step, undo)
+            else:
+                self._store_place(step, undo)
 
-    def _store_one(self, step: DeviceStep[Disk], undo: Undo) -> None:
-        config, owner = self._context.config, self._view.instance.uuid
-        disk = self._made.get(step.device.uuid, step.device)
-        uuid, index, what = disk.uuid, step.index, f"disk/{step.index}"
-
-        def has() -> bool:
-            return any(uuid in one.disks for one in lookup.present(config.get_instances([owner])))
-
-        def add() -> object:
-            return config.add_disk(owner, disk.to_wire(), index)
-
-        def attach() -> object:
-            return config.attach_disk(owner, uuid, index)
-
-        def detach() -> object:
-            return config.detach_disk(owner, uuid)
-
-        def remove() -> object:
-            return config.remove_disk(owner, uuid)
-
-        if step.action is _MODIFY:
-            self._store_settings(step, undo)
-            return
-        comes = step.action in (_ADD, _ATTACH)
-        settings = f"size={disk.size},mode={disk.mode.value}"
-        do, back, said = {
-            _ADD: (add, remove, f"add:{settings}"),
-            _ATTACH: (attach, detach, f"attach:{settings}"),
-            _DETACH: (detach, attach, "detach"),
-            _REMOVE: (remove, add, "remove"),
+    def _store_place(self, step: DeviceStep[Disk], undo: Undo) -> None:
+        config, owner = self.work.context.config, self.work.view.instance.uuid
+        disk = self._now(step)
+        uuid, comes = disk.uuid, step.action in (_ADD, _ATTACH)
+        add = partial(config.add_disk, owner, disk.to_wire(), step.index)
+        attach = partial(config.attach_disk, owner, uuid, step.index)
+        detach = partial(config.detach_disk, owner, uuid)
+        remove = partial(config.remove_disk, owner, uuid)
+        do, back = {
+            _ADD: (add, remove),
+            _ATTACH: (attach, detach),
+            _DETACH: (detach, attach),
+            _REMOVE: (remove, add),
         }[step.action]
+
+        def undone() -> None:
+            found = lookup.present(config.get_instances([owner]))
+            if any(uuid in one.disks for one in found) is comes:
+                back()
+
         # Pushed first: the answer may be lost when the change is made.
-        undo.push(
-            f"undo the change of {what} in the configuration",
-            lambda: back() if has() is comes else None,
-        )
+        undo.push(_undo_of(step), undone)
         do()
-        self.results.append((what, said))
 
     def _store_settings(self, step: DeviceStep[Disk], undo: Undo) -> None:
-        config = self._context.config
-        before, after = step.before, step.after
+        context, (before, after) = self.work.context, (step.before, step.after)
         assert before is not None
         assert after is not None
-        old, new = before.to_wire(), after.to_wire()
-        names = [name for name in MODIFIABLE if old.get(name) != new.get(name)]
-        if "mode" in names:
-            self._context.info("a changed mode is seen when the instance is started next")
-        if names:
-            config.modify(ObjectKind.DISK, after.uuid, {name: new.get(name) for name in names})
-            undo.push(
-                f"undo the change of disk/{step.index} in the configuration",
-                lambda: config.modify(
-                    ObjectKind.DISK, after.uuid, {name: old.get(name) for name in names}
-                ),
-            )
-        self.results += [
-            (f"disk.{name}/{step.index}", new.get(name))
-            for name in MODIFIABLE
-            if name in step.settings
-        ]
-
-    # After the configuration was changed
+        new, old = changed_fields(before, after), changed_fields(after, before)
+        if "mode" in new:
+            context.info("a changed mode is seen when the instance is started next")
+        if new:
+            modify = partial(context.config.modify, ObjectKind.DISK, after.uuid)
+            modify(new)
+            undo.push(_undo_of(step), partial(modify, old))
 
     def after_store(self, undo: Undo) -> None:
         """Plug the disks that came; those that nobody uses yet are closed."""
-        stay = {disk.uuid for disk in self.plan.devices}
+        work, stay = self.work, {disk.uuid for disk in self.disks}
         for step in self.plan.of(_ADD, _ATTACH):
-            disk = self._made.get(step.device.uuid, step.device)
+            disk, index = self._now(step), step.index
             if disk.uuid not in stay:
                 continue
-            if self._hotplug.is_on:
-                self._plug(disk, step.index, undo)
-            elif not self._view.instance.disks_active and step.action is _ADD:
-                self._close(disk, step.index)
-
-    def _plug(self, disk: Disk, index: int, undo: Undo) -> None:
-        wire = self._view.disk_wire(disk).to_wire()
-        what = f"take disk {index} from the running instance again"
-        undo.push(what, lambda: self._hotplug.device(what, "hotremove", "disk", wire, seq=index))
-        doing = f"hotplug: give disk {index} to the running instance"
-        try:
-            place = self._hotplug.device(doing, "hotadd", "disk", wire, seq=index)
-        except OpExecError as err:
-            if not self._op.hotplug_if_possible:
-                raise
-            self._context.warn(f"{err}; the instance sees the disk when it is restarted")
-            return
-        where = f" at {place}" if place else ""
-        self._context.info(f"disk {index} was given to the running instance{where}")
+            if work.hotplugs:
+                wire = work.view.disk_wire(disk).to_wire()
+                back = f"take disk {index} from the running instance again"
+                undo.push(back, partial(work.hotplug, back, "hotremove", _DISK, wire, index))
+                work.plug(_DISK, "hotadd", _DISK, wire, index)
+            elif not work.view.instance.disks_active and step.action is _ADD:
+                self._close(disk, index)
 
     def _close(self, disk: Disk, index: int) -> None:
         """Close a disk; a failure is told."""
-        primary = self._view.primary
-        result = self._context.nodes.call_one(
-            NodeCalls.blockdev_shutdown, primary, self._view.disk_wire(disk)
-        )
-        if result.error is not None:
-            text = result.explain(f"close disk {index}")
-            self._context.warn(text)
+        view, call = self.work.view, NodeCalls.blockdev_shutdown
+        self.work.context.attempt(f"close disk {index}", call, view.primary, view.disk_wire(disk))
 
     def finish(self) -> None:
         """Remove disks without an owner, close detached ones; failures are told."""
         for step in self.plan.of(_DETACH):
             self._close(step.device, step.index)
         removed = [step.device for step in self.plan.of(_REMOVE)]
-        remove_unknown(self._context, self._view, removed)
+        remove_unknown(self.work.context, self.work.view, removed)
+
+
+def _undo_of(step: DeviceStep[Disk]) -> str:
+    return f"undo the change of disk/{step.index} in the configuration"
+
+
+def plan_disk_changes(work: Work) -> DiskPart:
+    """Refuse changes that are not possible."""
+    check_primary_online(work.view)
+    plan = plan_changes(DISKS, work.view.disks, work.op.disks, DiskMakers(work))
+    if plan.of(_REMOVE, _DETACH) and not work.hotplugs and work.guest_runs():
+        raise wrong_state(
+            f"instance {work.view.instance.name!r} is running and uses its disks; shut it down"
+            " first, or use --hotplug"
+        )
+    return DiskPart(work, plan)
 
 
 def remove_unknown(context: JobContext, view: InstanceView, disks: Sequence[Disk]) -> None:
     """Remove disks that are not in the configuration any more; each failure names the disk."""
-    node = view.primary
     for disk in disks:
+        doing, call = f"remove disk {disk.uuid}", NodeCalls.blockdev_remove
         try:
-            result = context.nodes.call_one(NodeCalls.blockdev_remove, node, view.disk_wire(disk))
+            failure = context.failure(doing, call, view.primary, view.disk_wire(disk))
         except GenericError as err:
-            context.warn(f"{err}; {_left(disk)}")
-            continue
-        if result.error is not None:
-            text = result.explain(f"remove disk {disk.uuid}")
-            context.warn(f"{text}; {_left(disk)}")
+            failure = str(err)
+        if failure is not None:
+            place = " ".join(map(str, disk.logical_id))
+            context.warn(f"{failure}; remove it by hand: {disk.dev_type} {place}")
 
 
-def _left(disk: Disk) -> str:
-    return f"remove it by hand: {disk.dev_type} {' '.join(map(str, disk.logical_id))}"
+def check_conversion(name: str, old: str, new: str) -> None:
+    """Refuse conversions that cannot be.
+
+    Raises:
+        OpPrereqError: says what to do instead.
+    """
+    if old == new:
+        raise OpPrereqError(f"instance {name!r} has disk template {new!r} already")
+    if not traits_of(old).has_disks:
+        raise OpPrereqError(
+            f"instance {name!r} is diskless, so there is nothing to convert; add disks with"
+            f" --disk add:size=...,dev_type={new}"
+        )
+    if not traits_of(new).can_convert_to:
+        hint = (
+            "remove its disks with --disk remove"
+            if not traits_of(new).has_disks
+            else "its devices are adopted, when an instance is made"
+        )
+        raise OpPrereqError(f"instance {name!r} cannot be converted to {new!r}: {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePart(ModifyPart):
+    """The conversion of all disks of a stopped instance.
+
+    Attributes:
+        disks: the disks as they will be; once they are made, as they are.
+    """
+
+    disks: Sequence[Disk]
+
+    @property
+    def results(self) -> Results:
+        return [("disk_template", str(self.work.op.disk_template))]
+
+    def before_store(self, undo: Undo) -> Self:
+        """Make the new disks and fill them."""
+        context, view, node = self.work.context, self.work.view, self.work.view.primary
+        for directory in directories(self.disks):
+            make_directory(context, node, directory, undo)
+        made: list[Disk] = []
+        for index, planned in enumerate(self.disks):
+            context.check_canceled()
+            made.append(make_disk(context, view, node, index, planned, undo))
+            source = whole_disk(view, node, view.disks[index])
+            target = whole_disk(view, node, made[-1])
+            copy_disk(context, view, index, source=source, target=target)
+        return replace(self, disks=made)
+
+    def store(self, undo: Undo) -> None:
+        """Name the new disks in the configuration, all in one step."""
+        modify, old = self.work.context.config.modify_objects, self.work.view.disks
+        undo.push(
+            "name the old disks in the configuration", lambda: modify(_changes(self.disks, old))
+        )
+        modify(_changes(old, self.disks))
+
+    def finish(self) -> None:
+        """Remove the old disks, close the new ones; failures are told."""
+        context, view = self.work.context, self.work.view
+        old = [disk for disk in view.disks if not disk.traits.must_adopt]
+        remove_unknown(context, view, old)
+        gone = set(directories(old)) - set(directories(self.disks))
+        disks.remove_directories(context, view.primary, sorted(gone))
+        if not view.instance.disks_active:
+            after = context.config.get_instance_context(view.instance.uuid)
+            disks.deactivate(context, InstanceView.of(after), view.primary)
+
+
+def plan_conversion(work: Work) -> TemplatePart:
+    """Refuse conversions that are not possible."""
+    op, view, name = work.op, work.view, work.view.instance.name
+    if op.disks:
+        raise OpPrereqError(
+            f"instance {name!r}: a conversion cannot be combined with other changes of disks"
+        )
+    check_conversion(name, view.template, str(op.disk_template))
+    template = planning.choose_template(view.cluster, op.disk_template)
+    check_primary_online(view)
+    if work.guest_runs():
+        raise wrong_state(f"instance {name!r} is running; shut it down before converting its disks")
+    if op.ext_params and not template.traits.has_provider:
+        raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
+    planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
+    return TemplatePart(work, planning.check_on_node(work.context, view.primary, planned))
+
+
+def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Disk:
+    """Return a disk as it will be."""
+    op, view, new_uuid = work.op, work.view, work.context.new_uuid
+    settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
+    new = planning.plan_disk(template, f"disk/{index}", settings)  # type: ignore[arg-type]
+    name, node_uuid = view.instance.name, view.primary.uuid
+    place = file_place(view.cluster, template, name, op.file_storage_dir, op.file_driver)
+    made = planning.describe_disk(new, index, template, place, node_uuid, new_uuid, uuid=old.uuid)
+    return structs.replace(made, name=old.name, ctime=old.ctime, serial_no=old.serial_no)
+
+
+def _changes(before: Sequence[Disk], after: Sequence[Disk]) -> list[Change]:
+    """Return the changes that replace the disks in the configuration."""
+    found: list[Change] = []
+    for old, new in zip(before, after, strict=True):
+        fields = changed_fields(old, new)
+        kept = {"uuid", "serial_no", "ctime", "mtime", "iv_name"}
+        changed = {name: value for name, value in fields.items() if name not in kept}
+        found.append((ObjectKind.DISK, old.uuid, changed))
+    return found

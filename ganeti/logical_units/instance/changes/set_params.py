@@ -1,13 +1,16 @@
-"""Change settings of an instance: hypervisor, backend and OS parameters, OS name, offline flag.
+"""Change an instance: its parameters, OS, offline flag, devices, memory and primary node.
 
 Changes of parameters are stored and take effect at the next start; those of devices and of the
 memory of the running guest at once.
+
+Source: manual page gnt-instance(8), modify.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,28 +18,33 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance
-from ganeti.logical_units.instance.changes.modify_disks import DiskPart
-from ganeti.logical_units.instance.changes.modify_nics import NicPart, networks_in
-from ganeti.logical_units.instance.changes.modify_parts import Hotplug, ModifyPart, Results
-from ganeti.logical_units.instance.changes.modify_place import MemoryPart, PrimaryPart
-from ganeti.logical_units.instance.changes.modify_template import TemplatePart
-from ganeti.logical_units.instance.changes.nic_addresses import network_locks
-from ganeti.logical_units.instance.life.power import is_running, own_hvparams, running_info
-from ganeti.logical_units.instance.memory import free_memory_mib
-from ganeti.logical_units.instance.moving.target import Move, locks_of_move
+from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, WithTarget
+from ganeti.logical_units.instance.changes.modify_disks import (
+    DiskPart,
+    TemplatePart,
+    plan_conversion,
+    plan_disk_changes,
+)
+from ganeti.logical_units.instance.changes.modify_nics import NicPart, networks_in, plan_nic_changes
+from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Results, Work, begin
+from ganeti.logical_units.instance.changes.nics import network_locks
+from ganeti.logical_units.instance.moving.target import check_other_node, check_target, record_move
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_cpu_mask,
     check_filled_beparams,
     check_hvparams,
+    check_policy,
+    spec_of,
 )
-from ganeti.logical_units.instance.policy import check_policy, spec_of
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.view import changed_fields
 from ganeti.logical_units.locks import LockNeed
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_ipolicy, fill_osparams_all
 from ganeti.objects.instance_policy import violations
-from ganeti.objects.model import AdminState, Instance, Network
+from ganeti.objects.model import AdminState, Disk, Instance, Network, Node
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.wconfd import ObjectKind
@@ -47,7 +55,83 @@ _FOR_NEW_DISKS: Final = ("ext_params", "file_driver", "file_storage_dir")
 
 
 @dataclass(frozen=True, slots=True)
-class WithNetworks(Move):
+class MemoryPart(ModifyPart):
+    """The memory that a running guest has just now, within the limits that it has at any time."""
+
+    wanted_mib: int
+
+    @property
+    def results(self) -> Results:
+        return [("runtime_memory", self.wanted_mib)]
+
+    def after_store(self, undo: Undo) -> None:
+        """Give the guest its memory, or take it."""
+        view = self.work.view
+        doing = f"change the memory of instance {view.instance.name!r}"
+        nodes = self.work.context.nodes.on(view.primary, doing)
+        nodes.instance_balloon_memory(view.wire(), self.wanted_mib)
+
+
+def plan_memory(work: Work, instance: Instance, wanted_mib: int) -> MemoryPart:
+    """Refuse a guest that does not run, and memory that it may not or cannot have."""
+    view, name = work.view, instance.name
+    info = guest.running_info(work.context, view)
+    if not guest.is_running(info):
+        raise wrong_state(
+            f"instance {name!r} does not run, so it has no memory to change; its limits are"
+            " changed with -B minmem=...,maxmem=..."
+        )
+    filled = fill_beparams(view.cluster, instance)
+    if not filled["minmem"] <= wanted_mib <= filled["maxmem"]:
+        raise OpPrereqError(
+            f"instance {name!r} must have from {filled['minmem']} to {filled['maxmem']} MiB of"
+            f" memory (minmem and maxmem), got {wanted_mib} MiB"
+        )
+    more_mib = wanted_mib - guest.memory_of(info)
+    if more_mib > 0:
+        guest.reserve_for(work.context, view, view.primary, more_mib)
+    return MemoryPart(work, wanted_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryPart(ModifyPart):
+    """Another primary node, to which somebody has brought the disks already."""
+
+    target: Node
+
+    @property
+    def results(self) -> Results:
+        return [("pnode", self.target.name)]
+
+    def after_store(self, undo: Undo) -> None:
+        """Write the node down, for the instance and its disks, as the last step."""
+        record_move(self.work.context, self.work.view, self.target)
+
+
+def plan_primary(work: Work, target: Node) -> PrimaryPart:
+    """Refuse an instance that runs, and a node that does not have its disks."""
+    context, view, op, name = work.context, work.view, work.op, work.view.instance.name
+    check_other_node(view, target)
+    if op.disks or op.disk_template:
+        raise OpPrereqError(
+            f"instance {name!r}: change its disks before or after its primary node, not at once"
+        )
+    check_target(context, view, target, ignore_ipolicy=op.ignore_ipolicy)
+    if op.force:
+        return PrimaryPart(work, target)
+    hint = "shut it down first, or use 'gnt-instance migrate' or 'failover'"
+    guest.check_not_running(context, view, hint)
+    lost = disks.indexes_on(context, view, target, view.disks, there=False)
+    if lost:
+        raise wrong_state(
+            f"node {target.name!r} does not have disk {lost[0]} of instance {name!r}; use"
+            " 'gnt-instance move' to copy the disks, or --force if they are to come"
+        )
+    return PrimaryPart(work, target)
+
+
+@dataclass(frozen=True, slots=True)
+class WithNetworks(WithTarget):
     """An instance, its new primary node if there is one, and networks that its NICs are to join."""
 
     networks: Mapping[str, Network]
@@ -60,13 +144,14 @@ class Modification(OnInstance):
     Attributes:
         new: the instance as it is to be.
         fields: the fields of the instance that change.
-        disk_part: the changes of disks; it is among the parts if there are any.
+        disks: the disks as they are to be.
+        parts: the changes besides settings.
         results: the changes of settings, as the opcode answers them.
     """
 
     new: Instance
     fields: Mapping[str, object]
-    disk_part: DiskPart | TemplatePart
+    disks: Sequence[Disk]
     parts: Sequence[ModifyPart]
     results: Sequence[tuple[str, object]]
 
@@ -86,7 +171,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
 
     def locks(self, found: WithNetworks) -> LockNeed:
         """Lock the instance exclusively, nodes and networks shared."""
-        return locks_of_move(found) | network_locks(found.networks.values())
+        return super().locks(found) | network_locks(found.networks.values())
 
     def plan(self, found: WithNetworks) -> Modification:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""
@@ -100,36 +185,41 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         new = self._with_parameters(view.instance, results)
         new = self._with_os(new, results)
         new = self._with_offline(new, results)
-        disk_part, parts = self._parts(found)
+        parts = self._parts(found, new)
         for part in parts:
-            new = part.check(new)
-        before, after = view.instance.to_wire(), new.to_wire()
-        fields = {key: value for key, value in after.items() if before.get(key) != value}
+            if isinstance(part, NicPart):
+                new = replace(new, nics=list(part.after))
         if not (parts or self._asks_for_settings()):
             raise OpPrereqError("please give at least one change")
-        plan = Modification(view, new, fields, disk_part, parts, results)
+        of_disks = [part.disks for part in parts if isinstance(part, DiskPart | TemplatePart)]
+        fields = changed_fields(view.instance, new)
+        plan = Modification(view, new, fields, [*of_disks, view.disks][0], parts, results)
         if fields or parts:
             self._check_new(plan)
         return plan
 
-    def _parts(self, found: WithNetworks) -> tuple[DiskPart | TemplatePart, list[ModifyPart]]:
-        """Return the changes of disks, and all changes besides settings that are asked for."""
-        hotplug = Hotplug(self.context, found.view, self.op)
-        given = (self.context, found.view, self.op, hotplug)
-        disk_part = TemplatePart(*given) if self.op.disk_template else DiskPart(*given)
-        every: tuple[ModifyPart, ...] = (
-            disk_part,
-            NicPart(*given),
-            MemoryPart(*given),
-            PrimaryPart(*given[:3], found.target),
-        )
+    def _parts(self, found: WithNetworks, new: Instance) -> list[ModifyPart]:
+        """Return the changes besides settings that are asked for."""
+        op = self.op
         for name in _FOR_NEW_DISKS:
-            if getattr(self.op, name) and not disk_part.is_asked:
+            if getattr(op, name) and not (op.disks or op.disk_template):
                 raise OpPrereqError(f"{name!r} is for disks that are made: give -t, or --disk add")
-        parts = [part for part in every if part.is_asked]
-        if parts:
-            hotplug.decide()
-        return disk_part, parts
+        memory_mib, target = op.runtime_mem, found.target
+        if not (op.disks or op.disk_template or op.nics or memory_mib is not None or target):
+            return []
+        work = begin(self.context, found.view, op)
+        parts: list[ModifyPart] = []
+        if op.disk_template:
+            parts.append(plan_conversion(work))
+        elif op.disks:
+            parts.append(plan_disk_changes(work))
+        if op.nics:
+            parts.append(plan_nic_changes(work))
+        if memory_mib is not None:
+            parts.append(plan_memory(work, new, memory_mib))
+        if target is not None:
+            parts.append(plan_primary(work, target))
+        return parts
 
     def _asks_for_settings(self) -> bool:
         op = self.op
@@ -181,47 +271,32 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         return replace(instance, admin_state=AdminState.DOWN)
 
     def _check_new(self, plan: Modification) -> None:
-        filled = fill_beparams(plan.view.cluster, plan.new)
+        context, view, new, changed = self.context, plan.view, plan.new, plan.fields.keys()
+        filled, hvparams = fill_beparams(view.cluster, new), fill_hvparams(view.cluster, new)
         check_filled_beparams(filled)
-        if plan.fields.keys() & {"hvparams", "beparams", "os"}:
-            check_cpu_mask(fill_hvparams(plan.view.cluster, plan.new), filled["vcpus"])
+        if changed & {"hvparams", "beparams", "os"}:
+            check_cpu_mask(hvparams, filled["vcpus"])
         self._check_policy(plan)
-        if plan.view.primary.offline or self.op.force:
+        if view.primary.offline or self.op.force:
             return
-        if "hvparams" in plan.fields or "os" in plan.fields:
-            self.context.nodes.check(
-                plan.view.primary, "use these hypervisor parameters"
-            ).hypervisor_validate_params(
-                plan.new.hypervisor, fill_hvparams(plan.view.cluster, plan.new)
-            )
-        if plan.fields.keys() & {"os", "osparams", "osparams_private"}:
-            self._check_os(plan)
-        if "beparams" in plan.fields:
+        if changed & {"hvparams", "os"}:
+            nodes = context.nodes.check(view.primary, "use these hypervisor parameters")
+            nodes.hypervisor_validate_params(new.hypervisor, hvparams)
+        if changed & {"os", "osparams", "osparams_private"}:
+            osparams = fill_osparams_all(view.cluster, new.os, new.osparams, new.osparams_private)
+            variant = self.op.force_variant
+            guest.check_os(context, view.primary, new.os, osparams, force_variant=variant)
+        if "beparams" in changed:
             self._check_memory(plan)
 
     def _check_policy(self, plan: Modification) -> None:
         """Refuse violations of the policy that are new."""
-        view = plan.view
-        policy = fill_ipolicy(plan.view.cluster, view.group)
-        new_spec = spec_of(plan.view.cluster, plan.new, plan.disk_part.plan.devices)
-        old = violations(policy, spec_of(plan.view.cluster, plan.view.instance, view.disks))
-        if set(violations(policy, new_spec)) <= set(old):
-            return
-        ignored = check_policy(
-            plan.view.cluster, view.group, plan.new.name, new_spec, ignore=self.op.ignore_ipolicy
-        )
-        if ignored:
-            self.context.warn(f"{ignored}; ignoring")
-
-    def _check_os(self, plan: Modification) -> None:
-        filled = fill_osparams_all(
-            plan.view.cluster, plan.new.os, plan.new.osparams, plan.new.osparams_private
-        )
-        self.context.nodes.check(
-            plan.view.primary, f"use operating system {plan.new.os!r}"
-        ).os_validate(
-            not self.op.force, plan.new.os, ["parameters"], filled.reveal(), self.op.force_variant
-        )
+        view, new, cluster = plan.view, plan.new, plan.view.cluster
+        policy = fill_ipolicy(cluster, view.group)
+        old = violations(policy, spec_of(cluster, view.instance, view.disks))
+        if set(violations(policy, spec_of(cluster, new, plan.disks))) - set(old):
+            ignore = self.op.ignore_ipolicy
+            check_policy(self.context, cluster, view.group, new, plan.disks, ignore=ignore)
 
     def _check_memory(self, plan: Modification) -> None:
         """Refuse more memory than the node could give at the next start."""
@@ -229,12 +304,9 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         minmem = fill_beparams(plan.view.cluster, plan.new)["minmem"]
         if minmem <= fill_beparams(plan.view.cluster, plan.view.instance)["minmem"]:
             return
-        info = running_info(self.context, plan.view, primary)
-        has_mib = info.get("memory") if is_running(info) else 0
-        assert isinstance(has_mib, int)
-        free_mib = free_memory_mib(
-            self.context, primary, plan.view.instance.hypervisor, own_hvparams(plan.view)
-        )
+        info, hypervisor = guest.running_info(self.context, plan.view), plan.new.hypervisor
+        has_mib = guest.memory_of(info) if guest.is_running(info) else 0
+        free_mib = guest.free_memory_mib(self.context, primary, hypervisor, plan.view.own_hvparams)
         if minmem > free_mib + has_mib:
             raise OpPrereqError(
                 f"instance {name!r} could not start any more: node {primary.name!r} has"
@@ -252,24 +324,22 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
     def execute(self, plan: Modification) -> list[tuple[str, object]]:
         """Store the changes, and carry out those of devices; returns all changes."""
         with Undo(self.context) as undo:
-            for part in plan.parts:
-                part.before_store(undo)
+            parts = [part.before_store(undo) for part in plan.parts]
+            for part in parts:
+                part.store(undo)
             self._store(plan, undo)
-            for part in plan.parts:
+            for part in parts:
                 part.after_store(undo)
             undo.forget()
-        plan.disk_part.finish()
-        return [*plan.results, *(row for part in plan.parts for row in part.results)]
+        for part in parts:
+            part.finish()
+        return [*plan.results, *(row for part in parts for row in part.results)]
 
     def _store(self, plan: Modification, undo: Undo) -> None:
-        """Change the configuration."""
-        plan.disk_part.store(undo)
+        """Change the instance in the configuration."""
         if not plan.fields:
             return
-        uuid, before = plan.view.instance.uuid, plan.view.instance.to_wire()
-        old = {name: before.get(name) for name in plan.fields}
-        self.config.modify(ObjectKind.INSTANCE, uuid, plan.fields)
-        undo.push(
-            "undo the change of the instance in the configuration",
-            lambda: self.config.modify(ObjectKind.INSTANCE, uuid, old),
-        )
+        modify = partial(self.config.modify, ObjectKind.INSTANCE, plan.view.instance.uuid)
+        modify(plan.fields)
+        old = changed_fields(plan.new, plan.view.instance)
+        undo.push("undo the change of the instance in the configuration", partial(modify, old))

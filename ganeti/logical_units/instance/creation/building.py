@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec import structs
 
-from ganeti.base.errors import OpExecError
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.creation.forthcoming import clear_remains, plan_again
-from ganeti.logical_units.instance.creation.importing import Export, restore
-from ganeti.logical_units.instance.os_scripts import run_script
+from ganeti.logical_units.instance.creation.sources import (
+    Export,
+    clear_remains,
+    plan_again,
+    restore,
+)
+from ganeti.logical_units.instance.guest import install_os, why_os_not_renamed
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
-from ganeti.logical_units.instance.storage.planner import FilePlace
+from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.model import Disk, Instance
 from ganeti.objects.record import PrivateParams
-from ganeti.protocol.node_calls import NodeCalls
+from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol.wconfd import ObjectKind
 
 
@@ -30,7 +33,7 @@ class Creation:
 
     Attributes:
         view: the instance as it is to be.
-        place: where files of disks are, if it has any.
+        op: the opcode, with what it leaves out taken from the export or the planned instance.
         osparams: all three kinds, filled.
         export: the disks are filled from it, if there is one.
         fill: fills the disks from another source.
@@ -38,14 +41,11 @@ class Creation:
     """
 
     view: InstanceView
-    place: FilePlace | None
+    op: OpInstanceCreate
     osparams: PrivateParams
     install: bool
     start: bool
-    reason: Sequence[object]
-    debug_level: int
     export: Export | None = None
-    compress: str = "none"
     fill: Callable[[JobContext, InstanceView], None] | None = None
     planned: InstanceView | None = None
 
@@ -85,7 +85,7 @@ def build(context: JobContext, plan: Creation) -> None:
         context.check_canceled()
         if plan.start:
             context.feedback("* starting instance...")
-            _start(context, view, plan.reason, undo)
+            _start(context, plan, view, undo)
         elif plan.is_to_be_filled:
             disks.deactivate(context, view, view.primary)
         undo.forget()
@@ -111,8 +111,8 @@ def _make_disks(context: JobContext, plan: Creation, undo: Undo) -> list[Disk]:
     if not view.disks:
         return []
     context.feedback("* creating instance disks...")
-    if plan.place is not None:
-        make_directory(context, view.primary, plan.place.directory, undo)
+    for directory in directories(view.disks):
+        make_directory(context, view.primary, directory, undo)
     made = []
     for index, disk in enumerate(view.disks):
         context.check_canceled()
@@ -156,7 +156,7 @@ def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
     """Put something onto the disks; the instance is a real one after that."""
     if plan.install:
         context.feedback("* running the instance OS create scripts...")
-        _install(context, plan, view)
+        install_os(context, view, plan.osparams, plan.op.debug_level, reinstall=False)
     if plan.export is not None:
         _restore(context, plan, view, plan.export)
     if plan.fill is not None:
@@ -164,39 +164,29 @@ def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
     context.config.modify(ObjectKind.INSTANCE, view.instance.uuid, {"forthcoming": None})
 
 
-def _install(context: JobContext, plan: Creation, view: InstanceView) -> None:
-    wire = view.wire(osp=plan.osparams)
-    result = run_script(
-        context, view, NodeCalls.instance_os_add, wire, reinstall=False, debug=plan.debug_level
-    )
-    if result.error is not None:
-        doing = f"install operating system {view.instance.os!r} for instance"
-        text = result.explain(f"{doing} {view.instance.name!r}")
-        raise OpExecError(text)
-
-
 def _restore(context: JobContext, plan: Creation, view: InstanceView, export: Export) -> None:
     """Fill the disks from an export; the operating system is told of a new name."""
     old_name = export.description.name
-    name, os_name = view.instance.name, view.instance.os
     context.feedback(f"* filling the disks from the export of {old_name}...")
-    restore(context, view, export, plan.compress)
-    if os_name and name != old_name:
-        doing = f"run the rename script of operating system {os_name!r} for instance {name!r}"
-        wire = view.wire()
-        result = run_script(
-            context, view, NodeCalls.instance_run_rename, wire, old_name, plan.debug_level
-        )
-        if result.error is not None:
-            context.warn(f"{result.explain(doing)}; ignoring")
+    restore(context, view, export, plan.op.compress)
+    tell_new_name(context, view, old_name, plan.op.debug_level)
 
 
-def _start(context: JobContext, view: InstanceView, reason: Sequence[object], undo: Undo) -> None:
-    name = view.instance.name
+def tell_new_name(
+    context: JobContext, view: InstanceView, old_name: str, debug_level: int | None
+) -> None:
+    """Let the operating system know if it has another name than before; a failure is told."""
+    if view.instance.os and view.instance.name != old_name:
+        failure = why_os_not_renamed(context, view, old_name, debug_level)
+        if failure:
+            context.warn(f"{failure}; ignoring")
+
+
+def _start(context: JobContext, plan: Creation, view: InstanceView, undo: Undo) -> None:
+    name, reason = view.instance.name, plan.op.reason or []
     what = f"stop instance {name!r}"
     undo.push(
         what, lambda: context.nodes.on(view.primary, what).instance_shutdown(view.wire(), 0, reason)
     )
-    context.nodes.on(view.primary, f"start instance {name!r}").instance_start(
-        view.wire(), startup_paused=False, reason=reason
-    )
+    nodes = context.nodes.on(view.primary, f"start instance {name!r}")
+    nodes.instance_start(view.wire(), startup_paused=False, reason=reason)

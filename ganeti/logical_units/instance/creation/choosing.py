@@ -11,7 +11,7 @@ from ganeti.logical_units.allocator.asking import choose_allocator
 from ganeti.logical_units.allocator.placing import nodes_to_choose_from, place, relocation
 from ganeti.logical_units.allocator.question import Snapshot, like_existing, request_for_new
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.memory import reserve_memory, space_on_node_mib
+from ganeti.logical_units.instance.guest import reserve_memory, space_on_node_mib
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.fill import cluster_hvparams, fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Node

@@ -11,49 +11,30 @@ seen to by reservations.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, TagError, wrong_state
+from ganeti.base.errors import NotSupportedError, OpPrereqError, TagError, wrong_state
 from ganeti.base.ids import InstanceUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.changes import new_nics
-from ganeti.logical_units.instance.changes.nic_addresses import (
-    bridges_of,
-    check_places,
-    named_networks,
-    network_locks,
-    read_connections,
-    settle_addresses,
-)
-from ganeti.logical_units.instance.creation import forthcoming, importing
+from ganeti.logical_units.instance import parameters
+from ganeti.logical_units.instance.base import check_takes_instances
+from ganeti.logical_units.instance.changes import nics
+from ganeti.logical_units.instance.creation import sources
 from ganeti.logical_units.instance.creation.building import Creation, build
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_for_new
-from ganeti.logical_units.instance.creation.importing import Export
-from ganeti.logical_units.instance.memory import reserve_memory, space_on_node_mib
-from ganeti.logical_units.instance.parameters import (
-    check_beparams,
-    check_cpu_mask,
-    check_filled_beparams,
-    check_hvparams,
-    check_hypervisor_enabled,
-    without_defaults,
-)
-from ganeti.logical_units.instance.policy import check_policy, spec_of
+from ganeti.logical_units.instance.guest import check_os, reserve_memory, space_on_node_mib
+from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
 from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.files import file_place
-from ganeti.logical_units.instance.storage.planner import FilePlace
-from ganeti.logical_units.instance.storage.planning import check_on_node
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
-from ganeti.logical_units.lookup import normal_name, resolve
 from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_osparams_all
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
@@ -61,12 +42,6 @@ from ganeti.objects.record import PrivateParams
 from ganeti.objects.rpc_instance import disk_template
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
-from ganeti.protocol.node_rpc import DEFAULT_PORT
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
-from ganeti.transport.addresses import answers
-
-PING_TIMEOUT_S: Final = 10.0  # TCP_PING_TIMEOUT
-OS_CHECKS: Final = ["parameters"]
 
 # Parameters of the opcode that mean something which is not built yet: name and what to say.
 _NOT_YET: Final = {"instance_communication": "instance communication is not supported"}
@@ -89,7 +64,7 @@ class Wanted:
     resolved_ip: str | None
     networks: Mapping[str, Network]
     node: Node | None
-    export: Export | None
+    export: sources.Export | None
     planned: InstanceView | None
 
     @property
@@ -115,36 +90,21 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         for name, text in _NOT_YET.items():
             if getattr(op, name):
                 raise NotSupportedError(f"instance {op.instance_name!r}: {text}")
-        forthcoming.check_options(op)
+        sources.check_options(op)
         export = planned = None
         if op.commit:
-            planned = forthcoming.find_planned(self.context, op.instance_name)
-            op = forthcoming.filled_from(op, planned)
+            planned = sources.find_planned(self.context, op.instance_name)
+            op = sources.filled_from_planned(op, planned)
         if op.mode is InstanceCreateMode.IMPORT:
-            export = importing.find_export(self.context, op)
-            op = importing.filled_from(op, export)
+            export = sources.find_export(self.context, op)
+            op = sources.filled_from_export(op, export)
         if planned is not None:
             name, resolved_ip = planned.instance.name, None
         else:
-            name, resolved_ip = self._resolve_name()
+            name, resolved_ip = new_name(self.context, op, self.op.instance_name)
         node = self._named_node(op, name)
-        networks = named_networks(self.config, op.nics)
+        networks = nics.named_networks(self.config, op.nics)
         return Wanted(op, name, resolved_ip, networks, node, export, planned)
-
-    def _resolve_name(self) -> tuple[str, str | None]:
-        if self.op.name_check:
-            return resolve(
-                "instance",
-                self.op.instance_name,
-                self.context.paths,
-                "; use --no-name-check if the name need not resolve",
-            )
-        if self.op.ip_check:
-            raise OpPrereqError(
-                "the IP address cannot be checked without the name; use --no-ip-check together"
-                " with --no-name-check"
-            )
-        return normal_name("instance", self.op.instance_name), None
 
     def _named_node(self, op: OpInstanceCreate, name: str) -> Node | None:
         what = f"instance {name!r}"
@@ -172,7 +132,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def _choose_node(self, found: Wanted) -> Node:
         self._check_name_free(found)
-        op = forthcoming.with_planned_disks(found.op, found.planned)
+        op = sources.with_planned_disks(found.op, found.planned)
         start = op.start and not (op.no_install or op.forthcoming)
         return choose_for_new(self.context, self.cluster, op, found.name, start=start)
 
@@ -182,7 +142,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         return (
             exclusive(LockLevel.INSTANCE, [found.name])
             | shared(LockLevel.NODE, [found.primary.uuid, *source])
-            | network_locks(found.networks.values())
+            | nics.network_locks(found.networks.values())
         )
 
     # Conditions that must hold before anything is made.
@@ -194,63 +154,44 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         op, node = found.op, found.primary
         group = lookup.require_group(self.config, node.group)
         start = self._decide_start()
-        instance, disks, place = self._plan_instance(found, group, start=start)
-        disks = check_on_node(self.context, node, disks)
-        self._check_policy(found, group, instance, disks)
+        disks = self._plan_disks(found)
+        instance = self._plan_settings(found, group, disks, start=start)
+        disks = planning.check_on_node(self.context, node, disks)
+        ignore = self.op.ignore_ipolicy
+        parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
+        private = instance.osparams_private
         osparams = fill_osparams_all(
-            self.cluster,
-            instance.os,
-            instance.osparams,
-            instance.osparams_private,
-            op.osparams_secret,
+            self.cluster, instance.os, instance.osparams, private, op.osparams_secret
         )
         if not op.forthcoming:
             self._check_on_node(found, instance, disks, osparams)
-            self._check_ip_free(found)
-        nics = settle_addresses(
+            if self.op.ip_check:
+                check_ip_free(found.name, found.resolved_ip)
+        settled = nics.settle_addresses(
             self.config, found.planned_nics, instance.nics, conflicts_check=op.conflicts_check
         )
+        networks = {str(network.uuid): network for network in found.networks.values()}
+        instance = structs.replace(instance, nics=settled)
         return Creation(
-            view=InstanceView(
-                self.cluster,
-                structs.replace(instance, nics=nics),
-                disks,
-                [node],
-                [group],
-                {str(network.uuid): network for network in found.networks.values()},
-            ),
-            place=place,
-            osparams=osparams,
+            InstanceView(self.cluster, instance, disks, [node], [group], networks),
+            op,
+            osparams,
             install=self._decide_install(found, instance, disks),
             start=start,
-            reason=op.reason or [],
-            debug_level=op.debug_level or 0,
             export=found.export,
-            compress=op.compress,
             planned=found.planned,
         )
 
     def _check_name_free(self, found: Wanted) -> InstanceView | None:
         """Refuse a name that is taken; returns the planned instance as it is now."""
         if found.planned is not None:
-            return forthcoming.still_planned(self.context, found.planned)
-        if lookup.present(self.config.get_instances([found.name])):
-            raise OpPrereqError(
-                f"instance {found.name!r} is already in the cluster", ErrorCode.EXISTS
-            )
+            return sources.still_planned(self.context, found.planned)
+        check_name_free(self.context, found.name)
         return None
 
     def _check_node(self, found: Wanted) -> None:
         node = found.primary
-        for is_bad, what in (
-            (node.offline, "is marked offline"),
-            (node.drained, "is drained"),
-            (not node.vm_capable, "is not vm_capable"),
-        ):
-            if is_bad:
-                raise wrong_state(
-                    f"cannot put instance {found.name!r} on node {node.name!r}: it {what}"
-                )
+        check_takes_instances(node, f"put instance {found.name!r} on")
         if found.op.group_name is not None:
             wanted = lookup.require_group(self.config, found.op.group_name)
             if wanted.uuid != node.group:
@@ -276,41 +217,28 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             return False
         return True
 
-    def _plan_instance(
-        self, found: Wanted, group: NodeGroup, *, start: bool
-    ) -> tuple[Instance, list[Disk], FilePlace | None]:
+    def _plan_disks(self, found: Wanted) -> list[Disk]:
         op, node = found.op, found.primary
         template = planning.choose_template(self.cluster, op.disk_template)
         if op.snode or op.snode_uuid:
             self.context.warn(f"the secondary node is ignored for disk template {template.value}")
-        if found.planned is not None:
-            as_planned = forthcoming.planned_disks(op, found.planned, node)
-            if as_planned is not None:
-                disks, place = as_planned
-                return self._plan_settings(found, group, disks, start=start), disks, place
+        planned = sources.planned_disks(op, found.planned, node) if found.planned else None
+        if planned is not None:
+            return planned
         place = file_place(self.cluster, template, found.name, op.file_storage_dir, op.file_driver)
         new_uuid = self.context.new_uuid
-        disks = [
-            planning.describe_disk(
-                disk,
-                index=index,
-                template=template,
-                uuid=new_uuid(),
-                unique_id=new_uuid(),
-                place=place,
-                nodes=planning.nodes_of(template, node.uuid),
-            )
+        return [
+            planning.describe_disk(disk, index, template, place, node.uuid, new_uuid)
             for index, disk in enumerate(planning.plan_disks(template, op.disks))
         ]
-        return self._plan_settings(found, group, disks, start=start), disks, place
 
     def _plan_settings(
         self, found: Wanted, group: NodeGroup, disks: Sequence[Disk], *, start: bool
     ) -> Instance:
         op = found.op
         hypervisor = str(op.hypervisor or self.cluster.enabled_hypervisors[0])
-        check_hypervisor_enabled(self.cluster, hypervisor)
-        connections = read_connections(
+        parameters.check_hypervisor_enabled(self.cluster, hypervisor)
+        connections = nics.read_connections(
             self.config,
             self.cluster,
             group,
@@ -318,29 +246,31 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             resolved_ip=found.resolved_ip,
             conflicts_check=op.conflicts_check,
         )
-        nics = new_nics.plan_nics(connections, op.nics, self.context.new_uuid)
-        check_places(self.config, self.cluster, found.planned_nics, nics)
+        planned_nics = nics.plan_nics(connections, op.nics, self.context.new_uuid)
+        nics.check_places(self.config, self.cluster, found.planned_nics, planned_nics)
         new_uuid = InstanceUuid(self.context.new_uuid())
+        hvparams = parameters.check_hvparams(hypervisor, op.hvparams)
+        beparams = parameters.check_beparams(op.beparams)
         instance = Instance(
             name=found.name,
             uuid=found.planned.instance.uuid if found.planned else new_uuid,
             primary_node=found.primary.uuid,
             os=self._os_name(found),
             hypervisor=hypervisor,
-            hvparams=without_defaults(check_hvparams(hypervisor, op.hvparams)),
-            beparams=without_defaults(check_beparams(op.beparams)),
+            hvparams=parameters.without_defaults(hvparams),
+            beparams=parameters.without_defaults(beparams),
             osparams=dict(op.osparams),
             osparams_private=op.osparams_private or PrivateParams(),
             admin_state=AdminState.UP if start else AdminState.DOWN,
-            nics=nics,
+            nics=planned_nics,
             disks=[disk.uuid for disk in disks],
             disks_active=False,
             serial_no=1,
             tags=_tags(op),
         )
         filled = fill_beparams(self.cluster, instance)
-        check_filled_beparams(filled)
-        check_cpu_mask(fill_hvparams(self.cluster, instance), filled["vcpus"])
+        parameters.check_filled_beparams(filled)
+        parameters.check_cpu_mask(fill_hvparams(self.cluster, instance), filled["vcpus"])
         return self._without_default_values(instance) if op.identify_defaults else instance
 
     def _without_default_values(self, instance: Instance) -> Instance:
@@ -366,57 +296,32 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             raise wrong_state(f"operating system {os_type!r} is blacklisted on this cluster")
         return os_type
 
-    def _check_policy(
-        self, found: Wanted, group: NodeGroup, instance: Instance, disks: Sequence[Disk]
-    ) -> None:
-        ignored = check_policy(
-            self.cluster,
-            group,
-            found.name,
-            spec_of(self.cluster, instance, disks),
-            ignore=self.op.ignore_ipolicy,
-        )
-        if ignored:
-            self.context.warn(f"{ignored}; ignoring")
-
     def _check_on_node(
         self, found: Wanted, instance: Instance, disks: Sequence[Disk], osparams: PrivateParams
     ) -> None:
-        context, node, name = self.context, found.primary, found.name
-        context.nodes.check(
-            node, f"use the hypervisor parameters of instance {name!r}"
-        ).hypervisor_validate_params(instance.hypervisor, fill_hvparams(self.cluster, instance))
+        context, node, hypervisor = self.context, found.primary, instance.hypervisor
+        doing = f"use the hypervisor parameters of instance {found.name!r}"
+        nodes = context.nodes.check(node, doing)
+        nodes.hypervisor_validate_params(hypervisor, fill_hvparams(self.cluster, instance))
         if instance.os and not self.op.no_install:
-            context.nodes.check(node, f"use operating system {instance.os!r}").os_validate(
-                True,
+            check_os(
+                context,
+                node,
                 instance.os,
-                [*OS_CHECKS, OS_CHECK_HYPERVISOR + instance.hypervisor],
-                osparams.reveal(),
-                self.op.force_variant,
+                osparams,
+                hypervisor=hypervisor,
+                force_variant=self.op.force_variant,
             )
-        bridges = bridges_of(self.cluster, instance.nics)
-        if bridges:
-            context.nodes.check(node, "use the bridges of the NICs").bridges_exist(bridges)
+        nics.check_bridges(context, node, nics.bridges_of(self.cluster, instance.nics))
         if instance.admin_state is AdminState.UP:
             reserve_memory(
                 context,
                 node,
-                f"instance {name!r}",
+                f"instance {found.name!r}",
                 fill_beparams(self.cluster, instance)["maxmem"],
-                instance.hypervisor,
-                cluster_hvparams(self.cluster).get(instance.hypervisor, {}),
+                hypervisor,
+                cluster_hvparams(self.cluster).get(hypervisor, {}),
                 disk_mib=space_on_node_mib(disk_template(disks), [disk.size for disk in disks]),
-            )
-
-    def _check_ip_free(self, found: Wanted) -> None:
-        ip = found.resolved_ip if self.op.ip_check else None
-        if ip is None or ipaddress.ip_address(ip).is_loopback:
-            return
-        if answers(ip, DEFAULT_PORT, PING_TIMEOUT_S):
-            raise OpPrereqError(
-                f"the IP address {ip} of instance {found.name!r} is already in use; use"
-                " --no-ip-check if that is known",
-                ErrorCode.NOTUNIQUE,
             )
 
     # Hooks and work.
@@ -439,7 +344,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
     def execute(self, plan: Creation) -> list[str]:
         """Make the instance, or only plan it; returns the names of its nodes."""
         if self.op.forthcoming:
-            forthcoming.plan_only(self.context, plan.view)
+            sources.plan_only(self.context, plan.view)
         else:
             build(self.context, plan)
         return [plan.view.primary.name]

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, OpPrereqError, wrong_state
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_node_online
-from ganeti.logical_units.instance.life.power import check_not_offline, check_not_running
-from ganeti.logical_units.instance.os_scripts import run_script
+from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_primary_online
+from ganeti.logical_units.instance.guest import (
+    check_not_offline,
+    check_not_running,
+    check_os,
+    install_os,
+)
 from ganeti.logical_units.instance.storage import disks
-from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.objects.fill import fill_osparams_all
 from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.instance import OpInstanceReinstall
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
 from ganeti.protocol.wconfd import ObjectKind
 
 
@@ -54,7 +56,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
                 f"instance {name!r} is only planned, its disks were never made; make it with"
                 f" 'gnt-instance add --commit {name}'"
             )
-        check_node_online(view.primary, f"primary node of instance {name!r}:")
+        check_primary_online(view)
         check_not_offline(view)
         check_not_running(self.context, view)
         if not view.traits.has_disks:
@@ -74,12 +76,13 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         filled = fill_osparams_all(
             view.cluster, os_name, osparams, private, self.op.osparams_secret
         )
-        self.context.nodes.check(view.primary, f"use operating system {os_name!r}").os_validate(
-            True,
+        check_os(
+            self.context,
+            view.primary,
             os_name,
-            ["parameters", OS_CHECK_HYPERVISOR + instance.hypervisor],
-            filled.reveal(),
-            self.op.force_variant,
+            filled,
+            hypervisor=instance.hypervisor,
+            force_variant=self.op.force_variant,
         )
         return Reinstallation(view, os_name, osparams, private, filled)
 
@@ -89,7 +92,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         instance = view.instance
         self.context.feedback("Running the instance OS create scripts...")
         try:
-            self._install(view, plan)
+            install_os(self.context, view, plan.filled, self.op.debug_level, reinstall=True)
         except GenericError:
             self.context.warn(
                 f"instance {instance.name} has no usable operating system now; install it"
@@ -104,32 +107,12 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
     def _record(self, plan: Reinstallation) -> InstanceView:
         """Write the choice into the configuration; returns the instance as it is then."""
         instance = plan.view.instance
-        changes: dict[str, object] = {}
-        if plan.os_name != instance.os:
+        new = structs.replace(
+            instance, os=plan.os_name, osparams=dict(plan.osparams), osparams_private=plan.private
+        )
+        if new.os != instance.os:
             self.context.feedback(f"Changing OS to '{plan.os_name}'...")
-            changes["os"] = plan.os_name
-        if plan.osparams != instance.osparams:
-            changes["osparams"] = plan.osparams
-        if plan.private != instance.osparams_private:
-            changes["osparams_private"] = plan.private.reveal()
-        if not changes:
-            return plan.view
-        self.config.modify(ObjectKind.INSTANCE, instance.uuid, changes)
-        return plan.view.with_instance(
-            structs.replace(
-                instance,
-                os=plan.os_name,
-                osparams=dict(plan.osparams),
-                osparams_private=plan.private,
-            )
-        )
-
-    def _install(self, view: InstanceView, plan: Reinstallation) -> None:
-        wire, debug_level = view.wire(osp=plan.filled), self.op.debug_level or 0
-        result = run_script(
-            self.context, view, NodeCalls.instance_os_add, wire, reinstall=True, debug=debug_level
-        )
-        if result.error is not None:
-            doing = f"install operating system {plan.os_name!r} for instance"
-            text = f"{doing} {view.instance.name!r}"
-            raise OpExecError(result.explain(text))
+        changes = changed_fields(instance, new)
+        if changes:
+            self.config.modify(ObjectKind.INSTANCE, instance.uuid, changes)
+        return plan.view.with_instance(new)

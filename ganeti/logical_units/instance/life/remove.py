@@ -8,11 +8,11 @@ from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance
+from ganeti.logical_units.instance.guest import why_not_stopped
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Node
 from ganeti.opcodes.instance import OpInstanceRemove
-from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ObjectKind
 
 _HINT = "use --ignore-failures to remove the instance from the configuration all the same"
@@ -23,9 +23,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, OnInstance]):
 
     hooks = HookPoint("instance-remove", ObjectType.INSTANCE)
     takes_incomplete = True
-
-    def own_values(self, plan: OnInstance) -> Mapping[str, object]:
-        return {"SHUTDOWN_TIMEOUT": self.op.shutdown_timeout}
+    told = ("shutdown_timeout",)
 
     def hook_nodes(self, plan: OnInstance) -> Sequence[Node]:
         return [self.master]
@@ -48,19 +46,13 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, OnInstance]):
 
     def execute(self, plan: OnInstance) -> None:
         """Stop and remove it; a failure ends it unless failures are to be ignored."""
-        remove_instance(
-            self.context,
-            plan.view,
-            shutdown_timeout_s=self.op.shutdown_timeout,
-            ignore_failures=self.op.ignore_failures,
-            reason=self.op.reason or [],
-        )
+        op, reason = self.op, self.op.reason or []
+        remove_instance(self.context, plan.view, op.shutdown_timeout, op.ignore_failures, reason)
 
 
 def remove_instance(
     context: JobContext,
     view: InstanceView,
-    *,
     shutdown_timeout_s: int,
     ignore_failures: bool,
     reason: Sequence[object],
@@ -71,24 +63,15 @@ def remove_instance(
         OpExecError: a step failed, and failures are not to be ignored.
     """
 
-    def failed(text: str) -> None:
-        if not ignore_failures:
-            raise OpExecError(f"{text}; {_HINT}")
-        context.warn(f"{text}; ignoring")
+    def judge(failure: str | None) -> None:
+        if failure and not ignore_failures:
+            raise OpExecError(f"{failure}; {_HINT}")
+        if failure:
+            context.warn(f"{failure}; ignoring")
 
-    primary, instance = view.primary, view.instance
-    if view.is_planned:
-        context.config.delete(ObjectKind.INSTANCE, instance.uuid)
-        return
-    result = context.nodes.call_one(
-        NodeCalls.instance_shutdown, primary, view.wire(), shutdown_timeout_s, reason
-    )
-    if result.error is not None:
-        doing = f"shut down instance {instance.name!r}"
-        failed(result.explain(doing))
-    if view.disks:
-        context.info(f"removing block devices for instance {instance.name}")
-    left = disks.remove(context, view)
-    if left:
-        failed(left[0])
-    context.config.delete(ObjectKind.INSTANCE, instance.uuid)
+    if not view.is_planned:
+        judge(why_not_stopped(context, view, shutdown_timeout_s, reason))
+        if view.disks:
+            context.info(f"removing block devices for instance {view.instance.name}")
+        judge(next(iter(disks.remove(context, view)), None))
+    context.config.delete(ObjectKind.INSTANCE, view.instance.uuid)

@@ -7,34 +7,32 @@ completes it, and a rename to the name that the instance has puts the directory 
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_node_online
-from ganeti.logical_units.instance.creation.create import PING_TIMEOUT_S
-from ganeti.logical_units.instance.life.interrupted_rename import file_of, renamed_directories
-from ganeti.logical_units.instance.life.power import check_not_running
-from ganeti.logical_units.instance.os_scripts import run_script
+from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_primary_online
+from ganeti.logical_units.instance.guest import check_not_running, why_os_not_renamed
+from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
 from ganeti.logical_units.instance.storage import disks
-from ganeti.logical_units.instance.storage.files import directories, own_directories
+from ganeti.logical_units.instance.storage.files import (
+    directories,
+    file_of,
+    own_directories,
+    renamed_directories,
+)
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.lookup import normal_name, resolve
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Disk, storage_directories
 from ganeti.opcodes.instance import OpInstanceRename
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import ObjectKind
-from ganeti.transport.addresses import answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +62,8 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
     hooks = HookPoint("instance-rename", ObjectType.INSTANCE)
 
     def resolve(self) -> NewName:
-        view = self.read_instance()
-        if self.op.name_check:
-            name, address = resolve(
-                "instance",
-                self.op.new_name,
-                self.context.paths,
-                "; use --no-name-check if the name need not resolve",
-            )
-            return NewName(view, name, address)
-        if self.op.ip_check:
-            raise OpPrereqError(
-                "the IP address cannot be checked without the name; use --no-ip-check together"
-                " with --no-name-check"
-            )
-        return NewName(view, normal_name("instance", self.op.new_name), None)
+        op = self.op
+        return NewName(self.read_instance(), *new_name(self.context, op, op.new_name))
 
     def locks(self, found: NewName) -> LockNeed:
         """Lock both names exclusively, the nodes shared."""
@@ -87,16 +72,14 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
     def plan(self, found: NewName) -> Renaming:
         """Refuse a name that is taken, and an instance that runs."""
         view = found.view
-        check_node_online(view.primary, f"primary node of instance {view.instance.name!r}:")
+        check_primary_online(view)
         check_not_running(self.context, view)
         if found.name == view.instance.name:
             return Renaming(view, found.name, self._find_directories(view))
-        if lookup.present(self.config.get_instances([found.name])):
-            raise OpPrereqError(
-                f"instance {found.name!r} is already in the cluster", ErrorCode.EXISTS
-            )
+        check_name_free(self.context, found.name)
         self._check_directories(view)
-        self._check_ip_free(found)
+        if self.op.ip_check:
+            check_ip_free(found.name, found.address)
         return Renaming(view, found.name, {})
 
     def _find_directories(self, view: InstanceView) -> dict[str, str]:
@@ -105,22 +88,13 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         Raises:
             OpPrereqError: there are none, so there is nothing to do.
         """
-        what = [*storage_directories(view.cluster).values()]
+        what = {STORED_DISKS_CHECK: [*storage_directories(view.cluster).values()]}
         doing = f"look for the files of instance {view.instance.name!r}"
-        answer = self.context.nodes.on(view.primary, doing).node_verify(
-            {STORED_DISKS_CHECK: what}, view.cluster.cluster_name, {}
-        )
+        nodes = self.context.nodes.on(view.primary, doing)
+        answer = nodes.node_verify(what, view.cluster.cluster_name, {})
         stored = answer.get(STORED_DISKS_CHECK) if isinstance(answer, dict) else None
-        others = {
-            file_of(disk)
-            for disk in lookup.present(self.config.get_disks(None))
-            if disk.uuid not in view.instance.disks
-        }
-        strays = [
-            path
-            for path in map(str, stored if isinstance(stored, list) else ())
-            if path not in others
-        ]
+        others = {file_of(disk) for disk in self._other_disks(view)}
+        strays = set(map(str, stored if isinstance(stored, list) else ())) - others
         found = renamed_directories(view.disks, strays)
         if not found:
             raise OpPrereqError(
@@ -128,23 +102,17 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
                 " disks is to be put back"
             )
         for place in found.values():
-            if any(path is not None and path.startswith(f"{place}/") for path in others):
+            if any(path.startswith(f"{place}/") for path in others if path is not None):
                 raise wrong_state(
                     f"directory {place} cannot be renamed: disks of another instance are in it as"
                     " well; move the files by hand"
                 )
         return found
 
-    def _check_ip_free(self, found: NewName) -> None:
-        if not self.op.ip_check or found.address is None:
-            return
-        if ipaddress.ip_address(found.address).is_loopback:
-            return
-        if answers(found.address, DEFAULT_PORT, PING_TIMEOUT_S):
-            raise OpPrereqError(
-                f"the IP address {found.address} of instance {found.name!r} is already in use",
-                ErrorCode.NOTUNIQUE,
-            )
+    def _other_disks(self, view: InstanceView) -> list[Disk]:
+        """Return the disks that are not the instance's."""
+        every = lookup.present(self.config.get_disks(None))
+        return [disk for disk in every if disk.uuid not in view.instance.disks]
 
     def _check_directories(self, view: InstanceView) -> None:
         """Refuse to rename a directory in which a disk lies that is not the instance's.
@@ -153,10 +121,8 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             OpPrereqError: there is one (wrong_state).
         """
         own = set(own_directories(view))
-        if not own:
-            return
-        for disk in lookup.present(self.config.get_disks(None)):
-            if disk.uuid not in view.instance.disks and own & set(directories([disk])):
+        for disk in self._other_disks(view) if own else ():
+            if own & set(directories([disk])):
                 raise wrong_state(
                     f"instance {view.instance.name!r} cannot be renamed: disk {disk.uuid}, which"
                     " does not belong to it any more, lies in its directory; attach it again first"
@@ -214,15 +180,10 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         """Run the rename script of the operating system; a failure is told."""
         if not view.instance.os or not view.disks:
             return
-        wire, debug_level = view.wire(), self.op.debug_level or 0
-        doing = f"run the OS rename script for instance {view.instance.name!r}"
         try:
-            result = run_script(
-                self.context, view, NodeCalls.instance_run_rename, wire, old_name, debug_level
-            )
-            error = result.error and result.explain(doing)
+            error = why_os_not_renamed(self.context, view, old_name, self.op.debug_level)
         except GenericError as err:  # a request to cancel, too: the name has changed by now
-            error = f"cannot {doing}: {err}"
+            error = f"cannot run the rename script of instance {view.instance.name!r}: {err}"
         if error is not None:
             self.context.warn(f"{error}; the instance has been renamed in Ganeti all the same")
         disks.deactivate(self.context, view, view.primary)

@@ -1,28 +1,33 @@
-"""Stop an instance on one node and start it on another that reaches its disks."""
+"""Stop an instance on one node and start it on another that reaches its disks.
+
+Also the clean-up after an interrupted migration or failover, which makes the configuration name the
+node where the instance runs.  Its decision is a plain function over the answers of the nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from ganeti.base.errors import GenericError, OpExecError, wrong_state
+from ganeti.base.text import natural_sorted
+from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.life.power import check_not_offline, own_hvparams
-from ganeti.logical_units.instance.memory import reserve_memory
-from ganeti.logical_units.instance.moving.cleanup import clean_up
+from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.moving.target import (
     Move,
     MoveUnit,
     check_movable,
     check_other_node,
     check_target,
-    nodes_of_move,
     record_move,
 )
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.fill import fill_beparams
-from ganeti.objects.model import AdminState, Node
+from ganeti.objects.model import AdminState, LiveState, Node
 from ganeti.opcodes.instance import OpInstanceFailover
 from ganeti.protocol.node_calls import NodeCalls
 
@@ -31,17 +36,11 @@ def check_failover(
     context: JobContext, view: InstanceView, target: Node, *, ignore_ipolicy: bool
 ) -> None:
     """Refuse a failover that cannot work; reserves memory if the instance is meant to run."""
-    check_not_offline(view)
+    guest.check_not_offline(view)
     check_target(context, view, target, ignore_ipolicy=ignore_ipolicy)
     if view.instance.admin_state is AdminState.UP:
-        reserve_memory(
-            context,
-            target,
-            f"instance {view.instance.name!r}",
-            fill_beparams(view.cluster, view.instance)["minmem"],
-            view.instance.hypervisor,
-            own_hvparams(view),
-        )
+        needed_mib = fill_beparams(view.cluster, view.instance)["minmem"]
+        guest.reserve_for(context, view, target, needed_mib)
 
 
 def fail_over(
@@ -65,13 +64,9 @@ def fail_over(
         context.feedback(f"* instance {name} is meant to be down, not starting it")
         return
     context.feedback(f"* starting the instance on the target node {target.name}")
-    wire = view.wire(primary_node=target.uuid)
     try:
-        context.nodes.on(target, f"start instance {name!r}").instance_start(
-            wire, startup_paused=False, reason=reason
-        )
+        guest.start_on(context, view, target, reason)
     except GenericError as err:
-        disks.deactivate(context, view, target)
         raise OpExecError(
             f"{err}; the instance is down, its primary node is {target.name} now: start it there"
             f" with 'gnt-instance startup {name}' once that is mended, or fail it back with"
@@ -94,19 +89,135 @@ def _stop_at_source(
         )
         return
     context.feedback(f"* shutting down instance on source node {source.name}")
-    result = context.nodes.call_one(
-        NodeCalls.instance_shutdown, source, view.wire(), timeout_s, reason
-    )
-    if result.error is not None:
-        text = result.explain(f"shut down instance {name!r}")
+    failure = guest.why_not_stopped(context, view, timeout_s, reason)
+    if failure is not None:
         if not ignore_consistency:
             raise OpExecError(
-                f"{text}; nothing was changed: mark the node offline if it is dead, or use"
+                f"{failure}; nothing was changed: mark the node offline if it is dead, or use"
                 " --ignore-consistency if the instance certainly does not run there"
             )
-        context.warn(f"{text}; ignoring, make sure that node {source.name} is dead")
+        context.warn(f"{failure}; ignoring, make sure that node {source.name} is dead")
         return
     disks.deactivate(context, view, source)
+
+
+class Seen(Enum):
+    """The state of an instance, as one node reports it."""
+
+    RUNNING = "runs"
+    STOPPED = "is there but stands still"
+    ABSENT = "is not there"
+    UNKNOWN = "no answer"
+
+
+class Step(Enum):
+    """One step of a clean-up, on one node."""
+
+    CLEAR = "remove a guest that waits for its memory"
+    FORGET = "remove a guest whose memory has left"
+    RESUME = "let a guest that stands still go on"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPlan:
+    """The node that is to be the primary one, and the steps by node, in order."""
+
+    primary: str
+    steps: tuple[tuple[str, Step], ...]
+    finding: str
+
+
+def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
+    """Decide on the steps; nodes go by their names.
+
+    Raises:
+        OpExecError: it is not certain that only one copy would run.
+    """
+    silent = _with(seen, Seen.UNKNOWN)
+    if silent:
+        raise OpExecError(
+            f"node(s) {', '.join(silent)} do not answer, so nobody knows whether the instance runs"
+            " there; make them answer, or switch them off and mark them offline with"
+            f" 'gnt-node modify --offline yes {silent[0]}'"
+        )
+    running = _with(seen, Seen.RUNNING)
+    if len(running) > 1:
+        raise OpExecError(
+            f"the instance runs on more than one node: {', '.join(running)}; stop it by hand on all"
+            " but one, then try again"
+        )
+    owner = running[0] if running else primary
+    rest = [name for name in natural_sorted(seen) if name != owner]
+    # A guest that stands still elsewhere has given its memory away: it must never go on there.
+    steps = [(name, Step.FORGET if seen[name] is Seen.STOPPED else Step.CLEAR) for name in rest]
+    if not running and seen.get(primary) is Seen.STOPPED:
+        steps.append((primary, Step.RESUME))
+    return CleanupPlan(owner, tuple(steps), _finding(primary, owner, seen))
+
+
+def _finding(primary: str, owner: str, seen: Mapping[str, Seen]) -> str:
+    if owner != primary:
+        return f"instance runs on {owner}, not on {primary}: it has moved"
+    match seen.get(primary):
+        case Seen.RUNNING:
+            return f"instance runs on its primary node {primary}"
+        case Seen.STOPPED:
+            return f"instance stands still on its primary node {primary}, letting it go on"
+        case _:
+            return "instance runs nowhere"
+
+
+def _with(seen: Mapping[str, Seen], what: Seen) -> list[str]:
+    return natural_sorted(name for name, state in seen.items() if state is what)
+
+
+def look(context: JobContext, view: InstanceView, nodes: Sequence[Node]) -> dict[str, Seen]:
+    """Ask nodes about an instance; nodes marked offline are believed to run nothing."""
+    asked, instance = [node for node in nodes if not node.offline], view.instance
+    results = context.nodes.call_all(
+        NodeCalls.instance_info, asked, instance.name, instance.hypervisor, view.own_hvparams
+    )
+    return {
+        name: _judge(result.payload) if result.error is None else Seen.UNKNOWN
+        for name, result in results.items()
+    }
+
+
+def _judge(answer: object) -> Seen:
+    if not isinstance(answer, Mapping) or not answer:
+        return Seen.ABSENT
+    return Seen.RUNNING if answer.get("state") == LiveState.RUNNING else Seen.STOPPED
+
+
+def clean_up(context: JobContext, found: Move) -> None:
+    """Find out where the instance runs, and make configuration and nodes agree.
+
+    Raises:
+        OpExecError: nothing was done, because it is not certain what is right; or a step failed.
+    """
+    view = found.view
+    if found.where_it_may_be is None:
+        nodes = [node for node in lookup.all_nodes(context.config) if node.vm_capable]
+    else:
+        nodes = [view.primary, found.goal]
+    context.feedback("* checking where the instance actually runs")
+    plan = plan_cleanup(view.primary.name, look(context, view, nodes))
+    context.feedback(f"* {plan.finding}")
+    by_name = {node.name: node for node in nodes}
+    if plan.primary != view.primary.name:
+        record_move(context, view, by_name[plan.primary])
+    for name, step in plan.steps:
+        _do(context, view, by_name[name], step)
+    context.feedback("* done")
+
+
+def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None:
+    nodes = context.nodes.on(node, f"{step.value} (instance {view.instance.name!r})")
+    if step is Step.CLEAR:
+        nodes.instance_finalize_migration_dst(view.wire(), "", success=False)
+    else:
+        success = step is Step.FORGET
+        nodes.instance_finalize_migration_src(view.wire(), success=success, live=True)
 
 
 class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
@@ -114,6 +225,7 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
 
     hooks = HookPoint("instance-failover", ObjectType.INSTANCE)
     doing = "fail over"
+    told = ("ignore_consistency", "shutdown_timeout")
 
     def plan(self, found: Move) -> Move:
         """Refuse an instance that cannot be failed over, or not there."""
@@ -138,12 +250,7 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
         return [*self.hook_nodes(plan), plan.view.primary]
 
     def own_values(self, plan: Move) -> Mapping[str, object]:
-        return {
-            "FAILOVER_CLEANUP": self.op.cleanup,
-            "IGNORE_CONSISTENCY": self.op.ignore_consistency,
-            "SHUTDOWN_TIMEOUT": self.op.shutdown_timeout,
-            **nodes_of_move(plan),
-        }
+        return {**super().own_values(plan), "FAILOVER_CLEANUP": self.op.cleanup}
 
     def execute(self, plan: Move) -> None:
         if self.op.cleanup:

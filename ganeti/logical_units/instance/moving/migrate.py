@@ -1,31 +1,216 @@
-"""Move a running instance to another node that reaches its disks."""
+"""Move a running instance to another node that reaches its disks.
+
+The steps on both nodes, and the way back from each:
+
+    source  migration_info                   nothing has changed
+    target  accept_instance                  a guest waits for its memory
+    source  instance_migrate                 the memory is on its way
+    source  instance_get_migration_status    until it has left completely
+    target  instance_finalize_migration_dst  the guest runs there from now on
+            the configuration                names the target as primary node
+    source  instance_finalize_migration_src  the old guest is gone
+
+Before the guest runs on the target every failure leads back: what waits there is removed, then the
+guest goes on at the source.  Once it may run on the target there is no way back: the source is
+never started again unless the target says that it does not run there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from ganeti.base.errors import OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.life.power import is_running, own_hvparams, running_info
-from ganeti.logical_units.instance.memory import reserve_memory
-from ganeti.logical_units.instance.moving.cleanup import clean_up
-from ganeti.logical_units.instance.moving.failover import check_failover, fail_over
-from ganeti.logical_units.instance.moving.migration import Migration
+from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.moving.failover import check_failover, clean_up, fail_over
 from ganeti.logical_units.instance.moving.target import (
     Move,
     MoveUnit,
     check_movable,
     check_other_node,
     check_target,
-    nodes_of_move,
+    record_move,
 )
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import ask_patiently, looks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import DEFAULT_SHUTDOWN_TIMEOUT_S, MigrationMode
 from ganeti.objects.model import Node
 from ganeti.opcodes.instance import OpInstanceMigrate
 from ganeti.protocol.node_calls import NodeCalls
+
+POLL_S: Final = 0.05  # between two looks; the node itself waits up to a second for the end
+PROGRESS_S: Final = 2.0  # between two messages
+MIGRATION_S_MAX: Final = 14400.0  # the longest class of node calls: four hours
+
+ACTIVE: Final = frozenset({"active", "postcopy-active"})
+COMPLETED: Final = "completed"
+_STATUS: Final = NodeCalls.instance_get_migration_status
+_TO_TARGET: Final = NodeCalls.instance_finalize_migration_dst
+_AT_SOURCE: Final = NodeCalls.instance_finalize_migration_src
+
+
+def cleanup_hint(name: str) -> str:
+    """Return the hint for an instance that may run on either node."""
+    return f"run 'gnt-instance migrate --cleanup {name}' to find out and put it right"
+
+
+@dataclass(slots=True)
+class Migration:
+    """One migration of a running instance."""
+
+    context: JobContext
+    view: InstanceView
+    target: Node
+    live: bool
+    info: str = ""
+
+    @property
+    def source(self) -> Node:
+        """The node that it runs on."""
+        return self.view.primary
+
+    @property
+    def name(self) -> str:
+        """The instance's name."""
+        return self.view.instance.name
+
+    def run(self) -> None:
+        """Move the instance.
+
+        Raises:
+            OpExecError: it did not move; the message says where it runs, or how to find out.
+            JobCanceled: canceled on the way; it goes on at the source.
+        """
+        say = self.context.feedback
+        say(f"Migrating instance {self.name}")
+        self.info = self._describe()
+        try:
+            say(f"* preparing {self.target.name} to accept the instance")
+            address = self._accept()
+            self.context.check_canceled()
+            say(f"* migrating instance to {self.target.name}")
+            self._begin(address)
+            self._wait_for_end()
+        except GenericError:
+            self._go_back()
+            raise
+        self._let_run()
+        record_move(self.context, self.view, self.target)
+        self._forget_at_source()
+        say("* done")
+
+    def _describe(self) -> str:
+        try:
+            nodes = self.context.nodes.on(self.source, f"describe instance {self.name!r}")
+            return nodes.migration_info(self.view.wire())
+        except GenericError as err:
+            raise OpExecError(f"{err}; nothing was changed") from err
+
+    def _accept(self) -> str:
+        nodes = self.context.nodes.on(self.target, f"accept instance {self.name!r}")
+        address = nodes.accept_instance(self.view.wire(), self.info, self.target.secondary_ip)
+        return address if isinstance(address, str) and address else self.target.secondary_ip
+
+    def _begin(self, address: str) -> None:
+        nodes = self.context.nodes.on(self.source, f"migrate instance {self.name!r}")
+        cluster_name = self.view.cluster.cluster_name
+        nodes.instance_migrate(cluster_name, self.view.wire(), address, live=self.live)
+        self.context.feedback("* starting memory transfer")
+
+    def _wait_for_end(self) -> None:
+        """Wait until the memory has left completely; tell the progress."""
+        context, doing = self.context, f"migrate instance {self.name!r}"
+        deadline = context.monotonic() + MIGRATION_S_MAX
+        for is_due in looks(context, POLL_S, PROGRESS_S):
+            status = self._status()
+            state = status.get("status")
+            if state == COMPLETED:
+                context.feedback(_end_text(status))
+                return
+            if state not in ACTIVE:
+                reason = status.get("error") or f"its state is {state!r}"
+                raise OpExecError(
+                    f"cannot {doing}: node {self.source.name!r}, call"
+                    f" instance_get_migration_status: {reason}"
+                )
+            if context.monotonic() >= deadline:
+                hours = f"{MIGRATION_S_MAX / 3600:.0f} hours"
+                raise OpExecError(f"cannot {doing}: the transfer has not ended within {hours}")
+            if is_due:
+                context.feedback(progress_text(status))
+
+    def _status(self) -> Mapping[str, object]:
+        """Ask the source how far it is; patient with a node daemon that is being restarted."""
+        doing, call = f"follow the migration of instance {self.name!r}", _STATUS
+        answer = ask_patiently(self.context, doing, call, self.source, self.view.wire())
+        return answer if isinstance(answer, Mapping) else {}
+
+    def _go_back(self) -> None:
+        """Remove the waiting guest from the target, then let the guest go on at the source."""
+        attempt, wire = self.context.attempt, self.view.wire()
+        doing = f"undo the migration of instance {self.name!r}"
+        # Not before the target is known to be clear: two copies must never run.
+        clean = attempt(doing, _TO_TARGET, self.target, wire, self.info, success=False) and attempt(
+            doing, _AT_SOURCE, self.source, wire, success=False, live=self.live
+        )
+        if clean:
+            self.context.info(f"the migration was undone, {self.name} runs on {self.source.name}")
+        else:
+            self.context.warn(f"the migration could not be undone; {cleanup_hint(self.name)}")
+
+    def _let_run(self) -> None:
+        """Let the guest run on the target; the one step that cannot be undone."""
+        context, wire = self.context, self.view.wire(primary_node=self.target.uuid)
+        doing = f"finish the migration of {self.name!r}"
+        text = context.failure(doing, _TO_TARGET, self.target, wire, self.info, success=True)
+        if text is None:
+            return
+        hypervisor, hvparams = self.view.instance.hypervisor, self.view.own_hvparams
+        look = context.nodes.call_one(
+            NodeCalls.instance_info, self.target, self.name, hypervisor, hvparams
+        )
+        if look.error is not None or not isinstance(look.payload, Mapping):
+            raise OpExecError(f"{text}; {cleanup_hint(self.name)}")
+        if guest.is_running(look.payload):
+            context.warn(f"{text}; it runs there all the same, ignoring")
+            return
+        self._go_back()
+        raise OpExecError(text)
+
+    def _forget_at_source(self) -> None:
+        context, wire, doing = (
+            self.context,
+            self.view.wire(),
+            f"remove what is left of {self.name!r}",
+        )
+        text = context.failure(doing, _AT_SOURCE, self.source, wire, success=True, live=self.live)
+        if text is not None:
+            context.warn(f"{text}; {cleanup_hint(self.name)}")
+        disks.deactivate(self.context, self.view, self.source)
+
+
+def _number(status: Mapping[str, object], name: str) -> float | None:
+    value = status.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def progress_text(status: Mapping[str, object]) -> str:
+    """Say how much of the memory has been sent."""
+    sent, total = _number(status, "transferred_ram"), _number(status, "total_ram")
+    if sent is None or not total:
+        return "* memory transfer in progress"
+    return f"* memory transfer progress: {min(100.0, 100 * sent / total):.2f} %"
+
+
+def _end_text(status: Mapping[str, object]) -> str:
+    downtime_ms = _number(status, "downtime_ms")
+    pause = "" if downtime_ms is None else f", the guest stood still for {downtime_ms:.0f} ms"
+    return f"* memory transfer complete{pause}"
 
 
 def decide_live(mode: MigrationMode | None, live: bool | None, default: object) -> bool:
@@ -62,12 +247,13 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
 
     hooks = HookPoint("instance-migrate", ObjectType.INSTANCE)
     doing = "migrate"
+    told = ("allow_runtime_changes",)
 
     def plan(self, found: Move) -> MigrationPlan:
         """Refuse an instance that cannot be migrated, or not there."""
         view = found.view
         check_movable(view, self.doing)
-        default_mode = own_hvparams(view).get("migration_mode")
+        default_mode = view.own_hvparams.get("migration_mode")
         live = decide_live(self.op.mode, self.op.live, default_mode)
         if self.op.cleanup:
             return MigrationPlan(view, found.target, live)
@@ -79,14 +265,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
             check_failover(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
             return MigrationPlan(view, target, live, why_not)
         check_target(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
-        reserve_memory(
-            self.context,
-            target,
-            f"instance {view.instance.name!r}",
-            memory_mib,
-            view.instance.hypervisor,
-            own_hvparams(view),
-        )
+        guest.reserve_for(self.context, view, target, memory_mib)
         return MigrationPlan(view, target, live)
 
     def _find_obstacle(self, view: InstanceView) -> tuple[str | None, int]:
@@ -96,15 +275,13 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
             return f"its primary node {source.name!r} is marked offline", 0
         if fill_beparams(view.cluster, view.instance)["always_failover"]:
             return "its backend parameter 'always_failover' is set", 0
-        info = running_info(self.context, view, source)
-        if not is_running(info):
+        info = guest.running_info(self.context, view)
+        if not guest.is_running(info):
             return "it does not run", 0
-        call = "instance_migratable"
         result = self.context.nodes.call_one(NodeCalls.instance_migratable, source, view.wire())
         if result.error is not None:
-            return f"node {source.name!r}, call {call}: {result.error}", 0
-        memory_mib = info.get("memory")
-        return None, memory_mib if isinstance(memory_mib, int) else 0
+            return f"node {source.name!r}, call {result.call}: {result.error}", 0
+        return None, guest.memory_of(info)
 
     def _check_failover_allowed(self, view: InstanceView, why_not: str) -> None:
         if not self.op.allow_failover:
@@ -114,17 +291,9 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
                 " or --allow-failover"
             )
 
-    def hook_nodes(self, plan: MigrationPlan) -> Sequence[Node]:
-        """Run hooks on master, source and target."""
-        return [self.master, *plan.view.nodes, *([plan.target] if plan.target else [])]
-
     def own_values(self, plan: MigrationPlan) -> Mapping[str, object]:
-        return {
-            "ALLOW_RUNTIME_CHANGES": self.op.allow_runtime_changes,
-            "MIGRATE_CLEANUP": self.op.cleanup,
-            "MIGRATE_LIVE": plan.live,
-            **nodes_of_move(plan),
-        }
+        own = {"MIGRATE_CLEANUP": self.op.cleanup, "MIGRATE_LIVE": plan.live}
+        return {**super().own_values(plan), **own}
 
     def execute(self, plan: MigrationPlan) -> None:
         if self.op.cleanup:

@@ -22,20 +22,18 @@ from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance.base import AnyInstanceUnit, check_node_online
-from ganeti.logical_units.instance.life.power import is_running, running_info, start_again
+from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.base import AnyInstanceUnit, check_primary_online
 from ganeti.logical_units.instance.moving.failover import check_failover
-from ganeti.logical_units.instance.moving.target import Move, check_other_node, locks_of_move
+from ganeti.logical_units.instance.moving.target import Move, check_other_node
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.logical_units.locks import LockNeed
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import AdminState, Disk, Instance, Node
 from ganeti.opcodes.instance import OpInstanceMove
-from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import Change, ObjectKind
 
 
@@ -50,13 +48,11 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
     """Copy the disks of an instance to another node, and let it live there."""
 
     hooks = HookPoint("instance-move", ObjectType.INSTANCE)
+    told = ("shutdown_timeout",)
 
     def resolve(self) -> Move:
         view, name = self.read_instance(), self.op.target_node_uuid or self.op.target_node
         return Move(view, lookup.require_node(self.config, name))
-
-    def locks(self, found: Move) -> LockNeed:
-        return locks_of_move(found)
 
     def plan(self, found: Move) -> CopyPlan:
         """Refuse an instance that cannot be moved, or not there."""
@@ -72,45 +68,33 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
             )
         check_compression(self.op.compress)
         check_other_node(view, found.goal)
-        check_node_online(view.primary, f"cannot move instance {name!r} from its")
+        check_primary_online(view, f"move instance {name!r}")
         check_failover(self.context, view, found.goal, ignore_ipolicy=self.op.ignore_ipolicy)
-        was_running = is_running(running_info(self.context, view, view.primary))
-        self._check_disks(view)
+        was_running = guest.runs(self.context, view)
+        lost = disks.indexes_on(self.context, view, view.primary, view.disks, there=False)
+        if lost:
+            raise wrong_state(
+                f"disk {lost[0]} of instance {name!r} does not exist on node"
+                f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
+            )
         return CopyPlan(view, found.target, was_running)
 
-    def _check_disks(self, view: InstanceView) -> None:
-        """Refuse to move a disk that is not there."""
-        for index, disk in enumerate(view.disks):
-            found = self.context.nodes.check(
-                view.primary, f"look at disk {index} of instance {view.instance.name!r}"
-            ).blockdev_find(view.disk_wire(disk))
-            if found is None:
-                raise wrong_state(
-                    f"disk {index} of instance {view.instance.name!r} does not exist on node"
-                    f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
-                )
-
-    def hook_nodes(self, plan: CopyPlan) -> Sequence[Node]:
-        """Run hooks on master, source and target."""
-        return [self.master, plan.view.primary, plan.goal]
-
     def own_values(self, plan: CopyPlan) -> Mapping[str, object]:
-        return {"SHUTDOWN_TIMEOUT": self.op.shutdown_timeout, "TARGET_NODE": plan.goal.name}
+        return {**super().own_values(plan), "TARGET_NODE": plan.goal.name}
 
     def execute(self, plan: CopyPlan) -> None:
-        _Copy(self.context, self.op, plan).run()
+        _Copy(self.context, self.op, plan, plan.view, plan.goal).run()
 
 
+@dataclass(frozen=True, slots=True)
 class _Copy:
     """The work of one move."""
 
-    def __init__(self, context: JobContext, op: OpInstanceMove, plan: CopyPlan) -> None:
-        self.context = context
-        self.config = context.config
-        self.op = op
-        self.view = plan.view
-        self.target = plan.goal
-        self.was_running = plan.was_running
+    context: JobContext
+    op: OpInstanceMove
+    plan: CopyPlan
+    view: InstanceView
+    target: Node
 
     @property
     def instance(self) -> Instance:
@@ -134,23 +118,17 @@ class _Copy:
         """Shut the instance down; the undo step starts it again if it ran."""
         source, name = self.view.primary, self.instance.name
         self.context.feedback(f"Shutting down instance {name} on source node {source.name}")
-        if self.was_running:
+        if self.plan.was_running:
             undo.push(f"start instance {name!r} again where it was", self._start_again)
-        result = self.context.nodes.call_one(
-            NodeCalls.instance_shutdown,
-            source,
-            self.view.wire(),
-            self.op.shutdown_timeout,
-            self.op.reason or [],
-        )
-        if result.error is not None:
-            text = result.explain(f"shut down instance {name!r}")
-            if not self.op.ignore_consistency:
-                raise OpExecError(f"{text}; nothing was changed")
-            self.context.warn(f"{text}; ignoring, make sure that it does not run there")
+        timeout_s, reason = self.op.shutdown_timeout, self.op.reason or []
+        failure = guest.why_not_stopped(self.context, self.view, timeout_s, reason)
+        if failure and not self.op.ignore_consistency:
+            raise OpExecError(f"{failure}; nothing was changed")
+        if failure:
+            self.context.warn(f"{failure}; ignoring, make sure that it does not run there")
 
     def _start_again(self) -> None:
-        if start_again(self.context, self.view, self.op.reason or []):
+        if guest.start_again(self.context, self.view, self.op.reason or []):
             name, node = self.instance.name, self.view.primary.name
             self.context.info(f"instance {name} runs on node {node} again")
 
@@ -158,9 +136,8 @@ class _Copy:
         """Make the disks on the target and fill them; returns them as they are there."""
         view, target = self.view, self.target
         made = []
-        if view.traits.is_file:
-            for directory in directories(view.disks):
-                make_directory(self.context, target, directory, undo)
+        for directory in directories(view.disks):
+            make_directory(self.context, target, directory, undo)
         for index, disk in enumerate(view.disks):
             self.context.check_canceled()
             planned = replace(disk, nodes=[target.uuid])
@@ -192,26 +169,20 @@ class _Copy:
 
         When the answer is lost the configuration is asked: nothing may be undone that is recorded.
         """
-        changes: list[Change] = [
-            (ObjectKind.INSTANCE, self.instance.uuid, {"primary_node": self.target.uuid})
-        ]
-        changes += [
-            (
-                ObjectKind.DISK,
-                disk.uuid,
-                {"nodes": [self.target.uuid], "logical_id": disk.logical_id},
-            )
-            for disk in made
-        ]
+        uuid = self.target.uuid
+        changes: list[Change] = [(ObjectKind.INSTANCE, self.instance.uuid, {"primary_node": uuid})]
+        for disk in made:
+            fields = {"nodes": [uuid], "logical_id": disk.logical_id}
+            changes.append((ObjectKind.DISK, disk.uuid, fields))
         try:
-            self.config.modify_objects(changes)
+            self.context.config.modify_objects(changes)
         except GenericError as err:
             if not self._is_recorded(undo, err):
                 raise
 
     def _is_recorded(self, undo: Undo, error: GenericError) -> bool:
         try:
-            [now] = lookup.present(self.config.get_instances([self.instance.uuid]))
+            [now] = lookup.present(self.context.config.get_instances([self.instance.uuid]))
         except GenericError as err:
             undo.forget()
             raise OpExecError(
@@ -232,17 +203,13 @@ class _Copy:
 
     def _start(self) -> None:
         name, target = self.instance.name, self.target
-        wire = self.view.wire(primary_node=target.uuid)
         if self.instance.admin_state is not AdminState.UP:
             disks.deactivate(self.context, self.view, target)
             return
         self.context.feedback(f"Starting instance {name} on node {target.name}")
         try:
-            self.context.nodes.on(target, f"start instance {name!r}").instance_start(
-                wire, startup_paused=False, reason=self.op.reason or []
-            )
+            guest.start_on(self.context, self.view, target, self.op.reason or [])
         except GenericError as err:
-            disks.deactivate(self.context, self.view, target)
             raise OpExecError(
                 f"{err}; the instance and its disks are on node {target.name} now, and it is down:"
                 f" start it with 'gnt-instance startup {name}' once that is mended"

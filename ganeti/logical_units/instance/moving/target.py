@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -10,32 +11,20 @@ from ganeti.base.ids import NodeUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance
-from ganeti.logical_units.instance.changes.nic_addresses import bridges_of
+from ganeti.logical_units.instance.base import AnyInstanceUnit, WithTarget, check_takes_instances
+from ganeti.logical_units.instance.changes.nics import bridges_of, check_bridges
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_target
-from ganeti.logical_units.instance.policy import check_policy, spec_of
+from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared, exclusive, shared
+from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
 from ganeti.objects.model import Node, NodeGroup
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.protocol.wconfd import Change, ObjectKind
 
 
 @dataclass(frozen=True, slots=True)
-class Move(OnInstance):
-    """An instance and the node that it is to move to.
-
-    Attributes:
-        target: None until an allocator has chosen it, and where a clean-up does not need one.
-    """
-
-    target: Node | None
-
-    @property
-    def goal(self) -> Node:
-        """The target, once it is known."""
-        assert self.target is not None, "only a clean-up has no target"
-        return self.target
+class Move(WithTarget):
+    """An instance and the node that it is to move to."""
 
     @property
     def where_it_may_be(self) -> frozenset[NodeUuid] | None:
@@ -47,25 +36,6 @@ class Move(OnInstance):
         if self.target is None or self.target.uuid == self.view.primary.uuid:
             return None
         return frozenset({self.view.primary.uuid, self.target.uuid})
-
-
-def locks_of_move(found: Move) -> LockNeed:
-    """Lock the instance exclusively, its nodes and the target shared."""
-    nodes = [node.uuid for node in found.view.nodes]
-    target = [found.target.uuid] if found.target else []
-    return exclusive(LockLevel.INSTANCE, [found.view.instance.name]) | shared(
-        LockLevel.NODE, [*nodes, *target]
-    )
-
-
-def nodes_of_move(found: Move) -> dict[str, object]:
-    """Return the old and the new nodes as hooks are told them."""
-    return {
-        "OLD_PRIMARY": found.view.primary.name,
-        "NEW_PRIMARY": found.target.name if found.target else "",
-        "OLD_SECONDARY": "",
-        "NEW_SECONDARY": "",
-    }
 
 
 MoveOp = TypeVar("MoveOp", bound=OpInstanceMigrate | OpInstanceFailover)
@@ -107,13 +77,19 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
             kept = choose_target(self.context, view, self.op.iallocator)
         return replace(found, target=kept)
 
+    def own_values(self, plan: MovePlan) -> Mapping[str, object]:
+        return {
+            **super().own_values(plan),
+            "OLD_PRIMARY": plan.view.primary.name,
+            "NEW_PRIMARY": plan.target.name if plan.target else "",
+            "OLD_SECONDARY": "",
+            "NEW_SECONDARY": "",
+        }
+
     def locks(self, found: Move) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
-        if self.op.cleanup and found.where_it_may_be is None:
-            return exclusive(LockLevel.INSTANCE, [found.view.instance.name]) | all_shared(
-                LockLevel.NODE
-            )
-        return locks_of_move(found)
+        is_anywhere = self.op.cleanup and found.where_it_may_be is None
+        return super().locks(found) | (all_shared(LockLevel.NODE) if is_anywhere else {})
 
 
 def check_movable(view: InstanceView, what: str) -> None:
@@ -154,24 +130,13 @@ def check_target(
     Raises:
         OpPrereqError: says why.
     """
-    name = view.instance.name
-    for is_bad, what in (
-        (target.offline, "is marked offline"),
-        (target.drained, "is drained"),
-        (not target.vm_capable, "is not vm_capable"),
-    ):
-        if is_bad:
-            raise wrong_state(f"cannot move instance {name!r} to node {target.name!r}: it {what}")
+    check_takes_instances(target, f"move instance {view.instance.name!r} to")
     if target.group != view.primary.group:
         group = lookup.require_group(context.config, target.group)
-        spec = spec_of(view.cluster, view.instance, view.disks)
-        ignored = check_policy(view.cluster, group, name, spec, ignore=ignore_ipolicy)
-        if ignored:
-            context.warn(f"{ignored}; ignoring")
+        ignore = ignore_ipolicy
+        check_policy(context, view.cluster, group, view.instance, view.disks, ignore=ignore)
         _warn_of_networks(context, view, group)
-    bridges = bridges_of(view.cluster, view.instance.nics)
-    if bridges:
-        context.nodes.check(target, "use the bridges of the NICs").bridges_exist(bridges)
+    check_bridges(context, target, bridges_of(view.cluster, view.instance.nics))
 
 
 def _warn_of_networks(context: JobContext, view: InstanceView, group: NodeGroup) -> None:

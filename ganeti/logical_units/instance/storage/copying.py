@@ -6,22 +6,24 @@ are stopped and forgotten in the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Disk, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, STREAM_ENDED_EARLY, TransferOptions
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 POLL_S: Final = 0.1
 PROGRESS_S: Final = 5.0  # between two messages
 BOTH_ENDED_S: Final = 5.0  # both sides end within a moment of each other
 NO_ANSWER_S_MAX: Final = 30.0  # a node daemon that is restarted is back by then
-_STATUS: Final = "impexp_status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,13 @@ def copy_disk(
         _follow(context, doing, index, started)
     finally:
         for node, name in reversed(started):
-            forget_transfer(context, doing, node, name)
+            forget_transfers(context, doing, node, [name])
 
 
 def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]) -> None:
     """Wait until both sides have ended; ``started`` is the receiver, then the sender."""
-    next_message = context.monotonic() + PROGRESS_S
     patience_s = BOTH_ENDED_S
-    while True:
-        context.check_canceled()
+    for is_due in looks(context, POLL_S, PROGRESS_S):
         states = [(node, transfer_state(context, doing, node, name)) for node, name in started]
         failed = why_failed(states, patient=patience_s > 0)
         if failed is not None:
@@ -124,10 +124,48 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
         if all(state.get("exit_status") == 0 for _, state in states):
             context.feedback(f"* disk {index} copied: {_amount(sender)}")
             return
-        if context.monotonic() >= next_message:
-            next_message = context.monotonic() + PROGRESS_S
+        if is_due:
             context.feedback(progress_text(index, sender))
-        context.wait(POLL_S)
+
+
+def looks(context: JobContext, poll_s: float, progress_s: float) -> Iterator[bool]:
+    """Yield again and again; tell each time whether a message on the progress is due.
+
+    Raises:
+        JobCanceled: canceled meanwhile.
+    """
+    next_message = context.monotonic() + progress_s
+    while True:
+        context.check_canceled()
+        now = context.monotonic()
+        is_due = now >= next_message
+        if is_due:
+            next_message = now + progress_s
+        yield is_due
+        context.wait(poll_s)
+
+
+def ask_patiently(
+    context: JobContext,
+    doing: str,
+    call: Callable[Concatenate[NodeCalls, P], R],
+    node: Node,
+    *args: P.args,
+    **named: P.kwargs,
+) -> R:
+    """Ask a node; a node daemon that is being restarted gets some time.
+
+    Raises:
+        OpExecError: the node does not answer.
+    """
+    deadline = context.monotonic() + NO_ANSWER_S_MAX
+    while True:
+        result = context.nodes.call_one(call, node, *args, **named)
+        if result.error is None:
+            return result.payload
+        if context.monotonic() >= deadline:
+            raise OpExecError(result.explain(doing))
+        context.wait(1.0)
 
 
 def why_failed(states: Sequence[tuple[Node, Mapping[str, object]]], *, patient: bool) -> str | None:
@@ -164,25 +202,13 @@ def transfer_state(context: JobContext, doing: str, node: Node, name: str) -> Ma
 def transfer_states(
     context: JobContext, doing: str, node: Node, names: Sequence[str]
 ) -> list[Mapping[str, object]]:
-    """Ask a node how far its transfers are; patient with a node daemon that is being restarted.
+    """Ask a node how far its transfers are; as `ask_patiently`.
 
     Raises:
         OpExecError: the node does not answer, or does not know one of them any more.
     """
-    deadline = context.monotonic() + NO_ANSWER_S_MAX
-    while True:
-        result = context.nodes.call_one(NodeCalls.impexp_status, node, list(names))
-        if result.error is None:
-            return _known(doing, node, names, result.payload)
-        if context.monotonic() >= deadline:
-            raise OpExecError(result.explain(doing))
-        context.wait(1.0)
-
-
-def _known(
-    doing: str, node: Node, names: Sequence[str], payload: object
-) -> list[Mapping[str, object]]:
-    states = payload if isinstance(payload, list) else []
+    answer = ask_patiently(context, doing, NodeCalls.impexp_status, node, list(names))
+    states = answer if isinstance(answer, list) else []
     found: list[Mapping[str, object]] = [state for state in states if isinstance(state, dict)]
     if len(found) != len(names):
         raise OpExecError(
@@ -191,15 +217,10 @@ def _known(
     return found
 
 
-def forget_transfer(context: JobContext, doing: str, node: Node, name: str) -> None:
-    """Stop one side, if it still runs; a failure is told."""
-    try:
-        result = context.nodes.call_one(NodeCalls.impexp_cleanup, node, name)
-    except GenericError as err:
-        context.warn(f"transfer {name} on node {node.name} was not cleaned up: {err}")
-        return
-    if result.error is not None:
-        context.warn(result.explain(f"end the attempt to {doing}"))
+def forget_transfers(context: JobContext, doing: str, node: Node, names: Iterable[str]) -> None:
+    """Stop one side of transfers, if it still runs; failures are told."""
+    for name in names:
+        context.attempt(f"end the attempt to {doing}", NodeCalls.impexp_cleanup, node, name)
 
 
 def progress_text(index: int, state: Mapping[str, object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -32,9 +32,9 @@ def activate(context: JobContext, view: InstanceView, node: Node) -> list[Ready]
     wire = view.wire()
     try:
         for index, disk in enumerate(view.disks):
-            answer = context.nodes.on(
-                node, f"activate disk {index} of instance {view.instance.name!r}"
-            ).blockdev_assemble(view.disk_wire(disk), wire, on_primary=True, idx=index)
+            doing = f"activate disk {index} of instance {view.instance.name!r}"
+            nodes, disk_wire = context.nodes.on(node, doing), view.disk_wire(disk)
+            answer = nodes.blockdev_assemble(disk_wire, wire, on_primary=True, idx=index)
             ready.append((node.name, disk.iv_name, _device(answer)))
     except GenericError:
         deactivate(context, view, node)
@@ -53,20 +53,39 @@ def _device(answer: object) -> str | None:
             return None
 
 
+def indexes_on(
+    context: JobContext, view: InstanceView, node: Node, disks: Iterable[Disk], *, there: bool
+) -> list[int]:
+    """Return the indexes of the instance's disks that a node has, or of those that it has not.
+
+    Raises:
+        OpPrereqError: it does not answer.
+    """
+    found = []
+    for disk in disks:
+        index = view.instance.disks.index(disk.uuid)
+        nodes = context.nodes.check(
+            node, f"look for disk {index} of instance {view.instance.name!r}"
+        )
+        if (nodes.blockdev_find(view.disk_wire(disk)) is not None) == there:
+            found.append(index)
+    return found
+
+
 def deactivate(context: JobContext, view: InstanceView, node: Node) -> bool:
     """Close the disks on a node; failures are told and passed over.
 
     Returns:
         Whether all of them were closed.
     """
-    done = True
-    for index, disk in enumerate(view.disks):
-        result = context.nodes.call_one(NodeCalls.blockdev_shutdown, node, view.disk_wire(disk))
-        if result.error is not None:
-            doing = f"deactivate disk {index} of instance {view.instance.name!r}"
-            context.warn(result.explain(doing))
-            done = False
-    return done
+    name, call = view.instance.name, NodeCalls.blockdev_shutdown
+    done = [
+        context.attempt(
+            f"deactivate disk {index} of instance {name!r}", call, node, view.disk_wire(disk)
+        )
+        for index, disk in enumerate(view.disks)
+    ]
+    return all(done)
 
 
 def remove(context: JobContext, view: InstanceView) -> list[str]:
@@ -75,39 +94,26 @@ def remove(context: JobContext, view: InstanceView) -> list[str]:
     Returns:
         What failed, in words; nothing if all of them are gone.
     """
-    failed = []
-    holders = _holders(view)
+    failed: list[str] = []
+    holders = view.nodes if view.traits.mirrored else view.nodes[:1]  # one, of shared storage
     for index, disk in enumerate(view.disks):
-        if disk.forthcoming:
-            continue  # never made
-        for node in holders:
-            result = context.nodes.call_one(NodeCalls.blockdev_remove, node, view.disk_wire(disk))
-            if result.error is not None:
-                doing = f"remove disk {index} of instance {view.instance.name!r}"
-                failed.append(result.explain(doing))
-                context.warn(failed[-1])
+        doing = f"remove disk {index} of instance {view.instance.name!r}"
+        for node in () if disk.forthcoming else holders:  # a forthcoming one was never made
+            call = NodeCalls.blockdev_remove
+            failure = context.failure(doing, call, node, view.disk_wire(disk))
+            if failure is not None:
+                failed.append(failure)
+                context.warn(failure)
     if not failed:
-        remove_directory(context, view)
+        remove_directories(context, view.primary, own_directories(view))
     return failed
-
-
-def _holders(view: InstanceView) -> list[Node]:
-    """Return the nodes to remove disks from: one is enough where storage is shared."""
-    return view.nodes if view.traits.mirrored else view.nodes[:1]
-
-
-def remove_directory(context: JobContext, view: InstanceView) -> None:
-    """Remove the directories that held the files of an instance; a failure is told."""
-    remove_directories(context, view.primary, own_directories(view))
 
 
 def remove_directories(context: JobContext, node: Node, paths: Sequence[str]) -> None:
     """Remove empty directories; failures are told."""
     for path in paths:
-        result = context.nodes.call_one(NodeCalls.file_storage_dir_remove, node, path)
-        if result.error is not None:
-            doing = f"remove directory {path}"
-            context.warn(result.explain(doing))
+        doing = f"remove directory {path}"
+        context.attempt(doing, NodeCalls.file_storage_dir_remove, node, path)
 
 
 def make_directory(context: JobContext, node: Node, directory: str, undo: Undo) -> None:

@@ -1,25 +1,20 @@
-"""Disks in files: where the files of an instance go."""
+"""Disks in files: where the files of an instance go, and where a rename left them.  Pure.
+
+Files keep their names when the directory of their instance is renamed, and no two disks have files
+of one name: so files that a rename which was cut off has left in another directory are found.
+"""
 
 from __future__ import annotations
 
+import os.path
 import posixpath
-from collections.abc import Sequence
-
-from msgspec.structs import replace
+from collections.abc import Collection, Iterable, Sequence
 
 from ganeti.base.errors import OpPrereqError, wrong_state
-from ganeti.logical_units.instance.storage.planner import FilePlace, NewDisk, Planner
+from ganeti.logical_units.instance.storage.planner import FilePlace
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.model import Cluster, Disk
-
-
-class FileDisks(Planner):
-    """Files below a directory of the cluster."""
-
-    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
-        assert place is not None, "`file_place` returns one for templates of files"
-        return replace(disk, logical_id=[place.driver.value, f"{place.directory}/{name}"])
 
 
 def file_place(
@@ -71,3 +66,42 @@ def own_directories(view: InstanceView) -> list[str]:
     """
     name = view.instance.name
     return [path for path in directories(view.disks) if path.rpartition("/")[2] == name]
+
+
+def file_of(disk: Disk) -> str | None:
+    """Return the file of a disk that is in one."""
+    if disk.traits.is_file and len(disk.logical_id) == 2:
+        return str(disk.logical_id[1])
+    return None
+
+
+def renamed_directories(disks: Iterable[Disk], stored: Collection[str]) -> dict[str, str]:
+    """Return {directory of the configuration: the one beside it that has its files}.
+
+    Only where no file is at its place, and all are in one other directory.
+
+    Args:
+        stored: the files that are there and belong to no disk, or to these.
+    """
+    wanted: dict[str, list[str]] = {}
+    for path in filter(None, map(file_of, disks)):
+        directory, name = os.path.split(path)
+        wanted.setdefault(directory, []).append(name)
+    places: dict[str, set[str]] = {}  # name of a file -> the directories that have one
+    for path in stored:
+        directory, name = os.path.split(path)
+        places.setdefault(name, set()).add(directory)
+    found = {}
+    for own, names in wanted.items():
+        beside = [
+            {place for place in places.get(name, ()) if _parent(place) == _parent(own)}
+            for name in names
+        ]
+        common = set.intersection(*beside)
+        if len(common) == 1 and own not in set.union(*beside):
+            found[own] = common.pop()
+    return found
+
+
+def _parent(directory: str) -> str:
+    return os.path.dirname(directory)

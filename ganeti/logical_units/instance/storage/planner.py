@@ -1,29 +1,35 @@
 """How the disks of a template are asked for, named and checked: the part of it on the master.
 
 The base class is enough for a template whose disks are named by us and have no settings of their
-own.  Others have a module here each, and a row in `planning`.
+own.  Others have a class here, and a row in `planning`.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, UnitParseError
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
+from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.disk_templates import (
+    ADOPTABLE_BLOCKDEV_ROOT,
+    BLOCKDEV_DRIVER,
     DISK_PARAM_NAMES,
     Adoption,
+    DiskAccess,
     DiskMode,
     DiskTemplate,
     FileDriver,
     StorageType,
 )
 from ganeti.objects.model import Disk, Node
+from ganeti.protocol.node_calls import NodeCalls
 
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
 
@@ -103,7 +109,7 @@ class Planner:
         Args:
             name: one that no other disk has.
         """
-        return replace(disk, logical_id=[self.template.value, name])
+        return structs.replace(disk, logical_id=[self.template.value, name])
 
     def settings_of(self, disk: Disk) -> dict[str, str | int]:
         """Return the settings by which such a disk is asked for."""
@@ -138,3 +144,153 @@ def disk_size(what: str, size: object) -> int:
             f"{what}: the size must be from 1 to {SIZE_MIB_MAX} MiB, got {size_mib}"
         )
     return size_mib
+
+
+class AdoptedDisks(Planner):
+    """Devices that were there before the instance."""
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        path = settings.get("adopt")
+        if not isinstance(path, str):
+            raise OpPrereqError(
+                f"{what}: disk template {str(self.template)!r} adopts devices (adopt=/dev/...)"
+            )
+        if "size" in settings:
+            raise OpPrereqError(
+                f"{what}: the size is that of the adopted device, so it cannot be given"
+            )
+        if posixpath.normpath(path) != path or not path.startswith(ADOPTABLE_BLOCKDEV_ROOT):
+            raise OpPrereqError(
+                f"{what}: device {path!r} cannot be adopted; give one below"
+                f" {ADOPTABLE_BLOCKDEV_ROOT}"
+            )
+        return replace(new, adopt=path)
+
+    def size_mib(self, what: str, settings: DiskSettings) -> int:
+        return 0  # the node tells it
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        return structs.replace(disk, logical_id=[BLOCKDEV_DRIVER, new.adopt])
+
+    def settings_of(self, disk: Disk) -> dict[str, str | int]:
+        return {"adopt": disk.part("path"), "mode": disk.mode.value}
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Refuse devices that are taken or are not there; returns the disks with their sizes."""
+        own = [disk for disk in disks if disk.dev_type == self.template]
+        paths = [disk.part("path") for disk in own]
+        _check_free(context, own, paths)
+        sizes = _sizes(context, node, paths)
+        return [
+            structs.replace(disk, size=sizes[disk.part("path")]) if disk in own else disk
+            for disk in disks
+        ]
+
+
+def _check_free(context: JobContext, own: Sequence[Disk], paths: Sequence[str]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise OpPrereqError(f"device {path} is named twice", ErrorCode.NOTUNIQUE)
+    uuids = {disk.uuid for disk in own}
+    for disk in lookup.present(context.config.get_disks(None)):
+        if disk.uuid in uuids or not disk.traits.must_adopt:
+            continue
+        if disk.part("path") in paths:
+            raise OpPrereqError(
+                f"device {disk.part('path')} is used by disk {disk.uuid} already",
+                ErrorCode.NOTUNIQUE,
+            )
+
+
+def _sizes(context: JobContext, node: Node, paths: Sequence[str]) -> dict[str, int]:
+    """Return {path: size in MiB}, none of which is missing."""
+    # The call is one of many nodes: its answer is that of each.
+    result = context.nodes.call_all(NodeCalls.bdev_sizes, [node], list(paths))[node.name]
+    if result.error is not None:
+        raise OpPrereqError(
+            f"cannot look at devices on node {node.name!r}: {result.error}", ErrorCode.ENVIRON
+        )
+    found = result.payload if isinstance(result.payload, Mapping) else {}
+    for path in paths:
+        if not isinstance(found.get(path), int) or found[path] <= 0:
+            raise OpPrereqError(
+                f"{path} is not a block device of node {node.name!r}", ErrorCode.NOENT
+            )
+    return {path: int(found[path]) for path in paths}
+
+
+class ExternalDisks(Planner):
+    """Volumes of a provider, with parameters of its own."""
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        provider, access = settings.get("provider"), settings.get("access")
+        if not isinstance(provider, str):
+            raise OpPrereqError(
+                f"{what}: disk template {str(self.template)!r} needs a provider (provider=...);"
+                " see 'gnt-storage list'"
+            )
+        params: dict[str, object] = {
+            name: value for name, value in settings.items() if name not in DISK_PARAM_NAMES
+        }
+        if access is not None:
+            if access not in tuple(DiskAccess):
+                known = " or ".join(DiskAccess)
+                raise OpPrereqError(f"{what}: the access mode must be {known}, got {access!r}")
+            params["access"] = access
+        return replace(new, provider=provider, params=params)
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        return structs.replace(disk, logical_id=[new.provider, name])
+
+    def settings_of(self, disk: Disk) -> dict[str, str | int]:
+        return {**super().settings_of(disk), "provider": disk.part("provider")}
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Refuse providers that the node does not have, and parameters that they do not know."""
+        answer = context.nodes.check(
+            node, "list the external storage providers"
+        ).extstorage_diagnose()
+        known: dict[str, tuple[bool, str, list[str]]] = {}
+        for row in answer:
+            match row:
+                case [str(name), _path, bool(is_well), str(problem), [*parameters]]:
+                    found = [str(pair[0]) for pair in parameters if isinstance(pair, list)]
+                    known.setdefault(name, (is_well, problem, found))
+        for index, disk in enumerate(disks):
+            if disk.dev_type == self.template:
+                _check_volume(f"disk/{index}", node, disk, known)
+        return list(disks)
+
+
+def _check_volume(
+    what: str, node: Node, disk: Disk, known: Mapping[str, tuple[bool, str, list[str]]]
+) -> None:
+    provider = str(disk.logical_id[0])
+    if provider not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise OpPrereqError(
+            f"{what}: external storage provider {provider!r} is not on node {node.name!r}; it has:"
+            f" {names}",
+            ErrorCode.NOENT,
+        )
+    is_well, problem, parameters = known[provider]
+    if not is_well:
+        raise OpPrereqError(
+            f"{what}: external storage provider {provider!r} on node {node.name!r} is broken:"
+            f" {problem}",
+            ErrorCode.ENVIRON,
+        )
+    unknown = sorted(set(disk.params or {}) - {"access", *parameters})
+    if unknown:
+        raise OpPrereqError(
+            f"{what}: {', '.join(unknown)}: not known to external storage provider {provider!r};"
+            f" it has: {', '.join(sorted(parameters)) or 'no parameters'}"
+        )
+
+
+class FileDisks(Planner):
+    """Files below a directory of the cluster."""
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        assert place is not None, "`file_place` returns one for templates of files"
+        return structs.replace(disk, logical_id=[place.driver.value, f"{place.directory}/{name}"])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.base.ids import DiskUuid
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
-from ganeti.logical_units.instance.storage.adopted import AdoptedDisks
-from ganeti.logical_units.instance.storage.external import ExternalDisks
-from ganeti.logical_units.instance.storage.files import FileDisks
-from ganeti.logical_units.instance.storage.planner import DiskSettings, FilePlace, NewDisk, Planner
+from ganeti.logical_units.instance.storage.planner import (
+    AdoptedDisks,
+    DiskSettings,
+    ExternalDisks,
+    FileDisks,
+    FilePlace,
+    NewDisk,
+    Planner,
+)
 from ganeti.objects.disk_templates import (
     DISKS_MAX,
     DiskMode,
@@ -117,17 +122,21 @@ def nodes_of(template: DiskTemplate, node_uuid: str) -> list[str]:
 
 def describe_disk(
     new: NewDisk,
-    *,
     index: int,
     template: DiskTemplate,
-    uuid: str,
-    unique_id: str,
     place: FilePlace | None,
-    nodes: Sequence[str],
+    node_uuid: str,
+    new_uuid: Callable[[], str],
+    *,
+    uuid: str | None = None,
 ) -> Disk:
-    """Return the disk object, with the identity of its device decided."""
+    """Return the disk object, with the identity of its device decided.
+
+    Args:
+        uuid: that of the disk whose place it takes.
+    """
     disk = Disk(
-        uuid=DiskUuid(uuid),
+        uuid=DiskUuid(uuid or new_uuid()),
         logical_id=[],
         dev_type=template.value,
         iv_name=f"disk/{index}",
@@ -135,10 +144,10 @@ def describe_disk(
         mode=new.mode,
         name=new.name,
         params=dict(new.params or {}),
-        nodes=list(nodes),
+        nodes=nodes_of(template, node_uuid),
         serial_no=1,
     )
-    name = f"{unique_id}.{template.value}.disk{index}"
+    name = f"{new_uuid()}.{template.value}.disk{index}"
     return planner_of(template).make(disk, new, name, place)
 
 

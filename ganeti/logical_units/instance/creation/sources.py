@@ -1,0 +1,297 @@
+"""An instance made from an export, or from a forthcoming one: settings come from there.
+
+What the opcode says comes first; settings that it leaves out are as they were when the instance was
+exported, or planned.
+
+``gnt-instance add --forthcoming`` records an instance with everything that the configuration can
+keep for it (name, node, MAC and IP addresses) and asks no node for more than an opinion;
+``gnt-instance add --commit`` makes it.  A job that dies while it fills the disks of a new instance
+leaves a forthcoming one as well, with disks that are there already: committing it begins anew.
+
+Source: opcodes.json, OP_INSTANCE_CREATE "forthcoming", "commit"; config.json, "Instance", "Disk".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
+from ganeti.logical_units import lookup
+from ganeti.logical_units.backup.exports import EXPORT_DIR, read_description, require_export
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import (
+    check_compression,
+    copy_disk,
+    disk_by_script,
+    dump_file,
+)
+from ganeti.logical_units.instance.storage.planning import nodes_of, planner_of
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
+from ganeti.objects.model import AdminState, Disk, Instance, Node
+from ganeti.objects.nic import NIC
+from ganeti.objects.parameters import cluster_wide_only
+from ganeti.objects.record import PrivateParams
+from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
+from ganeti.protocol.export_description import ExportDescription
+
+_OF_CONNECTION: Final = ("mode", "link", "vlan")  # NICs in a network have them from there
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export that an instance is made from; ``path`` is its directory on the node."""
+
+    node: Node
+    path: str
+    description: ExportDescription
+
+
+def find_export(context: JobContext, op: OpInstanceCreate) -> Export:
+    """Find the export that an opcode means; without a node all of them are asked.
+
+    Raises:
+        OpPrereqError: there is none, or its description is damaged.
+    """
+    check_compression(op.compress)
+    path = op.src_path or op.instance_name
+    key = op.src_node_uuid or op.src_node
+    if key is not None:
+        node = lookup.require_node(context.config, key)
+    elif "/" in path:
+        raise OpPrereqError(f"give the node that has the export {path!r}, with --src-node")
+    else:
+        nodes = require_export(context, path)
+        if len(nodes) > 1:
+            names = ", ".join(node.name for node in nodes)
+            raise OpPrereqError(
+                f"nodes {names} have an export {path!r} each; name one with --src-node",
+                ErrorCode.NOTUNIQUE,
+            )
+        node = nodes[0]
+    description = read_description(context, node, path)
+    return Export(node, path if "/" in path else f"{EXPORT_DIR}/{path}", description)
+
+
+def _filled(
+    op: OpInstanceCreate,
+    old: Instance | ExportDescription,
+    hypervisor: Hypervisor,
+    disk_template: DiskTemplate,
+    **others: object,
+) -> OpInstanceCreate:
+    """Return the opcode; parameters that it leaves out, and others given, come from elsewhere."""
+    hvparams = old.hvparams if hypervisor == old.hypervisor else {}
+    shared = cluster_wide_only(hvparams, HVPARAMS[hypervisor])
+    limits = ("minmem", "maxmem") if "memory" in op.beparams else ()  # "memory" means both
+    private = PrivateParams().merged(old.osparams_private)
+    return replace(
+        op,
+        hypervisor=hypervisor,
+        hvparams={**_without(hvparams, shared), **op.hvparams},
+        beparams={**_without(old.beparams, limits), **op.beparams},
+        os_type=op.os_type or old.os or None,
+        osparams={**old.osparams, **op.osparams},
+        osparams_private=private.merged(op.osparams_private or {}),
+        disk_template=disk_template,
+        tags=op.tags or list(old.tags),
+        **others,
+    )
+
+
+def _without(params: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+    return {name: value for name, value in params.items() if name not in names}
+
+
+def filled_from_export(op: OpInstanceCreate, export: Export) -> OpInstanceCreate:
+    """Return the opcode; parameters that it leaves out come from the export.
+
+    Raises:
+        OpPrereqError: the export does not say either, or says what means nothing here.
+    """
+    found = export.description
+    hypervisor = op.hypervisor or _hypervisor(found)
+    template = op.disk_template or _template(found)
+    nics = op.nics or _exported_nics(op, found)
+    return _filled(op, found, hypervisor, template, disks=_disks(op, found), nics=nics)
+
+
+def _hypervisor(found: ExportDescription) -> Hypervisor:
+    try:
+        return Hypervisor(found.hypervisor)
+    except ValueError as err:
+        raise OpPrereqError(
+            f"the export names hypervisor {found.hypervisor!r}, which means nothing here; give one"
+            " with -H"
+        ) from err
+
+
+def _template(found: ExportDescription) -> DiskTemplate:
+    try:
+        return DiskTemplate(found.disk_template)
+    except ValueError as err:
+        raise OpPrereqError("the export names no disk template; give one with -t") from err
+
+
+def _disks(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, object]]:
+    """Return the settings of the disks: at least as large as those of the export, and as many.
+
+    Raises:
+        OpPrereqError: fewer or smaller ones are wanted.
+    """
+    exported: list[dict[str, object]] = [
+        {"size": disk.size_mib, **({"name": disk.name} if disk.name else {})}
+        for disk in found.disks
+    ]
+    if not op.disks:
+        return exported
+    if len(op.disks) < len(exported):
+        raise OpPrereqError(
+            f"the export has {len(exported)} disk(s), {len(op.disks)} given: none may be left out"
+        )
+    for index, (wanted, disk) in enumerate(zip(op.disks, found.disks, strict=False)):
+        size = wanted.get("size", disk.size_mib)
+        if isinstance(size, int) and size < disk.size_mib:
+            raise OpPrereqError(
+                f"disk {index} had {disk.size_mib} MiB when it was exported, {size} MiB are too few"
+            )
+    filled = [{**old, **new} for old, new in zip(exported, op.disks, strict=False)]
+    return filled + [dict(new) for new in op.disks[len(exported) :]]
+
+
+def _exported_nics(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, object]]:
+    """Return the settings of the NICs; another instance than the exported one gets new MACs."""
+    always = () if op.instance_name == found.name else ("mac",)
+    return [
+        _without(nic, (*always, *(_OF_CONNECTION if nic.get("network") else ())))
+        for nic in found.nics
+    ]
+
+
+def restore(context: JobContext, view: InstanceView, export: Export, compress: str) -> None:
+    """Fill the disks from the export.
+
+    Raises:
+        OpExecError: one was not filled completely.
+    """
+    for index, disk in enumerate(export.description.disks):
+        if not disk.dump:
+            context.warn(f"disk {index} was not dumped when the instance was exported, it is empty")
+            continue
+        context.check_canceled()
+        copy_disk(
+            context,
+            view,
+            index,
+            source=dump_file(export.node, f"{export.path}/{disk.dump}", disk.sha256),
+            target=disk_by_script(view, index),
+            compress=compress,
+        )
+
+
+def check_options(op: OpInstanceCreate) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        OpPrereqError: names them.
+    """
+    name = op.instance_name
+    if op.forthcoming and op.commit:
+        raise OpPrereqError(
+            f"instance {name!r}: --forthcoming plans and --commit makes it; give one of them"
+        )
+    if (op.forthcoming or op.commit) and op.mode is not InstanceCreateMode.CREATE:
+        raise OpPrereqError(
+            f"instance {name!r}: only new instances can be forthcoming, not imported ones"
+        )
+
+
+def find_planned(context: JobContext, name: str, uuid: str | None = None) -> InstanceView:
+    """Return the forthcoming instance that is to be made.
+
+    Raises:
+        OpPrereqError: there is no such instance, or it is a real one already.
+    """
+    planned = InstanceView.of(lookup.require_instance_context(context.config, name, uuid))
+    if not planned.instance.forthcoming:
+        raise wrong_state(
+            f"instance {name!r} is not forthcoming, so it cannot be committed: it was made already"
+        )
+    return planned
+
+
+def still_planned(context: JobContext, planned: InstanceView) -> InstanceView:
+    """Return the forthcoming instance again, as it is now that it is locked.
+
+    Raises:
+        OpPrereqError: it was made, or changed, since it was read.
+    """
+    now = find_planned(context, planned.instance.name, planned.instance.uuid)
+    if now.instance.serial_no != planned.instance.serial_no:
+        raise wrong_state(f"instance {planned.instance.name!r} was changed meanwhile; try again")
+    return now
+
+
+def filled_from_planned(op: OpInstanceCreate, planned: InstanceView) -> OpInstanceCreate:
+    """Return the opcode; parameters that it leaves out come from the planned instance."""
+    old = planned.instance
+    hypervisor = op.hypervisor or Hypervisor(old.hypervisor)
+    template = op.disk_template or DiskTemplate(planned.template)
+    has_place = op.pnode or op.pnode_uuid or op.iallocator
+    node_uuid = op.pnode_uuid if has_place else old.primary_node
+    nics = op.nics or [_nic_settings(nic) for nic in old.nics]
+    return _filled(op, old, hypervisor, template, pnode_uuid=node_uuid, nics=nics)
+
+
+def with_planned_disks(op: OpInstanceCreate, planned: InstanceView | None) -> OpInstanceCreate:
+    """Return the opcode as an allocator needs it: with the planned disks, if it keeps them."""
+    if planned is None or op.disks or op.disk_template != planned.template:
+        return op
+    planner = planner_of(planned.template)
+    return replace(op, disks=[planner.settings_of(disk) for disk in planned.disks])
+
+
+def _nic_settings(nic: NIC) -> dict[str, str]:
+    """Return the settings of a NIC as they are asked for; a network brings its own parameters."""
+    own = {} if nic.network else {name: nic.nicparams.get(name) for name in _OF_CONNECTION}
+    settings = {"mac": nic.mac, "ip": nic.ip, "network": nic.network, "name": nic.name, **own}
+    return {name: str(value) for name, value in settings.items() if value}
+
+
+def planned_disks(op: OpInstanceCreate, planned: InstanceView, node: Node) -> list[Disk] | None:
+    """Return the disks as planned; None if others are wanted."""
+    if op.disks or op.disk_template != planned.template:
+        return None
+    nodes = nodes_of(DiskTemplate(planned.template), node.uuid)
+    return [replace(disk, forthcoming=False, nodes=nodes) for disk in planned.disks]
+
+
+def plan_only(context: JobContext, view: InstanceView) -> None:
+    """Record an instance that is not made yet."""
+    name = view.instance.name
+    context.feedback(f"adding forthcoming instance {name} to cluster config")
+    instance = replace(
+        view.instance, forthcoming=True, admin_state=AdminState.DOWN, disks_active=False
+    )
+    planned = [replace(disk, forthcoming=True) for disk in view.disks]
+    context.config.create_instance(instance.to_wire(), [disk.to_wire() for disk in planned])
+
+
+def clear_remains(context: JobContext, planned: InstanceView) -> None:
+    """Remove disks that an earlier try made, so that making them begins anew."""
+    if any(not disk.forthcoming for disk in planned.disks):
+        context.info(f"removing the disks that an earlier try left of {planned.instance.name}")
+        disks.remove(context, planned)
+
+
+def plan_again(context: JobContext, planned: InstanceView) -> None:
+    """Make an instance planned again, after its disks were removed."""
+    instance = replace(planned.instance, network_port=None)
+    as_planned = [replace(disk, forthcoming=True).to_wire() for disk in planned.disks]
+    context.config.put_instance(instance.uuid, instance.to_wire(), as_planned)

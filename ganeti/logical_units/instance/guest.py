@@ -1,0 +1,371 @@
+"""The guest of an instance on its node: whether it runs, its memory, its scripts, start and stop.
+
+What a node reports as free memory does not know of the instances that other jobs are about to start
+there, so the amount is also reserved with WConfD, which knows all reservations.
+
+Scripts of the operating system may take hours.  A job that is canceled meanwhile does not wait for
+the script: it has the node end it first, so that nothing works on the disks any more when the work
+begun is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Concatenate, Final, ParamSpec
+
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    JobCanceled,
+    OpExecError,
+    OpPrereqError,
+    ReservationError,
+    wrong_state,
+)
+from ganeti.clients.node_rpc import RpcResult
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.objects.disk_templates import disk_space_mib, traits_of
+from ganeti.objects.model import AdminState, Instance, LiveState, Node
+from ganeti.objects.record import PrivateParams
+from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
+from ganeti.protocol.wconfd import ClientId, ObjectKind
+
+P = ParamSpec("P")
+Reason = Sequence[object]
+
+# Whether it runs.
+
+
+def check_not_offline(view: InstanceView) -> None:
+    """Refuse an instance that is marked offline.
+
+    Raises:
+        OpPrereqError: it is (wrong_state).
+    """
+    if view.instance.admin_state is AdminState.OFFLINE:
+        name = view.instance.name
+        raise wrong_state(
+            f"instance {name!r} is marked offline; use 'gnt-instance modify --online {name}' first"
+        )
+
+
+def running_info(context: JobContext, view: InstanceView) -> Mapping[str, object]:
+    """Ask the primary node about the instance; returns an empty mapping when it is not there.
+
+    Raises:
+        OpPrereqError: the node does not answer.
+    """
+    nodes = context.nodes.check(view.primary, f"look at instance {view.instance.name!r}")
+    answer = nodes.instance_info(view.instance.name, view.instance.hypervisor, view.own_hvparams)
+    return answer if isinstance(answer, Mapping) else {}
+
+
+def is_running(info: object) -> bool:
+    """Tell whether an instance runs, from the answer of its node."""
+    return isinstance(info, Mapping) and info.get("state") == LiveState.RUNNING
+
+
+def runs(context: JobContext, view: InstanceView) -> bool:
+    """Tell whether the instance runs on its primary node; errors as `running_info`."""
+    return is_running(running_info(context, view))
+
+
+def memory_of(info: Mapping[str, object]) -> int:
+    """Return the memory (MiB) that an instance has now, from the answer of its node."""
+    memory_mib = info.get("memory")
+    return memory_mib if isinstance(memory_mib, int) else 0
+
+
+def check_not_running(
+    context: JobContext, view: InstanceView, hint: str = "shut it down first"
+) -> None:
+    """Refuse an instance that runs.
+
+    Raises:
+        OpPrereqError: it does (wrong_state), or its node does not answer.
+    """
+    if runs(context, view):
+        raise wrong_state(
+            f"instance {view.instance.name!r} is running on node {view.primary.name!r}; {hint}"
+        )
+
+
+# Start and stop.
+
+
+def record(context: JobContext, instance: Instance, **fields: object) -> None:
+    """Change fields of an instance in the configuration, unless all are so already."""
+    now = instance.to_wire()
+    if any(now.get(name) != value for name, value in fields.items()):
+        context.config.modify(ObjectKind.INSTANCE, instance.uuid, fields)
+
+
+def start_on(
+    context: JobContext,
+    view: InstanceView,
+    node: Node,
+    reason: Reason,
+    *,
+    wire: RpcInstance | None = None,
+    paused: bool = False,
+) -> None:
+    """Start the instance on a node, which makes the disks ready itself.
+
+    Args:
+        wire: the instance with parameters for this start alone.
+
+    Raises:
+        OpExecError: it did not start; its disks are closed again.
+    """
+    nodes = context.nodes.on(node, f"start instance {view.instance.name!r}")
+    try:
+        nodes.instance_start(
+            wire or view.wire(primary_node=node.uuid), startup_paused=paused, reason=reason
+        )
+    except GenericError:
+        disks.deactivate(context, view, node)
+        raise
+
+
+def start_again(context: JobContext, view: InstanceView, reason: Reason) -> bool:
+    """Start an instance that was stopped for a while; returns False if it runs already.
+
+    Raises:
+        OpExecError: it did not start; says how to start it once that is mended.
+    """
+    name = view.instance.name
+    try:
+        if runs(context, view):
+            return False
+        start_on(context, view, view.primary, reason)
+    except GenericError as err:
+        raise OpExecError(
+            f"{err}; the instance is down: start it with 'gnt-instance startup {name}' once that is"
+            " mended"
+        ) from err
+    return True
+
+
+def stop(context: JobContext, view: InstanceView, timeout_s: int, reason: Reason) -> None:
+    """Stop the instance on its primary node and close its disks there.
+
+    Raises:
+        OpExecError: it could not be stopped.
+    """
+    nodes = context.nodes.on(view.primary, f"shut down instance {view.instance.name!r}")
+    nodes.instance_shutdown(view.wire(), timeout_s, reason)
+    disks.deactivate(context, view, view.primary)
+
+
+def why_not_stopped(
+    context: JobContext, view: InstanceView, timeout_s: int, reason: Reason
+) -> str | None:
+    """Stop the instance on its primary node; return why that failed, if it did."""
+    doing = f"shut down instance {view.instance.name!r}"
+    call = NodeCalls.instance_shutdown
+    return context.failure(doing, call, view.primary, view.wire(), timeout_s, reason)
+
+
+# Scripts of the operating system.
+
+
+def check_os(
+    context: JobContext,
+    node: Node,
+    os_name: str,
+    osparams: PrivateParams,
+    *,
+    hypervisor: str = "",
+    force_variant: bool,
+) -> None:
+    """Refuse an operating system that the node does not have, or wrong parameters of it.
+
+    Args:
+        hypervisor: if given, the operating system must be able to run below it.
+
+    Raises:
+        OpPrereqError: the node says why.
+    """
+    checks = ["parameters", *([OS_CHECK_HYPERVISOR + hypervisor] if hypervisor else [])]
+    nodes = context.nodes.check(node, f"use operating system {os_name!r}")
+    nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
+
+
+def _run_script(
+    context: JobContext,
+    view: InstanceView,
+    script: Callable[Concatenate[NodeCalls, P], None],
+    *args: P.args,
+    **named: P.kwargs,
+) -> RpcResult[None]:
+    """Run a script by ``instance_os_add`` or ``instance_run_rename``; the instance is stopped.
+
+    Raises:
+        JobCanceled: canceled while it ran; it does not run any more.
+    """
+    try:
+        with context.interruptible():
+            result = context.nodes.call_one(script, view.primary, *args, **named)
+        if result.error is not None:
+            context.check_canceled()  # the connection may be what the request broke
+    except JobCanceled:
+        _end_script(context, view)
+        raise
+    return result
+
+
+def _end_script(context: JobContext, view: InstanceView) -> None:
+    """Have the node end the script: stopping an instance ends all work on its disks."""
+    name = view.instance.name
+    context.feedback(f"* canceled: ending the script of instance {name}")
+    doing, call = f"end the script of instance {name!r}", NodeCalls.instance_shutdown
+    context.attempt(doing, call, view.primary, view.wire(), 0, [])
+
+
+def install_os(
+    context: JobContext,
+    view: InstanceView,
+    osparams: PrivateParams,
+    debug_level: int | None,
+    *,
+    reinstall: bool,
+) -> None:
+    """Run the create script of the operating system.
+
+    Raises:
+        OpExecError: it failed.
+        JobCanceled: canceled while it ran; it does not run any more.
+    """
+    wire, call, debug = view.wire(osp=osparams), NodeCalls.instance_os_add, debug_level or 0
+    result = _run_script(context, view, call, wire, reinstall=reinstall, debug=debug)
+    if result.error is not None:
+        os_name, name = view.instance.os, view.instance.name
+        raise OpExecError(
+            result.explain(f"install operating system {os_name!r} for instance {name!r}")
+        )
+
+
+def why_os_not_renamed(
+    context: JobContext, view: InstanceView, old_name: str, debug_level: int | None
+) -> str | None:
+    """Run the rename script of the operating system; return why that failed, if it did.
+
+    Raises:
+        JobCanceled: canceled while it ran; it does not run any more.
+    """
+    call = NodeCalls.instance_run_rename
+    result = _run_script(context, view, call, view.wire(), old_name, debug_level or 0)
+    if result.error is None:
+        return None
+    os_name, name = view.instance.os, view.instance.name
+    return result.explain(f"run the rename script of operating system {os_name!r} for {name!r}")
+
+
+# Memory.
+
+ASKED_MAX: Final = 20  # each time again means that another job ended in between
+
+
+def space_on_node_mib(template: str, sizes_mib: Iterable[int]) -> int:
+    """Return how much of a node's own disk space the disks of an instance take."""
+    return 0 if traits_of(template).shared else disk_space_mib(template, sizes_mib)
+
+
+def free_memory_mib(
+    context: JobContext, node: Node, hypervisor: str, hvparams: Mapping[str, object]
+) -> int:
+    """Ask a node for its free memory.
+
+    Raises:
+        OpPrereqError: it does not answer, or does not know.
+    """
+    answer = context.nodes.check(node, "find the free memory").node_info(
+        [], [(hypervisor, hvparams)]
+    )
+    match answer:
+        case [_, _, [{"memory_free": int(free_mib)}, *_]]:
+            return free_mib
+    raise OpPrereqError(
+        f"cannot find the free memory: node {node.name!r}, call node_info: the answer has no"
+        f" 'memory_free' for hypervisor {hypervisor}",
+        ErrorCode.ENVIRON,
+    )
+
+
+def reserve_memory(
+    context: JobContext,
+    node: Node,
+    what: str,
+    needed_mib: int,
+    hypervisor: str,
+    hvparams: Mapping[str, object],
+    *,
+    disk_mib: int = 0,
+) -> None:
+    """Refuse an instance that does not fit into a node's memory, and reserve it if it does.
+
+    The amount is reserved before the node is asked, so that of two jobs the later one always knows
+    of the earlier: by its reservation, or, when that was given back meanwhile, by asking again.
+
+    Args:
+        what: what the memory is for, as it reads after "not enough memory on node x for".
+        disk_mib: reserved as well, for allocators to see; it is not compared with anything.
+
+    Raises:
+        OpPrereqError: it does not fit (insufficient_resources), or only if other jobs did not need
+            the rest (temp_insufficient_resources).
+    """
+    amounts = [(node.uuid, needed_mib, disk_mib)]
+    context.config.reserve_node_resources(amounts, [])
+    for _ in range(ASKED_MAX):
+        others = _others_before(context, node)
+        free_mib = free_memory_mib(context, node, hypervisor, hvparams)
+        try:
+            context.config.reserve_node_resources(amounts, [(node.uuid, free_mib, None)])
+        except ReservationError as err:
+            raise _not_enough(node, what, needed_mib, free_mib, sum(others.values())) from err
+        if set(others) <= set(_others_before(context, node)):
+            return
+    raise OpPrereqError(
+        f"cannot find the free memory of node {node.name!r} for {what}: too many other jobs change"
+        " it; try again",
+        ErrorCode.TEMP_NORES,
+    )
+
+
+def reserve_for(context: JobContext, view: InstanceView, node: Node, needed_mib: int) -> None:
+    """Reserve memory for an existing instance; errors as `reserve_memory`."""
+    what, hypervisor = f"instance {view.instance.name!r}", view.instance.hypervisor
+    reserve_memory(context, node, what, needed_mib, hypervisor, view.own_hvparams)
+
+
+def _others_before(context: JobContext, node: Node) -> dict[str, int]:
+    """Return the memory (MiB) that others have reserved on a node before this job, by owner."""
+    found: dict[str, int] = {}
+    for client, uuid, memory_mib, _disk_mib in context.config.list_node_reservations():
+        owner = ClientId.from_wire(client)
+        if owner == context.config.owner:
+            break
+        if uuid == node.uuid:
+            found[f"{owner.identifier} {owner.livelock}"] = memory_mib
+    return found
+
+
+def _not_enough(
+    node: Node, what: str, needed_mib: int, free_mib: int, others_mib: int
+) -> OpPrereqError:
+    text = (
+        f"not enough memory on node {node.name!r} for {what}: needed {needed_mib} MiB, available"
+        f" {free_mib} MiB"
+    )
+    if needed_mib > free_mib:
+        return OpPrereqError(text, ErrorCode.NORES)
+    return OpPrereqError(
+        f"{text}, of which other jobs have reserved {others_mib} MiB; try again when they have"
+        " ended",
+        ErrorCode.TEMP_NORES,
+    )

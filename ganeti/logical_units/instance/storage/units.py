@@ -1,0 +1,359 @@
+"""Operations on the disks of an existing instance: make ready, close, grow, make anew, replace.
+
+A running guest sees the new size of a disk at once where its hypervisor can.  Lost disks are made
+anew, empty, where they were or on another node.  Only disks of drbd could be replaced, and that is
+not built yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from msgspec import structs
+
+from ganeti.base.errors import NotSupportedError, OpExecError, OpPrereqError, wrong_state
+from ganeti.logical_units import lookup
+from ganeti.logical_units.allocator.placing import still_usable
+from ganeti.logical_units.hooks import HookPoint, ObjectType
+from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.base import (
+    AnyInstanceUnit,
+    InstanceUnit,
+    OnInstance,
+    WithTarget,
+    check_primary_online,
+)
+from ganeti.logical_units.instance.changes.device_changes import DISKS, find_device
+from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_for_disks
+from ganeti.logical_units.instance.moving.target import check_target
+from ganeti.logical_units.instance.parameters import check_policy
+from ganeti.logical_units.instance.storage import disks, planning
+from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
+from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import Disk, Node
+from ganeti.opcodes.instance import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceReplaceDisks,
+)
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import Change, ObjectKind
+
+
+class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, OnInstance]):
+    """Make the disks ready; the result is [node, name in the instance, device] of each."""
+
+    def plan(self, found: OnInstance) -> OnInstance:
+        """Refuse when the node is offline."""
+        check_primary_online(found.view)
+        return found
+
+    def execute(self, plan: OnInstance) -> list[disks.Ready]:
+        """Make them ready, and record that they are."""
+        guest.record(self.context, plan.view.instance, disks_active=True)
+        return disks.activate(self.context, plan.view, plan.view.primary)
+
+
+class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, OnInstance]):
+    """Close the disks of an instance that does not run."""
+
+    def plan(self, found: OnInstance) -> OnInstance:
+        """Refuse while the instance runs, unless forced."""
+        if not self.op.force:
+            check_primary_online(found.view)
+            hint = "shut it down first, or use --force"
+            guest.check_not_running(self.context, found.view, hint)
+        return found
+
+    def execute(self, plan: OnInstance) -> None:
+        """Close them, and record that they are."""
+        view, instance = plan.view, plan.view.instance
+        if not disks.deactivate(self.context, view, view.primary):
+            raise OpExecError(
+                f"not all disks of instance {instance.name!r} could be deactivated on node"
+                f" {view.primary.name!r}"
+            )
+        guest.record(self.context, instance, disks_active=False)
+
+
+class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, OnInstance]):
+    """Say why the disks of an instance cannot be replaced, and what helps instead."""
+
+    hooks = HookPoint("mirrors-replace", ObjectType.INSTANCE)
+
+    def plan(self, found: OnInstance) -> OnInstance:
+        """Refuse every template that there is.
+
+        Raises:
+            OpPrereqError: the disks are not mirrored.
+            NotSupportedError: they are, and that is not built.
+        """
+        name, template = found.view.instance.name, found.view.template
+        if found.view.traits.mirrored:
+            raise NotSupportedError(
+                f"instance {name!r}: replacing disks of template {template!r} is not supported yet"
+            )
+        raise OpPrereqError(
+            f"instance {name!r}: disk template {template!r} has no mirrored disks to replace; for"
+            " lost disks see 'gnt-instance recreate-disks', to go to another node 'gnt-instance"
+            " move' or 'migrate'"
+        )
+
+    def own_values(self, plan: OnInstance) -> Mapping[str, object]:
+        new = self.op.remote_node or ""
+        return {"MODE": self.op.mode, "NEW_SECONDARY": new, "OLD_SECONDARY": ""}
+
+
+def grown_size(what: str, size_mib: int, amount_mib: int, *, absolute: bool) -> int:
+    """Return the new size of a disk, which is larger than the old one.
+
+    Raises:
+        OpPrereqError: it is not, or larger than a disk can be.
+    """
+    new_mib = amount_mib if absolute else size_mib + amount_mib
+    if new_mib < size_mib:
+        raise OpPrereqError(f"{what} has {size_mib} MiB; disks cannot be made smaller")
+    if new_mib == size_mib:
+        raise OpPrereqError(f"{what} has {size_mib} MiB already: nothing to grow")
+    if new_mib > SIZE_MIB_MAX:
+        raise OpPrereqError(
+            f"{what} cannot have more than {SIZE_MIB_MAX} MiB, {new_mib} were asked"
+        )
+    return new_mib
+
+
+@dataclass(frozen=True, slots=True)
+class Growth(OnInstance):
+    """A disk that grows, as it is and as it is to be."""
+
+    index: int
+    disk: Disk
+    size_mib: int
+    guest_runs: bool = False
+
+    @property
+    def what(self) -> str:
+        """The disk, as errors name it."""
+        return f"disk {self.index} of instance {self.view.instance.name!r}"
+
+    @property
+    def grown(self) -> Disk:
+        """The disk as it is to be."""
+        return structs.replace(self.disk, size=self.size_mib)
+
+
+class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
+    """Grow one disk."""
+
+    hooks = HookPoint("disk-grow", ObjectType.INSTANCE)
+    told = ("disk", "amount", "absolute")
+
+    def plan(self, found: OnInstance) -> Growth:
+        """Refuse a disk that cannot grow, and let the node check that it can be done there."""
+        view = found.view
+        check_primary_online(view)
+        index = find_device(DISKS, view.disks, self.op.disk)
+        disk = view.disks[index]
+        plan = Growth(view, index, disk, disk.size)
+        if not disk.traits.can_grow:
+            raise OpPrereqError(
+                f"{plan.what}: disks of template {disk.dev_type!r} cannot be resized by Ganeti"
+            )
+        size_mib = grown_size(plan.what, disk.size, self.op.amount, absolute=self.op.absolute)
+        plan = replace(plan, size_mib=size_mib)
+        after = [plan.grown if each is disk else each for each in view.disks]
+        ignore, group = self.op.ignore_ipolicy, view.group
+        check_policy(self.context, view.cluster, group, view.instance, after, ignore=ignore)
+        self._grow(plan, dry_run=True)
+        return replace(plan, guest_runs=guest.runs(self.context, view))
+
+    def _grow(self, plan: Growth, *, dry_run: bool) -> None:
+        """Let the node grow the disk, or check only that it could."""
+        nodes, primary, doing = self.context.nodes, plan.view.primary, f"grow {plan.what}"
+        (nodes.check if dry_run else nodes.on)(primary, doing).blockdev_grow(
+            plan.view.disk_wire(plan.disk),
+            plan.size_mib - plan.disk.size,
+            dryrun=dry_run,
+            backingstore=True,
+            exclusive_storage=False,
+        )
+
+    def execute(self, plan: Growth) -> None:
+        """Grow it on the node, record the size, tell the guest."""
+        view, old_mib, new_mib = plan.view, plan.disk.size, plan.size_mib
+        self.context.feedback(
+            f"Growing disk {plan.index} of instance '{view.instance.name}' by"
+            f" {new_mib - old_mib} MiB to {new_mib} MiB"
+        )
+        self._grow(plan, dry_run=False)
+        self.config.modify(ObjectKind.DISK, plan.disk.uuid, {"size": new_mib})
+        if view.cluster.prealloc_wipe_disks:
+            # It cannot be made smaller again, and must not show what others have left on it.
+            wipe(self.context, view, view.primary, plan.index, plan.grown, old_mib, can_stop=False)
+        if plan.guest_runs:
+            self._tell_guest(plan)
+
+    def _tell_guest(self, plan: Growth) -> None:
+        """Let the running guest see the size; a failure is told."""
+        view, call = plan.view, NodeCalls.hotplug_device
+        device = view.disk_wire(plan.grown).to_wire()
+        result = self.context.nodes.call_one(
+            call, view.primary, view.wire(), "hotmod", "disk", device, None, plan.index
+        )
+        if result.error is not None:
+            self.context.warn(
+                f"the running instance does not see the new size yet ({result.error}); restart it"
+            )
+
+
+CHANGEABLE: Final = ("mode", "size")
+
+
+def plan_recreation(
+    disks: Sequence[Disk], asked: Sequence[int | tuple[int, Mapping[str, object]]]
+) -> dict[int, Disk]:
+    """Return {index: disk as it is to be} of the disks to be made; all of them if none is named.
+
+    Raises:
+        OpPrereqError: no such disk, named twice, or a setting that cannot be changed.
+    """
+    given = [(one, {}) if isinstance(one, int) else one for one in asked]
+    wanted: dict[int, Disk] = {}
+    for index, settings in given or [(index, {}) for index in range(len(disks))]:
+        if index >= len(disks):
+            raise OpPrereqError(f"disk {index} not found: the instance has {len(disks)} disk(s)")
+        if index in wanted:
+            raise OpPrereqError(f"disk {index} is named twice")
+        unknown = sorted(set(settings) - set(CHANGEABLE))
+        if unknown:
+            raise OpPrereqError(
+                f"disk/{index}: {', '.join(unknown)} cannot be changed; what can is"
+                f" {' and '.join(CHANGEABLE)}"
+            )
+        disk, what = disks[index], f"disk/{index}"
+        wanted[index] = structs.replace(
+            disk,
+            size=disk_size(what, settings.get("size", disk.size)),
+            mode=planning.disk_mode(what, settings.get("mode", disk.mode.value)),
+        )
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Recreation(WithTarget):
+    """The disks to be made anew, as they are to be, by index; the target is their node."""
+
+    wanted: Mapping[int, Disk]
+
+    @property
+    def goes_elsewhere(self) -> bool:
+        """Whether the instance gets another primary node."""
+        return self.goal.uuid != self.view.primary.uuid
+
+
+class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarget, Recreation]):
+    """Make the disks of a stopped instance anew."""
+
+    hooks = HookPoint("instance-recreate-disks", ObjectType.INSTANCE)
+
+    def resolve(self) -> WithTarget:
+        """Read the instance, and look up the node where its disks are to be."""
+        view, names = self.read_instance(), self.op.node_uuids or self.op.nodes
+        what = f"instance {view.instance.name!r}"
+        if len(names) > 1:
+            raise OpPrereqError(
+                f"{what}: disk template {view.template!r} has its disks on one node, {len(names)}"
+                " were given"
+            )
+        named = [lookup.require_node(self.config, name) for name in names]
+        if self.op.iallocator is None:
+            return WithTarget(view, named[0] if named else view.primary)
+        node_name = named[0].name if named else None
+        check_one_way(what, node=node_name, iallocator=self.op.iallocator)
+        return WithTarget(view, None)
+
+    def place(self, found: WithTarget, earlier: WithTarget | None) -> WithTarget:
+        """Have an allocator choose the node, if one is given; space there is reserved."""
+        if found.target is not None:
+            return found
+        view = found.view
+        _check_template(view)
+        wanted = plan_recreation(view.disks, self.op.disks)
+        made = [wanted.get(index, disk) for index, disk in enumerate(view.disks)]
+        chosen = still_usable(self.config, earlier.goal.uuid) if earlier else None
+        if chosen is None:
+            chosen = choose_for_disks(self.context, view, made, str(self.op.iallocator))
+        return WithTarget(view, chosen)
+
+    def plan(self, found: WithTarget) -> Recreation:
+        """Refuse while the instance runs, and where disks are still there."""
+        view, name = found.view, found.view.instance.name
+        _check_template(view)
+        plan = Recreation(view, found.target, plan_recreation(view.disks, self.op.disks))
+        if plan.goes_elsewhere and len(plan.wanted) < len(view.disks):
+            raise OpPrereqError(
+                f"instance {name!r}: on another node all disks must be made anew, not some"
+            )
+        if not view.primary.offline:
+            guest.check_not_running(self.context, view)
+        elif not plan.goes_elsewhere:
+            check_primary_online(view)
+        if plan.goes_elsewhere:
+            check_target(self.context, view, plan.goal, ignore_ipolicy=False)
+        there = disks.indexes_on(self.context, view, plan.goal, plan.wanted.values(), there=True)
+        if there:  # its data would be lost
+            raise wrong_state(
+                f"disk {there[0]} of instance {name!r} exists on node {plan.goal.name!r}; name only"
+                " the disks that are lost (--disk N)"
+            )
+        return plan
+
+    def hook_nodes(self, plan: Recreation) -> Sequence[Node]:
+        return [self.master, *plan.view.nodes]
+
+    def execute(self, plan: Recreation) -> None:
+        """Make the disks, then record the changes."""
+        view, node = plan.view, plan.goal
+        nodes = planning.nodes_of(DiskTemplate(view.template), node.uuid)
+        with Undo(self.context) as undo:
+            for directory in directories(list(plan.wanted.values())):
+                make_directory(self.context, node, directory, undo)
+            made = {}
+            for index, disk in plan.wanted.items():
+                self.context.check_canceled()
+                self.context.feedback(f"* creating disk {index}...")
+                planned = structs.replace(disk, nodes=nodes)
+                made[index] = make_disk(self.context, view, node, index, planned, undo)
+            self._record(plan, made)
+            undo.forget()
+        after = InstanceView.of(self.config.get_instance_context(view.instance.uuid))
+        if not after.instance.disks_active:
+            disks.deactivate(self.context, after, after.primary)
+
+    def _record(self, plan: Recreation, made: Mapping[int, Disk]) -> None:
+        changes: list[Change] = []
+        if plan.goes_elsewhere:
+            primary = {"primary_node": plan.goal.uuid}
+            changes.append((ObjectKind.INSTANCE, plan.view.instance.uuid, primary))
+        for index, disk in made.items():
+            fields = changed_fields(plan.view.disks[index], disk)
+            if fields:
+                changes.append((ObjectKind.DISK, disk.uuid, fields))
+        if changes:
+            self.config.modify_objects(changes)
+
+
+def _check_template(view: InstanceView) -> None:
+    template, traits = view.template, view.traits
+    if not traits.has_disks or traits.must_adopt:
+        raise OpPrereqError(
+            f"instance {view.instance.name!r}: disks of template {template!r} cannot be made anew"
+        )
