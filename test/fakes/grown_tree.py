@@ -19,12 +19,12 @@ class GrownTree:
 
     def _copy_folder(self, folder: str) -> None:
         place = self._base / folder
+        if folder != "ganeti":  # first, or the folder would be the real one behind a link
+            self._copy_folder(os.path.dirname(folder))
         if place.is_symlink():
             place.unlink()
         if place.is_dir():
             return
-        if folder != "ganeti":
-            self._copy_folder(os.path.dirname(folder))
         place.mkdir()
         for entry in (ROOT / folder).iterdir():
             if entry.name != "__pycache__":
