@@ -17,7 +17,7 @@ HANDLER = """
     def dummy_greeting(self, name, times, *, text):
         if times < 0:
             raise GenericError(f"cannot greet {name} {times} times on {self.hostname}")
-        return [f"{self.context.call}: {text.content.decode()} {name}"] * times
+        return [f"{self.hostname}: {text.content.decode()} {name}"] * times
 
 """
 SCRIPT = """
@@ -58,9 +58,9 @@ def test_a_node_call_is_a_declaration_and_a_handler(tmp_path: Path) -> None:
         "    @reads(DELAY_MARGIN_S, extra_s=DELAY_MARGIN_S)\n    def test_delay(",
         DECLARATION,
     )
-    tree.add_row("ganeti/node_ops/machine/basics.py", "    def test_delay(", HANDLER)
+    tree.add_row("ganeti/node_ops/machine/node.py", "    def test_delay(", HANDLER)
     told = json.loads(tree.run(SCRIPT))
-    greeting = "dummy_greeting: " + "good morning, " * 1000 + " Ada"
+    greeting = "node1.example.com: " + "good morning, " * 1000 + " Ada"
     assert told["done"] == [greeting] * 2
     assert told["all"] == [greeting]
     refusal = "cannot greet Ada -1 times on node1.example.com"
