@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ganeti.base.errors import GenericError
-from ganeti.cli.run.failures import explain
+from ganeti.cli.run.failures import explain, told_by
 
 if TYPE_CHECKING:
     from ganeti.opcodes.opcode import OpCode  # costs a list of instances 8 ms
@@ -277,7 +277,7 @@ def single_program(
     """Return a program without commands; further arguments are those of both records."""
     of_program = {key: more.pop(key) for key in [*more] if key in _OF_PROGRAM}
     command = Command(name, summary, handler, description=description, **more)
-    of_program.setdefault("common_options", ())
+    of_program = {"common_options": (), "explain": told_by(name), **of_program}
     return Program(name, summary, description, (command,), is_single=True, **of_program)
 
 

@@ -4,9 +4,7 @@ It is started by the node daemon of the master with the path of a question, and 
 Only what it needs is imported: a job waits for it.
 
 Source: iallocator.json, "calling"; cli.json, "htools"; manual page hail(1).
-
-
-One run of ``hail``: read the question, have it answered, write what was asked for besides."""
+"""
 
 from __future__ import annotations
 
@@ -16,21 +14,12 @@ from typing import Final
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import TagMeanings, meanings_of, state_of
+from ganeti.allocation.questions import meanings_of, state_of
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
 from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, single_program
-from ganeti.cli.run.failures import told_by
 from ganeti.protocol.iallocator import AllocatorRequest, decode_request, encode_response
-
-NAME: Final = "hail"
-SUMMARY: Final = "choose nodes for instances, as an allocator"
-PROSE: Final = """Reads a question of the allocator interface from FILE (- for the standard input)
-and prints the answer as JSON: where a new instance goes, or how instances leave a node or a group.
-The program is called by the jobs that were told to use the allocator hail (-I hail, or the
-cluster's default allocator); called by hand it only shows what it would say, and changes
-nothing."""
 
 OPTIONS: Final = (
     opt.flag(
@@ -104,19 +93,20 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
     _check_supported(options)
     gc.disable()  # the process ends before there is garbage that matters
     request = _other_cluster(options, _read_question(args[0]))
-    _remark(
-        options,
-        1,
-        f"{request.mode.value}, {len(request.nodes)} nodes, {len(request.instances)} instances",
+    counts = f"{len(request.nodes)} nodes, {len(request.instances)} instances"
+    _remark(options, f"{request.mode.value}, {counts}")
+    cluster = state_of(
+        request, counts_load=not options.ignore_dynu, kvm_node_memory=options.static_kvm_node_memory
     )
-    cluster, meanings = _cluster(options, request)
+    only = options.restrict_allocation_to
     rules = Rules(
         ignores_soft=options.ignore_soft_errors,
         checks_capacity=not options.no_capacity_checks,
-        only=_only(options),
+        only=None if only is None else frozenset(only),
     )
+    meanings = meanings_of(request.cluster_tags)
     found = answer(Question(cluster, meanings, rules), request.request)
-    _remark(options, 1, found.response.info)
+    _remark(options, found.response.info)
     if options.save is not None:
         _save(options.save, request, cluster, found.after)
     context.write(encode_response(found.response))
@@ -133,13 +123,8 @@ def _check_supported(options: Options) -> None:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
 
 
-def _only(options: Options) -> frozenset[str] | None:
-    names = options.restrict_allocation_to
-    return None if names is None else frozenset(names)
-
-
-def _remark(options: Options, level: int, text: str) -> None:
-    if options.verbose >= level:
+def _remark(options: Options, text: str) -> None:
+    if options.verbose:
         sys.stderr.write(f"{text}\n")
 
 
@@ -198,24 +183,18 @@ def _save(path: str, request: AllocatorRequest, before: ClusterState, after: Clu
             raise GenericError(f"{target}: {err.strerror}") from err
 
 
-def _cluster(options: Options, request: AllocatorRequest) -> tuple[ClusterState, TagMeanings]:
-    """Return the cluster: of the question, of a file, or made up."""
-    meanings = meanings_of(request.cluster_tags)
-    state = state_of(
-        request, counts_load=not options.ignore_dynu, kvm_node_memory=options.static_kvm_node_memory
-    )
-    return state, meanings
-
-
 PROGRAM: Final = single_program(
-    NAME,
-    SUMMARY,
-    PROSE,
+    "hail",
+    "choose nodes for instances, as an allocator",
+    """Reads a question of the allocator interface from FILE (- for the standard input)
+and prints the answer as JSON: where a new instance goes, or how instances leave a node or a group.
+The program is called by the jobs that were told to use the allocator hail (-I hail, or the
+cluster's default allocator); called by hand it only shows what it would say, and changes
+nothing.""",
     answer_file,
     args=(opt.Argument(ArgKind.FILE, metavar="FILE"),),
     options=OPTIONS,
     is_interspersed=True,
-    explain=told_by(NAME),
     usage_status=EXIT_FAILURE,
     manual_section=1,
 )

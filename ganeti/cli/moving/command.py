@@ -20,14 +20,10 @@ from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
 from ganeti.cli.moving.preflight import Preflight
 from ganeti.cli.moving.wish import Overrides
-from ganeti.cli.run.failures import told_by
 from ganeti.protocol.rapi.values import DEFAULT_PORT
 
 _INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 NAME = "move-instance"
-SUMMARY = "move instances to another cluster"
-INTRODUCTION = """Moves instances from one cluster to another through the remote APIs of both,
-which may be asked from any machine.  The disks go straight from node to node, over TLS."""
 
 
 def _both(suffix: str, text: str, **settings: object) -> tuple[opt.Option, opt.Option]:
@@ -37,19 +33,6 @@ def _both(suffix: str, text: str, **settings: object) -> tuple[opt.Option, opt.O
         opt.Option((f"--dest-{suffix}",), text.format("destination"), **settings),  # type: ignore[arg-type]
     )
 
-
-_PARALLEL = opt.number(
-    "-p --parallel", "how many instances to move at a time", metavar="<number>", default=1
-)
-_TRIES = opt.number(
-    "--opportunistic-tries",
-    "how often to try with opportunistic locking, if resources are short for the moment",
-    metavar="<number>",
-    default=0,
-)
-_DELAY = opt.number(
-    "--opportunistic-delay", "seconds between two of these tries", metavar="<number>", default=30
-)
 
 OPTIONS = (
     opt.flag("--dry-run", "say what is missing, change nothing"),
@@ -94,9 +77,21 @@ OPTIONS = (
         choices=DISK_TEMPLATES,
     ),
     opt.with_help(opt.COMPRESS, "compression of what is sent"),
-    _PARALLEL,
-    _TRIES,
-    _DELAY,
+    opt.number(
+        "-p --parallel", "how many instances to move at a time", metavar="<number>", default=1
+    ),
+    opt.number(
+        "--opportunistic-tries",
+        "how often to try with opportunistic locking, if resources are short for the moment",
+        metavar="<number>",
+        default=0,
+    ),
+    opt.number(
+        "--opportunistic-delay",
+        "seconds between two of these tries",
+        metavar="<number>",
+        default=30,
+    ),
 )
 _EXAMPLE = (
     "move-instance --src-username=jim --src-password-file=src.pw --src-ca-file=src.pem"
@@ -236,8 +231,9 @@ def _failed(context: Context, name: str, future: Future[None]) -> bool:
 
 PROGRAM: Final = single_program(
     NAME,
-    SUMMARY,
-    INTRODUCTION,
+    "move instances to another cluster",
+    """Moves instances from one cluster to another through the remote APIs of both,
+which may be asked from any machine.  The disks go straight from node to node, over TLS.""",
     move,
     args=(
         opt.Argument(ArgKind.HOST, metavar="<source-cluster>"),
@@ -247,5 +243,4 @@ PROGRAM: Final = single_program(
     options=OPTIONS,
     examples=((_EXAMPLE, "move web1 to node7 of the cluster new.example.com"),),
     is_interspersed=True,
-    explain=told_by(NAME),
 )

@@ -32,14 +32,11 @@ def bound(command: Command, options: Options, args: Sequence[str], /, **more: ob
     params = dict(command.fixed)
     rest = list(args)
     for argument in command.args:
-        words, rest = (rest, []) if argument.max is None else _split(rest, argument.max)
-        if argument.max is None:
-            params |= {argument.destination: words} if argument.destination in fields else {}
-        else:
-            names = argument.destination.split()
-            params |= {
-                name: word for name, word in zip(names, words, strict=False) if name in fields
-            }
+        found: dict[str, object] = {argument.destination: rest}
+        if argument.max is not None:
+            words, rest = rest[: argument.max], rest[argument.max :]
+            found = dict(zip(argument.destination.split(), words, strict=False))
+        params |= {name: value for name, value in found.items() if name in fields}
     for option in command.options:
         name = option.destination
         value = options.get(name)
@@ -50,10 +47,6 @@ def bound(command: Command, options: Options, args: Sequence[str], /, **more: ob
             params[name] = value
     made = {} if command.makes is None else command.makes(options)
     return make_opcode(command.submits, **{**params, **made, **more})
-
-
-def _split(words: list[str], count: int) -> tuple[list[str], list[str]]:
-    return words[:count], words[count:]
 
 
 def check_options(command: Command, options: Options) -> None:

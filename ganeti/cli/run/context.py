@@ -112,8 +112,7 @@ class Context:
         return self
 
     def __exit__(self, *_exc_info: object) -> None:
-        if self._client is not None:
-            self._client.close()
+        self.reconnect()
 
     @cached_property
     def paths(self) -> Paths:

@@ -1,27 +1,24 @@
-"""What went wrong, for people, and the exit status that tells programs.
+"""Errors: the text for people, and the exit status for programs.
 
 Source: cli.json, "exit_codes" and "error_output".
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import (
     NO_DETAILS,
-    CommandError,
     ConfigurationError,
     GenericError,
     HooksAbort,
     HypervisorError,
-    JobCanceled,
-    JobLost,
     JobQueueDrainError,
     JobQueueFull,
     NotMasterError,
     NotSupportedError,
-    OpCodeUnknown,
     OpExecError,
     OpPrereqError,
     ParameterError,
@@ -43,6 +40,9 @@ EXIT_CONFIRMATION: Final = 13
 EXIT_UNKNOWN_FIELD: Final = 14
 
 
+_QUEUE: Final = "Failure: the job queue is"
+
+
 class JobSubmitted(Exception):
     """The job was submitted, and the user does not want to wait for it."""
 
@@ -59,71 +59,53 @@ class NodeSetupError(GenericError):
     """A node could not be prepared for the cluster."""
 
 
-_INTRODUCTIONS: Final[tuple[tuple[type[GenericError], str], ...]] = (
-    (OpExecError, "Failure: command execution error:\n"),
-    (HooksAbort, "Failure: hooks execution failure:\n"),
-    (HypervisorError, "Hypervisor failure: "),
-    (ResolverError, "Failure: can't resolve hostname: "),
-    (JobCanceled, "Failure: "),
-    (JobLost, "Failure: "),
-    (JobQueueDrainError, "Failure: the job queue is marked for drain and doesn't accept jobs: "),
-    (JobQueueFull, "Failure: the job queue is full; archive jobs before submitting more. "),
-    (TypeEnforcementError, "Parameter error: "),
-    (ParameterError, "Failure: unknown or wrong parameter: "),
-    (ParseError, "Failure: cannot understand the request: "),
-    (OpCodeUnknown, "Failure: "),
-    (ConfigurationError, "Corrupt or unreadable configuration: "),
-    (ProtocolError, "Failure: unexpected answer: "),
-    (TransportError, "Cannot communicate with the master daemon: "),
-    (CommandError, "Failure: "),
-    (NodeSetupError, "Failure: "),
-    (GenericError, "Failure: "),
+# The first row that fits counts: a subclass stands before its base.
+_INTRODUCTIONS: Final[tuple[tuple[type[GenericError], str, int], ...]] = (
+    (NotSupportedError, "Failure: not supported: ", EXIT_FAILURE),
+    (OpExecError, "Failure: command execution error:\n", EXIT_FAILURE),
+    (HooksAbort, "Failure: hooks execution failure:\n", EXIT_FAILURE),
+    (HypervisorError, "Hypervisor failure: ", EXIT_FAILURE),
+    (ResolverError, "Failure: can't resolve hostname: ", EXIT_FAILURE),
+    (JobQueueDrainError, f"{_QUEUE} marked for drain and doesn't accept jobs: ", EXIT_FAILURE),
+    (JobQueueFull, f"{_QUEUE} full; archive jobs before submitting more. ", EXIT_FAILURE),
+    (TypeEnforcementError, "Parameter error: ", EXIT_FAILURE),
+    (ParameterError, "Failure: unknown or wrong parameter: ", EXIT_FAILURE),
+    (ParseError, "Failure: cannot understand the request: ", EXIT_FAILURE),
+    (ConfigurationError, "Corrupt or unreadable configuration: ", EXIT_CONFIGURATION),
+    (ProtocolError, "Failure: unexpected answer: ", EXIT_FAILURE),
+    (TransportError, "Cannot communicate with the master daemon: ", EXIT_FAILURE),
+    (NodeSetupError, "Failure: ", EXIT_NODE_SETUP),
+    (GenericError, "Failure: ", EXIT_FAILURE),
 )
 
 
 def explain(error: GenericError) -> tuple[str, int]:
-    """Return what to print and what to leave with."""
+    """Return the text for an error and the exit status."""
     match error:
         case NotConfirmed():
             return error.message, EXIT_CONFIRMATION
-        case NotMasterError() if error.master_name is None:
-            return (
-                "Cluster not initialized on this node; 'gnt-cluster init' makes one.",
-                EXIT_NOT_CLUSTER,
-            )
+        case NotMasterError(master_name=None):
+            text = "Cluster not initialized on this node; 'gnt-cluster init' makes one."
+            return text, EXIT_NOT_CLUSTER
         case NotMasterError():
-            return (
-                (
-                    "This is not the master node; please connect to node "
-                    f"'{error.master_name}' and run the command there."
-                ),
-                EXIT_NOT_MASTER,
-            )
-        case NotSupportedError():
-            return f"Failure: not supported: {error.message}", EXIT_FAILURE
-        case OpPrereqError():
-            return (
-                (
-                    "Failure: prerequisites not met for this operation:\n"
-                    f"error type: {error.ecode}, error details:\n{error.message}"
-                ),
-                EXIT_FAILURE,
-            )
-    status = EXIT_FAILURE
-    if isinstance(error, ConfigurationError):
-        status = EXIT_CONFIGURATION
-    elif isinstance(error, NodeSetupError):
-        status = EXIT_NODE_SETUP
-    introduction = next(text for cls, text in _INTRODUCTIONS if isinstance(error, cls))
-    return introduction + (str(error).strip() or NO_DETAILS), status
+            text = "This is not the master node; please connect to node "
+            return f"{text}'{error.master_name}' and run the command there.", EXIT_NOT_MASTER
+        case OpPrereqError() if not isinstance(error, NotSupportedError):
+            text = "Failure: prerequisites not met for this operation:\n"
+            return f"{text}error type: {error.ecode}, error details:\n{error.message}", EXIT_FAILURE
+    text, status = next(row[1:] for row in _INTRODUCTIONS if isinstance(error, row[0]))
+    return text + (str(error).strip() or NO_DETAILS), status
 
 
-def told_by(name: str) -> Callable[[GenericError | OSError], tuple[str, int]]:
-    """Return the explanation of errors by a tool: its name and one line."""
+def told_by(
+    name: str, status_of: Callable[[GenericError], int] = lambda _: EXIT_FAILURE
+) -> Callable[[GenericError | OSError], tuple[str, int]]:
+    """Return the explanation of errors by a tool: its name and one line, and the exit status."""
 
     def explain_in_a_line(error: GenericError | OSError) -> tuple[str, int]:
-        if isinstance(error, OSError):
-            return f"{name}: {error.filename or ''}: {error.strerror or error}", EXIT_FAILURE
-        return f"{name}: {error.message}", EXIT_FAILURE
+        if isinstance(error, GenericError):
+            return f"{name}: {error.message}", status_of(error)
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        return f"{name}: {where}{error.strerror or error}", EXIT_FAILURE
 
     return explain_in_a_line

@@ -74,7 +74,10 @@ def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object
         JobSubmitted: ``--submit`` was given.
         OpPrereqError, OpExecError, ...: what the job ended with.
     """
-    wire = [encode(context, options, opcode) for opcode in opcodes]
+    return _execute(context, options, [encode(context, options, opcode) for opcode in opcodes])
+
+
+def _execute(context: Context, options: Options, wire: list[dict[str, object]]) -> list[object]:
     job_id = context.client.submit_job(wire)
     if options.get("submit"):
         raise JobSubmitted(job_id)
@@ -176,16 +179,16 @@ class JobGroup:
         context, options = self._context, self._options
         if len(self._jobs) == 1:
             [(_, wire)] = self._jobs
-            return self._run_one(wire)
+            _execute(context, options, wire)
+            return 0
         answers = context.client.submit_many_jobs([wire for _, wire in self._jobs])
-        failures = 0
         submitted: list[tuple[str, JobId]] = []
         for (name, _), (accepted, said) in zip(self._jobs, answers, strict=True):
             if accepted and isinstance(said, int):
                 submitted.append((name, said))
             else:
-                failures += 1
                 context.terminal.error(f"Failed to submit the job for {name}: {said}")
+        failures = len(self._jobs) - len(submitted)
         if options.get("submit"):
             for _, job_id in submitted:
                 context.write(f"JobID: {job_id}")
@@ -196,28 +199,10 @@ class JobGroup:
         failures += follow_all(context, submitted)
         return int(failures > 0)
 
-    def _run_one(self, wire: list[dict[str, object]]) -> int:
-        job_id = self._context.client.submit_job(wire)
-        if self._options.get("submit"):
-            raise JobSubmitted(job_id)
-        if self._options.get("print_jobid"):
-            self._context.write(f"JobID: {job_id}")
-        follow(self._context, job_id)
-        return 0
-
 
 def follow_all(context: Context, jobs: Sequence[tuple[str, JobId]]) -> int:
     """Follow jobs one after the other; returns how many failed."""
-    failures = 0
-    for name, job_id in jobs:
-        context.write(f"Waiting for job {job_id} for {name} ...")
-        try:
-            follow(context, job_id)
-        except GenericError as err:
-            failures += 1
-            text, _ = explain(err)
-            context.terminal.error(f"Job {job_id} for {name} has failed: {text}")
-    return failures
+    return results_of_all(context, jobs, announces=True)[0]
 
 
 def submitted_jobs(result: object) -> list[tuple[str, JobId]]:
@@ -272,19 +257,19 @@ def named_by_summary(
 
 
 def results_of_all(
-    context: Context, jobs: Sequence[tuple[str, JobId]]
+    context: Context, jobs: Sequence[tuple[str, JobId]], *, announces: bool = False
 ) -> tuple[int, list[list[object]]]:
     """Follow jobs one after the other; returns how many failed, and the results of the others."""
-    failures = 0
     results = []
     for name, job_id in jobs:
+        if announces:
+            context.write(f"Waiting for job {job_id} for {name} ...")
         try:
             results.append(follow(context, job_id))
         except GenericError as err:
-            failures += 1
-            text, _ = explain(err)
-            context.terminal.error(f"Job {job_id} ({name}) has failed: {text}")
-    return failures, results
+            job = f"Job {job_id} for {name}" if announces else f"Job {job_id} ({name})"
+            context.terminal.error(f"{job} has failed: {explain(err)[0]}")
+    return len(jobs) - len(results), results
 
 
 _FILE_BYTES_MAX: Final = 64 << 20  # a hundred thousand opcodes or more

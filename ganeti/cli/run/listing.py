@@ -1,9 +1,7 @@
-"""The list and list-fields commands of every kind of object.
+"""The list and list-fields commands of every kind of object, and nodes named on a command line.
 
 Source: query_fields.json, "default_fields" and "command_line_detection".
-
-
-Nodes that a command line names."""
+"""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options
 from ganeti.cli.run.failures import EXIT_UNKNOWN_FIELD
-from ganeti.cli.run.table import Cell, Column, Formatter, TableStyle, format_table
+from ganeti.cli.run.table import Column, Formatter, TableStyle, format_plain, format_table
 from ganeti.protocol.luxi import QueryField, QueryResponse
 
 _FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
@@ -44,16 +42,6 @@ def _split(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def looks_like_filter(text: str) -> bool:
-    """Tell whether an argument is a filter rather than a name."""
-    return any(character in _FILTER_CHARACTERS for character in text)
-
-
-def looks_like_glob(text: str) -> bool:
-    """Tell whether an argument is a pattern of names."""
-    return any(character in _GLOB_CHARACTERS for character in text)
-
-
 def make_filter(
     args: Sequence[str],
     *,
@@ -69,7 +57,7 @@ def make_filter(
     """
     if not args:
         return None
-    if force_filter or (len(args) == 1 and looks_like_filter(args[0])):
+    if force_filter or (len(args) == 1 and not _FILTER_CHARACTERS.isdisjoint(args[0])):
         if len(args) != 1:
             raise ParameterError("give one filter, in quotes")
         from ganeti.query.filter_text import parse_filter
@@ -79,19 +67,20 @@ def make_filter(
 
 
 def _names_filter(args: Sequence[str], name_field: str, names_are_numbers: bool) -> object:
-    conditions: list[object] = []
-    for arg in args:
-        if names_are_numbers:
-            if not arg.isdigit():
-                raise ParameterError(f"{arg!r} is not a number")
-            conditions.append(["==", name_field, int(arg)])
-        elif looks_like_glob(arg):
-            from ganeti.query.filter_text import glob_to_regex
-
-            conditions.append(["=~", name_field, glob_to_regex(arg)])
-        else:
-            conditions.append(["==", name_field, arg])
+    conditions = [_name_filter(arg, name_field, names_are_numbers) for arg in args]
     return conditions[0] if len(conditions) == 1 else ["|", *conditions]
+
+
+def _name_filter(arg: str, name_field: str, names_are_numbers: bool) -> list[object]:
+    if names_are_numbers:
+        if not arg.isdigit():
+            raise ParameterError(f"{arg!r} is not a number")
+        return ["==", name_field, int(arg)]
+    if not _GLOB_CHARACTERS.isdisjoint(arg):
+        from ganeti.query.filter_text import glob_to_regex
+
+        return ["=~", name_field, glob_to_regex(arg)]
+    return ["==", name_field, arg]
 
 
 def both_filters(first: object, second: object) -> object:
@@ -142,8 +131,8 @@ def print_response(
     columns = [
         Column(known.title, known.kind, formats.get(known.name)) for known in response.fields
     ]
-    rows: Sequence[Sequence[Cell]] = response.data
-    context.terminal.write_lines(format_table(columns, rows, style_of(context, options)))
+    lines = format_table(columns, response.data, style_of(context, options))
+    context.terminal.write_lines(lines)
     return warn_of_unknown(context, response.fields)
 
 
@@ -175,17 +164,12 @@ def show_fields(context: Context, options: Options, args: Sequence[str], resourc
     """Print the fields of a kind of objects; returns the exit status."""
     names = [name for arg in args for name in _split(arg)]
     response = context.client.query_fields(resource, names or None)
-    columns = [Column("Name"), Column("Type"), Column("Title"), Column("Description")]
     rows = [
-        [
-            (0, known.name),
-            (0, _KIND_NAMES.get(known.kind, known.kind)),
-            (0, known.title),
-            (0, known.doc),
-        ]
+        [known.name, _KIND_NAMES.get(known.kind, known.kind), known.title, known.doc]
         for known in response.fields
     ]
-    context.terminal.write_lines(format_table(columns, rows, style_of(context, options)))
+    titles = ("Name", "Type", "Title", "Description")
+    context.terminal.write_lines(format_plain(titles, rows, style_of(context, options)))
     return warn_of_unknown(context, response.fields)
 
 

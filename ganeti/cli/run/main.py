@@ -34,30 +34,46 @@ def run(program: Program, words: Sequence[str] | None = None) -> int:
 
 
 def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
+    debug: object = False
     try:
         _check_text(words)
         line = parse(program, words, os.environ)
-    except HelpWanted as wanted:
-        terminal.write(help_text(program, wanted.command, terminal.width))
+        debug = line.options.get("debug")
+        return _run_command(line, terminal)
+    except (HelpWanted, VersionWanted, CompletionWanted) as wanted:
+        terminal.write_lines(_help_lines(program, wanted, terminal.width))
         return EXIT_SUCCESS
-    except VersionWanted:
-        from ganeti.cli.declaration.help import version_text
-
-        terminal.write(version_text(program))
-        return EXIT_SUCCESS
-    except CompletionWanted as wanted:
-        from ganeti.cli.declaration.help import completion_lines
-
-        terminal.write_lines(completion_lines(program, wanted.command))
+    except JobSubmitted as submitted:
+        terminal.write(f"JobID: {submitted.job_id}")
         return EXIT_SUCCESS
     except UsageError as err:
         terminal.error(f"{program.name}: {err.message}")
         return err.exit_code if program.usage_status is None else program.usage_status
     except program.expected_errors as err:
+        if debug:
+            import traceback  # 2 ms, for failures only
+
+            terminal.error(traceback.format_exc())
         text, status = program.explain(err)
         terminal.error(text)
         return status
-    return _run_command(line, terminal)
+
+
+def _help_lines(
+    program: Program, wanted: HelpWanted | VersionWanted | CompletionWanted, width: int
+) -> list[str]:
+    """Return the lines about a program that were asked for in place of a command."""
+    from ganeti.cli.declaration import help
+
+    match wanted:
+        case CompletionWanted():
+            return help.completion_lines(program, wanted.command)
+        case HelpWanted(command=Command() as command):
+            return [help.command_help(program, command, width)]
+        case HelpWanted():
+            return [help.program_help(program, width)]
+        case _:
+            return [help.version_text(program)]
 
 
 def _check_text(words: Sequence[str]) -> None:
@@ -71,15 +87,6 @@ def _check_text(words: Sequence[str]) -> None:
             raise UsageError(f"argument {os.fsencode(word)!r} is not valid UTF-8")
 
 
-def help_text(program: Program, command: Command | None, width: int) -> str:
-    """Return the help on a program, or on one of its commands."""
-    from ganeti.cli.declaration.help import command_help, program_help
-
-    if command is None:
-        return program_help(program, width)
-    return command_help(program, command, width)
-
-
 def _run_command(line: CommandLine, terminal: Terminal) -> int:
     program, command = line.program, line.command
     if command.does is None:
@@ -89,23 +96,9 @@ def _run_command(line: CommandLine, terminal: Terminal) -> int:
     try:
         with context:
             return carry_out(context, line)
-    except JobSubmitted as submitted:
-        terminal.write(f"JobID: {submitted.job_id}")
-        return EXIT_SUCCESS
-    except UsageError as err:
-        terminal.error(f"{program.name}: {err.message}")
-        return err.exit_code
     except KeyboardInterrupt:
         terminal.error(context.interruption_text())
         return _INTERRUPTED
-    except program.expected_errors as err:
-        if line.options.get("debug"):
-            import traceback  # 2 ms, for failures only
-
-            terminal.error(traceback.format_exc())
-        text, status = program.explain(err)
-        terminal.error(text)
-        return status
 
 
 def carry_out(context: Context, line: CommandLine) -> int:

@@ -63,6 +63,14 @@ def format_table(
     return _align(columns, texts, style)
 
 
+def format_plain(
+    columns: Sequence[Column | str], rows: Sequence[Sequence[object]], style: TableStyle
+) -> list[str]:
+    """Return the lines of a table of plain values; a title alone makes a column of texts."""
+    known = [Column(each) if isinstance(each, str) else each for each in columns]
+    return format_table(known, [[(0, value) for value in row] for row in rows], style)
+
+
 def _align(
     columns: Sequence[Column], texts: Sequence[Sequence[str]], style: TableStyle
 ) -> list[str]:

@@ -1,9 +1,9 @@
 """``tools/cfgupgrade``: bring the configuration file of an older version to this one.
 
+It looks, decides, asks, keeps a copy of the old file, and writes.
+
 Source: cli.json, "tools".
-
-
-What ``cfgupgrade`` does: look, decide, ask, back up, write."""
+"""
 
 from __future__ import annotations
 
@@ -11,23 +11,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import (
-    ConfigurationError,
-    ErrorCode,
-    GenericError,
-    NotMasterError,
-    OpPrereqError,
-)
+from ganeti.base.errors import ErrorCode, GenericError, NotMasterError, OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
-from ganeti.cli.command import EXIT_FAILURE, Context, Options, confirm, opt
+from ganeti.cli.command import Context, Options, confirm, opt
 from ganeti.cli.declaration.program import single_program
-from ganeti.cli.run.failures import (
-    EXIT_CONFIGURATION,
-    EXIT_CONFIRMATION,
-    EXIT_NOT_MASTER,
-    NotConfirmed,
-)
+from ganeti.cli.run.failures import explain, told_by
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.downgrade import downgrade_config
 from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
@@ -41,20 +30,6 @@ from ganeti.system.environment import own_hostname
 from ganeti.system.files import read_bytes_or_none
 
 NAME = "cfgupgrade"
-SUMMARY = "upgrade the configuration file of an older version"
-PROSE = """Brings config.data of version 2.7 to 2.16 into the form of this version, in one step, and
-says what it changes.  It runs on the master node while the cluster's daemons are stopped.  The file
-as it was is kept beside the new one, as config.data.backup-VERSION-TIME.  A file that is as it
-should be is left alone, so the program may be run again at any time.
-
-ganeti-wconfd does the same by itself when it finds an old file; this program shows beforehand what
-will happen (--dry-run) and prepares a file that lies somewhere else (--path).
-
-With --downgrade it takes keys out that Ganeti 3.0 does not know and would refuse to load, so that
-3.0 itself can go on with the file.  That is refused if anything would be lost.
-
-Exit status: 0 done, or nothing to do; 1 failure; 2 the file cannot be used, or an option is wrong;
-11 this is not the master node; 13 not confirmed."""
 
 OPTIONS = (
     opt.flag("--dry-run", "say what would be changed, change nothing"),
@@ -218,34 +193,22 @@ def _lies_below(directory: str, allowed: Sequence[str]) -> bool:
     return any(directory == one or directory.startswith(one + "/") for one in allowed)
 
 
-def explain(error: GenericError | OSError) -> tuple[str, int]:
-    """Return what to print and what to leave with."""
-    return f"{NAME}: {_text(error)}", _status(error)
-
-
-def _text(error: GenericError | OSError) -> str:
-    if isinstance(error, GenericError):
-        return error.message
-    reason = error.strerror or str(error)
-    return f"{os.fsdecode(error.filename)}: {reason}" if error.filename else reason
-
-
-def _status(error: GenericError | OSError) -> int:
-    match error:
-        case NotConfirmed():
-            return EXIT_CONFIRMATION
-        case NotMasterError():
-            return EXIT_NOT_MASTER
-        case ConfigurationError():
-            return EXIT_CONFIGURATION
-        case _:
-            return EXIT_FAILURE
-
-
 PROGRAM: Final = single_program(
     NAME,
-    SUMMARY,
-    PROSE,
+    "upgrade the configuration file of an older version",
+    """Brings config.data of version 2.7 to 2.16 into the form of this version, in one step, and
+says what it changes.  It runs on the master node while the cluster's daemons are stopped.  The file
+as it was is kept beside the new one, as config.data.backup-VERSION-TIME.  A file that is as it
+should be is left alone, so the program may be run again at any time.
+
+ganeti-wconfd does the same by itself when it finds an old file; this program shows beforehand what
+will happen (--dry-run) and prepares a file that lies somewhere else (--path).
+
+With --downgrade it takes keys out that Ganeti 3.0 does not know and would refuse to load, so that
+3.0 itself can go on with the file.  That is refused if anything would be lost.
+
+Exit status: 0 done, or nothing to do; 1 failure; 2 the file cannot be used, or an option is wrong;
+11 this is not the master node; 13 not confirmed.""",
     upgrade,
     options=OPTIONS,
     examples=(
@@ -253,6 +216,6 @@ PROGRAM: Final = single_program(
         ("cfgupgrade --force", "upgrade without a question"),
         ("cfgupgrade --path /root/copy --ignore-hostname", "upgrade a copy made elsewhere"),
     ),
-    explain=explain,
+    explain=told_by(NAME, lambda error: explain(error)[1]),
     expected_errors=(GenericError, OSError),
 )

@@ -3,16 +3,14 @@
 One command for each row of the table of queries, and one that tries them all.
 
 Source: cli.json, "confd-client"; confd.json.
-
-
-The commands of ``confd-client``."""
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import ConfdClientError, GenericError, ParameterError, TransportError
@@ -20,7 +18,7 @@ from ganeti.base.json import dumps
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.declaration.values import Float
-from ganeti.cli.run.table import Column, TableStyle, format_table
+from ganeti.cli.run.table import TableStyle, format_plain
 from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
 from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, Status
 from ganeti.protocol.confd_queries import (
@@ -83,7 +81,7 @@ _NOTHING: Final = ""
 _MICROSECONDS: Final = 1_000_000
 
 
-def _lists(value: Any) -> Rows:
+def _list(value: Any, _args: Sequence[str]) -> Rows:
     return [[item] for item in value]
 
 
@@ -112,20 +110,21 @@ def _master(value: Any, args: Sequence[str]) -> Rows:
     return [[field, item] for field, item in zip(args, value, strict=True)]
 
 
+def _with_roles(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each instance in an answer about a node, after the role of the node for it."""
+    for role, instances in zip(("primary", "secondary"), value, strict=True):
+        yield from ((role, one) for one in instances)
+
+
 def _node_instances(value: Any, _args: Sequence[str]) -> Rows:
     return [
         [one.get("name"), role, one.get("admin_state"), one.get("uuid")]
-        for role, instances in zip(("primary", "secondary"), value, strict=True)
-        for one in instances
+        for role, one in _with_roles(value)
     ]
 
 
 def _node_serials(value: Any, _args: Sequence[str]) -> Rows:
-    return [
-        [uuid, role, serial]
-        for role, instances in zip(("primary", "secondary"), value, strict=True)
-        for uuid, serial in instances
-    ]
+    return [[uuid, role, serial] for role, (uuid, serial) in _with_roles(value)]
 
 
 def _disks(value: Any, _args: Sequence[str]) -> Rows:
@@ -152,9 +151,9 @@ TABLES: Final[Mapping[QueryType, tuple[str, Callable[[Any, Sequence[str]], Rows]
     QueryType.NODE_ROLE: ("Node Role", _node_role),
     QueryType.NODE_PIP_BY_INSTANCE_IP: ("Address NodeIP", _instance_node),
     QueryType.CLUSTER_MASTER: ("Field Value", _master),
-    QueryType.NODE_PIP_LIST: ("NodeIP", lambda value, _args: _lists(value)),
-    QueryType.MC_PIP_LIST: ("NodeIP", lambda value, _args: _lists(value)),
-    QueryType.INSTANCES_IPS_LIST: ("Address", lambda value, _args: _lists(value)),
+    QueryType.NODE_PIP_LIST: ("NodeIP", _list),
+    QueryType.MC_PIP_LIST: ("NodeIP", _list),
+    QueryType.INSTANCES_IPS_LIST: ("Address", _list),
     QueryType.NODE_DRBD: ("Node Minor Instance Disk Role Peer", lambda value, _args: value),
     QueryType.NODE_INSTANCES: ("Instance Role State UUID", _node_instances),
     QueryType.INSTANCE_DISKS: ("Disk Type Size UUID", _disks),
@@ -172,22 +171,19 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
     with _client(context, options) as client:
         answers = _ask_all(client, query, question)
     newest = answers[0]
-    if not options.all:
-        value = newest.check()
-        if options.json:
-            context.write(dumps(_plain(newest)).decode())
-        else:
-            titles, rows = TABLES[query.type]
-            _print(context, options, titles.split(), rows(value, args))
-        return EXIT_SUCCESS
+    value = None if options.all else newest.check()
+    titles, rows = TABLES[query.type]
     if options.json:
-        context.write(dumps([_plain(answer) for answer in answers]).decode())
-    else:
-        rows_of_all: Rows = [
+        plain = [_plain(answer) for answer in answers]
+        context.write(dumps(plain if options.all else plain[0]).decode())
+    elif options.all:
+        told: Rows = [
             [answer.peer, answer.status.name.lower(), answer.serial, dumps(answer.value).decode()]
             for answer in answers
         ]
-        _print(context, options, ["Candidate", "Status", "Serial", "Answer"], rows_of_all)
+        _print(context, options, "Candidate Status Serial Answer", told)
+    else:
+        _print(context, options, titles, rows(value, args))
     return EXIT_SUCCESS if newest.status is Status.OK else EXIT_FAILURE
 
 
@@ -207,11 +203,9 @@ def _plain(answer: Answer) -> dict[str, object]:
     }
 
 
-def _print(context: Context, options: Options, titles: Sequence[str], rows: Rows) -> None:
-    columns = [Column(title) for title in titles]
-    cells = [[(0, value) for value in row] for row in rows]
+def _print(context: Context, options: Options, titles: str, rows: Rows) -> None:
     style = TableStyle(separator=options.separator, headers=not options.no_headers)
-    context.terminal.write_lines(format_table(columns, cells, style))
+    context.terminal.write_lines(format_plain(titles.split(), rows, style))
 
 
 def _question(query: Query, options: Options, args: Sequence[str]) -> object:

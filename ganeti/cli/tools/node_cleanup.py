@@ -8,9 +8,7 @@ from ganeti.base.errors import GenericError
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
-from ganeti.cli.run.failures import EXIT_CONFIRMATION, told_by
-
-NAME: Final = "node-cleanup"
+from ganeti.cli.run.failures import EXIT_CONFIRMATION
 
 
 def clean_up(context: Context, options: Options, _args: list[str]) -> int:
@@ -27,7 +25,7 @@ def clean_up(context: Context, options: Options, _args: list[str]) -> int:
 
 
 PROGRAM: Final = single_program(
-    NAME,
+    "node-cleanup",
     "make this machine no node of any cluster",
     """Makes this machine no node of any cluster: stops the node daemon and removes the cluster's
 files.  They are copied to a directory below /var/backups first, unless --no-backup is given.""",
@@ -38,6 +36,5 @@ files.  They are copied to a directory below /var/backups first, unless --no-bac
         opt.flag("--yes-do-it --ya-rly", "really do it"),
         opt.flag("--no-backup", "do not copy the files first"),
     ),
-    explain=told_by(NAME),
     expected_errors=(GenericError, OSError),
 )

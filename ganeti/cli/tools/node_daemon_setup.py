@@ -9,9 +9,7 @@ from ganeti.base.errors import GenericError
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import Context, Options
 from ganeti.cli.declaration.program import single_program
-from ganeti.cli.run.failures import told_by
 
-NAME: Final = "node-daemon-setup"
 INPUT_BYTES_MAX: Final = 16 << 20  # certificate and ssconf, whose values have 128 KiB each at most
 
 
@@ -25,12 +23,11 @@ def set_up(context: Context, _options: Options, _args: list[str]) -> None:
 
 
 PROGRAM: Final = single_program(
-    NAME,
+    "node-daemon-setup",
     "make this machine a node",
     """Makes this machine a node of a cluster: checks and stores the certificate and the simple
 configuration that come as JSON on the standard input, and starts the node daemon.  It is called by
 'gnt-node add' through SSH; there is nothing to do by hand.""",
     set_up,
-    explain=told_by(NAME),
     expected_errors=(GenericError, OSError),
 )

@@ -1,7 +1,5 @@
 """``tools/query-config``: look into a configuration file without any daemon.
 
-``query-config`` list, show, count, check and export.
-
 The file may be of any version and damaged in any way short of not being JSON, so nothing is taken
 for granted: what is missing in it is shown as missing.
 """
@@ -29,7 +27,7 @@ from ganeti.cli.command import (
     opt,
 )
 from ganeti.cli.declaration.program import Program
-from ganeti.cli.run.table import Cell, Column, TableStyle, format_table
+from ganeti.cli.run.table import Column, TableStyle, format_plain
 from ganeti.config.blanking import blank_secrets
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.upgrading import decode_config
@@ -50,7 +48,6 @@ _SECRETS = opt.flag("--with-secrets", "print secrets too, for no other eyes than
 
 
 STANDARD_INPUT: Final = "-"
-_MISSING: Final = 3  # query_fields.json, field status "unavailable"
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -133,43 +130,31 @@ def _disk_count(instance: Fields, _content: Content) -> int:
     return len(_disks_of(instance))
 
 
-_NAME: Final = (Column("Name"), _value("name"))
-_UUID: Final = (Column("UUID"), _value("uuid"))
-COLUMNS: Final[Mapping[str, tuple[tuple[Column, Getter], ...]]] = {
-    "nodes": (
-        _NAME,
-        _UUID,
-        (Column("PrimaryIP"), _value("primary_ip")),
-        (Column("Role"), _role),
-        (Column("Group"), _name_in("nodegroups", "group")),
-    ),
-    "nodegroups": (_NAME, _UUID, (Column("AllocPolicy"), _value("alloc_policy"))),
-    "instances": (
-        _NAME,
-        _UUID,
-        (Column("Hypervisor"), _value("hypervisor")),
-        (Column("PrimaryNode"), _name_in("nodes", "primary_node")),
-        (Column("State"), _value("admin_state")),
-        (Column("Disks", "number"), _disk_count),
-    ),
-    "networks": (
-        _NAME,
-        _UUID,
-        (Column("Network"), _value("network")),
-        (Column("Gateway"), _value("gateway")),
-    ),
-    "disks": (
-        _UUID,
-        _NAME,
-        (Column("Type"), _value("dev_type")),
-        (Column("Size", "unit"), _value("size")),
-        (Column("Instance"), _owner),
-    ),
-    "filters": (
-        _UUID,
-        (Column("Priority", "number"), _value("priority")),
-        (Column("Action"), _value("action")),
-    ),
+def _columns(names: str, **more: Getter) -> list[tuple[Column, Getter]]:
+    """Return columns by their titles: of fields of the same name, then of other values."""
+    fields = {name: _value(_FIELDS.get(name, name.lower())) for name in names.split()}
+    getters = {**fields, **more}.items()
+    return [(Column(name, _VALUE_KINDS.get(name, "text")), getter) for name, getter in getters]
+
+
+_FIELDS: Final = {
+    "PrimaryIP": "primary_ip",
+    "AllocPolicy": "alloc_policy",
+    "State": "admin_state",
+    "Type": "dev_type",
+}
+_VALUE_KINDS: Final = {"Disks": "number", "Priority": "number", "Size": "unit"}
+_GROUP: Final = _name_in("nodegroups", "group")
+COLUMNS: Final[Mapping[str, list[tuple[Column, Getter]]]] = {
+    "nodes": _columns("Name UUID PrimaryIP", Role=_role, Group=_GROUP),
+    "nodegroups": _columns("Name UUID AllocPolicy"),
+    "instances": [
+        *_columns("Name UUID Hypervisor", PrimaryNode=_name_in("nodes", "primary_node")),
+        *_columns("State", Disks=_disk_count),
+    ],
+    "networks": _columns("Name UUID Network Gateway"),
+    "disks": _columns("UUID Name Type Size", Instance=_owner),
+    "filters": _columns("UUID Priority Action"),
 }
 
 
@@ -179,19 +164,15 @@ def list_objects(context: Context, options: Options, args: list[str]) -> None:
     columns = COLUMNS[args[0]]
     items = content.tables[args[0]].values()
     ordered = sorted(items, key=lambda item: _sort_key(item, content))
-    rows = [[_cell(getter(item, content)) for _, getter in columns] for item in ordered]
+    rows = [[getter(item, content) for _, getter in columns] for item in ordered]
     style = TableStyle(separator=options.separator, headers=not options.no_headers)
-    context.terminal.write_lines(format_table([column for column, _ in columns], rows, style))
+    context.terminal.write_lines(format_plain([column for column, _ in columns], rows, style))
 
 
 def _sort_key(item: Fields, content: Content) -> list[tuple[int, int, str]]:
     if "dev_type" in item:  # a disk: beside the others of its instance
         return natural_sort_key(f"{_owner(item, content) or ''} {item.get('iv_name', '')}")
     return natural_sort_key(str(item.get("name") or item.get("uuid") or ""))
-
-
-def _cell(value: object) -> Cell:
-    return (_MISSING, None) if value is None else (0, value)
 
 
 def show(context: Context, options: Options, args: list[str]) -> None:
@@ -226,9 +207,9 @@ def _find(content: Content, kind: str, key: str) -> Fields:
 def count(context: Context, options: Options, _args: list[str]) -> None:
     """Count the objects of each kind."""
     content = _load(context, options)
-    columns = [Column("Kind"), Column("Objects", "number")]
-    rows: list[list[Cell]] = [[(0, kind), (0, len(content.tables[kind]))] for kind in KINDS]
-    context.terminal.write_lines(format_table(columns, rows, TableStyle()))
+    rows = [(kind, len(content.tables[kind])) for kind in KINDS]
+    columns = (Column("Kind"), Column("Objects", "number"))
+    context.terminal.write_lines(format_plain(columns, rows, TableStyle()))
 
 
 def check(context: Context, options: Options, _args: list[str]) -> int:

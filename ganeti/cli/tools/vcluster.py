@@ -1,6 +1,4 @@
-"""``tools/vcluster``: several nodes on one machine.
-
-The commands of ``vcluster``."""
+"""``tools/vcluster``: several nodes on one machine."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from ganeti.bootstrap.virtual import lifecycle
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.program import Program
-from ganeti.cli.run.table import Column, TableStyle, format_table
+from ganeti.cli.run.table import Column, TableStyle, format_plain
 
 _BASE = opt.Argument(ArgKind.FILE, metavar="BASE")
 
@@ -52,27 +50,15 @@ def status(context: Context, _options: Options, args: list[str]) -> int:
     """Show the daemons of all nodes."""
     [base] = args
     cluster = _load(base)
-    columns = [
-        Column("Node"),
-        Column("Address"),
-        Column("Role"),
-        Column("Daemon"),
-        Column("State"),
-        Column("Pid", "number"),
-    ]
+    texts = map(Column, ("Node", "Address", "Role", "Daemon", "State"))
     found = lifecycle.status(cluster)
-    rows = [
-        [
-            (0, each.node_name),
-            (0, each.address),
-            (0, each.role),
-            (0, each.daemon),
-            (0, "stopped" if each.pid is None else "running"),
-            (0, each.pid),
-        ]
-        for each in found
-    ]
-    context.terminal.write_lines(format_table(columns, rows, TableStyle()))
+    rows = []
+    for each in found:
+        state = "stopped" if each.pid is None else "running"
+        rows.append([each.node_name, each.address, each.role, each.daemon, state, each.pid])
+    context.terminal.write_lines(
+        format_plain((*texts, Column("Pid", "number")), rows, TableStyle())
+    )
     return EXIT_SUCCESS if all(each.pid is not None for each in found) else EXIT_FAILURE
 
 

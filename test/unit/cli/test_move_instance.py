@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError, TransportError
-from ganeti.cli.moving import checks, clusters
-from ganeti.cli.moving.checks import Destination
+from ganeti.cli.moving import clusters, preflight
 from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
-from ganeti.cli.moving.preflight import Ready
+from ganeti.cli.moving.preflight import Destination, Ready
 from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
 from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
 from ganeti.opcodes.opcode import OpCode
@@ -135,12 +134,12 @@ def wish(**changes: Any) -> Wish:
 
 
 def test_nothing_is_missing() -> None:
-    assert list(checks.destination_problems(wish(), there())) == []
-    assert list(checks.source_problems(RUNNING, [node(FACTS["pnode"])])) == []
+    assert list(preflight.destination_problems(wish(), there())) == []
+    assert list(preflight.source_problems(RUNNING, [node(FACTS["pnode"])])) == []
     info = {"software_version": "3.0.2", "uuid": "a"}
-    assert list(checks.version_problems(info, {**info, "uuid": "b"})) == []
-    assert list(checks.rights_problems("x", {"name": "joe", "rights": ["write"]})) == []
-    assert list(checks.rights_problems("x", {"name": "joe", "rights": [], "roles": ["a"]})) == []
+    assert list(preflight.version_problems(info, {**info, "uuid": "b"})) == []
+    assert list(preflight.rights_problems("x", {"name": "joe", "rights": ["write"]})) == []
+    assert list(preflight.rights_problems("x", {"name": "joe", "rights": [], "roles": ["a"]})) == []
 
 
 @pytest.mark.parametrize(
@@ -163,26 +162,26 @@ def test_nothing_is_missing() -> None:
 def test_what_the_destination_does_not_have(
     wanted: dict[str, Any], destination: dict[str, Any], text: str
 ) -> None:
-    [problem] = checks.destination_problems(wish(**wanted), there(**destination))
+    [problem] = preflight.destination_problems(wish(**wanted), there(**destination))
     assert text in problem
 
 
 def test_clusters_and_users_that_do_not_fit() -> None:
-    [problem] = checks.version_problems(
+    [problem] = preflight.version_problems(
         {"software_version": "3.0.2"}, {"software_version": "3.1.0"}
     )
     assert "source cluster has version 3.0.2, the destination cluster 3.1.0" in problem
-    [problem] = checks.version_problems({"uuid": "a"}, {"uuid": "a"})
+    [problem] = preflight.version_problems({"uuid": "a"}, {"uuid": "a"})
     assert "the same cluster" in problem
-    [problem] = checks.rights_problems("x", {"name": "joe", "rights": ["read"], "roles": []})
+    [problem] = preflight.rights_problems("x", {"name": "joe", "rights": ["read"], "roles": []})
     assert "x: user 'joe' has no right to change things" in problem
-    [problem] = checks.rights_problems("x", {"name": None})
+    [problem] = preflight.rights_problems("x", {"name": None})
     assert "no user was given" in problem
-    [problem] = checks.source_problems(
+    [problem] = preflight.source_problems(
         Source(NAME, is_running=False, facts={**FACTS, "disks": []}), [node()]
     )
     assert "has no disks" in problem
-    [problem] = checks.source_problems(RUNNING, [node(FACTS["pnode"], offline=True)])
+    [problem] = preflight.source_problems(RUNNING, [node(FACTS["pnode"], offline=True)])
     assert "is marked offline" in problem
 
 
