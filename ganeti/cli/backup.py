@@ -17,7 +17,6 @@ from ganeti.cli.command import (
 )
 from ganeti.cli.declaration.values import Float
 from ganeti.cli.instance import devices
-from ganeti.cli.instance.creation import settings_of_new
 from ganeti.cli.run.binding import submit
 from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
 from ganeti.opcodes.instance import OpInstanceCreate
@@ -58,7 +57,7 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
         else []
     )
     nics = devices.nics_for_create(options.nics, no_nics=False) if options.nics else []
-    submit(context, options, args, **settings_of_new(options), disks=disks, nics=nics)
+    submit(context, options, args, **devices.settings_of_new(options), disks=disks, nics=nics)
 
 
 COMMANDS: Final = (

@@ -10,7 +10,6 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
 from ganeti.base.ids import JobId
-from ganeti.cli.cluster.master import parse_duration
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
@@ -21,6 +20,7 @@ from ganeti.cli.command import (
     confirm,
     opt,
 )
+from ganeti.cli.declaration.values import parse_duration
 from ganeti.cli.info import facts_of, fields_of
 from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain

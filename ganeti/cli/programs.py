@@ -88,12 +88,11 @@ PROGRAMS: Final = (
         _LISTS,
         "instance.creation: add batch-create",
         "instance.modify: modify rename",
-        "instance.life: startup start shutdown stop reboot remove",
+        "instance.life: startup start shutdown stop reboot remove reinstall",
         "instance.moves: failover migrate move change-group",
         "instance.disks: activate-disks deactivate-disks grow-disk recreate-disks replace-disks",
         "instance.info: info show",
         "instance.console: console",
-        "instance.reinstall: reinstall",
         _TAGS,
     ),
     _program(

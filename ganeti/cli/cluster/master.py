@@ -1,23 +1,17 @@
-"""``gnt-cluster master-failover``.
-
-``gnt-cluster`` activate-master-ip and deactivate-master-ip.
-
-``gnt-cluster`` queue and watcher."""
+"""``gnt-cluster`` master-failover, activate-master-ip, deactivate-master-ip, queue and watcher."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import OpPrereqError, ParameterError
 from ganeti.cli.command import ArgKind, Context, Options, command, confirm, job, opt
+from ganeti.cli.declaration.values import parse_bool, parse_duration
 from ganeti.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock
 from ganeti.system.environment import own_hostname
-
-_YES: dict[str, bool] = {"true": True, "yes": True, "1": True}
-_NO: dict[str, bool] = {"false": False, "no": False, "0": False}
 
 
 def master_failover(context: Context, options: Options, _args: list[str]) -> None:
@@ -42,20 +36,16 @@ def master_failover(context: Context, options: Options, _args: list[str]) -> Non
 
 
 def ignores_offline_nodes(given: object) -> bool:
-    """Return what ``--ignore-offline-nodes`` means; it takes a word, and defaults to yes.
+    """Return the meaning of ``--ignore-offline-nodes``; it takes a word, and defaults to yes.
 
     Raises:
         OpPrereqError: another word than yes or no.
     """
-    if isinstance(given, bool):
-        return given
-    found = (_YES | _NO).get(str(given).lower())
-    if found is None:
-        raise OpPrereqError(f"--ignore-offline-nodes takes yes or no, not {given!r}")
-    return found
-
-
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+    try:
+        return given if isinstance(given, bool) else parse_bool(str(given))
+    except ParameterError as err:
+        text = f"--ignore-offline-nodes takes yes or no, not {given!r}"
+        raise OpPrereqError(text) from err
 
 
 def queue(context: Context, _options: Options, args: list[str]) -> None:
@@ -94,18 +84,6 @@ def watcher(context: Context, _options: Options, args: list[str]) -> None:
 
 def _format(moment: float | None) -> str:
     return "?" if moment is None else time.ctime(moment)
-
-
-def parse_duration(text: str) -> int:
-    """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
-
-    Raises:
-        OpPrereqError: it cannot be understood.
-    """
-    number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
-    if not number.isdigit():
-        raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
-    return int(number) * _SECONDS[unit]
 
 
 COMMANDS: Final = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
-from ganeti.cli.declaration.values import Intervals, Netmask, Switches, UidPool
+from ganeti.cli.declaration.values import Intervals, Netmask, Settings, Switches, UidPool
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.binding import ask, bound
 from ganeti.cli.run.failures import JobSubmitted
@@ -57,7 +57,7 @@ CLUSTER_PARAMETERS = (
     opt.number("-C --candidate-pool-size=N", "how many master candidates"),
     opt.names("--compression-tools", "compression tools for exports, separated by commas"),
     opt.option("-I --default-iallocator=<NAME>", "allocator that . stands for"),
-    opt.settings("--default-iallocator-params", "options of the default allocator"),
+    opt.option("--default-iallocator-params", "options of the default allocator", Settings),
     opt.option("--drbd-usermode-helper -> drbd_helper", "helper of DRBD", str),
     opt.names(
         "--enabled-disk-templates", "disk templates that instances may have, separated by commas"

@@ -151,7 +151,8 @@ yes_no: Final = partial(option, type=YesNo)
 names: Final = partial(option, type=Names)
 commas: Final = partial(option, type=Commas)
 pairs: Final = partial(option, type=KeyValues, default={})
-settings: Final = partial(option, type=Settings)
+plain_pairs: Final = partial(option, type=PlainValues, default={})
+settings: Final = partial(option, type=Settings, default={})
 by_kind: Final = partial(several, type=NamedValues)
 
 
@@ -179,7 +180,7 @@ BACKEND_PARAMETERS: Final = option(
     default={},
 )
 INSTANCE_HYPERVISOR_PARAMETERS: Final = settings(
-    "-H --hypervisor-parameters -> hvparams", "parameters of the instance's hypervisor", default={}
+    "-H --hypervisor-parameters -> hvparams", "parameters of the instance's hypervisor"
 )
 COMPRESS: Final = option("--compress", "compression of what is sent", default="none")
 DISK: Final = by_kind("--disk -> disks", "one disk: N:size=SIZE[,mode=ro][,name=...][,vg=...]")
@@ -197,13 +198,10 @@ NODE_PAIR: Final = option(
     "primary node, and secondary node where the disk template has one",
 )
 OS_PARAMETERS: Final = settings(
-    "-O --os-parameters -> osparams", "parameters of the operating system definition", default={}
+    "-O --os-parameters -> osparams", "parameters of the operating system definition"
 )
-OS_PARAMETERS_PRIVATE: Final = option(
-    "--os-parameters-private -> osparams_private",
-    "parameters that are kept but not shown",
-    PlainValues,
-    default={},
+OS_PARAMETERS_PRIVATE: Final = plain_pairs(
+    "--os-parameters-private -> osparams_private", "parameters that are kept but not shown"
 )
 OS_TYPE: Final = option(
     "-o --os-type=<os>", "operating system definition, with variant where it has some: NAME+VARIANT"
@@ -263,11 +261,13 @@ _OPTIONS: Final = (
     number("--shutdown-timeout", "seconds that the guest gets to shut down by itself", default=120),
     # parameters
     settings(
-        "-N --nic-parameters -> nicparams",
-        "defaults of network interfaces: mode, link, vlan",
-        default={},
+        "-N --nic-parameters -> nicparams", "defaults of network interfaces: mode, link, vlan"
     ),
-    settings("--node-parameters -> ndparams", "node parameters, such as oob_program or ssh_port"),
+    option(
+        "--node-parameters -> ndparams",
+        "node parameters, such as oob_program or ssh_port",
+        Settings,
+    ),
     by_kind(
         "-D --disk-parameters -> diskparams",
         "parameters of one disk template",
@@ -281,11 +281,8 @@ _OPTIONS: Final = (
     by_kind(
         "--disk-state", "static figures per storage: TYPE/NAME:disk_total=...", gather=disk_state
     ),
-    option(
-        "--os-parameters-secret -> osparams_secret",
-        "parameters that are neither kept nor shown",
-        PlainValues,
-        default={},
+    plain_pairs(
+        "--os-parameters-secret -> osparams_secret", "parameters that are neither kept nor shown"
     ),
     # new instances
     size("-s --os-size=<size>", "size of the only disk; short for --disk 0:size=SIZE"),

@@ -35,24 +35,22 @@ class UsageError(GenericError):
         self.exit_code = exit_code
 
 
-class HelpWanted(Exception):
-    """The user asked for help: on the program, or on one command."""
-
+class _Wanted(Exception):
     def __init__(self, command: Command | None = None) -> None:
         super().__init__()
         self.command = command
+
+
+class HelpWanted(_Wanted):
+    """The user asked for help: on the program, or on one command."""
+
+
+class CompletionWanted(_Wanted):
+    """The shell asked for the options: of the program, or of one command."""
 
 
 class VersionWanted(Exception):
     """The user asked for the version."""
-
-
-class CompletionWanted(Exception):
-    """The shell asked for the options: of the program, or of one command."""
-
-    def __init__(self, command: Command | None = None) -> None:
-        super().__init__()
-        self.command = command
 
 
 class Options:
@@ -120,16 +118,16 @@ def _find(program: Program, name: str) -> Command:
     command = program.find(name)
     if command is not None:
         return command
-    names = [candidate.name for candidate in program.commands]
-    close = _close_matches(name, names)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = _hint_at(name, [candidate.name for candidate in program.commands])
     raise UsageError(f"unknown command {name!r}{hint}\n'{program.name} --help' lists the commands")
 
 
-def _close_matches(word: str, candidates: Sequence[str]) -> list[str]:
+def _hint_at(word: str, candidates: Sequence[str]) -> str:
+    """Return a hint at the candidates that are like a word."""
     from difflib import get_close_matches
 
-    return get_close_matches(word, candidates, n=3)
+    close = get_close_matches(word, candidates, n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _environment_words(
@@ -243,18 +241,14 @@ def _next_option(
 
 
 def _find_short(options: Sequence[Option], flag: str) -> Option:
-    for option in options:
-        if flag in option.flags:
-            return option
-    raise UsageError(f"no such option: {flag}", OPTION_EXIT)
+    found = next((option for option in options if flag in option.flags), None)
+    if found is None:
+        raise UsageError(f"no such option: {flag}", OPTION_EXIT)
+    return found
 
 
 def _find_long(options: Sequence[Option], flag: str) -> Option:
-    fitting = [
-        option
-        for option in options
-        if any(candidate.startswith(flag) for candidate in option.flags)
-    ]
+    fitting = [each for each in options if any(long.startswith(flag) for long in each.flags)]
     exact = [option for option in fitting if flag in option.flags]
     if exact:
         return exact[0]
@@ -264,8 +258,7 @@ def _find_long(options: Sequence[Option], flag: str) -> Option:
         names = ", ".join(option.long for option in fitting)
         raise UsageError(f"option {flag} could be any of {names}", OPTION_EXIT)
     flags = [candidate for option in options for candidate in option.flags if len(candidate) > 2]
-    close = _close_matches(flag, flags)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = _hint_at(flag, flags)
     raise UsageError(f"no such option: {flag}{hint}", OPTION_EXIT)
 
 
@@ -302,20 +295,15 @@ def _value(option: Option, text: str) -> object:
 
 def _check_arguments(program: Program, command: Command, args: list[str]) -> None:
     least = sum(argument.min for argument in command.args)
-    most = (
-        None
-        if any(argument.max is None for argument in command.args)
-        else sum(argument.max or 0 for argument in command.args)
-    )
+    bounds = [argument.max for argument in command.args]
+    most = None if None in bounds else sum(bound or 0 for bound in bounds)
     usage = f"usage: {usage_line(program, command)}"
     if len(args) < least:
-        missing = _first_missing(command, len(args))
-        raise UsageError(f"{missing.label} is missing\n{usage}")
+        raise UsageError(f"{_first_missing(command, len(args)).label} is missing\n{usage}")
     if most is not None and len(args) > most:
         extra = args[most:]
-        hint = ""
-        if any(word.startswith("-") for word in extra):
-            hint = "; options come before the arguments"
+        is_late = any(word.startswith("-") for word in extra)
+        hint = "; options come before the arguments" if is_late else ""
         what = "takes no arguments" if most == 0 else "takes fewer arguments"
         raise UsageError(f"{command.name} {what}, found {' '.join(extra)!r}{hint}\n{usage}")
     _check_choices(command, args)

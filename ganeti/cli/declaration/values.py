@@ -23,6 +23,7 @@ DEFAULT_VALUE: Final = "default"  # what opcodes take for "no own value, use the
 
 _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _FINAL_STATUSES: Final = ("success", "error", "canceled")
 _FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
 
@@ -218,11 +219,6 @@ def parse_choice(text: str, choices: Sequence[str]) -> str:
     raise ParameterError(f"{text!r} is not one of {', '.join(choices)}")
 
 
-def parse_list(text: str) -> list[str]:
-    """Split at commas; an empty text is an empty list."""
-    return split_commas(text)
-
-
 def parse_settings(text: str) -> dict[str, object]:
     """Parse ``k=v,...`` for opcodes, where the value "default" unsets a parameter."""
     return with_defaults(parse_keyval(text))
@@ -317,13 +313,25 @@ def parse_intervals(text: str) -> dict[str, int]:
     return found
 
 
+def parse_duration(text: str) -> int:
+    """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
+
+    Raises:
+        OpPrereqError: it cannot be understood.
+    """
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
+    if not number.isdigit():
+        raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
+    return int(number) * _SECONDS[unit]
+
+
 _PAIRS: Final = "key=value[,key=value...]"
 Int = Annotated[int, TextForm(parse_int, "n")]
 Float = Annotated[float, TextForm(parse_float, "number")]
 YesNo = Annotated[bool, TextForm(parse_bool, "yes|no")]
 Size = Annotated[int, TextForm(parse_size, "size")]
 Priority = Annotated[int, TextForm(parse_priority, "|".join(PRIORITIES))]
-Commas = Annotated[list[str], TextForm(parse_list, "a,b,...")]
+Commas = Annotated[list[str], TextForm(split_commas, "a,b,...")]
 MaybeFloat = Annotated[float | str, TextForm(parse_maybe_float, "number|none")]
 KeyValues = Annotated[dict[str, object], TextForm(parse_keyval, _PAIRS)]
 Settings = Annotated[dict[str, object], TextForm(parse_settings, _PAIRS)]

@@ -1,6 +1,4 @@
-"""``gnt-instance add``.
-
-``gnt-instance batch-create``: many instances from one JSON file."""
+"""``gnt-instance`` add, and batch-create: many instances from one JSON file."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
-from ganeti.cli.declaration.values import with_defaults
 from ganeti.cli.instance import devices
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.jobs import follow_all, make_opcode, read_json, split_submitted
@@ -19,7 +16,7 @@ from ganeti.opcodes.registry import encode_opcode
 
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Create an instance, install its operating system and start it."""
-    more = {**settings_of_new(options), **_devices(options)}
+    more = {**devices.settings_of_new(options), **_devices(options)}
     submit(context, options, args, **more, start=options.start and not options.forthcoming)
 
 
@@ -33,34 +30,6 @@ def _devices(options: Options) -> dict[str, object]:
     if options.nics or not options.commit:
         nics = devices.nics_for_create(options.nics, no_nics=options.no_nics)
     return {"disks": disks, "nics": nics}
-
-
-def settings_of_new(options: Options) -> dict[str, object]:
-    """Return the settings that every command takes by which an instance is made.
-
-    Raises:
-        OpPrereqError: two options do not go together, or one has no such value.
-    """
-    pnode, snode = devices.split_nodes(options.node)
-    if pnode is not None and options.iallocator is not None:
-        raise OpPrereqError("give either nodes or an allocator, not both")
-    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
-    return {"pnode": pnode, "snode": snode, "hypervisor": hypervisor, "hvparams": hvparams}
-
-
-def hypervisor_and_parameters(given: object) -> tuple[str | None, dict[str, object]]:
-    """Return hypervisor and parameters from ``-H``.
-
-    Raises:
-        OpPrereqError: it removes or unsets, which means nothing here.
-    """
-    match given:
-        case None:
-            return None, {}
-        case (str(name), dict(params)):
-            return name, with_defaults(params)
-        case _:
-            raise OpPrereqError("-H takes HYPERVISOR[:parameter=value,...]")
 
 
 def batch_create(context: Context, options: Options, args: list[str]) -> int:

@@ -1,6 +1,4 @@
-"""Parameter groups of instances as options name them.  Pure.
-
-Disks and network interfaces as options name them.  Pure."""
+"""Nodes, hypervisors, disks and network interfaces as options of instances name them.  Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.cli.command import opt
+from ganeti.cli.command import Options, opt
+from ganeti.cli.declaration.values import with_defaults
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.nic import NIC_PARAM_NAMES
 
@@ -20,6 +19,34 @@ def split_nodes(text: str | None) -> tuple[str | None, str | None]:
         return None, None
     primary, _, secondary = text.partition(":")
     return primary or None, secondary or None
+
+
+def settings_of_new(options: Options) -> dict[str, object]:
+    """Return the settings that every command takes by which an instance is made.
+
+    Raises:
+        OpPrereqError: two options do not go together, or one has no such value.
+    """
+    pnode, snode = split_nodes(options.node)
+    if pnode is not None and options.iallocator is not None:
+        raise OpPrereqError("give either nodes or an allocator, not both")
+    hypervisor, hvparams = hypervisor_and_parameters(options.hypervisor)
+    return {"pnode": pnode, "snode": snode, "hypervisor": hypervisor, "hvparams": hvparams}
+
+
+def hypervisor_and_parameters(given: object) -> tuple[str | None, dict[str, object]]:
+    """Return hypervisor and parameters from ``-H``.
+
+    Raises:
+        OpPrereqError: it removes or unsets, which means nothing here.
+    """
+    match given:
+        case None:
+            return None, {}
+        case (str(name), dict(params)):
+            return name, with_defaults(params)
+        case _:
+            raise OpPrereqError("-H takes HYPERVISOR[:parameter=value,...]")
 
 
 DISK_TEMPLATES: Final = tuple(str(each) for each in DiskTemplate)

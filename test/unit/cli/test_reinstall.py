@@ -11,7 +11,7 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.instance import reinstall
+from ganeti.cli.instance import life
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import NotConfirmed
@@ -34,14 +34,14 @@ def terminal(answers: str, out: io.StringIO | None = None, *, interactive: bool 
 
 def test_the_number_chooses_and_nonsense_is_asked_again() -> None:
     out = io.StringIO()
-    assert reinstall.choose(terminal("7\n-1\nten\n٢\n1\n", out), NAMES) == "debian+trixie"
+    assert life.choose(terminal("7\n-1\nten\n٢\n1\n", out), NAMES) == "debian+trixie"
     assert out.getvalue().count("is not a number from 0 to 2") == 4
 
 
 @pytest.mark.parametrize("answers", ["x\n", "X\n", "\n", "", "9\n"])
 def test_who_chooses_none_changes_nothing(answers: str) -> None:
     with pytest.raises(NotConfirmed, match="nothing was done"):
-        reinstall.choose(terminal(answers), NAMES)
+        life.choose(terminal(answers), NAMES)
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return a function that asks on a terminal, with a cluster that has these names."""
 
     def ask(there: Terminal, names: list[str] = NAMES, **given: Any) -> str:
-        monkeypatch.setattr(reinstall, "usable_names", lambda *_: names)
+        monkeypatch.setattr(life, "usable_names", lambda *_: names)
         options = Options({"os_type": None, **given})
-        return reinstall._select_os(Context("gnt-instance", COMMAND, options, there), options)
+        return life._select_os(Context("gnt-instance", COMMAND, options, there), options)
 
     return ask
 
@@ -94,9 +94,9 @@ def test_one_question_at_most(
     there = terminal("y\n" * 3, out, interactive=interactive)
     submitted: list[str] = []
     jobs = SimpleNamespace(add=lambda name, _: submitted.append(name), run=lambda: 0)
-    monkeypatch.setattr(reinstall, "JobGroup", lambda *_: jobs)
+    monkeypatch.setattr(life, "JobGroup", lambda *_: jobs)
     context = Context("gnt-instance", COMMAND, options, there)
-    assert reinstall.reinstall(context, options, names) == 0
+    assert life.reinstall(context, options, names) == 0
     assert submitted == names
     assert out.getvalue().count("y/[n]") == questions
     assert questions == 0 or "destroys" in out.getvalue()
@@ -106,4 +106,4 @@ def test_several_spelled_out_in_a_script_need_force() -> None:
     options = Options(dict.fromkeys(_OPTIONS))
     there = terminal("", interactive=False)
     with pytest.raises(NotConfirmed, match="--force"):
-        reinstall.reinstall(Context("gnt-instance", COMMAND, options, there), options, ["a", "b"])
+        life.reinstall(Context("gnt-instance", COMMAND, options, there), options, ["a", "b"])
