@@ -1,4 +1,4 @@
-"""What modules of commands need: the records of commands and options, and what handlers get."""
+"""The names that a module of commands needs: for declarations, and for handlers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``gnt-job`` info, wait and watch.
-
-``gnt-job`` archive, autoarchive, cancel and change-priority."""
+"""``gnt-job`` info, wait, watch, archive, autoarchive, cancel and change-priority."""
 
 from __future__ import annotations
 
@@ -165,18 +163,15 @@ def _each(
     context: Context, jobs: Sequence[JobId], change: Callable[[JobId], tuple[bool, str]]
 ) -> int:
     """Change jobs one by one, whatever becomes of the others; returns the exit status."""
-    status = EXIT_SUCCESS
+    failures = 0
     for job_id in jobs:
         try:
             done, message = change(job_id)
         except JobLost as err:
             done, message = False, err.message
-        if done:
-            context.write(message)
-        else:
-            context.terminal.error(message)
-            status = EXIT_FAILURE
-    return status
+        (context.write if done else context.terminal.error)(message)
+        failures += not done
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
 
 
 def cancel(context: Context, options: Options, args: list[str]) -> int:

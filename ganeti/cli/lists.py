@@ -1,6 +1,4 @@
-"""Parts of job filters as people read and type them.
-
-The list and list-fields commands of all programs.
+"""The list and list-fields commands of all programs, and the formats of their columns.
 
 Source: query_fields.json, "default_fields".
 """
@@ -8,6 +6,7 @@ Source: query_fields.json, "default_fields".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from ganeti.base import json
@@ -95,20 +94,6 @@ JOBS: Final = Listing(
 )
 
 
-def _lister(listing: Listing) -> Handler:
-    def handler(context: Context, options: Options, args: list[str]) -> int:
-        return show_list(context, options, args, listing)
-
-    return handler
-
-
-def _fields(resource: str) -> Handler:
-    def handler(context: Context, options: Options, args: list[str]) -> int:
-        return show_fields(context, options, args, resource)
-
-    return handler
-
-
 def jobs(context: Context, options: Options, args: list[str]) -> int:
     """List jobs, with archived ones only when asked for."""
     extra: object = None
@@ -142,17 +127,17 @@ are named by 'gnt-{kind} list-fields'."""
     fields = f"list-fields: list the fields of {kind}s"
     return (
         command(handler, "LISTING", *parts, title=f"list: list {kind}s", **listed),
-        command(_fields(kind), "[<field>...] FIELDS", title=fields),
+        command(partial(show_fields, resource=kind), "[<field>...] FIELDS", title=fields),
     )
 
 
 COMMANDS: Final = {
     "gnt-backup": _commands("export", exports, "--units", opt.NODES),
-    "gnt-filter": _commands("filter", _lister(FILTERS), "[<filter>...]"),
-    "gnt-group": _commands("group", _lister(GROUPS), "[<group>...] --filter"),
+    "gnt-filter": _commands("filter", partial(show_list, listing=FILTERS), "[<filter>...]"),
+    "gnt-group": _commands("group", partial(show_list, listing=GROUPS), "[<group>...] --filter"),
     "gnt-instance": _commands(
         "instance",
-        _lister(INSTANCES),
+        partial(show_list, listing=INSTANCES),
         "[<instance>...] --filter --units",
         has_patterns=True,
         examples="""
@@ -173,10 +158,10 @@ gnt-instance list 'pnode == "node1" and not admin_up'  # a filter""",
 gnt-job list --running  # what is being done now
 gnt-job list -o +received_ts,opresult --error  # what failed, and why""",
     ),
-    "gnt-network": _commands("network", _lister(NETWORKS), "[<network>...]"),
+    "gnt-network": _commands("network", partial(show_list, listing=NETWORKS), "[<network>...]"),
     "gnt-node": _commands(
         "node",
-        _lister(NODES),
+        partial(show_list, listing=NODES),
         "[<node>...] --filter --units",
         has_patterns=True,
         examples="""

@@ -8,16 +8,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.cli.command import (
-    EXIT_FAILURE,
-    EXIT_SUCCESS,
-    Command,
-    Context,
-    Handler,
-    Options,
-    command,
-    job,
-)
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Command, Context, Options, command, job
 from ganeti.cli.run.binding import submit
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.opcode import OpCode
@@ -26,23 +17,17 @@ from ganeti.opcodes.tags import OpTagsDel, OpTagsSearch, OpTagsSet
 TAGS_FILE_BYTES_MAX: Final = 1 << 20
 
 
-def _list(kind: TagKind) -> Handler:
-    def handler(context: Context, _options: Options, args: list[str]) -> None:
-        name = "" if kind is TagKind.CLUSTER else args[0]
-        context.terminal.write_lines(natural_sorted(context.client.query_tags(str(kind), name)))
-
-    return handler
+def _list(context: Context, _options: Options, args: list[str], *, kind: TagKind) -> None:
+    name = "" if kind is TagKind.CLUSTER else args[0]
+    context.terminal.write_lines(natural_sorted(context.client.query_tags(str(kind), name)))
 
 
-def _change(kind: TagKind) -> Handler:
-    def handler(context: Context, options: Options, args: list[str]) -> None:
-        name, tags = (None, args) if kind is TagKind.CLUSTER else (args[0], args[1:])
-        tags = tags + read_tags(options.tags_source)
-        if not tags:
-            raise OpPrereqError("no tags given")
-        submit(context, options, [], name=name, tags=tags)
-
-    return handler
+def _change(context: Context, options: Options, args: list[str], *, kind: TagKind) -> None:
+    name, tags = (None, args) if kind is TagKind.CLUSTER else (args[0], args[1:])
+    tags = tags + read_tags(options.tags_source)
+    if not tags:
+        raise OpPrereqError("no tags given")
+    submit(context, options, [], name=name, kind=kind, tags=tags)
 
 
 def read_tags(source: str | None) -> list[str]:
@@ -73,11 +58,10 @@ def show_found(context: Context, _opcode: OpCode, found: object) -> int:
 
 def _commands(kind: TagKind, thing: str, about: str = "") -> tuple[Command, ...]:
     """Return the commands about the tags of one kind of object."""
-    change = partial(
-        command, _change(kind), f"{about} [<tag>...] --from SUBMISSION", fixed={"kind": kind}
-    )
+    text = f"{about} [<tag>...] --from SUBMISSION"
+    change = partial(command, partial(_change, kind=kind), text)
     return (
-        command(_list(kind), about, title=f"list-tags: list {thing}'s tags"),
+        command(partial(_list, kind=kind), about, title=f"list-tags: list {thing}'s tags"),
         change(title=f"add-tags: give {thing} tags", opcode=OpTagsSet),
         change(title=f"remove-tags: take tags from {thing}", opcode=OpTagsDel),
     )

@@ -61,14 +61,19 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if stops:
         _renew_candidates(context, options)
     if options.new_ssh_keys:
-        _replace_ssh_keys(context, options)
+        kind = {"ssh_key_type": options.ssh_key_type, "ssh_key_bits": options.ssh_key_bits}
+        _renew(context, options, renew_ssh_keys=True, **kind)
     return _name_missed(context, missed)
 
 
 def _renew_candidates(context: Context, options: Options) -> None:
-    renew = make_opcode(OpClusterRenewCrypto, node_certificates=True, verbose=options.verbose)
-    execute(context, options, renew)
+    _renew(context, options, node_certificates=True)
     note.end(context.paths)
+
+
+def _renew(context: Context, options: Options, **params: object) -> None:
+    opcode = make_opcode(OpClusterRenewCrypto, verbose=options.verbose, **params)
+    execute(context, options, opcode)
 
 
 def _name_missed(context: Context, missed: Sequence[str]) -> int:
@@ -124,17 +129,6 @@ def _nodes_in_files(paths: Paths) -> list[tuple[str, bool, int]]:
         (name, name in offline, int(ports.get(name, ssh.SSH_PORT)))
         for name in ssconf.node_list(paths)
     ]
-
-
-def _replace_ssh_keys(context: Context, options: Options) -> None:
-    opcode = make_opcode(
-        OpClusterRenewCrypto,
-        renew_ssh_keys=True,
-        ssh_key_type=options.ssh_key_type,
-        ssh_key_bits=options.ssh_key_bits,
-        verbose=options.verbose,
-    )
-    execute(context, options, opcode)
 
 
 def new_contents(context: Context, options: Options) -> dict[str, bytes]:

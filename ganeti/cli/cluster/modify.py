@@ -1,6 +1,4 @@
-"""``gnt-cluster`` modify and redist-conf.
-
-``gnt-cluster rename``."""
+"""``gnt-cluster`` modify, redist-conf and rename."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``gnt-cluster`` verify and verify-config.
-
-``gnt-cluster`` verify-disks and repair-disk-sizes."""
+"""``gnt-cluster`` verify, verify-config, verify-disks and repair-disk-sizes."""
 
 from __future__ import annotations
 

@@ -22,30 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from ganeti.cli.declaration import values
 from ganeti.cli.declaration.program import Action as Action
 from ganeti.cli.declaration.program import ArgKind, Command, Handler
 from ganeti.cli.declaration.program import Argument as Argument
 from ganeti.cli.declaration.program import Option as Option
-from ganeti.cli.declaration.values import (
-    PRIORITIES,
-    BackendSettings,
-    Commas,
-    Dependency,
-    Float,
-    Int,
-    KeyValues,
-    MaybeFloat,
-    NamedValues,
-    Names,
-    PlainValues,
-    Priority,
-    Settings,
-    Size,
-    SpecGroups,
-    YesNo,
-    by_name,
-    disk_state,
-)
 
 if TYPE_CHECKING:
     from ganeti.opcodes.opcode import OpCode  # costs a list of instances 8 ms
@@ -145,15 +126,15 @@ _COMPLETES: Final = {
 flag: Final = partial(option, action=Action.TRUE)  # false until given
 count: Final = partial(option, action=Action.COUNT)  # how often it is given
 several: Final = partial(option, action=Action.APPEND)  # a value each time that it is given
-number: Final = partial(option, type=Int)
-size: Final = partial(option, type=Size)
-yes_no: Final = partial(option, type=YesNo)
-names: Final = partial(option, type=Names)
-commas: Final = partial(option, type=Commas)
-pairs: Final = partial(option, type=KeyValues, default={})
-plain_pairs: Final = partial(option, type=PlainValues, default={})
-settings: Final = partial(option, type=Settings, default={})
-by_kind: Final = partial(several, type=NamedValues)
+number: Final = partial(option, type=values.Int)
+size: Final = partial(option, type=values.Size)
+yes_no: Final = partial(option, type=values.YesNo)
+names: Final = partial(option, type=values.Names)
+commas: Final = partial(option, type=values.Commas)
+pairs: Final = partial(option, type=values.KeyValues, default={})
+plain_pairs: Final = partial(option, type=values.PlainValues, default={})
+settings: Final = partial(option, type=values.Settings, default={})
+by_kind: Final = partial(several, type=values.NamedValues)
 
 
 def unflag(flags: str, help: str, **more: Any) -> Option:
@@ -176,7 +157,7 @@ def with_help(option: Option, help: str, dest: str = "") -> Option:
 BACKEND_PARAMETERS: Final = option(
     "-B --backend-parameters -> beparams",
     "memory (or minmem and maxmem), vcpus, auto_balance, always_failover, spindle_use",
-    BackendSettings,
+    values.BackendSettings,
     default={},
 )
 INSTANCE_HYPERVISOR_PARAMETERS: Final = settings(
@@ -210,23 +191,30 @@ OS_TYPE: Final = option(
 # of which several have one flag
 NODES: Final = several("-n --node=<node> -> nodes", "only this node")
 HYPERVISOR_AND_PARAMETERS: Final = option(
-    "-H --hypervisor-parameters -> hypervisor", "hypervisor, and parameters of it", NamedValues
+    "-H --hypervisor-parameters -> hypervisor",
+    "hypervisor, and parameters of it",
+    values.NamedValues,
 )
 HYPERVISORS_PARAMETERS: Final = by_kind(
     "-H --hypervisor-parameters -> hvparams",
     "default parameters of one hypervisor",
-    gather=by_name("hypervisor"),
+    gather=values.by_name("hypervisor"),
 )
 _OPTIONS: Final = (
     # jobs
     flag("--dry-run", "check everything, change nothing"),
     flag("--submit", "print the job's number and return at once"),
     flag("--print-jobid", "print the job's number first"),
-    option("--priority", "priority of the job in the queue", Priority, choices=tuple(PRIORITIES)),
+    option(
+        "--priority",
+        "priority of the job in the queue",
+        values.Priority,
+        choices=tuple(values.PRIORITIES),
+    ),
     several(
         "--depend=JOB[:STATUS+...]",
         "start only after this job has ended, in success or in one of these statuses",
-        Dependency,
+        values.Dependency,
     ),
     # lists
     flag("--no-headers", "leave the line of titles out"),
@@ -266,20 +254,22 @@ _OPTIONS: Final = (
     option(
         "--node-parameters -> ndparams",
         "node parameters, such as oob_program or ssh_port",
-        Settings,
+        values.Settings,
     ),
     by_kind(
         "-D --disk-parameters -> diskparams",
         "parameters of one disk template",
-        gather=by_name("disk template"),
+        gather=values.by_name("disk template"),
     ),
     by_kind(
         "--hypervisor-state -> hv_state",
         "static figures per hypervisor: cpu_total, mem_total, ...",
-        gather=by_name("hypervisor state"),
+        gather=values.by_name("hypervisor state"),
     ),
     by_kind(
-        "--disk-state", "static figures per storage: TYPE/NAME:disk_total=...", gather=disk_state
+        "--disk-state",
+        "static figures per storage: TYPE/NAME:disk_total=...",
+        gather=values.disk_state,
     ),
     plain_pairs(
         "--os-parameters-secret -> osparams_secret", "parameters that are neither kept nor shown"
@@ -307,12 +297,14 @@ _OPTIONS: Final = (
     option(
         "--ipolicy-bounds-specs",
         "smallest and largest instances: min:memory-size=...,.../max:...",
-        SpecGroups,
+        values.SpecGroups,
     ),
-    option("--ipolicy-std-specs", "the usual instance: memory-size=...,disk-size=...", KeyValues),
+    option(
+        "--ipolicy-std-specs", "the usual instance: memory-size=...,disk-size=...", values.KeyValues
+    ),
     commas("--ipolicy-disk-templates", "disk templates that instances may have"),
-    option("--ipolicy-spindle-ratio", "how many instances may share a spindle", MaybeFloat),
-    option("--ipolicy-vcpu-ratio", "how many virtual CPUs a real one may serve", MaybeFloat),
+    option("--ipolicy-spindle-ratio", "how many instances may share a spindle", values.MaybeFloat),
+    option("--ipolicy-vcpu-ratio", "how many virtual CPUs a real one may serve", values.MaybeFloat),
     # migration
     unflag(
         "--non-live -> live",
@@ -332,7 +324,7 @@ _OPTIONS: Final = (
     option("--ssh-key-type", "kind of the SSH key", choices=("rsa", "ecdsa", "dsa")),
     unflag("--no-ssh-key-check", "accept unknown SSH host keys"),
     number("--oob-timeout -> timeout", "seconds that the out-of-band helper gets", default=60),
-    option("--power-delay", "seconds between switching on two nodes", Float, default=2.0),
+    option("--power-delay", "seconds between switching on two nodes", values.Float, default=2.0),
     option("-s --secondary-ip=ADDRESS", "address in the replication network"),
     flag("--auto-promote", "make other nodes master candidates where this one ceases to be one"),
     yes_no("--vm-capable", "whether it may run instances"),

@@ -69,7 +69,7 @@ def _state(instance: Values) -> str:
 
 
 def _nodes(instance: Values) -> Facts:
-    facts = Facts([("primary", _named(instance, "pnode", "pnode_group"))])
+    facts = Facts([("primary", _primary(instance))])
     secondaries = _list(instance.get("snodes"))
     groups = _list(instance.get("snodes_group_names"))
     names = [
@@ -80,9 +80,9 @@ def _nodes(instance: Values) -> Facts:
     return facts
 
 
-def _named(instance: Values, key: str, group_key: str) -> str:
-    group = instance.get(f"{group_key}_name")
-    return f"{instance.get(key)}" + (f" (group {group})" if group else "")
+def _primary(instance: Values) -> str:
+    group = instance.get("pnode_group_name")
+    return f"{instance.get('pnode')}" + (f" (group {group})" if group else "")
 
 
 def _parameters(instance: Values, prefix: str) -> Facts:
