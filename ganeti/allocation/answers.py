@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation import moves
-from ganeti.allocation.model import Instance, Mobility, Rules
+from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
 from ganeti.allocation.questions import TagMeanings, mirrored_size, new_instance
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError
 from ganeti.base.json import JsonValue
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import DiskTemplate, Mirroring
 from ganeti.protocol import iallocator as wire
 
 
@@ -129,9 +129,9 @@ def _relocate(question: Question, wanted: wire.Relocate) -> Answer:
 def _relocation(
     cluster: ClusterState, instance: Instance, leaving: list[str], rules: Rules
 ) -> moves.Move:
-    if instance.mobility is Mobility.FIXED:
+    if instance.mirroring is Mirroring.NONE:
         raise moves.CannotMove(f"disk template {instance.template} has no second node")
-    if instance.mobility is Mobility.SHARED:
+    if instance.mirroring is Mirroring.EXTERNAL:
         return moves.move_shared(cluster, instance, rules, leaving)
     if leaving != [instance.secondary]:
         raise moves.CannotMove(

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ganeti.allocation.model import Instance, Mobility, Node
+from ganeti.allocation.model import Instance, Node
+from ganeti.objects.disk_templates import Mirroring
 
 
 class Free(Struct, frozen=True):
@@ -68,7 +69,7 @@ class NodeLoad(Struct, frozen=True):
         partners, movable = self.partners, self.movable
         if secondary is not None:
             partners = _added(partners, secondary.name, sign * instance.running_memory)
-        elif instance.mobility is Mobility.SHARED:
+        elif instance.mirroring is Mirroring.EXTERNAL:
             movable = _with_or_without(movable, instance.running_memory, sign)
         exclusion = self.exclusion
         for tag in instance.exclusion_tags:
@@ -165,7 +166,7 @@ def load_of(
         reserved=max(guarded.values(), default=0),
         partners=_without_zeroes(partners),
         movable=tuple(
-            each.running_memory for each in primaries if each.mobility is Mobility.SHARED
+            each.running_memory for each in primaries if each.mirroring is Mirroring.EXTERNAL
         ),
         exclusion=dict(Counter(tag for each in primaries for tag in each.exclusion_tags)),
         in_one_domain=sum(fails_together(node, other) for other in second),

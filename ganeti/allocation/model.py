@@ -9,7 +9,6 @@ Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -19,21 +18,6 @@ from ganeti.objects.instance_policy import InstanceSpec
 from ganeti.objects.model import AllocPolicy
 
 NO_TAGS: Final[frozenset[str]] = frozenset()
-
-
-class Mobility(StrEnum):
-    """How an instance can get to another node."""
-
-    MIRRORED = "kept on two nodes"
-    SHARED = "reached by every node"
-    FIXED = "kept on one node"
-
-
-_MOBILITY: Final[Mapping[Mirroring, Mobility]] = {
-    Mirroring.INTERNAL: Mobility.MIRRORED,
-    Mirroring.EXTERNAL: Mobility.SHARED,
-    Mirroring.NONE: Mobility.FIXED,
-}
 
 
 class Group(Struct, frozen=True):
@@ -122,9 +106,9 @@ class Instance(Struct, frozen=True):
         return self.nodes[1] if len(self.nodes) > 1 else None
 
     @property
-    def mobility(self) -> Mobility:
-        """How it can get to another node."""
-        return _MOBILITY[self.template.traits.mirroring]
+    def mirroring(self) -> Mirroring:
+        """How its disks are kept on more than one node, and so how it can get to another."""
+        return self.template.traits.mirroring
 
     @property
     def node_count(self) -> int:

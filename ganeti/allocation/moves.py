@@ -15,11 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation.limits import obstacle
-from ganeti.allocation.model import Instance, Mobility, Node, Rules
+from ganeti.allocation.model import Instance, Node, Rules
 from ganeti.allocation.placing import Outcome, choose_group, find_place, find_secondary
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError
 from ganeti.objects.allocation_modes import EvacMode
+from ganeti.objects.disk_templates import Mirroring
 
 
 class CannotMove(GenericError):
@@ -60,12 +61,12 @@ def evacuate(cluster: ClusterState, instance: Instance, mode: EvacMode, rules: R
     # Getting away is worth more than that everything could be restarted once again.
     rules = replace(rules, checks_capacity=False)
     without = cluster.without_instance(instance)
-    if instance.mobility is Mobility.SHARED:
+    if instance.mirroring is Mirroring.EXTERNAL:
         if mode is EvacMode.SECONDARY_ONLY:
             raise CannotMove(
                 f"with disk template {instance.template} it has no secondary node to leave"
             )
-        return _move_shared(without, instance, rules)
+        return move_shared(cluster, instance, rules)
     if mode is EvacMode.PRIMARY_ONLY:
         return _switch(without, instance, rules)
     if mode is EvacMode.SECONDARY_ONLY:
@@ -96,7 +97,7 @@ def change_group(
     choice = choose_group(without, instance, rules, among, is_explicit=bool(wanted), source=source)
     if choice.best is None:
         raise CannotMove(choice.text)
-    if instance.mobility is Mobility.SHARED:
+    if instance.mirroring is Mirroring.EXTERNAL:
         return _arrive(without, instance, choice.best, (SwitchPrimary(choice.best.nodes[0]),))
     return _move_pair(without, instance, choice.best, rules)
 
@@ -125,12 +126,7 @@ def move_shared(
     Raises:
         CannotMove: there is none.
     """
-    return _move_shared(cluster.without_instance(instance), instance, rules, excluded)
-
-
-def _move_shared(
-    without: ClusterState, instance: Instance, rules: Rules, excluded: Iterable[str] = ()
-) -> Move:
+    without = cluster.without_instance(instance)
     state = without.group_of(instance.primary)
     source = _migrates_from(without, instance)
     outcome = _found(
@@ -176,12 +172,12 @@ def _found(outcome: Outcome) -> Outcome:
 def _check_movable(
     cluster: ClusterState, instance: Instance, *, across_groups: bool = False
 ) -> None:
-    if instance.mobility is Mobility.FIXED:
+    if instance.mirroring is Mirroring.NONE:
         raise CannotMove(
             f"its disks (template {instance.template}) are on node {instance.primary} only;"
             f" use 'gnt-instance move {instance.name}' while that node is up"
         )
-    if instance.mobility is not Mobility.MIRRORED:
+    if instance.mirroring is not Mirroring.INTERNAL:
         return
     if instance.secondary is None:
         raise CannotMove(f"with disk template {instance.template} it should have two nodes")

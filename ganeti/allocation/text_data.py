@@ -39,6 +39,11 @@ _POLICIES: Final = {
     "u": AllocPolicy.UNALLOCABLE,
 }
 _UNKNOWN: Final = "?"
+# The columns of a node with numbers, in their order.
+_NUMBERS: Final = (
+    *("total_memory", "reserved_memory", "free_memory"),
+    *("total_disk", "free_disk", "total_cpus"),
+)
 
 
 # Reading.
@@ -105,9 +110,8 @@ def _group(columns: Sequence[str]) -> tuple[str, wire.AllocatorGroup]:
 
 
 def _node(columns: Sequence[str]) -> tuple[str, wire.AllocatorNode]:
-    name, total_mem, own_mem, free_mem, total_disk, free_disk, cpus, role, group = columns[:9]
+    name, *numbers, role, group = columns[:9]
     spindles = int(_column(columns, 9, "1"))
-    numbers = (total_mem, own_mem, free_mem, total_disk, free_disk, cpus)
     is_exclusive = _column(columns, 11, "N") == "Y"
     made = _empty_node(group, spindles, _words(_column(columns, 10, "")), role == "M")
     params = {
@@ -117,19 +121,13 @@ def _node(columns: Sequence[str]) -> tuple[str, wire.AllocatorNode]:
     }
     if role == "Y" or _UNKNOWN in numbers:
         return name, replace(made, offline=True, ndparams=params)
-    memory, own, free, disk, left, cores = map(int, numbers)
     return name, replace(
         made,
         ndparams=params,
-        total_memory=memory,
-        reserved_memory=own,
-        free_memory=free,
-        total_disk=disk,
-        free_disk=left,
         total_spindles=spindles if is_exclusive else 0,
         free_spindles=int(_column(columns, 12, "0")),
-        total_cpus=cores,
         reserved_cpus=int(_column(columns, 13, "0")),
+        **dict(zip(_NUMBERS, map(int, numbers), strict=True)),
     )
 
 
@@ -209,18 +207,13 @@ def with_made_up(
             groups[uuid] = wire.AllocatorGroup(
                 name=f"group-{number:02}", alloc_policy=_POLICIES[policy], ipolicy=IPOLICY_DEFAULTS
             )
-            size = {
-                "total_memory": parse_unit(memory),
-                "free_memory": parse_unit(memory),
-                "reserved_memory": 0,
-                "total_disk": parse_unit(disk),
-                "free_disk": parse_unit(disk),
-                "total_spindles": 0,
-                "free_spindles": 0,
-                "total_cpus": int(cpus),
-                "reserved_cpus": 0,
-            }
-            empty = replace(_empty_node(uuid, int(spindles), [], False), **size)
+            memory_mib, disk_mib = parse_unit(memory), parse_unit(disk)
+            sizes = (memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus))
+            empty = replace(
+                _empty_node(uuid, int(spindles), [], False),
+                **dict(zip(_NUMBERS, sizes, strict=True)),
+                **dict.fromkeys(("total_spindles", "free_spindles", "reserved_cpus"), 0),
+            )
             nodes |= {f"node-{number:02}-{each:03}": empty for each in range(1, int(count) + 1)}
         except (ValueError, KeyError, GenericError) as err:
             raise GenericError(
@@ -328,14 +321,7 @@ def _line(*columns: object) -> str:
 
 
 def _node_line(name: str, node: wire.AllocatorNode) -> str:
-    numbers = (
-        node.total_memory,
-        node.reserved_memory,
-        node.free_memory,
-        node.total_disk,
-        node.free_disk,
-        node.total_cpus,
-    )
+    numbers = [getattr(node, each) for each in _NUMBERS]
     is_away = node.offline or node.drained or not node.vm_capable
     params = node.ndparams
     is_exclusive = params.get("exclusive_storage") is True
@@ -362,8 +348,7 @@ def _instance_line(name: str, each: wire.AllocatorInstance) -> str:
         each.vcpus,
         _STATUS.get(each.admin_state, "running"),
         "Y",
-        each.nodes[0] if each.nodes else "",
-        each.nodes[1] if len(each.nodes) > 1 else "",
+        *[*each.nodes, "", ""][:2],
         each.disk_template,
         each.tags,
         each.spindle_use,

@@ -75,7 +75,6 @@ _WELL_KNOWN: Final = {
     "log_os_dir": "/var/log/ganeti/os",
     "log_kvm_dir": "/var/log/ganeti/kvm",
     "log_es_dir": "/var/log/ganeti/extstorage",
-    "log_commands": "/var/log/ganeti/commands.log",
     "lock_dir": "/var/lock",
     "ssconf_lock": "/var/lock/ganeti-ssconf.lock",
     "restricted_commands_lock": "/var/lock/ganeti-restricted-commands.lock",

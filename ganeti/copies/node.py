@@ -21,8 +21,11 @@ Source: ARCHITECTURE, invariants 8 and 9.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
+
+from msgspec import Struct
 
 # A node that needs longer for a small file is set aside.
 PATIENCE_S: Final = 0.5
@@ -33,14 +36,11 @@ RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0)
 Versions = Mapping[str, int]
 
 
-class Trip:
+class Trip(Struct, frozen=True, eq=False):
     """Versions of files on their way; without any it only asks whether the node is there."""
 
-    __slots__ = ("begun_s", "versions")
-
-    def __init__(self, versions: Versions, begun_s: float) -> None:
-        self.versions = versions
-        self.begun_s = begun_s
+    versions: Versions
+    begun_s: float
 
 
 class NodeCopies:
@@ -113,14 +113,10 @@ class NodeCopies:
             return None
         if not rests:
             self._refused.clear()
-        versions: dict[str, int] = {}
-        for file, version in self.wanted.items():
-            if file in self._on_the_way or (rests and file in self._refused):
-                continue
-            if may_send(file):
-                versions[file] = version
-                if len(versions) >= files_max:
-                    break
+        resting = self._on_the_way | (self._refused if rests else set())
+        sendable = (each for each in self.wanted.items() if each[0] not in resting)
+        sent = (each for each in sendable if may_send(each[0]))
+        versions = dict(itertools.islice(sent, files_max))
         if not versions and not self.is_missing:
             return None
         trip = Trip(versions, now_s)

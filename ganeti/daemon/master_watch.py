@@ -65,7 +65,7 @@ async def check_self(context: DaemonContext) -> Poll:
     """
     is_sure = check_options(context)
     own_name = context.hostname
-    poll = Poll(own_name, [own_name], {own_name: await _own_answer(context.paths)})
+    poll = await _own_poll(context.paths, own_name)
     verdict = judge(poll)
     if verdict.standing is Standing.REFUSED and not is_sure:
         raise NotMasterError(verdict.reason, verdict.master_name)
@@ -126,11 +126,7 @@ async def take_vote(rpc: AsyncNodeRpcClient, paths: Paths, own_name: str) -> Pol
         ConfigurationError: this node knows no nodes.
     """
     others = await asyncio.to_thread(master_poll.other_nodes, paths, own_name)
-    poll = Poll(
-        own_name,
-        [own_name, *(target.name for target in others)],
-        {own_name: await _own_answer(paths)},
-    )
+    poll = await _own_poll(paths, own_name, *(target.name for target in others))
     for is_offline in (False, True):
         targets = [target for target in others if target.offline == is_offline]
         if targets and judge(poll).standing is not Standing.CONFIRMED:
@@ -150,9 +146,12 @@ async def poll_everybody(rpc: AsyncNodeRpcClient, paths: Paths, own_name: str) -
     others = await asyncio.to_thread(master_poll.other_nodes, paths, own_name)
     found = await asyncio.gather(*(master_poll.ask_one(rpc, target) for target in others))
     names = [target.name for target in others]
-    own = {own_name: await _own_answer(paths)}
-    poll = Poll(own_name, [own_name, *names], own)
+    poll = await _own_poll(paths, own_name, *names)
     return _with_answers(poll, dict(zip(names, found, strict=True)))
+
+
+async def _own_poll(paths: Paths, own_name: str, *others: str) -> Poll:
+    return Poll(own_name, [own_name, *others], {own_name: await _own_answer(paths)})
 
 
 async def _own_answer(paths: Paths) -> Answer:

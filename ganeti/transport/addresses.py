@@ -16,13 +16,8 @@ def addresses_of(interface: str) -> list[str]:
 
 def answers(address: str, port: int, timeout_s: float) -> bool:
     """Tell whether a host is there: it takes a TCP connection, or refuses it itself."""
-    try:
-        socket.create_connection((address, port), timeout_s).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return True
+    error = _failure(address, port, timeout_s)
+    return error is None or isinstance(error, ConnectionRefusedError)
 
 
 def serves(address: str, port: int, timeout_s: float, *, source: str | None = None) -> bool:
@@ -31,9 +26,15 @@ def serves(address: str, port: int, timeout_s: float, *, source: str | None = No
     Args:
         source: the own address that the connection comes from.
     """
+    return _failure(address, port, timeout_s, source) is None
+
+
+def _failure(
+    address: str, port: int, timeout_s: float, source: str | None = None
+) -> OSError | None:
     own = None if source is None else (source, 0)
     try:
         socket.create_connection((address, port), timeout_s, own).close()
-    except OSError:
-        return False
-    return True
+    except OSError as err:
+        return err
+    return None

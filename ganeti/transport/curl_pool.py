@@ -93,7 +93,6 @@ class CurlResponse(msgspec.Struct, frozen=True):
     status: int = 0
     body: bytes = b""
     error: str | None = None
-    is_new_connection: bool = False
 
 
 class Transfer:
@@ -141,8 +140,7 @@ class Transfer:
     def succeed(self) -> None:
         """Take the answer."""
         status = self.easy.getinfo(pycurl.RESPONSE_CODE)
-        is_new = self.easy.getinfo(pycurl.NUM_CONNECTS) > 0
-        self._finish(CurlResponse(status, bytes(self._body), None, is_new))
+        self._finish(CurlResponse(status, bytes(self._body)))
 
     def fail(self, code: int, text: str) -> None:
         """Take libcurl's error."""

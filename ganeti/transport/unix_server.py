@@ -113,7 +113,6 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._is_gone = False
         self._has_eof = False
-        self._is_paused = False
         self._gone: asyncio.Future[None] | None = None
 
     def __str__(self) -> str:
@@ -161,7 +160,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
             return
         self._wait_for_turn(messages)
         if self._has_enough_waiting():
-            self._pause_reading()
+            self._io.pause_reading()
         self._start()
 
     def eof_received(self) -> bool:
@@ -239,7 +238,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         self._waiting_bytes -= len(message)
         self._count_held()
         if not self._has_enough_waiting():
-            self._resume_reading()
+            self._io.resume_reading()
         return message
 
     def _begin(self, message: bytes) -> Coroutine[object, object, None] | None:
@@ -309,7 +308,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         # Closing with unread input would reset the connection under a client that is still
         # sending, so only end our side, and let it come to reading the reason.
         self._reading_watch.end_writing()
-        self._resume_reading()
+        self._io.resume_reading()
         self._reading_watch.start_timer(self._server.limits.linger_s, self.abort)
 
     def _close(self) -> None:
@@ -360,16 +359,6 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         if is_more and self._server.held_bytes > self._server.limits.held_bytes_max:
             self._drop_input()
             self._refuse("too many requests at once, try again later")
-
-    def _pause_reading(self) -> None:
-        if not self._is_paused:
-            self._is_paused = True
-            self._io.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._is_paused and not self._io.is_closing():
-            self._is_paused = False
-            self._io.resume_reading()
 
 
 @contextlib.asynccontextmanager
