@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.daemon import notify
-from ganeti.daemon.detach import Report
 from ganeti.daemon.options import NetworkOptions, Options, OptionsT, TlsOptions
+from ganeti.daemon.starter import READY, Report, notify
 from ganeti.system import environment
 from ganeti.transport.addresses import addresses_of
 
@@ -54,7 +53,7 @@ class DaemonContext:
         logger.info("Ready")
         if self._report is not None:
             self._report.send(0)
-        notify.notify(notify.READY)
+        notify(READY)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a background task; it is cancelled once ``serve`` has returned.

@@ -35,10 +35,10 @@ from typing import Any, Final
 from ganeti.base.daemons import package_of
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.daemon import log, notify
+from ganeti.daemon import log
 from ganeti.daemon.context import DaemonContext
-from ganeti.daemon.detach import Report, detach
 from ganeti.daemon.options import Options, parse
+from ganeti.daemon.starter import READY, STATUS, STOPPING, Report, detach, notify
 from ganeti.system import environment, files
 from ganeti.system.filelock import PidFile
 from ganeti.system.process_facts import show_name
@@ -125,7 +125,7 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
         logger.error("Cannot go on: %s", error.message)
     if status == EXIT_NOTMASTER:
         # To end before having been ready is a failure to systemd, and this is none.
-        notify.notify(f"{notify.READY}\n{notify.STATUS}={' '.join(error.message.split())}")
+        notify(f"{READY}\n{STATUS}={' '.join(error.message.split())}")
     if report is not None:
         report.send(status, error.message)
     elif not has_log:
@@ -219,7 +219,7 @@ async def _guard_stop(
     """Enforce the deadline for stopping."""
     await context.stopping.wait()
     logger.info("Stopping")
-    notify.notify(notify.STOPPING)
+    notify(STOPPING)
     # SIGALRM ends the process even when the event loop or a thread hangs.
     signal.alarm(math.ceil(spec.stop_timeout_s + spec.kill_after_s))
     await asyncio.wait([serving], timeout=spec.stop_timeout_s)

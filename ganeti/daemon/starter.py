@@ -1,17 +1,26 @@
-"""Leaving the terminal: the program that was called waits until the daemon answers.
+"""How a daemon tells its starter that it runs: the program that was called, or systemd.
 
-The caller forks twice and reads one report from a pipe: the exit status, and the text for standard
-error.  So ``ganeti-luxid && gnt-job list`` works, and a daemon that cannot start says why where it
-was started.
+The program that was called waits until the daemon answers: it forks twice and reads one report from
+a pipe, with the exit status and the text for standard error.  So ``ganeti-luxid && gnt-job list``
+works, and a daemon that cannot start says why where it was started.
+
+systemd gets the datagrams of sd_notify(3).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
 import sys
 from typing import Final
 
+logger = logging.getLogger(__name__)
+
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
+STATUS: Final = "STATUS"  # shown by systemctl status
 _REPORT_BYTES_MAX: Final = 65536
 _STANDARD_DESCRIPTORS: Final = (0, 1, 2)
 
@@ -73,3 +82,17 @@ def _exit_as_reported(name: str, pid: int, read_end: int) -> None:
         sys.stderr.write(f"{name}: {text}\n")
         sys.stderr.flush()
     os._exit(int(status))
+
+
+def notify(state: str) -> None:
+    """Send a state to whoever started us and wants to know; a failure is logged only."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # Linux's abstract names begin with a zero byte
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.sendto(state.encode(), address)
+    except OSError as err:
+        logger.warning("Cannot tell %r to %s: %s; ignoring", state, address, err)

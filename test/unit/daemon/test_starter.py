@@ -1,4 +1,4 @@
-"""Tests of ganeti/daemon/notify.py."""
+"""Tests of ganeti/daemon/starter.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.daemon import notify
+from ganeti.daemon.starter import READY, notify
 
 
 def test_without_a_listener_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    notify.notify(notify.READY)
+    notify(READY)
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -24,7 +24,7 @@ def test_the_state_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abst
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address)
         listener.settimeout(30)
-        notify.notify(notify.READY)
+        notify(READY)
         assert listener.recv(100) == b"READY=1"
 
 
@@ -32,5 +32,5 @@ def test_a_listener_that_is_gone_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
-    notify.notify(notify.READY)
+    notify(READY)
     assert "Cannot tell 'READY=1' to /nowhere/notify" in caplog.text
