@@ -110,10 +110,7 @@ class LuxiClient(LuxiCalls):
                 return call.decode_answer(self._ask(call.name, args))
             except ConnectionLostError as err:
                 if rules.changes:
-                    raise TransportError(
-                        f"{err.message}; {call.name} may have been carried out, look before you"
-                        " try again"
-                    ) from err
+                    raise perhaps_done(call.name, err) from err
                 if not left:
                     raise
             self._sleep(delay_s)
@@ -130,6 +127,13 @@ class LuxiClient(LuxiCalls):
                 if clock.monotonic() >= deadline:
                     raise TransportError(f"{err.message}; is ganeti-luxid running here?") from err
             self._sleep(_CONNECT_RETRY_S)
+
+
+def perhaps_done(method: str, reason: TransportError) -> TransportError:
+    """Return the error that says of a change whose answer got lost that it may have been made."""
+    return TransportError(
+        f"{reason.message}; {method} may have been carried out, look before you try again"
+    )
 
 
 def check_is_master(paths: Paths, reason: TransportError) -> None:

@@ -6,6 +6,7 @@ Source: opcodes.json, "CVErrorCode"; constants.json, "verify_error_codes_with_it
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class VerifyErrorCode(StrEnum):
@@ -54,21 +55,13 @@ class VerifyErrorCode(StrEnum):
     ENODEVERSION = "ENODEVERSION"
 
 
+# The others have the name of their kind in their own.
+_ABOUT_A_NODE: Final = frozenset({"ECLUSTERDANGLINGINST", "ECLUSTERDANGLINGNODES", "EEXTAGS"})
+_KINDS: Final = ("cluster", "group", "instance", "node")
+
+
 def item_kind(code: VerifyErrorCode) -> str:
     """Return the kind of thing that a finding is about: cluster, group, node or instance."""
     if code in _ABOUT_A_NODE:
         return "node"
-    return next(
-        kind
-        for kind in ("cluster", "group", "instance", "node")
-        if code.startswith(f"E{kind.upper()}")
-    )
-
-
-_ABOUT_A_NODE = frozenset(
-    {
-        VerifyErrorCode.ECLUSTERDANGLINGINST,
-        VerifyErrorCode.ECLUSTERDANGLINGNODES,
-        VerifyErrorCode.EEXTAGS,
-    }
-)
+    return next(kind for kind in _KINDS if code.startswith(f"E{kind.upper()}"))

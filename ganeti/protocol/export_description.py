@@ -27,10 +27,13 @@ CONFIG_NAME: Final = "config.ini"
 PARTIAL_SUFFIX: Final = "+new"
 _EXPORT: Final = "export"
 _INSTANCE: Final = "instance"
-_OS: Final = "os"
-_OS_PRIVATE: Final = "os_private"
-_HYPERVISOR: Final = "hypervisor"
-_BACKEND: Final = "backend"
+# The sections of parameters, and the fields of a description that they hold.
+_PARAMETERS: Final = {
+    "hypervisor": "hvparams",
+    "backend": "beparams",
+    "os": "osparams",
+    "os_private": "osparams_private",
+}
 _EXACT: Final = "exact"  # <section>.<name> = the value as JSON
 _NIC_SETTINGS: Final = ("mac", "ip", "network", "name", "mode", "link", "vlan")
 _DEVICES_MAX: Final = 64
@@ -115,12 +118,8 @@ def format_description(found: ExportDescription) -> str:
         values |= _disk_values(f"disk{index}_", disk)
     parser[_INSTANCE] = values
     exact: dict[str, str] = {}
-    for section, params in (
-        (_HYPERVISOR, found.hvparams),
-        (_BACKEND, found.beparams),
-        (_OS, found.osparams),
-        (_OS_PRIVATE, found.osparams_private),
-    ):
+    for section, field in _PARAMETERS.items():
+        params: Mapping[str, str] = getattr(found, field)
         fitting = {name: value for name, value in params.items() if _fits(value)}
         parser[section] = fitting
         exact |= {
@@ -179,10 +178,7 @@ def _description(parser: configparser.ConfigParser) -> ExportDescription:
         tags=instance.get("tags", "").split(),
         disks=[_disk(instance, index) for index in range(_count(instance, "disk_count"))],
         nics=[_nic(instance, index) for index in range(_count(instance, "nic_count"))],
-        hvparams=_section(parser, _HYPERVISOR),
-        beparams=_section(parser, _BACKEND),
-        osparams=_section(parser, _OS),
-        osparams_private=_section(parser, _OS_PRIVATE),
+        **{field: _section(parser, section) for section, field in _PARAMETERS.items()},
         method=_method(parser.get(_EXPORT, "method", fallback="")),
     )
 

@@ -17,19 +17,7 @@ from collections.abc import Mapping, Sequence
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import MasterNetworkParameters
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.protocol.node_rpc import (
-    DELAY_MARGIN_S,
-    FAST_S,
-    FOUR_HOURS_S,
-    NORMAL_S,
-    ONE_DAY_S,
-    PROMPT_S,
-    SLOW_S,
-    URGENT_S,
-    Place,
-    changes,
-    reads,
-)
+from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_rpc_values import (
     CompressedText,
     DrainResult,
@@ -50,7 +38,7 @@ Disks = Sequence[RpcDisk]
 class QueueCalls(Service):
     """Copies of the job queue."""
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def jobqueue_update(self, file_name: str, content: CompressedText) -> None:
         """Write one file of the job queue.
 
@@ -58,7 +46,7 @@ class QueueCalls(Service):
         files if it gets lost, so for it an atomic write is enough.
         """
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def jobqueue_write(self, files: Sequence[tuple[str, CompressedText]]) -> list[str | None]:
         """Write several files of the job queue, each as `jobqueue_update` does.  Ours.
 
@@ -66,26 +54,26 @@ class QueueCalls(Service):
             One value per file: null, or the reason why it cannot be written.
         """
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def jobqueue_rename(self, rename: Sequence[tuple[str, str]]) -> list[None]:
         """Rename files of the job queue, mostly into the archive; returns one null per file.
 
         A file that was never copied to this node, or was moved already, is passed over.
         """
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def jobqueue_set_drain_flag(self, flag: bool) -> None:
         """Mark the queue as drained, or take the mark away."""
 
-    @changes(NORMAL_S, Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def jobqueue_purge(self) -> None:
         """Remove every job, archived ones too, with the serial number and the drain flag."""
 
-    @reads(FAST_S, Place.DAEMON)
+    @rpc.reads(rpc.FAST_S, rpc.Place.DAEMON)
     def jobqueue_list(self) -> QueueListing:
         """Return the digests of the job files on this node.  Ours."""
 
-    @reads(FAST_S, Place.DAEMON)
+    @rpc.reads(rpc.FAST_S, rpc.Place.DAEMON)
     def jobqueue_read(self, job_ids: Sequence[int]) -> dict[str, CompressedText]:
         """Return {id: content} of job files, from the queue or the archive.  Ours.
 
@@ -96,11 +84,11 @@ class QueueCalls(Service):
 class FileCalls(Service):
     """Files that are the same on all nodes."""
 
-    @changes(NORMAL_S, Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def upload_file(self, file_name: FileDetails) -> None:
         """Write one distributed file."""
 
-    @changes(NORMAL_S, Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def upload_file_single(
         self,
         file_name: str,
@@ -113,11 +101,11 @@ class FileCalls(Service):
     ) -> None:
         """Write one distributed file; ``uid`` and ``gid`` are names."""
 
-    @changes(NORMAL_S, Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         """Write values of the simple configuration."""
 
-    @changes(NORMAL_S, Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
         """Add a name with its address to the hosts file, or remove a name from it.
 
@@ -129,15 +117,15 @@ class FileCalls(Service):
 class MasterCalls(Service):
     """Which node is master, and its daemons and address."""
 
-    @reads(URGENT_S, Place.DAEMON)
+    @rpc.reads(rpc.URGENT_S, rpc.Place.DAEMON)
     def master_node_name(self) -> str:
         """Return the name of the master node as this node knows it."""
 
-    @reads(PROMPT_S, Place.DAEMON)
+    @rpc.reads(rpc.PROMPT_S, rpc.Place.DAEMON)
     def master_facts(self) -> NodeFacts:
         """Return the copies and beliefs of this node that decide about mastership.  Ours."""
 
-    @changes(PROMPT_S, Place.DAEMON)
+    @rpc.changes(rpc.PROMPT_S, rpc.Place.DAEMON)
     def master_claim(self, known_serial: int, serial_no: int, master_name: str) -> None:
         """Take note of a node that is to become master.  Ours.
 
@@ -146,39 +134,39 @@ class MasterCalls(Service):
             serial_no: that of the configuration which makes it master.
         """
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def master_accept(self, serial_no: int, values: Mapping[str, str]) -> None:
         """Follow the new master: take over its simple configuration.  Ours."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def master_drain(self, timeout_s: float) -> DrainResult:
         """Let the master here become idle: no new jobs, and the running ones end.  Ours."""
 
-    @reads(FAST_S, Place.DAEMON)
+    @rpc.reads(rpc.FAST_S, rpc.Place.DAEMON)
     def config_read(self) -> CompressedText | None:
         """Return the copy of the configuration on this node; None without one.  Ours."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_start_master_daemons(self, *, no_voting: bool) -> None:
         """Start the daemons of a master; those that are not installed are passed over."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_stop_master(self) -> None:
         """Stop the daemons of a master, and remove the lock files of dead processes."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_activate_master_ip(
         self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
     ) -> None:
         """Take the master's address."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_deactivate_master_ip(
         self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
     ) -> None:
         """Give the master's address up."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_change_master_netmask(
         self, old_netmask: int, netmask: int, master_ip: str, master_netdev: str
     ) -> None:
@@ -188,62 +176,62 @@ class MasterCalls(Service):
 class MachineCalls(Service):
     """The node itself: version, addresses, daemons, membership, health."""
 
-    @reads(URGENT_S, Place.DAEMON, to_offline=True)
+    @rpc.reads(rpc.URGENT_S, rpc.Place.DAEMON, to_offline=True)
     def version(self) -> int:
         """Return the protocol version that this node speaks."""
 
-    @reads(FAST_S, Place.DAEMON)
+    @rpc.reads(rpc.FAST_S, rpc.Place.DAEMON)
     def node_has_ip_address(self, address: str) -> bool:
         """Tell whether an address is one of this node's."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def get_file_info(self, file_path: str) -> tuple[bool, dict[str, int]]:
         """Return (true, {"size": bytes}) of a file, or (false, {}) when it is not there."""
 
-    @reads(URGENT_S, Place.DAEMON)
+    @rpc.reads(rpc.URGENT_S, rpc.Place.DAEMON)
     def get_watcher_pause(self) -> float | None:
         """Return until when the watcher pauses (seconds since the epoch), or None.
 
         A pause that is over is forgotten.
         """
 
-    @changes(URGENT_S, Place.DAEMON)
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
     def set_watcher_pause(self, until: float | None) -> None:
         """Pause the watcher until a time (seconds since the epoch); None ends the pause."""
 
-    @reads(DELAY_MARGIN_S, extra_s=DELAY_MARGIN_S)
+    @rpc.reads(rpc.DELAY_MARGIN_S, extra_s=rpc.DELAY_MARGIN_S)
     def test_delay(self, duration: float) -> None:
         """Wait so many seconds: a call that takes time, for tests."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def node_verify(self, checkdict: Params, cluster_name: str, all_hvparams: Params) -> Facts:
         """Make all checks that are asked for; returns {check: result}."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def node_verify_light(self, checkdict: Params, cluster_name: str, hvparams: Params) -> Facts:
         """Make those checks that are possible on a node that is not yet part of the cluster."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def bridges_exist(self, bridges_list: Texts) -> None:
         """Check that bridges exist; the failure names the missing ones."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def node_configure_ovs(self, ovs_name: str, ovs_link: str | None) -> None:
         """Make an Open vSwitch, and connect it to an interface if one is given."""
 
-    @changes(NORMAL_S, to_offline=True)
+    @rpc.changes(rpc.NORMAL_S, to_offline=True)
     def node_powercycle(self, hypervisor: str, hvparams: Params) -> str:
         """Restart this node at once, without stopping anything; returns a text for the operator."""
 
-    @changes(URGENT_S)
+    @rpc.changes(rpc.URGENT_S)
     def node_ensure_daemon(self, daemon: str, *, run: bool) -> bool:
         """Make sure that a daemon runs, or that it does not."""
 
-    @changes(NORMAL_S, stops_daemon=True)
+    @rpc.changes(rpc.NORMAL_S, stops_daemon=True)
     def node_leave_cluster(self, *, modify_ssh_setup: bool) -> None:
         """Forget the cluster: stop its daemons, remove its files."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_demote_from_mc(self) -> None:
         """Put the configuration of a node that is no candidate any more out of use."""
 
@@ -251,44 +239,44 @@ class MachineCalls(Service):
 class KeyCalls(Service):
     """Certificates of this node, and root's SSH keys."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def node_crypto_tokens(self, token_request: Sequence[TokenRequest]) -> list[tuple[str, str]]:
         """Read, make or remove the node's client certificate; returns [(kind, digest)]."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def x509_cert_create(self, validity: int) -> tuple[str, str]:
         """Make a certificate for transfers, valid so many seconds; returns its name and its PEM."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def x509_cert_remove(self, name: str) -> None:
         """Remove a certificate made by `x509_cert_create`."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def ssh_root_key(self, kind: str, bits: int) -> str:
         """Return root's public key; makes one if there is none.  Ours."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def ssh_authorize(self, add: Texts, remove: Texts) -> bool:
         """Let owners of keys log in as root, or not any more; tells whether that changed anything.
 
         Ours.
         """
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def ssh_next_key(self, kind: str, bits: int) -> str:
         """Make the key that root is to have next, and return its public half; the old one stays.
 
         Ours.
         """
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def ssh_take_key(self, kind: str, public_key: str) -> None:
         """Put the key of `ssh_next_key` in the place of root's; repeating it changes nothing.
 
         Ours.
         """
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_ssh_key_add(
         self,
         node_uuid: str,
@@ -300,7 +288,7 @@ class KeyCalls(Service):
     ) -> object:
         """Add a node's key to those of the cluster."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def node_ssh_key_remove(
         self,
         node_uuid: str,
@@ -315,7 +303,7 @@ class KeyCalls(Service):
     ) -> object:
         """Remove a node's key from those of the cluster."""
 
-    @changes(FOUR_HOURS_S)
+    @rpc.changes(rpc.FOUR_HOURS_S)
     def node_ssh_keys_renew(
         self,
         node_uuids: object,
@@ -332,7 +320,7 @@ class KeyCalls(Service):
 class ScriptCalls(Service):
     """Programs of the administrator: hooks, allocators, restricted and out-of-band commands."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def hooks_runner(
         self, hpath: str, phase: str, env: Mapping[str, str]
     ) -> list[tuple[str, int, str]]:
@@ -341,17 +329,17 @@ class ScriptCalls(Service):
         A script that fails is reported, and the next one runs nevertheless.
         """
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def iallocator_runner(
         self, name: str, idata: str, default_iallocator_params: Params | None
     ) -> str:
         """Run an allocator on a request and return its output."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def restricted_command(self, cmd: str) -> str:
         """Run a command that this node's administrator has allowed, and return its output."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def run_oob(self, oob_program: str, command: str, remote_node: str, timeout: float) -> object:
         """Let an out-of-band program act on another node; returns its JSON answer, if any."""
 
@@ -359,25 +347,25 @@ class ScriptCalls(Service):
 class OsCalls(Service):
     """Operating systems and their scripts."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def os_diagnose(self) -> list[list[object]]:
         """Return every OS definition on the search path with its problems."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def os_validate(
         self, required: bool, name: str, checks: Texts, params: Params, force_variant: bool
     ) -> bool:
         """Check an OS and its parameters on this node; false when it is missing, not required."""
 
-    @changes(ONE_DAY_S)
+    @rpc.changes(rpc.ONE_DAY_S)
     def instance_os_add(self, instance: RpcInstance, *, reinstall: bool, debug: int) -> None:
         """Run the create script of an instance's OS."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def instance_run_rename(self, instance: RpcInstance, old_name: str, debug: int) -> None:
         """Run the rename script of an instance's OS, after the instance was renamed."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def os_export(self, instance: RpcInstance, override_env: Mapping[str, str]) -> str:
         """Pack the OS of an instance."""
 
@@ -385,36 +373,36 @@ class OsCalls(Service):
 class InstanceCalls(Service):
     """Instances on this node."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def all_instances_info(self, hypervisor_list: Texts, all_hvparams: Params) -> dict[str, Facts]:
         """Return {instance name: memory, vcpus, state, time} of all instances of hypervisors."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def instance_list(self, hypervisor_list: Texts, hvparams: Params) -> list[str]:
         """Return the names of all instances of some hypervisors."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def instance_info(self, instance: str, hname: str, hvparams: Params | None) -> Facts:
         """Return memory, vcpus, state and time of one instance; {} when it does not run here."""
 
-    @reads(URGENT_S, object_body=True)
+    @rpc.reads(rpc.URGENT_S, object_body=True)
     def instance_console_info(self, instances: Mapping[str, Params]) -> dict[str, Facts]:
         """Return how to reach the console of each instance, the preferred way.
 
         The body is the one object {name: {instance, node, group, hvParams, beParams}}.
         """
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def hypervisor_validate_params(self, hvname: str, hvfull: Params) -> None:
         """Check filled hypervisor parameters against this node; the failure names the wrong one."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_start(
         self, instance: RpcInstance, *, startup_paused: bool, reason: Sequence[object]
     ) -> None:
         """Start an instance; one that runs already is left alone."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_shutdown(
         self, instance: RpcInstance, timeout: float, reason: Sequence[object]
     ) -> None:
@@ -423,7 +411,7 @@ class InstanceCalls(Service):
         Work that an earlier job left on its disks is ended, too.
         """
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_reboot(
         self,
         instance: RpcInstance,
@@ -433,19 +421,19 @@ class InstanceCalls(Service):
     ) -> None:
         """Reboot an instance that runs: ``soft`` inside its machine, ``hard`` with a new one."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_balloon_memory(self, instance: RpcInstance, memory: int) -> None:
         """Set the memory (MiB) that a running instance may use."""
 
-    @changes(URGENT_S)
+    @rpc.changes(rpc.URGENT_S)
     def instance_metadata_modify(self, instance: object) -> None:
         """Change the metadata that an instance can read."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def hotplug_supported(self, instance: RpcInstance) -> None:
         """Check that devices of a running instance can be added and taken away."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def hotplug_device(
         self,
         instance: RpcInstance,
@@ -464,15 +452,15 @@ class InstanceCalls(Service):
             The place of an added device on its bus, as the hypervisor calls it.
         """
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def instance_snapshot_supported(self, instance: RpcInstance) -> None:
         """Check that snapshots of all disks at one instant can be made.  Ours."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_snapshot(self, instance: RpcInstance) -> None:
         """Keep the content of all disks at one instant; an earlier snapshot is dropped.  Ours."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_snapshot_drop(self, instance: RpcInstance) -> None:
         """Remove the snapshots; none, or no running instance, is no error.  Ours."""
 
@@ -480,38 +468,38 @@ class InstanceCalls(Service):
 class MigrationCalls(Service):
     """The move of a running instance."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def instance_migratable(self, instance: RpcInstance) -> None:
         """Check that an instance runs here and can be moved away."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def migration_info(self, instance: RpcInstance) -> str:
         """Describe a running instance for the node that will accept it."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def accept_instance(self, instance: RpcInstance, info: str, target: str) -> object:
         """Get ready to receive an instance; returns the target for instance_migrate.
 
         3.0 returns null: then the target is the address that it was asked with.
         """
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def instance_migrate(
         self, cluster_name: str, instance: RpcInstance, target: str, *, live: bool
     ) -> None:
         """Move an instance's memory; returns once it moves, or has moved."""
 
-    @reads(SLOW_S)
+    @rpc.reads(rpc.SLOW_S)
     def instance_get_migration_status(self, instance: RpcInstance) -> Facts:
         """Return how far a migration is, seen from its source; waits a moment for its end."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def instance_finalize_migration_src(
         self, instance: RpcInstance, *, success: bool, live: bool
     ) -> None:
         """End a migration on its source."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def instance_finalize_migration_dst(
         self, instance: RpcInstance, info: str, *, success: bool
     ) -> None:
@@ -521,7 +509,7 @@ class MigrationCalls(Service):
 class DiskCalls(Service):
     """Disks on this node."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_create(
         self,
         disk: RpcDisk,
@@ -537,11 +525,11 @@ class DiskCalls(Service):
         When this fails, nothing of the disk is left.
         """
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_remove(self, disk: RpcDisk) -> None:
         """Remove a disk and its data; one that is gone already is no error."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_assemble(
         self, disk: RpcDisk, instance: RpcInstance, *, on_primary: bool, idx: int
     ) -> list[object]:
@@ -551,23 +539,23 @@ class DiskCalls(Service):
             On the primary node [device path, link or null, address or null], else [true, true].
         """
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_shutdown(self, disk: RpcDisk) -> None:
         """Undo `blockdev_assemble`, which opens a disk as well."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def blockdev_find(self, disk: RpcDisk) -> Facts | None:
         """Return the state of a disk; null when it does not exist."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_open(self, instance_name: str, disks: Disks, *, exclusive: bool) -> None:
         """Make the assembled disks of an instance writable here."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_close(self, instance_name: str, disks: Disks) -> None:
         """Undo `blockdev_open` for the disks of an instance, which does not run here any more."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_grow(
         self,
         disk: RpcDisk,
@@ -579,75 +567,75 @@ class DiskCalls(Service):
     ) -> None:
         """Add MiB to a disk; ``dryrun`` only checks that it could be done."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def blockdev_getdimensions(self, disks: Disks) -> list[tuple[int, int | None] | None]:
         """Return (bytes, spindles or null) of each disk; null for one that does not exist."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def blockdev_getmirrorstatus(self, disks: Disks) -> list[Facts]:
         """Return the state of each disk, all of which must exist."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def blockdev_getmirrorstatus_multi(self, disks: Disks) -> Sequence[object]:
         """Return (true, state) or (false, message) for each disk."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_setinfo(self, disk: RpcDisk, info: str) -> None:
         """Note on a disk which instance it belongs to, where its kind has room for it."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_rename(self, devlist: Sequence[tuple[RpcDisk, list[object]]]) -> None:
         """Give disks new logical ids; when one fails, those before it have theirs."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def blockdev_wipe(self, disk: RpcDisk, offset: int, size: int) -> None:
         """Write zeroes over ``size`` MiB of a disk, from ``offset`` MiB on."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
         """Take a snapshot of a disk and return its logical id."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def bdev_sizes(self, devices: Texts) -> dict[str, int]:
         """Return the size in MiB of block devices of this node; other files are left out."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
         """Write an image to a disk."""
 
-    @changes(SLOW_S)
+    @rpc.changes(rpc.SLOW_S)
     def blockdev_convert(self, bdev_src: RpcDisk, bdev_dest: RpcDisk) -> None:
         """Copy one disk to another of the same node."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_addchildren(self, disk: RpcDisk, ndevs: Disks) -> None:
         """Add devices to a mirrored disk."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_removechildren(self, disk: RpcDisk, ndevs: Disks) -> None:
         """Take devices from a mirrored disk."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def blockdev_pause_resume_sync(self, disks: Disks, pause: bool) -> object:
         """Let the disks stop to copy, or go on."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def drbd_attach_net(self, disks: Disks, multimaster: bool) -> None:
         """Connect the disks with their peers."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def drbd_disconnect_net(self, disks: Disks) -> None:
         """Disconnect the disks from their peers."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def drbd_helper(self) -> str:
         """Return the usermode helper of the DRBD module."""
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def drbd_needs_activation(self, disks: Disks) -> list[str]:
         """Return the UUIDs of those disks that are not assembled completely."""
 
-    @reads(SLOW_S)
+    @rpc.reads(rpc.SLOW_S)
     def drbd_wait_sync(self, disks: Disks) -> object:
         """Wait for a while for the disks to be in sync; returns [all are, lowest percentage]."""
 
@@ -655,7 +643,7 @@ class DiskCalls(Service):
 class StorageCalls(Service):
     """The space that disks are made of, and the machine that holds it all."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def node_info(
         self,
         storage_units: Sequence[tuple[str, str, list[object]]] | None,
@@ -666,7 +654,7 @@ class StorageCalls(Service):
         A storage unit that cannot be looked at has null in the place of its numbers.
         """
 
-    @reads(NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S)
     def storage_list(
         self, su_name: str, su_args: Sequence[object], name: str | None, fields: Texts
     ) -> list[list[object]]:
@@ -675,41 +663,41 @@ class StorageCalls(Service):
         ``su_args`` of file storage holds the list of its directories.
         """
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def storage_modify(
         self, su_name: str, su_args: Sequence[object], name: str, changes: Params
     ) -> None:
         """Change a storage unit; of the supported ones, none can be changed."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def storage_execute(self, su_name: str, su_args: Sequence[object], name: str, op: str) -> None:
         """Repair a storage unit; of the supported ones, none can be repaired."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def file_storage_dir_create(self, file_storage_dir: str) -> None:
         """Make a directory, below one that this node allows for file storage."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def file_storage_dir_remove(self, file_storage_dir: str) -> None:
         """Remove an empty directory; one that is gone already is no error."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def file_storage_dir_rename(self, old_file_storage_dir: str, new_file_storage_dir: str) -> None:
         """Rename a directory with all its files."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def extstorage_diagnose(self) -> list[list[object]]:
         """Return [name, path, usable, problem, [[parameter, description]]] of each provider."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def lv_list(self, vg_name: str) -> object:
         """Return the logical volumes of a volume group."""
 
-    @reads(URGENT_S)
+    @rpc.reads(rpc.URGENT_S)
     def vg_list(self) -> dict[str, int]:
         """Return {volume group: size in MiB}."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def node_volumes(self) -> object:
         """Return all logical volumes of the node."""
 
@@ -717,27 +705,27 @@ class StorageCalls(Service):
 class ExportCalls(Service):
     """Exports of instances on this node, and the transfers that fill and read them."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def export_list(self) -> list[str]:
         """Return the names of the exports, one directory each, broken ones included."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def export_info(self, path: str) -> str:
         """Return the description of an export, the text of its INI file."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def export_remove(self, export: str) -> None:
         """Remove an export with all its data."""
 
-    @changes(FAST_S)
+    @rpc.changes(rpc.FAST_S)
     def export_note(self, export: str, method: str) -> None:
         """Note how the disks are read, for the description of an export in the making.  Ours."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def finalize_export(self, instance: RpcInstance, snap_disks: Sequence[object]) -> None:
         """Describe an export whose dumps are all here, and replace an older one by it."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def export_start(
         self,
         opts: TransferOptions,
@@ -749,7 +737,7 @@ class ExportCalls(Service):
     ) -> str:
         """Begin to send a disk to a receiver; returns the name of the transfer."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def import_start(
         self,
         opts: TransferOptions,
@@ -759,15 +747,15 @@ class ExportCalls(Service):
     ) -> str:
         """Begin to receive a disk; returns the name of the transfer, whose status has the port."""
 
-    @reads(FAST_S)
+    @rpc.reads(rpc.FAST_S)
     def impexp_status(self, names: Texts) -> list[object]:
         """Return the state of each transfer; null for one that does not exist."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def impexp_abort(self, name: str) -> None:
         """Stop a transfer."""
 
-    @changes(NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S)
     def impexp_cleanup(self, name: str) -> None:
         """Stop a transfer and forget it; one that is forgotten already is no error."""
 

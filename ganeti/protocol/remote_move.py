@@ -26,6 +26,8 @@ import msgspec
 
 from ganeti.base.errors import ProtocolError
 
+T = TypeVar("T")
+
 VERSION: Final = 1  # of signatures and streams; 3.0 says 0, and its streams are not understood here
 CERTIFICATE_VALIDITY_S: Final = 86400  # RIE_CERT_VALIDITY
 LOG_KIND: Final = "remote-import"  # of the entry in the job's log that says where disks are awaited
@@ -69,29 +71,6 @@ class AwaitedDisk(msgspec.Struct, frozen=True):
     magic: str
 
 
-class _Handshake(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    version: int
-    digest: str
-    salt: str
-
-
-class _KeyName(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    name: str
-    digest: str
-    salt: str
-
-
-class _Disk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    host: str
-    port: int
-    magic: str
-    digest: str
-    salt: str
-
-
-_Form = TypeVar("_Form", _Handshake, _KeyName, _Disk)
-
-
 def handshake(secret: Secret, salt: str) -> list[object]:
     """Return what shows the other cluster that this one knows the secret."""
     return [VERSION, secret.sign(salt, "handshake", VERSION, _HANDSHAKE), salt]
@@ -103,13 +82,13 @@ def check_handshake(secret: Secret, said: object) -> None:
     Raises:
         ProtocolError: it does not; says what to do.
     """
-    found = _read(_Handshake, said, "the handshake")
-    if found.version != VERSION:
+    version, digest, salt = _read(tuple[int, str, str], said, "the handshake")
+    if version != VERSION:
         raise ProtocolError(
-            f"the other cluster speaks version {found.version} of the language in which instances"
+            f"the other cluster speaks version {version} of the language in which instances"
             f" move between clusters, this one version {VERSION}: bring both to the same version"
         )
-    if not secret.has_signed(found.digest, found.salt, "handshake", found.version, _HANDSHAKE):
+    if not secret.has_signed(digest, salt, "handshake", version, _HANDSHAKE):
         raise _not_signed("the handshake")
 
 
@@ -124,10 +103,10 @@ def read_key_name(secret: Secret, said: object) -> str:
     Raises:
         ProtocolError: it was not.
     """
-    found = _read(_KeyName, said, "the name of the key")
-    if not secret.has_signed(found.digest, found.salt, "key", found.name):
+    name, digest, salt = _read(tuple[str, str, str], said, "the name of the key")
+    if not secret.has_signed(digest, salt, "key", name):
         raise _not_signed("the name of the key")
-    return found.name
+    return name
 
 
 def signed_certificate(secret: Secret, salt: str, pem: str) -> str:
@@ -172,16 +151,15 @@ def read_disks(secret: Secret, said: Sequence[object], count: int) -> list[Await
 
 def _read_disk(secret: Secret, value: object, index: int) -> AwaitedDisk:
     what = f"what says where disk {index} is waited for"
-    found = _read(_Disk, value, what)
-    words = (found.host, found.port, found.magic)
-    if not secret.has_signed(found.digest, found.salt, "disk", index, *words):
+    host, port, magic, digest, salt = _read(tuple[str, int, str, str, str], value, what)
+    if not secret.has_signed(digest, salt, "disk", index, host, port, magic):
         raise _not_signed(what)
-    if not MAGIC_WORD.fullmatch(found.magic) or not 0 < found.port < 1 << 16:
+    if not MAGIC_WORD.fullmatch(magic) or not 0 < port < 1 << 16:
         raise ProtocolError(f"{what} makes no sense")
-    return AwaitedDisk(*words)
+    return AwaitedDisk(host, port, magic)
 
 
-def _read(form: type[_Form], value: object, what: str) -> _Form:
+def _read(form: type[T], value: object, what: str) -> T:
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError as err:

@@ -23,7 +23,7 @@ from ganeti.base.errors import TransportError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.base.versions import LUXI_VERSION
-from ganeti.clients.luxi import check_is_master
+from ganeti.clients.luxi import check_is_master, perhaps_done
 from ganeti.protocol.envelope import decode_response_as
 from ganeti.protocol.luxi import LuxiCalls, Rules
 from ganeti.protocol.rapi.answers import with_memory
@@ -62,10 +62,7 @@ class LuxiPool:
                 return await self._exchange(request)
             except ConnectionLostError as err:
                 if rules.changes:
-                    raise TransportError(
-                        f"{err.message}; {method} may have been carried out, look before you"
-                        " try again"
-                    ) from err
+                    raise perhaps_done(method, err) from err
             return await self._exchange(request)  # a question may be asked again
 
     async def _wait(self, request: bytes) -> Raw:

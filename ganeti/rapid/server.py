@@ -22,18 +22,9 @@ from ganeti.daemon.log import FileHandler
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
+from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
-from ganeti.rapid.planning import (
-    Target,
-    check_head,
-    find_target,
-    has_body,
-    instances_in,
-    job_of,
-    read_inputs,
-    reason_of,
-)
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -83,11 +74,11 @@ class RapiServer:
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a body that nobody would look at, before it is there."""
-        if not has_body(request):
+        if not planning.has_body(request):
             return None
         try:
-            target = find_target(request)
-            check_head(target, request)
+            target = planning.find_target(request)
+            planning.check_head(target, request)
             self._access.check_named(request.headers.get("authorization"), target.route)
         except HttpProblem as problem:
             return _answer_of(problem)
@@ -104,14 +95,14 @@ class RapiServer:
             return _answer_of(problem)
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        target = find_target(request)
-        check_head(target, request)
+        target = planning.find_target(request)
+        planning.check_head(target, request)
         route = target.route
         authorization = request.headers.get("authorization")
         user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
         permission = self._access.permission(user, route, target.path)
-        inputs = read_inputs(target, request)
+        inputs = planning.read_inputs(target, request)
         body = await self._perform(target, inputs, permission, request)
         headers: dict[str, str] = {}
         if route.method == "GET" and not isinstance(route.action, Submission):
@@ -124,7 +115,7 @@ class RapiServer:
         return HttpResponse(200, body, route.content_type, headers)
 
     async def _perform(
-        self, target: Target, inputs: Inputs, permission: Permission, request: HttpRequest
+        self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
     ) -> bytes:
         """Do what the request wants, and return the body of the answer."""
         action = target.route.action
@@ -141,16 +132,18 @@ class RapiServer:
         return await self._ask(target, action, inputs, permission)
 
     async def _submit(
-        self, target: Target, inputs: Inputs, permission: Permission, request: HttpRequest
+        self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
     ) -> bytes:
-        opcodes = job_of(target, inputs, reason_of(request), clock.now_ns())
+        opcodes = planning.job_of(target, inputs, planning.reason_of(request), clock.now_ns())
         if permission.grants:
-            await self._visibility.check_instances(permission.grants, instances_in(opcodes))
+            await self._visibility.check_instances(
+                permission.grants, planning.instances_in(opcodes)
+            )
         job_id = await self._luxi.ask("SubmitJob", [opcodes])
         return bytes(job_id) + b"\n"
 
     async def _ask(
-        self, target: Target, action: Question, inputs: Inputs, permission: Permission
+        self, target: planning.Target, action: Question, inputs: Inputs, permission: Permission
     ) -> bytes:
         path, grants = target.route.path, permission.grants
         if grants and path in self._visible and not inputs.query.get("lock"):

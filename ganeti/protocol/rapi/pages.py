@@ -16,19 +16,8 @@ POLICY: Final = (
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 TOP: Final = "/ui"
-FILES: Final = (
-    "index.html",
-    "style.css",
-    "icon.svg",
-    "api.js",
-    "app.js",
-    "cluster.js",
-    "dialog.js",
-    "dom.js",
-    "jobs.js",
-    "map.js",
-    "table.js",
-)
+_SCRIPTS: Final = ("api", "app", "cluster", "dialog", "dom", "jobs", "map", "table")
+FILES: Final = ("index.html", "style.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS))
 _CONTENT_TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -38,15 +27,9 @@ _CONTENT_TYPES: Final = {
 
 
 def _page(path: str, name: str) -> Route:
-    return Route(
-        path,
-        "GET",
-        f"Answer {name} of the dashboard.",
-        Document(f"ui/{name}", POLICY),
-        is_new=True,
-        is_public=True,
-        content_type=_CONTENT_TYPES[name.rpartition(".")[2]],
-    )
+    text, action = f"Answer {name} of the dashboard.", Document(f"ui/{name}", POLICY)
+    kind = _CONTENT_TYPES[name.rpartition(".")[2]]
+    return Route(path, "GET", text, action, is_new=True, is_public=True, content_type=kind)
 
 
 PAGES: Final = (_page(TOP, "index.html"), *(_page(f"{TOP}/{name}", name) for name in FILES))

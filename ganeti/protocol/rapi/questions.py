@@ -12,27 +12,18 @@ import msgspec
 from msgspec.structs import replace
 
 from ganeti.base.json import dumps
-from ganeti.protocol.rapi import answers
+from ganeti.protocol.rapi import answers, values
 from ganeti.protocol.rapi.answers import Shape
 from ganeti.protocol.rapi.jobs import Inputs
 from ganeti.protocol.rapi.routes import Action, ByJob, Constant, Document, Identity, Question, Route
-from ganeti.protocol.rapi.values import (
-    FEATURES,
-    FIELDS,
-    READ,
-    VERSION,
-    WAIT_S,
-    WRITE,
-    HttpProblem,
-    Number,
-    QueryArgument,
-    Switch,
-    Words,
-)
+from ganeti.protocol.rapi.values import READ, WAIT_S, WRITE, Number, QueryArgument, Switch
 from ganeti.protocol.service import REQUIRED
 
 Args = Callable[[Inputs], list[object]]
 """Makes the arguments of a call to LuxiD."""
+Access = tuple[str, ...]
+Body = type[Any] | None
+Schema = Mapping[str, Any]
 
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
@@ -43,13 +34,13 @@ _LOCK: Final = QueryArgument(
 _LIMIT: Final = QueryArgument("limit", Number, help="only so many of them, the newest")
 _BEFORE: Final = QueryArgument("before", Number, help="only those whose id is smaller")
 _OS_FIELDS: Final = ["name", "variants", "valid", "hidden", "blacklisted"]
-_INTEGER: Final[Mapping[str, Any]] = {"type": "integer"}
-_NULL: Final[Mapping[str, Any]] = {"type": "null"}
-_TEXT: Final[Mapping[str, Any]] = {"type": "string"}
-_TEXTS: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "string"}}
-_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
-_OBJECTS: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "object"}}
-_OUTCOME: Final[Mapping[str, Any]] = {
+_INTEGER: Final[Schema] = {"type": "integer"}
+_NULL: Final[Schema] = {"type": "null"}
+_TEXT: Final[Schema] = {"type": "string"}
+_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
+_OBJECT: Final[Schema] = {"type": "object"}
+_OBJECTS: Final[Schema] = {"type": "array", "items": {"type": "object"}}
+_OUTCOME: Final[Schema] = {
     "type": "array",
     "prefixItems": [{"type": "boolean"}, {"type": "string"}],
     "description": "whether it was done, and what to tell the user",
@@ -117,7 +108,7 @@ def _names(what: str) -> Args:
     """Return the arguments that ask for the name of everything, or for whole objects."""
 
     def args(inputs: Inputs) -> list[object]:
-        fields = list(FIELDS[what]) if _flag(inputs, "bulk") else ["name"]
+        fields = list(values.FIELDS[what]) if _flag(inputs, "bulk") else ["name"]
         return [[], fields, _flag(inputs, "lock")]
 
     return args
@@ -127,7 +118,7 @@ def _ids(whole: str, key: str) -> Args:
     """Return the arguments that ask for the id of everything, or for whole objects."""
 
     def args(inputs: Inputs) -> list[object]:
-        fields = list(FIELDS[whole]) if _flag(inputs, "bulk") else [key]
+        fields = list(values.FIELDS[whole]) if _flag(inputs, "bulk") else [key]
         part = [inputs.query.get(name) for name in ("limit", "before")]
         return [None, fields, *(part if any(each is not None for each in part) else [])]
 
@@ -137,7 +128,7 @@ def _ids(whole: str, key: str) -> Args:
 def _one(what: str, placeholder: str, *, takes_lock: bool) -> Args:
     def args(inputs: Inputs) -> list[object]:
         lock = [_flag(inputs, "lock")] if takes_lock else []
-        return [[inputs.path[placeholder]], list(FIELDS[what]), *lock]
+        return [[inputs.path[placeholder]], list(values.FIELDS[what]), *lock]
 
     return args
 
@@ -160,27 +151,17 @@ def _given(*names: str) -> Args:
 
 
 def _get(
-    path: str,
-    text: str,
-    action: Action,
-    result: Mapping[str, Any],
-    *arguments: QueryArgument,
-    access: tuple[str, ...] = (),
+    path: str, text: str, action: Action, result: Schema, *query: QueryArgument, access: Access = ()
 ) -> Route:
-    return Route(path, "GET", text, action, access, arguments, result=result)
+    return Route(path, "GET", text, action, access, query, result=result)
 
 
 def _change(
-    row: str,
-    text: str,
-    action: Question,
-    result: Mapping[str, Any],
-    body: type[Any] | None = None,
-    *arguments: QueryArgument,
+    row: str, text: str, action: Action, result: Schema, body: Body = None, *query: QueryArgument
 ) -> Route:
     """Return a route that changes something; the row is method and path."""
     method, _, path = row.partition(" ")
-    return Route(path, method, text, action, _W, arguments, body, result)
+    return Route(path, method, text, action, _W, query, body, result)
 
 
 def _collection(
@@ -221,23 +202,23 @@ def _query_args(inputs: Inputs) -> list[object]:
     body = inputs.body if isinstance(inputs.body, QueryBody) else QueryBody()
     fields = body.fields if body.fields is not None else inputs.query.get("fields")
     if fields is None:
-        raise HttpProblem(400, "Missing 'fields', in the body or as query argument")
+        raise values.HttpProblem(400, "Missing 'fields', in the body or as query argument")
     wanted = body.qfilter if body.qfilter is not None else body.filter  # old clients send both
     return [inputs.path["resource"], fields, wanted]
 
 
 _FIELDS_ARGUMENT: Final = QueryArgument(
-    "fields", Words, help="names of fields, with commas between"
+    "fields", values.Words, help="names of fields, with commas between"
 )
 _FIELDS_REQUIRED: Final = replace(_FIELDS_ARGUMENT, default=REQUIRED)
 
 
-def _query(method: str, text: str, fields: QueryArgument, body: type[Any] | None = None) -> Route:
+def _query(method: str, text: str, fields: QueryArgument, body: Body = None) -> Route:
     action, path = Question("Query", _query_args), "/2/query/{resource}"
     return Route(path, method, text, action, _R_OR_W, (fields,), body, _OBJECT)
 
 
-def _wait(method: str, text: str, access: tuple[str, ...]) -> Route:
+def _wait(method: str, text: str, access: Access) -> Route:
     text = f"Wait up to {WAIT_S} s until a job changes; {text}."
     seen = _given("job_id", "fields", "previous_job_info", "previous_log_serial")
     action = Question(
@@ -257,8 +238,18 @@ def _filter(row: str, text: str) -> Route:
 READING: Final = (
     _get("/", "Answer nothing: something is here.", Constant(b"null"), _NULL),
     _get("/2", "Answer nothing: version 2 is here.", Constant(b"null"), _NULL),
-    _get("/version", "Answer the version of this interface.", Constant(dumps(VERSION)), _INTEGER),
-    _get("/2/features", "List the features of this interface.", Constant(dumps(FEATURES)), _TEXTS),
+    _get(
+        "/version",
+        "Answer the version of this interface.",
+        Constant(dumps(values.VERSION)),
+        _INTEGER,
+    ),
+    _get(
+        "/2/features",
+        "List the features of this interface.",
+        Constant(dumps(values.FEATURES)),
+        _TEXTS,
+    ),
     _get(
         "/2/info",
         "Answer facts and settings of the cluster.",
