@@ -28,7 +28,7 @@ from msgspec import Raw
 
 from ganeti.base.errors import ConfdClientError, ProtocolError
 from ganeti.base.json import dumps
-from ganeti.protocol.confd_queries import QUERIES, QueryType, Takes
+from ganeti.protocol.confd_queries import QueryType, Takes
 
 MAGIC: Final = b"plj0"
 DEFAULT_PORT: Final = 1814
@@ -256,15 +256,14 @@ class Answer:
         """
         if self.status is Status.OK:
             return self.value
-        query = QUERIES[self.type]
         reason = str(self.value)
         if isinstance(self.value, int) and self.value in tuple(ErrorKind):
             reason = _ERROR_TEXTS[ErrorKind(self.value)]
-            if query.takes is Takes.PATH and self.value == ErrorKind.ARGUMENT:
+            if self.type.takes is Takes.PATH and self.value == ErrorKind.ARGUMENT:
                 reason = "there is nothing at this path; paths begin with '/'"
         about = "" if self.query is None else f" about {dumps(self.query).decode():.{_SHOWN_CHARS}}"
         raise ConfdClientError(
-            f"RConfD on {self.peer} refused the question {query.name!r}{about}: {reason}"
+            f"RConfD on {self.peer} refused the question {self.type.label!r}{about}: {reason}"
         )
 
     def is_newer_than(self, other: Answer | None) -> bool:

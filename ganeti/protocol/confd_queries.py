@@ -8,10 +8,8 @@ Source: confd.json, "query_types".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec import Raw
@@ -19,25 +17,6 @@ from msgspec import Raw
 from ganeti.base.errors import ProtocolError
 
 OWN_TYPES_FROM: Final = 100  # far from the next number that somebody else may take
-
-
-class QueryType(IntEnum):
-    """The number of a question."""
-
-    PING = 0
-    NODE_ROLE = 1
-    NODE_PIP_BY_INSTANCE_IP = 2
-    CLUSTER_MASTER = 3
-    NODE_PIP_LIST = 4
-    MC_PIP_LIST = 5
-    INSTANCES_IPS_LIST = 6
-    NODE_DRBD = 7
-    NODE_INSTANCES = 8
-    INSTANCE_DISKS = 9
-    CONFIG_QUERY = 10
-    DATA_COLLECTORS = 11
-    NODE_INSTANCE_SERIALS = OWN_TYPES_FROM
-    NODE_DRBD_PART = OWN_TYPES_FROM + 1
 
 
 class NodeRole(IntEnum):
@@ -97,128 +76,135 @@ class Takes(StrEnum):
     PATH = "a JSON pointer into the configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One question: its number, its name in commands and in the protocol, what it is about."""
+def _row(
+    number: int, label: str, takes: Takes, summary: str, answer: str
+) -> tuple[int, str, Takes, str, str]:
+    return number, label, takes, summary, answer
 
-    type: QueryType
-    name: str
+
+class QueryType(IntEnum):
+    """One question: its number, its name in commands, what it takes, what it is for, its answer."""
+
+    _value_: int
+    label: str
     takes: Takes
     summary: str
     answer: str
 
+    # Looking up a member by its number needs no more.
+    def __new__(
+        cls, number: int, label: str = "", takes: Takes = Takes.NOTHING, *texts: str
+    ) -> Self:
+        """Make a member from its row."""
+        made = int.__new__(cls, number)
+        made._value_, made.label, made.takes = number, label, takes
+        made.summary, made.answer = texts
+        return made
+
     @property
     def constant(self) -> str:
         """Its name in the protocol."""
-        suffix = "_BYNAME" if self.type is QueryType.NODE_ROLE else ""
-        return f"CONFD_REQ_{self.type.name}{suffix}"
+        suffix = "_BYNAME" if self is QueryType.NODE_ROLE else ""
+        return f"CONFD_REQ_{self.name}{suffix}"
 
-
-_ROWS: Final = (
-    Query(
-        QueryType.PING,
+    PING = _row(
+        0,
         "ping",
         Takes.NOTHING,
         "ask whether it answers",
         "the version of the configuration's format, a number",
-    ),
-    Query(
-        QueryType.NODE_ROLE,
+    )
+    NODE_ROLE = _row(
+        1,
         "node-role",
         Takes.NODE,
         "show the role of a node",
         "0 for the master, 1 a master candidate, 2 offline, 3 drained, 4 for any other node",
-    ),
-    Query(
-        QueryType.NODE_PIP_BY_INSTANCE_IP,
+    )
+    NODE_PIP_BY_INSTANCE_IP = _row(
+        2,
         "instance-node",
         Takes.ADDRESSES,
         "show on which node the instance with an address runs",
         "the primary address of its primary node; for a list of addresses a list of [status,"
         " answer, serial number]",
-    ),
-    Query(
-        QueryType.CLUSTER_MASTER,
+    )
+    CLUSTER_MASTER = _row(
+        3,
         "master",
         Takes.FIELDS,
         "show which node is the master",
         "its name; for a list of fields the list of their values: 0 for its name, 1 for the address"
         " of the cluster, 2 for the primary address of the master node",
-    ),
-    Query(
-        QueryType.NODE_PIP_LIST,
+    )
+    NODE_PIP_LIST = _row(
+        4,
         "node-ips",
         Takes.NOTHING,
         "list the primary addresses of all nodes",
         "a list of addresses",
-    ),
-    Query(
-        QueryType.MC_PIP_LIST,
+    )
+    MC_PIP_LIST = _row(
+        5,
         "candidate-ips",
         Takes.NOTHING,
         "list the primary addresses of the master candidates",
         "a list of addresses",
-    ),
-    Query(
-        QueryType.INSTANCES_IPS_LIST,
+    )
+    INSTANCES_IPS_LIST = _row(
+        6,
         "instance-ips",
         Takes.LINK,
         "list the addresses of the instances on a link",
         "a list of addresses",
-    ),
-    Query(
-        QueryType.NODE_DRBD,
+    )
+    NODE_DRBD = _row(
+        7,
         "node-drbd",
         Takes.NODE_OR_UUID,
         "list the DRBD devices of a node",
         'a list of [node, minor, instance, "disk/N", "primary" or "secondary", the other node];'
         " with the serial number of the node",
-    ),
-    Query(
-        QueryType.NODE_INSTANCES,
+    )
+    NODE_INSTANCES = _row(
+        8,
         "node-instances",
         Takes.NODE_OR_UUID,
         "list the instances of a node",
         "[instances whose primary node it is, instances whose secondary node it is], objects as in"
         " the configuration; with the serial number of the node",
-    ),
-    Query(
-        QueryType.INSTANCE_DISKS,
+    )
+    INSTANCE_DISKS = _row(
+        9,
         "instance-disks",
         Takes.INSTANCE,
         "list the disks of an instance",
         "objects as in the configuration; with the serial number of the instance",
-    ),
-    Query(
-        QueryType.CONFIG_QUERY,
-        "config",
-        Takes.PATH,
-        "show a part of the configuration",
-        "what stands there",
-    ),
-    Query(
-        QueryType.DATA_COLLECTORS,
+    )
+    CONFIG_QUERY = _row(
+        10, "config", Takes.PATH, "show a part of the configuration", "what stands there"
+    )
+    DATA_COLLECTORS = _row(
+        11,
         "data-collectors",
         Takes.NOTHING,
         "list the data collectors of the monitoring daemon and how they are switched",
         '{name: {"active": true or false, "interval": microseconds}}',
-    ),
-    Query(
-        QueryType.NODE_INSTANCE_SERIALS,
+    )
+    NODE_INSTANCE_SERIALS = _row(
+        OWN_TYPES_FROM,
         "instance-serials",
         Takes.NODE_OR_UUID,
         "list the instances of a node by UUID and serial number, also where they are many",
         "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
         " number] each; with the serial number of the configuration; not known to Ganeti 3.0",
-    ),
-    Query(
-        QueryType.NODE_DRBD_PART,
+    )
+    NODE_DRBD_PART = _row(
+        OWN_TYPES_FROM + 1,
         "node-drbd-part",
         Takes.NODE_OR_UUID,
         "list the DRBD devices of a node in parts, where they are many; NODE/100 asks for those"
         " after the first 100",
         "[as many as fit of what node-drbd answers, how many there are of them before the next part"
         " or null]; with the serial number of the configuration; not known to Ganeti 3.0",
-    ),
-)
-QUERIES: Final[Mapping[QueryType, Query]] = {query.type: query for query in _ROWS}
+    )

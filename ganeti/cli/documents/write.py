@@ -32,7 +32,7 @@ from ganeti.objects.describe import describe_type
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.parameters import ParamSpec, ParamTable, ValueType
 from ganeti.protocol import confd
-from ganeti.protocol.confd_queries import QUERIES, Query, Takes
+from ganeti.protocol.confd_queries import QueryType, Takes
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_names
 
@@ -153,14 +153,14 @@ def _call(call: Call[Rules]) -> Entry:
     return (call.name, f"{call.summary}  {effect}  {arguments}  Answers {answer}.{needs}{origin}")
 
 
-def _confd_query(query: Query) -> Entry:
+def _confd_query(query: QueryType) -> Entry:
     takes = "" if query.takes is Takes.NOTHING else f"Takes {query.takes}.  "
-    return f"{query.type:d} {query.constant}", f"{takes}Answers {query.answer}."
+    return f"{query:d} {query.constant}", f"{takes}Answers {query.answer}."
 
 
 _TABLES: Final[Mapping[str, list[Entry]]] = {
     "@calls": [_call(call) for call in WConfCalls.calls.values()],
-    "@queries": [_confd_query(query) for query in QUERIES.values()],
+    "@queries": [_confd_query(query) for query in QueryType],
     "@collectors": [(row.name, row.summary) for row in COLLECTORS.values()],
 }
 

@@ -21,15 +21,7 @@ from ganeti.cli.declaration.values import Float
 from ganeti.cli.run.table import TableStyle, format_plain
 from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
 from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, Status
-from ganeti.protocol.confd_queries import (
-    QUERIES,
-    Keys,
-    MasterField,
-    NodeRole,
-    Query,
-    QueryType,
-    Takes,
-)
+from ganeti.protocol.confd_queries import Keys, MasterField, NodeRole, QueryType, Takes
 from ganeti.system import clock
 from ganeti.system.environment import resolve
 
@@ -75,7 +67,7 @@ _COMMON: Final = (
 
 
 Rows = list[list[object]]
-_BY_NAME: Final = {query.name: query for query in QUERIES.values()}
+_BY_NAME: Final = {query.label: query for query in QueryType}
 _SETTLE_ALL_S: Final = 1.0  # whoever wants to see all answers has time
 _NOTHING: Final = ""
 _MICROSECONDS: Final = 1_000_000
@@ -172,7 +164,7 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
         answers = _ask_all(client, query, question)
     newest = answers[0]
     value = None if options.all else newest.check()
-    titles, rows = TABLES[query.type]
+    titles, rows = TABLES[query]
     if options.json:
         plain = [_plain(answer) for answer in answers]
         context.write(dumps(plain if options.all else plain[0]).decode())
@@ -187,9 +179,9 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
     return EXIT_SUCCESS if newest.status is Status.OK else EXIT_FAILURE
 
 
-def _ask_all(client: ConfdClient, query: Query, question: object) -> list[Answer]:
+def _ask_all(client: ConfdClient, query: QueryType, question: object) -> list[Answer]:
     try:
-        return client.ask_all(query.type, question)
+        return client.ask_all(query, question)
     except TransportError as err:  # the master has no part in it
         raise GenericError(err.message) from err
 
@@ -208,7 +200,7 @@ def _print(context: Context, options: Options, titles: str, rows: Rows) -> None:
     context.terminal.write_lines(format_plain(titles.split(), rows, style))
 
 
-def _question(query: Query, options: Options, args: Sequence[str]) -> object:
+def _question(query: QueryType, options: Options, args: Sequence[str]) -> object:
     """Return what a request asks about."""
     match query.takes:
         case Takes.ADDRESSES if len(args) == 1:
@@ -255,40 +247,40 @@ def try_all(context: Context, options: Options, _args: list[str]) -> int:
     if options.requests < 1:
         raise ParameterError(f"--requests must be at least 1, not {options.requests}")
     with _client(context, options) as client:
-        _ask_all(client, QUERIES[QueryType.PING], None)
-        failed = sum(not _try(context, client, query) for query in QUERIES.values())
+        _ask_all(client, QueryType.PING, None)
+        failed = sum(not _try(context, client, query) for query in QueryType)
         _measure(context, client, options.requests)
     return EXIT_FAILURE if failed else EXIT_SUCCESS
 
 
-def _try(context: Context, client: ConfdClient, query: Query) -> bool:
+def _try(context: Context, client: ConfdClient, query: QueryType) -> bool:
     begun_s = clock.monotonic()
     try:
         question = _example_or_nothing(client, query)
         if question == _NOTHING:
-            context.write(f"{query.name:16} -   there is nothing to ask about")
+            context.write(f"{query.label:16} -   there is nothing to ask about")
             return True
-        answer = client.ask(query.type, question)
+        answer = client.ask(query, question)
         value = answer.check()
     except GenericError as err:
-        context.write(f"{query.name:16} FAILED: {err.message}")
+        context.write(f"{query.label:16} FAILED: {err.message}")
         return False
     took_ms = (clock.monotonic() - begun_s) * 1000
     size = len(dumps(value))
     context.write(
-        f"{query.name:16} ok  {size:6} bytes  serial {answer.serial:5}  {took_ms:6.1f} ms"
+        f"{query.label:16} ok  {size:6} bytes  serial {answer.serial:5}  {took_ms:6.1f} ms"
     )
     return True
 
 
-def _example_or_nothing(client: ConfdClient, query: Query) -> object:
+def _example_or_nothing(client: ConfdClient, query: QueryType) -> object:
     try:
         return _example(client, query)
     except ConfdClientError:  # a list of all that there is may be too long for an answer
         return _NOTHING
 
 
-def _example(client: ConfdClient, query: Query) -> object:
+def _example(client: ConfdClient, query: QueryType) -> object:
     """Return something to ask about that is there."""
     match query.takes:
         case Takes.NODE | Takes.NODE_OR_UUID:
@@ -331,16 +323,16 @@ _EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def _command(query: Query) -> Command:
+def _command(query: QueryType) -> Command:
     own = (_LINK,) if query.takes is Takes.ADDRESSES else ()
     return Command(
-        query.name,
+        query.label,
         query.summary,
         ask,
         _ARGUMENTS[query.takes],
         own + _SHOWN,
         description=f"Asks {query.constant}.  Answers {query.answer}.",
-        examples=_EXAMPLES.get(query.name, ()),
+        examples=_EXAMPLES.get(query.label, ()),
     )
 
 
@@ -351,7 +343,7 @@ PROGRAM: Final = Program(
 highest serial number.  Works on every node, also while the master is away, and on any machine that
 is given the key and an address.  Without a command it does the same as with 'test'.""",
     (
-        *map(_command, QUERIES.values()),
+        *map(_command, QueryType),
         Command(
             TEST,
             "try every question, and measure how fast answers come",

@@ -8,7 +8,7 @@ from ganeti.cli.declaration.help import command_help
 from ganeti.cli.declaration.parser import options_of
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.tools.confd_client import PROGRAM, TABLES, TEST, with_command
-from ganeti.protocol.confd_queries import QUERIES, QueryType
+from ganeti.protocol.confd_queries import QueryType
 
 # cli.json, "tools"
 FLAGS_OF_3_0 = {("--hmac",), ("-a", "--address"), ("-r", "--requests")}
@@ -16,7 +16,7 @@ FLAGS_OF_3_0 = {("--hmac",), ("-a", "--address"), ("-r", "--requests")}
 
 def test_every_query_is_a_command() -> None:
     names = [command.name for command in PROGRAM.commands]
-    assert names == [*(query.name for query in QUERIES.values()), TEST]
+    assert names == [*(query.label for query in QueryType), TEST]
 
 
 def test_options_of_3_0_are_there_without_a_command() -> None:

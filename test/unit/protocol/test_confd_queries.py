@@ -9,7 +9,6 @@ from ganeti.base.errors import ProtocolError
 from ganeti.cli.tools.confd_client import TABLES
 from ganeti.protocol.confd_queries import (
     OWN_TYPES_FROM,
-    QUERIES,
     Keys,
     MasterField,
     QueryType,
@@ -20,9 +19,9 @@ from ganeti.rconfd.answers import HANDLERS
 
 
 def test_every_query_is_answered_and_shown() -> None:
-    assert set(QUERIES) == set(QueryType) == set(HANDLERS) == set(TABLES)
-    assert sorted(QUERIES) == [*range(12), OWN_TYPES_FROM, OWN_TYPES_FROM + 1]
-    assert len({query.name for query in QUERIES.values()}) == len(QUERIES)
+    assert set(QueryType) == set(HANDLERS) == set(TABLES)
+    assert sorted(QueryType) == [*range(12), OWN_TYPES_FROM, OWN_TYPES_FROM + 1]
+    assert len({query.label for query in QueryType}) == len(QueryType)
 
 
 @pytest.mark.parametrize(
