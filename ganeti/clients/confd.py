@@ -19,19 +19,8 @@ from typing import Final, Self
 
 from ganeti.base.errors import ConfigurationError, TransportError
 from ganeti.base.paths import Paths
-from ganeti.protocol.confd import (
-    CANDIDATES_ASKED,
-    DATAGRAM_BYTES_MAX,
-    DEFAULT_PORT,
-    EXPIRE_S,
-    Answer,
-    Asked,
-    Callback,
-    Event,
-    EventKind,
-    Exchange,
-    Signer,
-)
+from ganeti.protocol import confd as wire
+from ganeti.protocol.confd import Answer, Asked
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.store import ssconf
 from ganeti.system import clock, files
@@ -110,11 +99,11 @@ class _Sockets:
         self._by_family.clear()
 
 
-def _receive(sock: socket.socket, exchange: Exchange) -> None:
+def _receive(sock: socket.socket, exchange: wire.Exchange) -> None:
     """Take what has arrived, but not for ever."""
     for _ in range(_ROUND_MAX):
         try:
-            data, peer = sock.recvfrom(DATAGRAM_BYTES_MAX + 1)
+            data, peer = sock.recvfrom(wire.DATAGRAM_BYTES_MAX + 1)
         except OSError:  # nothing more, or the echo of a datagram that got lost
             return
         exchange.receive(data, peer[0].partition("%")[0])
@@ -133,16 +122,16 @@ class _Asker:
     key: InitVar[bytes]
     addresses: Sequence[str]
     _: KW_ONLY
-    port: int = DEFAULT_PORT
-    timeout_s: float = EXPIRE_S
+    port: int = wire.DEFAULT_PORT
+    timeout_s: float = wire.EXPIRE_S
     settle_s: float = SETTLE_S
 
     def __post_init__(self, key: bytes) -> None:
-        self._exchange = Exchange(Signer(key))
+        self._exchange = wire.Exchange(wire.Signer(key))
         self._sockets = _Sockets(self.port)
 
     @classmethod
-    def of_node(cls, paths: Paths, *, timeout_s: float = EXPIRE_S) -> Self:
+    def of_node(cls, paths: Paths, *, timeout_s: float = wire.EXPIRE_S) -> Self:
         """Return a client for the cluster that a node belongs to.
 
         Raises:
@@ -151,12 +140,12 @@ class _Asker:
         return cls(read_key(paths), candidate_addresses(paths), timeout_s=timeout_s)
 
     def _begin(
-        self, query_type: QueryType, query: object, on_event: Callback, deadline_s: float
+        self, query_type: QueryType, query: object, on_event: wire.Callback, deadline_s: float
     ) -> Asked:
         return self._exchange.ask(
             query_type,
             query,
-            choose(self.addresses, CANDIDATES_ASKED),
+            choose(self.addresses, wire.CANDIDATES_ASKED),
             on_event,
             salt=clock.new_uuid(),
             unix_time_s=int(clock.now()),
@@ -204,8 +193,8 @@ class ConfdClient(_Asker):
         deadline_s = clock.monotonic() + self.timeout_s
         answers: list[Answer] = []
 
-        def on_event(event: Event) -> None:
-            if event.kind is EventKind.ANSWER and event.answer is not None:
+        def on_event(event: wire.Event) -> None:
+            if event.kind is wire.EventKind.ANSWER and event.answer is not None:
                 answers.append(event.answer)
 
         asked = self._begin(query_type, query, on_event, deadline_s)
@@ -272,7 +261,7 @@ class AsyncConfdClient(_Asker):
             self._timer.cancel()
         self._sockets.close()
 
-    def send(self, query_type: QueryType, query: object, callback: Callback) -> Asked:
+    def send(self, query_type: QueryType, query: object, callback: wire.Callback) -> Asked:
         """Ask; every answer and the end of the question are told to the callback.
 
         See `ganeti.protocol.confd` for filters to put around it.
@@ -295,9 +284,9 @@ class AsyncConfdClient(_Asker):
         is_over = asyncio.Event()
         timer: asyncio.TimerHandle | None = None
 
-        def on_event(event: Event) -> None:
+        def on_event(event: wire.Event) -> None:
             nonlocal timer
-            if event.kind is EventKind.ENDED:
+            if event.kind is wire.EventKind.ENDED:
                 is_over.set()
             elif timer is None:
                 timer = self._loop.call_later(self.settle_s, is_over.set)

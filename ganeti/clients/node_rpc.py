@@ -28,16 +28,9 @@ from ganeti.base.errors import (
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
 from ganeti.objects.model import Node
+from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import (
-    DEFAULT_PORT,
-    JOB_HEADER,
-    NodeCall,
-    Place,
-    deadline_s,
-    decode_answer,
-    encode_arguments,
-)
+from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.service import call_of
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse, Pool, TlsIdentity
 
@@ -57,7 +50,7 @@ class Target(msgspec.Struct, frozen=True):
 
     name: str
     address: str
-    port: int = DEFAULT_PORT
+    port: int = rpc.DEFAULT_PORT
     offline: bool = False
 
     def url(self, call: str) -> str:
@@ -116,7 +109,7 @@ class Caller(Generic[PoolT]):
     ) -> None:
         self._paths = paths
         self._make_pool = make_pool
-        self._headers = () if job_id is None else (f"{JOB_HEADER}: {job_id}",)
+        self._headers = () if job_id is None else (f"{rpc.JOB_HEADER}: {job_id}",)
         self._pool: PoolT | None = None
         self._seen: tuple[object, ...] = ()
         self._last_encoded: tuple[NodeCall, tuple[object, ...], bytes] | None = None
@@ -139,11 +132,11 @@ class Caller(Generic[PoolT]):
 
     def _request(self, call: NodeCall, target: Target, args: Sequence[object]) -> CurlRequest:
         # Calls served in the daemon write whole files: doing one twice is doing it once.
-        repeatable = not call.rules.changes or call.rules.place is Place.DAEMON
+        repeatable = not call.rules.changes or call.rules.place is rpc.Place.DAEMON
         return CurlRequest(
             target.url(call.name),
             self._body(call, args),
-            deadline_s(call, args),
+            rpc.deadline_s(call, args),
             self._headers,
             repeatable,
         )
@@ -158,7 +151,7 @@ class Caller(Generic[PoolT]):
             and all(map(operator.is_, last[1], args))
         ):
             return last[2]
-        body = encode_arguments(call, args)
+        body = rpc.encode_arguments(call, args)
         self._last_encoded = (call, tuple(args), body)
         return body
 
@@ -312,7 +305,7 @@ def _result(call: NodeCall, target: Target, response: CurlResponse) -> RpcResult
 
 def read_answer(call: NodeCall, node_name: str, body: bytes) -> RpcResult[Any]:
     """Return the result that a node has sent; raises ProtocolError if it is of a wrong type."""
-    success, value = decode_answer(body)
+    success, value = rpc.decode_answer(body)
     if success:
         return RpcResult(node_name, call.decode_answer(value), call=call.name)
     error = str(loads(bytes(value))) or "failed without saying why"
@@ -322,7 +315,7 @@ def read_answer(call: NodeCall, node_name: str, body: bytes) -> RpcResult[Any]:
 def _said(body: bytes) -> str:
     """Return the reason in an answer that is not a success."""
     try:
-        return str(loads(bytes(decode_answer(body)[1])))
+        return str(loads(bytes(rpc.decode_answer(body)[1])))
     except ProtocolError:
         text = body[:_BODY_SHOWN_BYTES].decode("utf-8", "replace").strip()
         return text or "no reason given"

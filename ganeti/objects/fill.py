@@ -14,18 +14,10 @@ from typing import Final, TypedDict, TypeVar
 import msgspec
 
 from ganeti.base.errors import ConfigurationError
+from ganeti.objects import parameters
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import DEFAULTS, Cluster, Instance, Node, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.parameters import (
-    BEPARAMS,
-    DISKPARAMS,
-    IPOLICY_DEFAULTS,
-    NDPARAMS,
-    NICPARAMS,
-    ParamTable,
-    defaults_of,
-)
 from ganeti.objects.record import PrivateParams, explain_validation
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
@@ -74,8 +66,8 @@ def _typed(kind: type[_Filled], params: Mapping[str, object], owner: str) -> _Fi
         raise ConfigurationError(f"{owner}: parameter {place!r}: {what}") from err
 
 
-def _fill(table: ParamTable, *layers: Mapping[str, object]) -> dict[str, object]:
-    filled = defaults_of(table)
+def _fill(table: parameters.ParamTable, *layers: Mapping[str, object]) -> dict[str, object]:
+    filled = parameters.defaults_of(table)
     for layer in layers:
         filled.update(layer)
     return filled
@@ -90,7 +82,9 @@ def fill_beparams(cluster: Cluster, instance: Instance | None = None) -> BeParam
 
 def fill_beparams_with(cluster: Cluster, own: Mapping[str, object], owner: str) -> BeParams:
     """Fill backend parameters given by themselves; ``owner`` is whose they are, in errors."""
-    return _typed(BeParams, _fill(BEPARAMS, cluster.beparams.get(DEFAULTS, _NO_PARAMS), own), owner)
+    return _typed(
+        BeParams, _fill(parameters.BEPARAMS, cluster.beparams.get(DEFAULTS, _NO_PARAMS), own), owner
+    )
 
 
 def _os_layers(
@@ -153,25 +147,25 @@ def fill_nicparams(cluster: Cluster, nic: NIC | Mapping[str, object]) -> NicPara
     own = nic.nicparams if isinstance(nic, NIC) else nic
     owner = f"NIC {nic.mac}" if isinstance(nic, NIC) else "NIC"
     layers = (cluster.nicparams.get(DEFAULTS, _NO_PARAMS), own)
-    return _typed(NicParams, _fill(NICPARAMS, *layers), owner)
+    return _typed(NicParams, _fill(parameters.NICPARAMS, *layers), owner)
 
 
 def fill_group_ndparams(cluster: Cluster, group: NodeGroup) -> NdParams:
     """Fill the node parameters that a group gives to its nodes."""
-    filled = _fill(NDPARAMS, cluster.ndparams, group.ndparams)
+    filled = _fill(parameters.NDPARAMS, cluster.ndparams, group.ndparams)
     return _typed(NdParams, filled, f"node group {group.name!r}")
 
 
 def fill_ndparams(cluster: Cluster, group: NodeGroup, node: Node) -> NdParams:
     """Fill the parameters of a node."""
-    filled = _fill(NDPARAMS, cluster.ndparams, group.ndparams, node.ndparams)
+    filled = _fill(parameters.NDPARAMS, cluster.ndparams, group.ndparams, node.ndparams)
     return _typed(NdParams, filled, f"node {node.name!r}")
 
 
 def fill_diskparams(cluster: Cluster, group: NodeGroup, template: str) -> dict[str, object]:
     """Fill the parameters that a group gives to disks of a template."""
     return _fill(
-        DISKPARAMS.get(template, {}),
+        parameters.DISKPARAMS.get(template, {}),
         cluster.diskparams.get(template, _NO_PARAMS),
         group.diskparams.get(template, _NO_PARAMS),
     )
@@ -179,7 +173,9 @@ def fill_diskparams(cluster: Cluster, group: NodeGroup, template: str) -> dict[s
 
 def fill_all_diskparams(cluster: Cluster, group: NodeGroup) -> dict[str, dict[str, object]]:
     """Fill the disk parameters of a group for every template."""
-    return {template: fill_diskparams(cluster, group, template) for template in DISKPARAMS}
+    return {
+        template: fill_diskparams(cluster, group, template) for template in parameters.DISKPARAMS
+    }
 
 
 def fill_ipolicy_over(filled: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
@@ -193,7 +189,7 @@ def fill_ipolicy_over(filled: Mapping[str, object], own: Mapping[str, object]) -
 
 def fill_cluster_ipolicy(cluster: Cluster) -> dict[str, object]:
     """Fill the instance policy of the cluster."""
-    return fill_ipolicy_over(IPOLICY_DEFAULTS, cluster.ipolicy)
+    return fill_ipolicy_over(parameters.IPOLICY_DEFAULTS, cluster.ipolicy)
 
 
 def fill_ipolicy(cluster: Cluster, group: NodeGroup) -> dict[str, object]:

@@ -13,21 +13,20 @@ from msgspec.structs import asdict
 
 from ganeti.base.ids import NodeUuid
 from ganeti.base.json import JsonValue
+from ganeti.objects import fill
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.fill import (
-    BeParams,
-    NicParams,
-    fill_beparams,
-    fill_diskparams,
-    fill_hvparams,
-    fill_nicparams,
-    fill_osparams,
-)
 from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
+_DRBD_CHILD_STRIPES: Final = ("data-stripes", "meta-stripes")  # of the children in their order
+_DRBD_DEVICE_NAMES: Final = {
+    "disk-barriers": "disabled-barriers",
+    "meta-barriers": "disable-meta-flush",
+    "metavg": "default-metavg",
+}
+"""Parameters of template drbd that have another name on the level of the device."""
 
 
 class RpcNIC(NIC, frozen=True, kw_only=True):
@@ -40,7 +39,7 @@ class RpcNIC(NIC, frozen=True, kw_only=True):
         "hvinfo": None,
     }
 
-    nicparams: NicParams  # narrower: filled
+    nicparams: fill.NicParams  # narrower: filled
     netinfo: Network | None = None
     pci: int | str | None = None
     hvinfo: JsonValue = None
@@ -70,7 +69,7 @@ class RpcInstance(Instance, frozen=True, kw_only=True):
     LEFT_OUT: ClassVar[Mapping[str, object]] = {**Instance.LEFT_OUT, "disk_template": None}
 
     hvparams: Mapping[str, JsonValue]
-    beparams: BeParams  # narrower: filled
+    beparams: fill.BeParams  # narrower: filled
     osparams: PrivateParams = field(default_factory=PrivateParams)  # type: ignore[assignment]
     nics: list[RpcNIC] = []  # type: ignore[assignment]  # narrower
     secondary_nodes: list[NodeUuid] = []
@@ -92,20 +91,11 @@ def _device_params(template: str, params: Mapping[str, object]) -> dict[str, obj
     """Turn the parameters of a template into those of its device."""
     if template != DiskTemplate.DRBD:
         return dict(params)
-    device = {
-        name: value
+    return {
+        _DRBD_DEVICE_NAMES.get(name, name): value
         for name, value in params.items()
-        if name not in ("data-stripes", "meta-stripes", "disk-barriers", "meta-barriers", "metavg")
+        if name not in _DRBD_CHILD_STRIPES
     }
-    device["disabled-barriers"] = params["disk-barriers"]
-    device["disable-meta-flush"] = params["meta-barriers"]
-    device["default-metavg"] = params["metavg"]
-    return device
-
-
-def _child_params(params: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the parameters of a drbd disk's data and metadata children."""
-    return {"stripes": params["data-stripes"]}, {"stripes": params["meta-stripes"]}
 
 
 def drbd_dynamic_params(
@@ -141,12 +131,12 @@ def build_rpc_disk(
     ``node_uuid`` is the node that it is sent to and ``secondary_ips`` the secondary address of
     each node of the disk; both are needed for drbd only.
     """
-    params = fill_diskparams(cluster, group, disk.dev_type)
+    params = fill.fill_diskparams(cluster, group, disk.dev_type)
     is_drbd = disk.dev_type == DiskTemplate.DRBD
     dynamic: Mapping[str, object] = _NO_PARAMS
     if is_drbd and node_uuid is not None and secondary_ips is not None:
         dynamic = drbd_dynamic_params(disk, node_uuid, secondary_ips)
-    of_children = _child_params(params) if is_drbd else ()
+    of_children = [{"stripes": params[name]} for name in _DRBD_CHILD_STRIPES] if is_drbd else ()
     children = [
         _rpc_disk(child, child_params, [], _NO_PARAMS)
         for child, child_params in zip(disk.children, of_children, strict=False)
@@ -168,7 +158,7 @@ def build_rpc_nic(cluster: Cluster, nic: NIC, networks: Mapping[str, Network]) -
     """Build a NIC as the node daemon gets it; ``networks`` are those it may be in, by UUID."""
     fields = asdict(nic)
     netinfo = networks.get(nic.network) if nic.network is not None else None
-    fields.update(nicparams=fill_nicparams(cluster, nic), netinfo=netinfo)
+    fields.update(nicparams=fill.fill_nicparams(cluster, nic), netinfo=netinfo)
     return RpcNIC(**fields)
 
 
@@ -195,9 +185,9 @@ def build_rpc_instance(
     node_uuid = node_uuid or instance.primary_node
     fields = asdict(instance)
     fields.update(
-        hvparams={**fill_hvparams(cluster, instance), **(hvp or {})},
-        beparams={**fill_beparams(cluster, instance), **(bep or {})},
-        osparams=PrivateParams(fill_osparams(cluster, instance.os, instance.osparams)).merged(
+        hvparams={**fill.fill_hvparams(cluster, instance), **(hvp or {})},
+        beparams={**fill.fill_beparams(cluster, instance), **(bep or {})},
+        osparams=PrivateParams(fill.fill_osparams(cluster, instance.os, instance.osparams)).merged(
             osp or {}
         ),
         nics=[build_rpc_nic(cluster, nic, networks or {}) for nic in instance.nics],

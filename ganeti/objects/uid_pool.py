@@ -24,11 +24,8 @@ def parse_uid_pool(text: str, separator: str = ",") -> list[UidRange]:
     Raises:
         ParameterError: not numbers, out of range, or upside down.
     """
-    ranges = []
-    for part in text.split(separator):
-        if part.strip():
-            ranges.append(_parse_range(part.strip()))
-    return normal_form(ranges)
+    parts = [part.strip() for part in text.split(separator)]
+    return normal_form(_parse_range(part) for part in parts if part)
 
 
 def _parse_range(text: str) -> UidRange:

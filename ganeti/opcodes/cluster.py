@@ -12,15 +12,9 @@ from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.model import SshKeyType
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.verify_errors import VerifyErrorCode
+from ganeti.opcodes import values
 from ganeti.opcodes.opcode import OpCode
-from ganeti.opcodes.values import (
-    JobIds,
-    NicSettings,
-    NonEmptyStr,
-    NonNegativeInt,
-    Params,
-    PositiveInt,
-)
+from ganeti.opcodes.values import JobIds, NonEmptyStr, NonNegativeInt, Params, PositiveInt
 
 
 class OptionalCheck(StrEnum):
@@ -128,7 +122,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     remove_uids: list[tuple[int, int]] | None = None
     maintain_node_health: bool | None = None
     prealloc_wipe_disks: bool | None = None
-    nicparams: NicSettings | None = None
+    nicparams: values.NicSettings | None = None
     ndparams: Params | None = None
     ipolicy: Params | None = None
     drbd_helper: str | None = None

@@ -12,20 +12,9 @@ from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.hypervisors import Hypervisor, MigrationMode, RebootType
 from ganeti.objects.model import AdminStateSource
 from ganeti.objects.record import PrivateParams
+from ganeti.opcodes import values
 from ganeti.opcodes.opcode import InstanceOpCode, OpCode
-from ganeti.opcodes.values import (
-    DiskChange,
-    DiskIndex,
-    DiskSettings,
-    JobIds,
-    NicChange,
-    NicSettings,
-    NonEmptyStr,
-    NonNegativeInt,
-    Params,
-    PositiveInt,
-    SecretParams,
-)
+from ganeti.opcodes.values import JobIds, NonEmptyStr, NonNegativeInt, Params
 
 
 class InstanceCreateMode(StrEnum):
@@ -91,7 +80,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     ignore_ipolicy: bool = False
     opportunistic_locking: bool = False
     beparams: Params = {}
-    disks: list[DiskSettings]
+    disks: list[values.DiskSettings]
     disk_template: DiskTemplate | None = None
     group_name: NonEmptyStr | None = None
     file_driver: FileDriver | None = None
@@ -103,11 +92,11 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     ip_check: bool = True
     conflicts_check: bool = True
     mode: InstanceCreateMode
-    nics: list[NicSettings]
+    nics: list[values.NicSettings]
     no_install: bool | None = None
     osparams: Params = {}
     osparams_private: PrivateParams | None = None
-    osparams_secret: SecretParams | None = None
+    osparams_secret: values.SecretParams | None = None
     os_type: NonEmptyStr | None = None
     pnode: NonEmptyStr | None = None
     pnode_uuid: NonEmptyStr | None = None
@@ -152,7 +141,7 @@ class OpInstanceGrowDisk(InstanceOpCode, frozen=True, kw_only=True):
     """Enlarge a disk; the amount is MiB, added unless it is absolute."""
 
     wait_for_sync: bool = True
-    disk: DiskIndex
+    disk: values.DiskIndex
     amount: NonNegativeInt
     absolute: bool = False
     ignore_ipolicy: bool = False
@@ -215,7 +204,7 @@ class OpInstanceReboot(InstanceOpCode, frozen=True, kw_only=True):
 class OpInstanceRecreateDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Make the disks of an instance anew, for those that were lost."""
 
-    disks: list[int | tuple[NonNegativeInt, DiskSettings]] = []
+    disks: list[int | tuple[NonNegativeInt, values.DiskSettings]] = []
     nodes: list[NonEmptyStr] = []
     node_uuids: list[NonEmptyStr] | None = None
     iallocator: NonEmptyStr | None = None
@@ -239,7 +228,7 @@ class OpInstanceReinstall(InstanceOpCode, frozen=True, kw_only=True):
     os_type: NonEmptyStr | None = None
     osparams: Params | None = None
     osparams_private: PrivateParams | None = None
-    osparams_secret: SecretParams | None = None
+    osparams_secret: values.SecretParams | None = None
 
 
 class OpInstanceRemove(InstanceOpCode, frozen=True, kw_only=True):
@@ -266,7 +255,7 @@ class OpInstanceReplaceDisks(InstanceOpCode, frozen=True, kw_only=True):
     early_release: bool = False
     ignore_ipolicy: bool = False
     mode: ReplaceDisksMode
-    disks: list[DiskIndex] = []
+    disks: list[values.DiskIndex] = []
     remote_node: NonEmptyStr | None = None
     remote_node_uuid: NonEmptyStr | None = None
     iallocator: NonEmptyStr | None = None
@@ -280,10 +269,10 @@ class OpInstanceSetParams(InstanceOpCode, frozen=True, kw_only=True):
     force: bool = False
     force_variant: bool = False
     ignore_ipolicy: bool = False
-    nics: list[NicChange] = []
-    disks: list[DiskChange] = []
+    nics: list[values.NicChange] = []
+    disks: list[values.DiskChange] = []
     beparams: Params = {}
-    runtime_mem: PositiveInt | None = None
+    runtime_mem: values.PositiveInt | None = None
     hvparams: Params = {}
     disk_template: DiskTemplate | None = None
     ext_params: Params = {}

@@ -100,16 +100,13 @@ def accepts(header: str, content_type: str) -> bool:
     if not header.strip():
         return True
     kind = content_type.partition(";")[0]
-    wanted = {kind, f"{kind.partition('/')[0]}/*", "*/*"}
     best: dict[str, bool] = {}
     for each in header.split(","):
         name, *parameters = [word.strip().lower() for word in each.split(";")]
         weights = [word[2:] for word in parameters if word.startswith("q=")]
         best[name] = not weights or weights[-1].strip("0.") != ""
-    for name in (kind, f"{kind.partition('/')[0]}/*", "*/*"):  # the most specific decides
-        if name in best:
-            return best[name]
-    return not wanted.isdisjoint(best)
+    fitting = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific decides
+    return next((best[name] for name in fitting if name in best), False)
 
 
 def read_inputs(target: Target, request: HttpRequest) -> Inputs:

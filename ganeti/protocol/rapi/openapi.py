@@ -33,6 +33,14 @@ _PATH_SCHEMAS: Final[Mapping[str, Schema]] = {
     "disk": {"type": "integer", "minimum": 0, "maximum": DISKS_MAX - 1},
     "resource": {"type": "string", "enum": [str(each) for each in QueryResource]},
 }
+
+
+def _items(*parts: Schema) -> Schema:
+    """Return the schema of a list of exactly these parts."""
+    count = len(parts)
+    return {"type": "array", "prefixItems": list(parts), "minItems": count, "maxItems": count}
+
+
 _OP_ID: Final[Schema] = {
     "type": "object",
     "required": ["OP_ID"],
@@ -43,12 +51,7 @@ _MORE: Final[Mapping[tuple[str, str], Schema]] = {
     ("FilterBody", "action"): {
         "anyOf": [
             {"enum": ["ACCEPT", "PAUSE", "REJECT", "CONTINUE"]},
-            {
-                "type": "array",
-                "prefixItems": [{"const": "RATE_LIMIT"}, {"type": "integer", "minimum": 1}],
-                "minItems": 2,
-                "maxItems": 2,
-            },
+            _items({"const": "RATE_LIMIT"}, {"type": "integer", "minimum": 1}),
         ]
     },
 }
@@ -58,12 +61,9 @@ _DEVICE: Final[Schema] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _ACTIONS: Final = [str(each) for each in DeviceAction]
 _DEVICE_CHANGE: Final[Schema] = {
     "anyOf": [
-        {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
-        for parts in (
-            [{"enum": _ACTIONS}, _DEVICE, _SETTINGS],
-            [{"enum": [each for each in _ACTIONS if each != DeviceAction.MODIFY]}, _SETTINGS],
-            [{"type": "integer"}, _SETTINGS],
-        )
+        _items({"enum": _ACTIONS}, _DEVICE, _SETTINGS),
+        _items({"enum": [each for each in _ACTIONS if each != DeviceAction.MODIFY]}, _SETTINGS),
+        _items({"type": "integer"}, _SETTINGS),
     ]
 }
 _PROBLEM: Final[Schema] = {

@@ -88,26 +88,13 @@ def problem_body(status: int, message: str) -> bytes:
     return dumps(body) + b"\n"
 
 
-_PREREQ_STATUS: Final[Mapping[str, int]] = {
-    ErrorCode.NOENT: 404,
-    ErrorCode.INVAL: 400,
-    ErrorCode.EXISTS: 409,
-    ErrorCode.NOTUNIQUE: 409,
-    ErrorCode.STATE: 409,
-}
-_STATUS_OF: Final[tuple[tuple[type[GenericError], int], ...]] = (
-    (errors.JobQueueFull, 503),
-    (errors.JobQueueDrainError, 503),
-    (errors.JobQueueError, 503),
-    (errors.JobLost, 404),
-    (errors.OpCodeUnknown, 400),
-    (errors.QueryFilterParseError, 400),
-    (errors.ParameterError, 400),
-    (errors.TagError, 400),
-    (errors.NotMasterError, 502),
-    (RefusedError, 502),
-    (errors.ProtocolError, 502),
-    (errors.TransportError, 502),
+_PREREQ_STATUS: Final[Mapping[str, int]] = {ErrorCode.NOENT: 404, ErrorCode.INVAL: 400}
+_STATUS_OF: Final[tuple[tuple[int, tuple[type[GenericError], ...]], ...]] = (
+    (503, (errors.JobQueueError,)),
+    (404, (errors.JobLost,)),
+    (400, (errors.OpCodeUnknown, errors.QueryFilterParseError, errors.ParameterError)),
+    (400, (errors.TagError,)),
+    (502, (errors.NotMasterError, RefusedError, errors.ProtocolError, errors.TransportError)),
 )
 
 
@@ -117,8 +104,8 @@ def as_problem(error: GenericError) -> HttpProblem:
         return error
     if isinstance(error, errors.OpPrereqError):
         return HttpProblem(_PREREQ_STATUS.get(error.ecode or "", 409), error.message)
-    for kind, status in _STATUS_OF:
-        if isinstance(error, kind):
+    for status, kinds in _STATUS_OF:
+        if isinstance(error, kinds):
             return HttpProblem(status, error.message)
     return HttpProblem(503 if error.message == QUEUE_DRAINED else 500, error.message)
 
