@@ -8,7 +8,7 @@ from pathlib import Path
 from fakes.grown_tree import GrownTree
 
 DECLARATION = '''
-    @changes(NORMAL_S, Place.CHILD)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.CHILD)
     def dummy_greeting(self, name: str, times: int, *, text: CompressedText) -> list[str]:
         """Greet somebody."""
 
@@ -55,7 +55,7 @@ def test_a_node_call_is_a_declaration_and_a_handler(tmp_path: Path) -> None:
     tree = GrownTree(tmp_path)
     tree.add_row(
         "ganeti/protocol/node_calls.py",
-        "    @reads(DELAY_MARGIN_S, extra_s=DELAY_MARGIN_S)\n    def test_delay(",
+        "    @rpc.reads(rpc.DELAY_MARGIN_S, extra_s=rpc.DELAY_MARGIN_S)\n    def test_delay(",
         DECLARATION,
     )
     tree.add_row("ganeti/node_ops/machine/node.py", "    def test_delay(", HANDLER)
