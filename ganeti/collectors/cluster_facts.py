@@ -110,10 +110,8 @@ def decode_switches(answer: object) -> dict[str, Switch]:
         ProtocolError: it has another form.
     """
     found = _convert(answer, dict[str, _SwitchOnWire], "the answer on data collectors")
-    return {
-        name: Switch(switch.active, max(switch.interval, 1) / _MICROSECONDS)
-        for name, switch in found.items()
-    }
+    every_us = {name: max(switch.interval, 1) for name, switch in found.items()}
+    return {name: Switch(found[name].active, us / _MICROSECONDS) for name, us in every_us.items()}
 
 
 def decode_instances(answer: object) -> NodeInstances:
@@ -148,9 +146,8 @@ def decode_serials(answer: object) -> tuple[Serials, Serials]:
     Raises:
         ProtocolError: it has another form.
     """
-    return _convert(
-        answer, tuple[Serials, Serials], "the answer on the serial numbers of a node's instances"
-    )
+    what = "the answer on the serial numbers of a node's instances"
+    return _convert(answer, tuple[Serials, Serials], what)
 
 
 def decode_disks(answer: object) -> tuple[DiskFacts, ...]:
@@ -168,9 +165,8 @@ def decode_drbd_owners(answer: object) -> dict[int, str]:
     Raises:
         ProtocolError: it has another form.
     """
-    rows = _convert(
-        answer, list[tuple[str, int, str, str, str, str]], "the answer on a node's DRBD devices"
-    )
+    kind = list[tuple[str, int, str, str, str, str]]
+    rows = _convert(answer, kind, "the answer on a node's DRBD devices")
     return {minor: instance for _node, minor, instance, *_ in rows}
 
 
@@ -215,6 +211,4 @@ def volumes_of(disks: tuple[DiskFacts | str, ...]) -> Iterator[tuple[str, str]]:
 
 def owners_of_volumes(instances: Iterable[InstanceFacts]) -> dict[tuple[str, str], str]:
     """Return {(volume group, logical volume): name of the instance}."""
-    return {
-        volume: instance.name for instance in instances for volume in volumes_of(instance.disks)
-    }
+    return {volume: each.name for each in instances for volume in volumes_of(each.disks)}

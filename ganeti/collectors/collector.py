@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need
 from ganeti.collectors.report import FINE, VERSION, Kind, Report, Status, StatusCode, presentable
@@ -56,10 +56,11 @@ def read_text(path: str) -> str:
     Raises:
         GenericError: it cannot be read; the text names it.
     """
-    try:
+    with failing_as(GenericError, f"cannot read {path}"):
         return files.read_bytes(path, _FILE_BYTES_MAX).decode("utf-8", "replace")
-    except OSError as err:
-        raise GenericError(f"cannot read {path}: {err.strerror}") from err
+
+
+Data = Any  # of a report, in the form of its collector
 
 
 class Timing(Enum):
@@ -95,19 +96,35 @@ class Sample(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def gauges(labels: tuple[str, ...], texts: Mapping[str, str]) -> Iterator[Metric]:
-    """Yield metrics that go up and down, from {name without its first word: help}."""
-    for name, text in texts.items():
-        yield Metric(f"ganeti_{name}", text, labels)
+def metrics_of(labels: tuple[str, ...], texts: Mapping[str, str]) -> tuple[Metric, ...]:
+    """Return metrics from {name without its first word: help}; those named ``_total`` only grow."""
+    kinds = {True: MetricKind.COUNTER, False: MetricKind.GAUGE}
+    return tuple(
+        Metric(f"ganeti_{name}", text, labels, kinds[name.endswith("_total")])
+        for name, text in texts.items()
+    )
 
 
-def counters(labels: tuple[str, ...], texts: Mapping[str, str]) -> Iterator[Metric]:
-    """Yield metrics that only grow, from {name without its first word: help}."""
-    for name, text in texts.items():
-        yield Metric(f"ganeti_{name}", text, labels, MetricKind.COUNTER)
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The numbers of a report that are metrics.
 
+    Attributes:
+        rows: {key in the report: (metric without its first word, factor, help)}.
+    """
 
-Data = Any  # of a report, in the form of its collector
+    labels: tuple[str, ...]
+    rows: Mapping[str, tuple[str, float, str]]
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics."""
+        return metrics_of(self.labels, {name: text for name, _, text in self.rows.values()})
+
+    def samples(self, values: Mapping[str, Data], labels: tuple[str, ...]) -> Iterator[Sample]:
+        """Yield the values of those that are there."""
+        for key, (name, factor, _) in self.rows.items():
+            if key in values:
+                yield Sample(f"ganeti_{name}", values[key] * factor, labels)
 
 
 class Collector(ABC):

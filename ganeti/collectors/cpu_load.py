@@ -13,7 +13,15 @@ from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.text import natural_sorted
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, gauges, read_text
+from ganeti.collectors.collector import (
+    Collector,
+    Data,
+    NodeView,
+    Sample,
+    Timing,
+    metrics_of,
+    read_text,
+)
 from ganeti.system import clock
 
 STAT: Final = "/proc/stat"
@@ -23,6 +31,7 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _BUSY_COLUMNS: Final = (0, 1, 2, 5, 6, 7)
 SAMPLES_MAX: Final = 150
 SPAN_S: Final = 600.0
+_HELP: Final = "How busy a processor of the node was, on average over 10 minutes."
 _SAMPLES_MIN: Final = 2  # however long the interval is, an average needs them
 
 
@@ -87,16 +96,7 @@ class CpuLoad(Collector):
     summary = "how busy the processors were, on average over ten minutes"
     timing = Timing.STEADY
     empty = {"cpu_number": 0, "cpus": (), "cpu_total": 0.0}
-    metrics = (
-        *gauges(
-            ("cpu",),
-            {
-                "cpu_load_ratio": (
-                    "How busy a processor of the node was, on average over 10 minutes."
-                )
-            },
-        ),
-    )
+    metrics = metrics_of(("cpu",), {"cpu_load_ratio": _HELP})
 
     def __init__(self, source: str = STAT) -> None:
         self._source = source

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.errors import GenericError, ProtocolError, failing_as
 from ganeti.base.json import dumps, loads
 from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.collector import Collector, Data, Metric, NodeView, Sample, Timing
@@ -121,12 +121,8 @@ class Diagnose(Collector):
 
     def collect(self, view: NodeView) -> object:
         """Return the report of the command, signed."""
-        try:
+        with failing_as(GenericError, f"cannot sign: {view.paths.hmac_key} cannot be read"):
             key = files.read_bytes(view.paths.hmac_key)
-        except OSError as err:
-            raise GenericError(
-                f"cannot sign: {view.paths.hmac_key} cannot be read: {err.strerror}"
-            ) from err
         return signed(diagnose(view), key, clock.now())
 
     @classmethod

@@ -12,33 +12,41 @@ from ganeti.base.errors import GenericError
 from ganeti.collectors.collector import (
     Collector,
     Data,
+    Measures,
     NodeView,
     Sample,
     Timing,
-    counters,
-    gauges,
     read_text,
 )
 
 DISKSTATS: Final = "/proc/diskstats"
 _SECTOR_BYTES: Final = 512  # of the kernel's counters, whatever the device has
-_MS_PER_S: Final = 1000
+_MS: Final = 1 / 1000
 
-# Kernels since 4.18 have more columns behind these, which are left out.
-_NUMBERS: Final = (
-    "readsNum",
-    "mergedReads",
-    "secRead",
-    "timeRead",
-    "writes",
-    "mergedWrites",
-    "secWritten",
-    "timeWrite",
-    "ios",
-    "timeIO",
-    "wIOmillis",
-)
-_COLUMNS: Final = 3 + len(_NUMBERS)
+# In the order of the columns.  Kernels since 4.18 have more behind these, which are left out.
+_ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
+    "readsNum": ("disk_reads_completed_total", 1, "Reads completed."),
+    "mergedReads": ("disk_reads_merged_total", 1, "Reads joined to others before they were done."),
+    "secRead": ("disk_read_bytes_total", _SECTOR_BYTES, "Bytes read."),
+    "timeRead": ("disk_read_time_seconds_total", _MS, "Time that all reads took together."),
+    "writes": ("disk_writes_completed_total", 1, "Writes completed."),
+    "mergedWrites": (
+        "disk_writes_merged_total",
+        1,
+        "Writes joined to others before they were done.",
+    ),
+    "secWritten": ("disk_written_bytes_total", _SECTOR_BYTES, "Bytes written."),
+    "timeWrite": ("disk_write_time_seconds_total", _MS, "Time that all writes took together."),
+    "ios": ("disk_io_now", 1, "Reads and writes that are under way."),
+    "timeIO": ("disk_io_time_seconds_total", _MS, "Time in which the device had something to do."),
+    "wIOmillis": (
+        "disk_io_time_weighted_seconds_total",
+        _MS,
+        "The same, times the requests under way.",
+    ),
+}
+_MEASURES: Final = Measures(("device",), _ROWS)
+_COLUMNS: Final = 3 + len(_MEASURES.rows)
 
 
 def parse(text: str, source: str = DISKSTATS) -> list[dict[str, object]]:
@@ -54,27 +62,10 @@ def _device(line: str, source: str) -> dict[str, object]:
     words = line.split()
     try:
         major, minor, name, *numbers = words[:_COLUMNS]
-        counted = {key: int(word) for key, word in zip(_NUMBERS, numbers, strict=True)}
+        counted = {key: int(word) for key, word in zip(_MEASURES.rows, numbers, strict=True)}
         return {"major": int(major), "minor": int(minor), "name": name, **counted}
     except ValueError as err:
         raise GenericError(f"{source}: cannot understand {line.strip()[:200]!r}") from err
-
-
-_DEVICE: Final = ("device",)
-# key of the report -> (metric, factor)
-_SAMPLES: Final[Mapping[str, tuple[str, float]]] = {
-    "readsNum": ("ganeti_disk_reads_completed_total", 1),
-    "mergedReads": ("ganeti_disk_reads_merged_total", 1),
-    "secRead": ("ganeti_disk_read_bytes_total", _SECTOR_BYTES),
-    "timeRead": ("ganeti_disk_read_time_seconds_total", 1 / _MS_PER_S),
-    "writes": ("ganeti_disk_writes_completed_total", 1),
-    "mergedWrites": ("ganeti_disk_writes_merged_total", 1),
-    "secWritten": ("ganeti_disk_written_bytes_total", _SECTOR_BYTES),
-    "timeWrite": ("ganeti_disk_write_time_seconds_total", 1 / _MS_PER_S),
-    "ios": ("ganeti_disk_io_now", 1),
-    "timeIO": ("ganeti_disk_io_time_seconds_total", 1 / _MS_PER_S),
-    "wIOmillis": ("ganeti_disk_io_time_weighted_seconds_total", 1 / _MS_PER_S),
-}
 
 
 class Diskstats(Collector):
@@ -85,24 +76,7 @@ class Diskstats(Collector):
     category = "storage"
     timing = Timing.AT_ONCE
     empty = ()
-    metrics = (
-        *counters(
-            _DEVICE,
-            {
-                "disk_reads_completed_total": "Reads completed.",
-                "disk_reads_merged_total": "Reads joined to others before they were done.",
-                "disk_read_bytes_total": "Bytes read.",
-                "disk_read_time_seconds_total": "Time that all reads took together.",
-                "disk_writes_completed_total": "Writes completed.",
-                "disk_writes_merged_total": "Writes joined to others before they were done.",
-                "disk_written_bytes_total": "Bytes written.",
-                "disk_write_time_seconds_total": "Time that all writes took together.",
-                "disk_io_time_seconds_total": "Time in which the device had something to do.",
-                "disk_io_time_weighted_seconds_total": "The same, times the requests under way.",
-            },
-        ),
-        *gauges(_DEVICE, {"disk_io_now": "Reads and writes that are under way."}),
-    )
+    metrics = _MEASURES.metrics()
 
     def __init__(self, source: str = DISKSTATS) -> None:
         self._source = source
@@ -115,5 +89,4 @@ class Diskstats(Collector):
     def samples(cls, data: Data) -> Iterator[Sample]:
         """Yield the counters of each device."""
         for device in data:
-            for key, (name, factor) in _SAMPLES.items():
-                yield Sample(name, device[key] * factor, (device["name"],))
+            yield from _MEASURES.samples(device, (device["name"],))

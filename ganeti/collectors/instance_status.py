@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -18,7 +18,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import loads
 from ganeti.base.text import natural_sorted
 from ganeti.collectors.cluster_facts import InstanceFacts, Need, NodeInstances
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, gauges
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, metrics_of
 from ganeti.collectors.cpu_load import LoadWindow
 from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
 from ganeti.objects.model import AdminState
@@ -27,6 +27,8 @@ from ganeti.system import clock, files
 _LABELS: Final = ("instance", "hypervisor")
 _REASON_BYTES_MAX: Final = 1 << 20
 _DAY_S: Final = 86400
+_SOON: Final = StatusCode.TEMPORARILY_BAD
+_LOAD_HELP: Final = "How many processors an instance kept busy, on average over 10 minutes."
 
 
 class ActualState(StrEnum):
@@ -44,20 +46,16 @@ class ActualState(StrEnum):
 _UP: Final[Mapping[ActualState, Status]] = {
     ActualState.RUNNING: FINE,
     ActualState.BLOCKED: FINE,
-    ActualState.PAUSED: Status(StatusCode.TEMPORARILY_BAD, "The instance is paused"),
-    ActualState.SHUTDOWN: Status(
-        StatusCode.TEMPORARILY_BAD, "The instance was shut down from inside"
-    ),
+    ActualState.PAUSED: Status(_SOON, "The instance is paused"),
+    ActualState.SHUTDOWN: Status(_SOON, "The instance was shut down from inside"),
     ActualState.CRASHED: Status(StatusCode.BAD, "The instance has crashed"),
-    ActualState.DYING: Status(StatusCode.TEMPORARILY_BAD, "The instance is ending"),
+    ActualState.DYING: Status(_SOON, "The instance is ending"),
     ActualState.ABSENT: Status(StatusCode.BAD, "The instance is meant to run, but does not"),
 }
-_NOT_UP: Final[Mapping[ActualState, Status]] = {
-    ActualState.SHUTDOWN: FINE,
-    ActualState.DYING: FINE,
-    ActualState.ABSENT: FINE,
-}
+_ENDED: Final = frozenset({ActualState.SHUTDOWN, ActualState.DYING, ActualState.ABSENT})
 _RUNNING: Final = frozenset({ActualState.RUNNING, ActualState.BLOCKED, ActualState.PAUSED})
+_ON_SECONDARY: Final = Status(StatusCode.BAD, "The instance runs on its secondary node")
+_UNKNOWN: Final = Status(StatusCode.BAD, "This runs here, but is no instance of this node")
 _UNWANTED: Final = Status(StatusCode.BAD, "The instance runs, but is not meant to")
 
 
@@ -76,11 +74,11 @@ def judge(admin_state: AdminState, actual: ActualState) -> Status:
     """Judge one instance."""
     if admin_state is AdminState.UP:
         return _UP[actual]
-    return _NOT_UP.get(actual, _UNWANTED)
+    return FINE if actual in _ENDED else _UNWANTED
 
 
 def report_on(
-    view: NodeView, hypervisors: Iterable[str], found: Mapping[str, Found]
+    view: NodeView, hypervisors: frozenset[str], found: Mapping[str, Found]
 ) -> dict[str, object]:
     """Return the data of a report on the instances of some hypervisors.
 
@@ -93,8 +91,7 @@ def report_on(
     if known is None:
         problem = view.cluster.problem
         raise GenericError(f"it is not known which instances this node has: {problem}")
-    wanted = frozenset(hypervisors)
-    instances = [one for one in known.primary if one.hypervisor in wanted]
+    instances = [one for one in known.primary if one.hypervisor in hypervisors]
     judged = [
         (one, here, judge(one.admin_state, here.state))
         for one in instances
@@ -124,18 +121,8 @@ def _strangers(known: NodeInstances, found: Mapping[str, Found]) -> list[tuple[s
     """Return a status for everything here that has no business here."""
     primary = {one.name for one in known.primary}
     secondary = {one.name for one in known.secondary}
-    return [
-        (
-            name,
-            Status(
-                StatusCode.BAD,
-                "The instance runs on its secondary node"
-                if name in secondary
-                else "This runs here, but is no instance of this node",
-            ),
-        )
-        for name in natural_sorted(found.keys() - primary)
-    ]
+    strange = natural_sorted(found.keys() - primary)
+    return [(name, _ON_SECONDARY if name in secondary else _UNKNOWN) for name in strange]
 
 
 def _reason(view: NodeView, name: str) -> Sequence[object]:
@@ -167,15 +154,13 @@ class InstanceStatus(Collector):
     timing = Timing.WHEN_ASKED
     empty = {"instances": ()}
     needs = frozenset({Need.INSTANCES})
-    metrics = (
-        *gauges(
-            _LABELS,
-            {
-                "instance_up": "Whether an instance whose primary node this is runs.",
-                "instance_admin_up": "Whether it is meant to.",
-                "instance_status_code": "0 fine, 1 repairing itself, 2 unknown, 4 bad.",
-            },
-        ),
+    metrics = metrics_of(
+        _LABELS,
+        {
+            "instance_up": "Whether an instance whose primary node this is runs.",
+            "instance_admin_up": "Whether it is meant to.",
+            "instance_status_code": "0 fine, 1 repairing itself, 2 unknown, 4 bad.",
+        },
     )
 
     @abstractmethod
@@ -201,16 +186,7 @@ class InstanceLoad(Collector):
 
     label: ClassVar[str]
     timing = Timing.STEADY
-    metrics = (
-        *gauges(
-            _LABELS,
-            {
-                "instance_cpu_load": (
-                    "How many processors an instance kept busy, on average over 10 minutes."
-                )
-            },
-        ),
-    )
+    metrics = metrics_of(_LABELS, {"instance_cpu_load": _LOAD_HELP})
 
     def __init__(self) -> None:
         self._window = LoadWindow()

@@ -1,19 +1,73 @@
 """Collector "lv": the logical volumes of this node, each segment with the name of its instance.
 
-Source: mond.json, collector "lv".
+One call of lvs prints a row for each segment.
+
+Source: mond.json, collector "lv"; lvs(8).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from ganeti.base.errors import GenericError
 from ganeti.collectors.cluster_facts import Need
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, gauges, read_text
-from ganeti.storage import lvs
+from ganeti.collectors.collector import (
+    Collector,
+    Data,
+    Measures,
+    NodeView,
+    Sample,
+    Timing,
+    read_text,
+)
 
 _TIMEOUT_S: Final = 30.0  # a call takes a second where there are many disks
 _OUTPUT_BYTES_MAX: Final = 16 << 20
+LVS: Final = "lvs"
+_SEPARATOR: Final = ";"
+_LIST_SEPARATOR: Final = ","
+
+
+def _size(text: str) -> int:
+    return int(text.removesuffix("B"))
+
+
+def _list(text: str) -> list[str]:
+    return text.split(_LIST_SEPARATOR) if text else []
+
+
+# key of the report -> (field of lvs, how its text is read); in the order in which lvs prints them
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "uuid": ("lv_uuid", str),
+    "name": ("lv_name", str),
+    "attr": ("lv_attr", str),
+    "major": ("lv_major", int),
+    "minor": ("lv_minor", int),
+    "kernel_major": ("lv_kernel_major", int),
+    "kernel_minor": ("lv_kernel_minor", int),
+    "size": ("lv_size", _size),
+    "seg_count": ("seg_count", int),
+    "tags": ("lv_tags", _list),
+    "modules": ("lv_modules", _list),
+    "vg_uuid": ("vg_uuid", str),
+    "vg_name": ("vg_name", str),
+    "segtype": ("segtype", str),
+    "seg_start": ("seg_start", _size),
+    "seg_start_pe": ("seg_start_pe", int),
+    "seg_size": ("seg_size", _size),
+    "seg_tags": ("seg_tags", _list),
+    "seg_pe_ranges": ("seg_pe_ranges", str),
+    "devices": ("devices", str),
+}
+COMMAND: Final = (
+    LVS,
+    "--noheadings",
+    "--nosuffix",
+    "--units=b",
+    f"--separator={_SEPARATOR}",
+    "--options=" + ",".join(name for name, _ in _FIELDS.values()),
+)
 
 
 def parse(text: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, object]]:
@@ -22,10 +76,24 @@ def parse(text: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, ob
     Raises:
         GenericError: a line cannot be understood; the text shows it.
     """
-    rows = lvs.parse(text)
-    for row in rows:
-        row["instance"] = owners.get((str(row["vg_name"]), str(row["name"])))
-    return rows
+    rows = [_row(line.strip()) for line in text.splitlines() if line.strip()]
+    return [row | {"instance": owners.get((str(row["vg_name"]), str(row["name"])))} for row in rows]
+
+
+def _row(line: str) -> dict[str, object]:
+    words = line.split(_SEPARATOR)
+    try:
+        fields = zip(_FIELDS.items(), words, strict=True)
+        return {key: read(word) for (key, (_, read)), word in fields}
+    except ValueError as err:
+        raise GenericError(f"cannot understand what {LVS} prints: {line[:200]!r}") from err
+
+
+_ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
+    "size": ("lv_size_bytes", 1, "Size of a logical volume."),
+    "seg_count": ("lv_segments", 1, "In how many pieces it lies."),
+}
+_MEASURES: Final = Measures(("vg", "lv", "instance"), _ROWS)
 
 
 class LogicalVolumes(Collector):
@@ -37,15 +105,7 @@ class LogicalVolumes(Collector):
     timing = Timing.WHEN_ASKED
     empty = ()
     needs = frozenset({Need.VOLUMES})
-    metrics = (
-        *gauges(
-            ("vg", "lv", "instance"),
-            {
-                "lv_size_bytes": "Size of a logical volume.",
-                "lv_segments": "In how many pieces it lies.",
-            },
-        ),
-    )
+    metrics = _MEASURES.metrics()
 
     def __init__(self, source: str | None = None) -> None:
         self._source = source
@@ -57,7 +117,7 @@ class LogicalVolumes(Collector):
     def _text(self, view: NodeView) -> str:
         if self._source is not None:
             return read_text(self._source)
-        result = view.run(lvs.COMMAND, timeout_s=_TIMEOUT_S, output_bytes_max=_OUTPUT_BYTES_MAX)
+        result = view.run(COMMAND, timeout_s=_TIMEOUT_S, output_bytes_max=_OUTPUT_BYTES_MAX)
         return result.check().stdout.decode("utf-8", "replace")
 
     @classmethod
@@ -66,5 +126,4 @@ class LogicalVolumes(Collector):
         by_uuid = {row["uuid"]: row for row in data}  # the rows are segments
         for row in by_uuid.values():
             labels = (row["vg_name"], row["name"], row["instance"] or "")
-            yield Sample("ganeti_lv_size_bytes", row["size"], labels)
-            yield Sample("ganeti_lv_segments", row["seg_count"], labels)
+            yield from _MEASURES.samples(row, labels)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ganeti.collectors.collector import Metric, Sample, counters, gauges
+from ganeti.collectors.collector import Metric, Sample, metrics_of
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.collectors.report import Kind, Report
 
 _COLLECTOR: Final = ("collector",)
 _DAEMON: Final = ("daemon",)
 _OF_COLLECTORS: Final = (
-    *gauges(
+    *metrics_of(
         _COLLECTOR,
         {
             "collector_active": "Whether the collector is switched on and has its hypervisor here.",
@@ -29,13 +29,13 @@ _OF_COLLECTORS: Final = (
             ),
         },
     ),
-    *counters(
+    *metrics_of(
         _COLLECTOR,
         {"collector_errors_total": "How often it could not do its work, since the daemon began."},
     ),
 )
 _OF_DAEMONS: Final = (
-    *gauges(
+    *metrics_of(
         _DAEMON,
         {
             "daemon_up": "Whether a daemon runs that this node is to run.",
@@ -45,7 +45,7 @@ _OF_DAEMONS: Final = (
             "daemon_threads": "How many threads it has.",
         },
     ),
-    *counters(_DAEMON, {"daemon_cpu_seconds_total": "Processor time that it has used."}),
+    *metrics_of(_DAEMON, {"daemon_cpu_seconds_total": "Processor time that it has used."}),
     Metric(
         "ganeti_node_info",
         "The node, its cluster and the version of this daemon, as labels; always 1.",
@@ -53,7 +53,7 @@ _OF_DAEMONS: Final = (
     ),
 )
 _OF_CLUSTER: Final = (
-    *gauges(
+    *metrics_of(
         (),
         {
             "confd_success": "Whether RConfD answered the last time it was asked.",

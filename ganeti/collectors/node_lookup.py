@@ -82,18 +82,14 @@ class NodeLookup:
         return answer
 
     async def _one_by_one(self) -> NodeInstances:
-        parts = cluster_facts.decode_serials(
-            await self._ask_of_node(QueryType.NODE_INSTANCE_SERIALS)
-        )
+        answer = await self._ask_of_node(QueryType.NODE_INSTANCE_SERIALS)
+        parts = cluster_facts.decode_serials(answer)
         listed = {uuid: serial for part in parts for uuid, serial in part}
         # Ours until we return, even if somebody else finds that all fits into one answer again.
         known = {uuid: one for uuid, one in self._known.items() if uuid in listed}
         self._known = known
-        changed = [
-            uuid
-            for uuid, serial in listed.items()
-            if uuid not in known or known[uuid].serial_no != serial
-        ]
+        serials = {uuid: one.serial_no for uuid, one in known.items()}
+        changed = [uuid for uuid, serial in listed.items() if serials.get(uuid) != serial]
 
         async def refresh(uuid: str) -> None:
             answer = await self._ask(QueryType.CONFIG_QUERY, f"/instances/{uuid}")
@@ -158,9 +154,8 @@ async def _for_each(look: Callable[[T], Awaitable[None]], things: Collection[T])
             for number in range(min(_AT_ONCE, len(things))):
                 tasks.create_task(work(), name=f"questions to RConfD {number}")
     except TimeoutError as err:
-        raise TransportError(
-            f"RConfD did not answer {len(things)} questions within {_DEADLINE_S:g} s"
-        ) from err
+        questions = f"{len(things)} questions within {_DEADLINE_S:g} s"
+        raise TransportError(f"RConfD did not answer {questions}") from err
     except BaseExceptionGroup as group:
         failed, others = group.split(GenericError)
         if failed is None or others is not None:

@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/drbd.py and ganeti/storage/drbd_status.py."""
+"""Tests of ganeti/collectors/drbd.py."""
 
 from __future__ import annotations
 

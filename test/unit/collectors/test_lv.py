@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/lv.py and ganeti/storage/lvs.py."""
+"""Tests of ganeti/collectors/lv.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ganeti.base.paths import Paths
 from ganeti.collectors import lv
 from ganeti.collectors.cluster_facts import ClusterFacts
 from ganeti.collectors.collector import NodeView
-from ganeti.storage import lvs
 from ganeti.system.process import CommandResult
 
 LINE = (
@@ -61,16 +60,16 @@ def test_a_line_that_is_not_understood_is_shown(text: str) -> None:
 
 
 def test_the_fields_asked_for_are_those_that_are_read() -> None:
-    asked = lvs.COMMAND[-1].removeprefix("--options=").split(",")
+    asked = lv.COMMAND[-1].removeprefix("--options=").split(",")
     assert len(asked) == len(ROW)
 
 
 def test_the_report_and_its_failure() -> None:
-    results = [CommandResult(lvs.COMMAND, 0, LINE.format(b="").encode(), b"WARNING: ignored")]
+    results = [CommandResult(lv.COMMAND, 0, LINE.format(b="").encode(), b"WARNING: ignored")]
 
     def run(argv: Sequence[str], **_limits: Any) -> CommandResult:
-        assert tuple(argv) == lvs.COMMAND
-        return results.pop() if results else CommandResult(lvs.COMMAND, 5, b"", b"no such device")
+        assert tuple(argv) == lv.COMMAND
+        return results.pop() if results else CommandResult(lv.COMMAND, 5, b"", b"no such device")
 
     view = NodeView(Paths(), "n", ClusterFacts(volume_owners=OWNERS), run)
     collect = lv.LogicalVolumes().collect

@@ -1,4 +1,4 @@
-"""Tests of ganeti/collectors/xen.py and ganeti/hypervisor/xen.py."""
+"""Tests of ganeti/collectors/xen.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
-from ganeti.collectors import instance_status
+from ganeti.collectors import instance_status, xen
 from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeInstances
 from ganeti.collectors.collector import NodeView
+from ganeti.collectors.instance_status import ActualState, Found
 from ganeti.collectors.xen import XenInstanceLoad, XenInstanceStatus, toolstack
-from ganeti.hypervisor import xen
-from ganeti.hypervisor.xen import Domain, DomainState
 from ganeti.objects.model import AdminState
 from ganeti.system.process import CommandResult
 
@@ -62,10 +61,10 @@ def instance(name: str, admin_state: AdminState = AdminState.UP) -> InstanceFact
 
 def test_domains_and_what_they_do() -> None:
     assert xen.parse_list(LIST, xen.parse_uptime(UPTIME)) == {
-        "inst1.example.com": Domain(DomainState.BLOCKED, "20:23:16"),
-        "inst2.example.com": Domain(DomainState.RUNNING, "1 day,  0:00:01"),
-        "inst3.example.com": Domain(DomainState.SHUTDOWN),
-        "inst4.example.com": Domain(DomainState.CRASHED),
+        "inst1.example.com": Found(ActualState.BLOCKED, "20:23:16"),
+        "inst2.example.com": Found(ActualState.RUNNING, "1 day,  0:00:01"),
+        "inst3.example.com": Found(ActualState.SHUTDOWN),
+        "inst4.example.com": Found(ActualState.CRASHED),
     }
 
 

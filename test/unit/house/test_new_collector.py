@@ -10,7 +10,7 @@ from fakes.grown_tree import GrownTree
 COLLECTOR = '''
 """Collector "dummy": how long the name of the node is."""
 
-from ganeti.collectors.collector import Collector, Sample, Timing, gauges
+from ganeti.collectors.collector import Collector, Sample, Timing, metrics_of
 
 
 class Dummy(Collector):
@@ -19,7 +19,7 @@ class Dummy(Collector):
     name = "dummy"
     summary = "how long the name of the node is"
     timing = Timing.AT_ONCE
-    metrics = (*gauges((), {"name_length": "How long the name of the node is."}),)
+    metrics = (*metrics_of((), {"name_length": "How long the name of the node is."}),)
 
     def collect(self, view):
         return {"length": len(view.hostname)}
