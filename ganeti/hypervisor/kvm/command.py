@@ -10,19 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.devices import (
-    cd_options,
-    cdrom_image,
-    device_option,
-    disk_options,
-    image_options,
-    json_option,
-    netdev_options,
-    nic_options,
-    on_off,
-    option_value,
-)
+from ganeti.hypervisor.kvm import devices
 from ganeti.hypervisor.kvm.machine import Machine, cd_drives
 from ganeti.hypervisor.kvm.params import (
     SCSI_CONTROLLERS,
@@ -80,7 +70,7 @@ def screen_options(machine: Machine, place: Placement, params: KvmParams) -> Ite
 
 def _vnc(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     if place.console_address.startswith("/"):
-        options = [f"unix:{option_value(place.console_address)}"]
+        options = [f"unix:{devices.option_value(place.console_address)}"]
     else:
         assert machine.network_port is not None  # checked before the machine is placed
         address = place.console_address
@@ -88,8 +78,8 @@ def _vnc(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]
         options = [f"{host}:{machine.network_port - VNC_BASE_PORT}"]
     if params.flag("vnc_tls"):
         path = place.local(params.text("vnc_x509_path"))
-        verify = on_off(params.flag("vnc_x509_verify"))
-        kind = f"tls-creds-x509,dir={option_value(path)}" if path else "tls-creds-anon"
+        verify = devices.on_off(params.flag("vnc_x509_verify"))
+        kind = f"tls-creds-x509,dir={devices.option_value(path)}" if path else "tls-creds-anon"
         yield from ("-object", f"{kind},id=vnctls,endpoint=server,verify-peer={verify}")
         options.append("tls-creds=vnctls")
     if place.console_password:
@@ -108,13 +98,13 @@ _SPICE_TEXTS: Final[Mapping[str, str]] = {  # parameter -> option
 def _spice(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     options = [f"addr={place.console_address}"]
     if params.flag("spice_use_tls"):
-        authority, certificate, key = map(option_value, place.spice_files)
+        authority, certificate, key = map(devices.option_value, place.spice_files)
         options += [
             f"tls-port={machine.network_port}",
             f"x509-cacert-file={authority}",
             f"x509-cert-file={certificate}",
             f"x509-key-file={key}",
-            f"tls-ciphers={option_value(params.text('spice_tls_ciphers'))}",
+            f"tls-ciphers={devices.option_value(params.text('spice_tls_ciphers'))}",
         ]
     else:
         options.append(f"port={machine.network_port}")
@@ -126,19 +116,21 @@ def _spice(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
     for parameter, option in _SPICE_TEXTS.items():
         if params.text(parameter):
             options.append(f"{option}={params.text(parameter)}")
-    options.append(f"playback-compression={on_off(params.flag('spice_playback_compression'))}")
-    options.append(f"agent-mouse={on_off(params.flag('spice_use_vdagent'))}")
+    options.append(
+        f"playback-compression={devices.on_off(params.flag('spice_playback_compression'))}"
+    )
+    options.append(f"agent-mouse={devices.on_off(params.flag('spice_use_vdagent'))}")
     yield from ("-spice", ",".join(options))
 
 
 def usb_and_sound_options(params: KvmParams) -> Iterator[str]:
     """Yield the options for USB devices and sound."""
-    devices = params.usb_devices()
+    wanted = params.usb_devices()
     if params.text("usb_mouse"):
-        devices.insert(0, params.text("usb_mouse"))
-    if devices:
+        wanted.insert(0, params.text("usb_mouse"))
+    if wanted:
         yield "-usb"
-    for device in devices:
+    for device in wanted:
         option = usb_device_option(device)
         assert option is not None  # refused by check_params
         yield from ("-device", option)
@@ -170,7 +162,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
 
 
 def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
-    yield from ("-name", f"guest={option_value(machine.name)},debug-threads=on")
+    yield from ("-name", f"guest={devices.option_value(machine.name)},debug-threads=on")
     yield from ("-uuid", machine.uuid)
     yield from ("-nodefaults", "-no-user-config", "-S")
     yield from ("-pidfile", place.pid_file)
@@ -222,7 +214,7 @@ def _serial(place: Placement, params: KvmParams) -> Iterator[str]:
         yield "-chardev"
         yield (
             f"socket,id=serial,fd={place.sockets['serial']},server=on,wait=off"
-            f",logfile={option_value(place.serial_log)},logappend={on_off(place.incoming)}"
+            f",logfile={devices.option_value(place.serial_log)},logappend={devices.on_off(place.incoming)}"
         )
         yield from ("-device", "isa-serial,chardev=serial,id=serial0")
     uses_agent = params.flag("use_guest_agent")
@@ -237,6 +229,17 @@ def _serial(place: Placement, params: KvmParams) -> Iterator[str]:
         yield from ("-device", "virtserialport,chardev=vdagent,name=com.redhat.spice.0")
 
 
+def _json(option: str, description: Mapping[str, object]) -> tuple[str, str]:
+    return option, dumps(description).decode()
+
+
+def _device(description: Mapping[str, object]) -> tuple[str, str]:
+    """Return the option for a device: its driver, then name=value."""
+    values = {name: devices.option_value(str(value)) for name, value in description.items()}
+    driver = values.pop("driver")
+    return "-device", ",".join((driver, *(f"{name}={text}" for name, text in values.items())))
+
+
 def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     uses_scsi = params.text("disk_type") in SCSI_DISK_TYPES
     has_scsi_cd = any(drive.unit is not None for drive in cd_drives(params))
@@ -246,16 +249,16 @@ def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
         yield from ("-device", f"{controller},id=scsi")
     boots = params.text("boot_order") == "disk" and not params.text("kernel_path")
     for index, disk in enumerate(machine.disks):
-        yield from ("-blockdev", json_option(image_options(disk, place.disks[disk.uuid], params)))
+        yield from _json("-blockdev", devices.image_options(disk, place.disks[disk.uuid], params))
         boot_index = index + 1 if boots else None
-        yield from ("-device", device_option(disk_options(disk, machine, boot_index=boot_index)))
+        yield from _device(devices.disk_options(disk, machine, boot_index=boot_index))
 
 
 def _cdroms(place: Placement, params: KvmParams) -> Iterator[str]:
     for drive in cd_drives(params):
         boots = params.text("boot_order") == "cdrom" and drive.name == "cdrom"
-        yield from ("-blockdev", json_option(cdrom_image(drive.name, place.local(drive.image))))
-        yield from ("-device", device_option(cd_options(drive, params, boots=boots)))
+        yield from _json("-blockdev", devices.cdrom_image(drive.name, place.local(drive.image)))
+        yield from _device(devices.cd_options(drive, params, boots=boots))
 
 
 def _floppy(place: Placement, params: KvmParams) -> Iterator[str]:
@@ -263,8 +266,7 @@ def _floppy(place: Placement, params: KvmParams) -> Iterator[str]:
     if not path:
         return
     image = {"driver": "file", "filename": place.local(path)}
-    yield "-blockdev"
-    yield json_option({"driver": "raw", "node-name": "image-floppy", "file": image})
+    yield from _json("-blockdev", {"driver": "raw", "node-name": "image-floppy", "file": image})
     boot = ",bootindex=1" if params.text("boot_order") == "floppy" else ""
     yield from ("-device", f"floppy,drive=image-floppy{boot}")
 
@@ -272,5 +274,5 @@ def _floppy(place: Placement, params: KvmParams) -> Iterator[str]:
 def _nics(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     for index, nic in enumerate(machine.nics):
         boots = index == 0 and params.text("boot_order") == "network"
-        yield from ("-netdev", json_option(netdev_options(nic, place.nics[nic.uuid], params)))
-        yield from ("-device", device_option(nic_options(nic, machine, boots=boots)))
+        yield from _json("-netdev", devices.netdev_options(nic, place.nics[nic.uuid], params))
+        yield from _device(devices.nic_options(nic, machine, boots=boots))

@@ -18,7 +18,7 @@ from typing import Final
 from ganeti.base.errors import ErrorCode
 from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, wrong_param
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version, wrong_param
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
@@ -50,7 +50,7 @@ def listen_address(params: KvmParams, env: NodeEnv) -> str:
     name, bind = bound_by(params)
     if not bind or bind.startswith("/"):
         return ""
-    if not _is_address(bind):
+    if ip_version(bind) is None:
         address = _address_of(name, bind, params, env)
         return env.address if env.is_virtual else address
     shared = bind in _ANY_ADDRESS or ipaddress.ip_address(bind).is_loopback
@@ -83,14 +83,6 @@ def check_on_node(params: KvmParams, env: NodeEnv) -> None:
         raise wrong_param(bound_by(params)[0], text, ErrorCode.ENVIRON) from err
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> str:
     """Return one address of an interface, of the version wanted."""
     found = [text for text in addresses_of(interface) if "%" not in text]  # not link-local ones
@@ -98,11 +90,10 @@ def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> s
         text = f"{interface!r} is neither an address nor an interface of node {env.hostname}"
         raise wrong_param(name, f"{text} that has one", ErrorCode.ENVIRON)
     wanted = params.number("spice_ip_version") if name == "spice_bind" else 0
-    version = wanted or _VERSIONS.get(
-        ssconf.read_key_or_none(env.paths, "primary_ip_family") or "", 4
-    )
+    family = ssconf.read_key_or_none(env.paths, "primary_ip_family") or ""
+    version = wanted or _VERSIONS.get(family, 4)
     for address in found:
-        if ipaddress.ip_address(address).version == version:
+        if ip_version(address) == version:
             return address
     if not wanted:
         return found[0]

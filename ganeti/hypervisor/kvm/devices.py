@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ganeti.base.errors import HypervisorError, ProtocolError
-from ganeti.base.json import dumps, loads
+from ganeti.base.json import loads
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.machine import CdDrive, DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.params import KvmParams
@@ -124,20 +124,6 @@ def option_value(text: str) -> str:
 def on_off(flag: bool) -> str:
     """Return how an option says yes or no."""
     return "on" if flag else "off"
-
-
-def json_option(options: Mapping[str, object]) -> str:
-    """Return a description as -blockdev and -netdev take it."""
-    return dumps(options).decode()
-
-
-def device_option(options: Mapping[str, object]) -> str:
-    """Return a description as -device takes it."""
-    driver = str(options["driver"])
-    rest = (
-        f"{name}={option_value(str(value))}" for name, value in options.items() if name != "driver"
-    )
-    return ",".join((driver, *rest))
 
 
 def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> dict[str, object]:

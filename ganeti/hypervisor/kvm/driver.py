@@ -25,7 +25,7 @@ from ganeti.hypervisor.interface import (
     InstanceInfo,
     NodeEnv,
 )
-from ganeti.hypervisor.kvm import params, state
+from ganeti.hypervisor.kvm import launch, params, state
 from ganeti.hypervisor.kvm.consoles import check_on_node, consoles
 from ganeti.hypervisor.kvm.files import (
     DIRECTORY_PARAMETERS,
@@ -35,15 +35,6 @@ from ganeti.hypervisor.kvm.files import (
     read_password,
 )
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
-from ganeti.hypervisor.kvm.launch import (
-    abilities_for,
-    bring_up,
-    can_reboot_softly,
-    clean_up,
-    kill_now,
-    soft_reboot,
-    stop,
-)
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
 from ganeti.hypervisor.kvm.monitor import Monitor
@@ -132,8 +123,8 @@ class KvmHypervisor(Hypervisor):
         accelerator = choose_accelerator(own.text("kvm_flag"), binary, self.env.paths)
         machine = build_machine(instance, disks, accelerator=accelerator)
         runtime = Runtime(machine=machine, paused=paused)
-        backends = choose_backends(instance, abilities_for(self.env, instance.nics))
-        with bring_up(self.env, runtime, disks, backends) as monitor:
+        backends = choose_backends(instance, launch.abilities_for(self.env, instance.nics))
+        with launch.bring_up(self.env, runtime, disks, backends) as monitor:
             self._note_machine_type(monitor, machine)
             if not paused:
                 self._let_go(monitor, instance.name)
@@ -142,7 +133,7 @@ class KvmHypervisor(Hypervisor):
         try:
             monitor.execute("cont")
         except HypervisorError:
-            kill_now(self._machines.files(name))
+            launch.kill_now(self._machines.files(name))
             raise
 
     def _make_room(self, files: MachineFiles) -> None:
@@ -159,8 +150,8 @@ class KvmHypervisor(Hypervisor):
                 raise HypervisorError(
                     f"instance {files.name} is already here, and {status}, on {self.env.hostname}"
                 )
-            kill_now(files)
-        clean_up(files)
+            launch.kill_now(files)
+        launch.clean_up(files)
 
     def _note_machine_type(self, monitor: Monitor, machine: Machine) -> None:
         """Write down which machine an alias such as "pc" stands for in this QEMU."""
@@ -170,15 +161,15 @@ class KvmHypervisor(Hypervisor):
 
     def stop(self, name: str, *, force: bool = False, timeout_s: float = 120) -> None:
         """Stop a machine: by its power button, and if that does not help, by force."""
-        stop(self._machines.files(name), force=force, timeout_s=timeout_s)
+        launch.stop(self._machines.files(name), force=force, timeout_s=timeout_s)
 
     def reboot(
         self, instance: RpcInstance, disks: Disks, *, kind: RebootType, timeout_s: float = 120
     ) -> None:
         """Reboot: ``soft`` in the same machine, ``hard`` and ``full`` in a new one."""
         files = self._machines.files(instance.name)
-        if kind is RebootType.SOFT and can_reboot_softly(files):
-            soft_reboot(files, timeout_s)
+        if kind is RebootType.SOFT and launch.can_reboot_softly(files):
+            launch.soft_reboot(files, timeout_s)
         else:
             super().reboot(instance, disks, kind=kind, timeout_s=timeout_s)
 

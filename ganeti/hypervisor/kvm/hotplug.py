@@ -12,23 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug
-from ganeti.hypervisor.kvm import snapshot
-from ganeti.hypervisor.kvm.devices import (
-    TapFiles,
-    disk_options,
-    disk_place,
-    image_options,
-    netdev_options,
-    nic_options,
-    nic_place,
-)
+from ganeti.hypervisor.kvm import devices, snapshot
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, make_tap, uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import (
@@ -53,6 +44,15 @@ _REFUSED: Final = "DEVICE_UNPLUG_GUEST_ERROR"
 _MIB: Final = 1 << 20
 
 
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn a failure into a HotplugError."""
+    try:
+        yield
+    except GenericError as err:
+        raise HotplugError(err.message) from err
+
+
 def devices_there(monitor: Monitor) -> set[str]:
     """Return the ids of all devices of a machine that have one."""
     answer = monitor.execute("qom-list", {"path": "/machine/peripheral"})
@@ -63,8 +63,8 @@ def devices_there(monitor: Monitor) -> set[str]:
 def pci_slots_taken(monitor: Monitor) -> set[int]:
     """Return the places on the first PCI bus that have a device."""
     buses = monitor.query_list("query-pci")
-    devices = buses[0].get("devices") if buses else []
-    rows = devices if isinstance(devices, list) else []
+    found = buses[0].get("devices") if buses else []
+    rows = found if isinstance(found, list) else []
     return {int(row["slot"]) for row in rows if isinstance(row, Mapping) and "slot" in row}
 
 
@@ -84,44 +84,30 @@ def add_disk(
             return machine, known
     others = tuple(other for other in machine.disks if other.uuid != place.uuid)
     machine = replace(machine, disks=others)
-    try:
+    with _refusals():
         disk = new_disk_device(machine, place, pci_slots_taken(monitor))
-    except GenericError as err:
-        raise HotplugError(err.message) from err
-    try:
         _add_image(monitor, machine, disk, place)
         try:
-            monitor.execute("device_add", disk_options(disk, machine))
+            monitor.execute("device_add", devices.disk_options(disk, machine))
         except HypervisorError:
             monitor.execute("blockdev-del", {"node-name": disk.node_name})
             raise
-    except MonitorError as err:
-        raise HotplugError(err.message) from err
     return replace(machine, disks=(*machine.disks, disk)), disk
 
 
 def _add_image(monitor: Monitor, machine: Machine, disk: DiskDevice, place: AssembledDisk) -> None:
     """Let QEMU open a disk; one that has become another user gets it open, as it may not itself."""
-    options = image_options(disk, place, machine.params)
+    options = devices.image_options(disk, place, machine.params)
     if machine.params.text("security_model") == "none" or place.uri is not None:
         monitor.execute("blockdev-add", options)
         return
     file = options["file"]
     assert isinstance(file, dict)
-    try:
+    with failing_as(HotplugError, f"cannot open {place.dev_path}"):
         mode = os.O_RDONLY if disk.read_only else os.O_RDWR
         descriptor = os.open(place.dev_path, mode | os.O_CLOEXEC)
-    except OSError as err:
-        raise HotplugError(f"cannot open {place.dev_path}: {err.strerror}") from err
-    try:
-        number = monitor.lend_file(descriptor)
-    finally:
-        os.close(descriptor)
-    try:
-        there = {**file, "filename": f"/dev/fdset/{number}"}
-        monitor.execute("blockdev-add", {**options, "file": there})
-    finally:
-        monitor.execute("remove-fd", {"fdset-id": number})
+    with monitor.lent(descriptor, closes=True) as path:
+        monitor.execute("blockdev-add", {**options, "file": {**file, "filename": path}})
 
 
 def remove_disk(monitor: Monitor, machine: Machine, uuid: str) -> Machine:
@@ -193,12 +179,9 @@ def resize_disk(monitor: Monitor, machine: Machine, place: AssembledDisk) -> Non
     disk = next((disk for disk in machine.disks if disk.uuid == place.uuid), None)
     if disk is None:
         raise HotplugError(f"the running instance {machine.name} does not have disk {place.uuid}")
-    try:
-        monitor.execute(
-            "block_resize", {"node-name": disk.node_name, "size": place.size_mib * _MIB}
-        )
-    except MonitorError as err:
-        raise HotplugError(err.message) from err
+    size = place.size_mib * _MIB
+    with _refusals():
+        monitor.execute("block_resize", {"node-name": disk.node_name, "size": size})
 
 
 _VHOST_DEVICE: Final = "/dev/vhost-net"
@@ -215,7 +198,7 @@ def add_nic(
     machine = runtime.machine
     if any(device.uuid == nic.uuid for device in machine.nics):
         raise HotplugError(f"instance {machine.name} has network interface {nic.uuid} already")
-    try:
+    with _refusals():
         device = new_nic_device(machine, nic, pci_slots_taken(monitor))
         with_tap = _with_tap(runtime, backend)
         with contextlib.ExitStack() as undo:
@@ -223,13 +206,11 @@ def add_nic(
             undo.callback(save_runtime, files, runtime)
             make_tap(machine, backend, files.paths, undo)
             _add_netdev(monitor, machine, device, backend, undo)
-            monitor.execute("device_add", nic_options(device, machine))
+            monitor.execute("device_add", devices.nic_options(device, machine))
             grown = replace(machine, nics=(*machine.nics, device))
             save_runtime(files, replace(with_tap, machine=grown))
             undo.pop_all()
-    except GenericError as err:
-        raise HotplugError(err.message) from err
-    return nic_place(device, machine)
+    return devices.nic_place(device, machine)
 
 
 def _with_tap(runtime: Runtime, backend: NicBackend) -> Runtime:
@@ -259,11 +240,11 @@ def _add_netdev(
                 count = queues if params.flag("vhost_net") else 0
                 vhost = taps.open_queues(_VHOST_DEVICE, count)
             opened.callback(taps.close_all, vhost)
-            tap_files = TapFiles(
+            tap_files = devices.TapFiles(
                 _hand_over(monitor, f"tap-{device.device_id}", tap, undo),
                 _hand_over(monitor, f"vhost-{device.device_id}", vhost, undo),
             )
-        monitor.execute("netdev_add", netdev_options(device, backend, params, tap_files))
+        monitor.execute("netdev_add", devices.netdev_options(device, backend, params, tap_files))
     undo.callback(_remove_netdev, monitor, device)
 
 
@@ -271,13 +252,11 @@ def _hand_over(
     monitor: Monitor, name: str, descriptors: Sequence[int], undo: contextlib.ExitStack
 ) -> tuple[str, ...]:
     """Give QEMU open files; returns the names that it knows them by."""
-    names = []
-    for index, descriptor in enumerate(descriptors):
-        known_as = f"{name}-{index}"
+    names = tuple(f"{name}-{index}" for index in range(len(descriptors)))
+    for known_as, descriptor in zip(names, descriptors, strict=True):
         monitor.hand_over(known_as, descriptor)
         undo.callback(_take_back, monitor, known_as)
-        names.append(known_as)
-    return tuple(names)
+    return names
 
 
 def _take_back(monitor: Monitor, name: str) -> None:
@@ -305,23 +284,15 @@ def remove_nic(monitor: Monitor, runtime: Runtime, uuid: str, files: MachineFile
     if device is None:
         return
     remove_device(monitor, machine.name, device.device_id)
-    try:
+    tap = tap_name(uuid)
+    with _refusals():
         _remove_netdev(monitor, device)
-        tap = tap_name(uuid)
         if tap in runtime.taps:
             taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
-    except HypervisorError as err:
-        raise HotplugError(err.message) from err
-    rest = tuple(other for other in machine.nics if other.uuid != uuid)
-    save_runtime(
-        files,
-        replace(
-            runtime,
-            machine=replace(machine, nics=rest),
-            taps=tuple(name for name in runtime.taps if name != tap),
-            modes={name: mode for name, mode in runtime.modes.items() if name != tap},
-        ),
-    )
+    left = replace(machine, nics=tuple(other for other in machine.nics if other.uuid != uuid))
+    names = tuple(name for name in runtime.taps if name != tap)
+    modes = {name: mode for name, mode in runtime.modes.items() if name != tap}
+    save_runtime(files, replace(runtime, machine=left, taps=names, modes=modes))
 
 
 class KvmHotplug(Hotplug):
@@ -332,17 +303,13 @@ class KvmHotplug(Hotplug):
 
     def check(self, instance: RpcInstance) -> None:
         """Check that the machine runs, was started by us, and nothing moves it."""
-        try:
+        with _refusals():
             self._machines.runtime(instance.name)
             self._machines.check_movable(instance.name)
-        except HypervisorError as err:
-            raise HotplugError(err.message) from err
 
     def _runtime(self, name: str) -> Runtime:
-        try:
+        with _refusals():
             return self._machines.runtime(name)
-        except HypervisorError as err:
-            raise HotplugError(err.message) from err
 
     def _save(self, runtime: Runtime, machine: Machine) -> None:
         save_runtime(self._machines.files(machine.name), replace(runtime, machine=machine))
@@ -353,7 +320,7 @@ class KvmHotplug(Hotplug):
         with snapshot.disks_alone(self._machines, instance.name) as monitor:
             machine, device = add_disk(monitor, runtime.machine, disk)
         self._save(runtime, machine)
-        return disk_place(device, machine)
+        return devices.disk_place(device, machine)
 
     def remove_disk(self, instance: RpcInstance, uuid: str) -> None:
         """Take a disk away from the running machine."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace as replace_fields
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
+from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.command import Placement, command_line
 from ganeti.hypervisor.kvm.consoles import bound_by, listen_address
 from ganeti.hypervisor.kvm.files import MachineFiles, local_files, read_password
@@ -25,17 +26,7 @@ from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, assign_cpus
 from ganeti.hypervisor.kvm.qemu import find_qemu
-from ganeti.hypervisor.kvm.state import (
-    Runtime,
-    end_process,
-    find_process,
-    kill_process,
-    load_runtime,
-    log_tail,
-    save_runtime,
-    start_process,
-    with_taps,
-)
+from ganeti.hypervisor.kvm.state import Runtime
 from ganeti.hypervisor.user_ids import LockedUid, release_uid, request_unused_uid
 from ganeti.netdev import taps
 from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend
@@ -106,7 +97,7 @@ def bring_up(
         undo.callback(files.remove)
         locked = _lock_uid(machine.params, env.paths, undo)
         runtime = replace_fields(runtime, uid=locked.uid if locked is not None else None)
-        save_runtime(files, with_taps(runtime, backends))
+        state.save_runtime(files, state.with_taps(runtime, backends))
         for backend in backends:
             make_tap(machine, backend, env.paths, undo)
         sockets = {
@@ -120,8 +111,8 @@ def bring_up(
             incoming=incoming,
             run_as=_run_as(machine.params, locked),
         )
-        pid = start_process(command_line(machine, place), files, list(sockets.values()))
-        undo.callback(kill_process, pid)
+        pid = state.start_process(command_line(machine, place), files, list(sockets.values()))
+        undo.callback(state.kill_process, pid)
         listeners.close()
         monitor = undo.enter_context(_first_contact(files))
         if protocol:
@@ -210,10 +201,10 @@ def _first_contact(files: MachineFiles) -> Monitor:
     try:
         return Monitor.connect(files.name, files.socket_path("control"), START_TIMEOUT_S)
     except MonitorGone as err:
-        said = log_tail(files) or "it said nothing"
+        said = state.log_tail(files) or "it said nothing"
         raise HypervisorError(f"instance {files.name}: QEMU ended at its start: {said}") from err
     except MonitorTimeout as err:
-        said = log_tail(files)
+        said = state.log_tail(files)
         raise HypervisorError(
             f"instance {files.name}: QEMU was not ready after {START_TIMEOUT_S:g} s: {said}"
         ) from err
@@ -239,7 +230,7 @@ def _pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> 
 def clean_up(files: MachineFiles) -> None:
     """Remove all files and taps of a machine that has ended, its logs excepted."""
     try:
-        runtime = load_runtime(files)
+        runtime = state.load_runtime(files)
     except HypervisorError:
         runtime = None  # not ours to understand: at least the files go
     if runtime is not None:
@@ -262,7 +253,7 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
     Raises:
         HypervisorError: its process cannot be ended.
     """
-    process = find_process(files)
+    process = state.find_process(files)
     if process is not None:
         try:
             with Monitor.connect(
@@ -273,7 +264,7 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
                 monitor.execute("quit")
         except (MonitorGone, MonitorTimeout):
             pass  # it is gone, as was wanted, or hangs and will be killed
-        if not wait_gone(process.pid, _EXIT_TIMEOUT_S) and not end_process(process.pid):
+        if not wait_gone(process.pid, _EXIT_TIMEOUT_S) and not state.end_process(process.pid):
             raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be ended")
     clean_up(files)
 
@@ -294,7 +285,7 @@ def press_until_down(monitor: Monitor, timeout_s: float) -> bool:
 
 def can_reboot_softly(files: MachineFiles) -> bool:
     """Tell whether a reboot keeps the machine: one that is to exit at it ends its QEMU."""
-    runtime = load_runtime(files)
+    runtime = state.load_runtime(files)
     return runtime is None or runtime.machine.params.text("reboot_behavior") != "exit"
 
 
@@ -304,8 +295,8 @@ def soft_reboot(files: MachineFiles, timeout_s: float) -> None:
     Raises:
         HypervisorError: there is no machine, or it does not run again.
     """
-    runtime = load_runtime(files)
-    if runtime is None or find_process(files) is None:
+    runtime = state.load_runtime(files)
+    if runtime is None or state.find_process(files) is None:
         raise HypervisorError(f"instance {files.name} does not run")
     params = runtime.machine.params
     with Monitor.connect(files.name, files.socket_path("control")) as monitor:
@@ -327,7 +318,7 @@ def kill_now(files: MachineFiles) -> None:
     Raises:
         HypervisorError: the process does not end.
     """
-    process = find_process(files)
-    if process is not None and not kill_process(process.pid):
+    process = state.find_process(files)
+    if process is not None and not state.kill_process(process.pid):
         raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be killed")
     clean_up(files)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.interface import AssembledDisk, Disks
 from ganeti.hypervisor.kvm.params import DISK_DRIVERS, NIC_DRIVERS, SCSI_DISK_TYPES, KvmParams
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import PCI_SLOTS
@@ -96,9 +96,7 @@ def _short(uuid: str) -> str:
     return uuid.replace("-", "")[-24:]
 
 
-def build_machine(
-    instance: RpcInstance, disks: Sequence[AssembledDisk], *, accelerator: str
-) -> Machine:
+def build_machine(instance: RpcInstance, disks: Disks, *, accelerator: str) -> Machine:
     """Decide the machine of an instance that is to be started.
 
     Raises:
@@ -144,13 +142,16 @@ def _disk_devices(
             ErrorCode.NORES,
         )
     for disk in disks:
-        yield DiskDevice(
-            uuid=disk.uuid,
-            driver=DISK_DRIVERS.get(kind, kind),
-            read_only=disk.mode is DiskMode.RO,
-            slot=next(slots) if _is_on_pci(kind) else None,
-            unit=disk.index if kind in SCSI_DISK_TYPES else None,
-        )
+        slot = next(slots) if _is_on_pci(kind) else None
+        unit = disk.index if kind in SCSI_DISK_TYPES else None
+        yield _disk_device(disk, kind, slot=slot, unit=unit)
+
+
+def _disk_device(
+    disk: AssembledDisk, kind: str, *, slot: int | None, unit: int | None
+) -> DiskDevice:
+    driver, read_only = DISK_DRIVERS.get(kind, kind), disk.mode is DiskMode.RO
+    return DiskDevice(uuid=disk.uuid, driver=driver, read_only=read_only, slot=slot, unit=unit)
 
 
 def _is_on_pci(disk_type: str) -> bool:
@@ -169,10 +170,7 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
     params = machine.params
     kind = params.text("disk_type")
     if kind == "ide":
-        raise OpPrereqError(
-            f"instance {machine.name}: disks of type {kind} cannot be changed while it runs",
-            ErrorCode.STATE,
-        )
+        raise _fixed(machine, f"disks of type {kind} cannot be changed")
     slot = unit = None
     if _is_on_pci(kind):
         slot = free_slot(machine, slots_taken)
@@ -181,18 +179,9 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
         taken = {other.unit for other in machine.disks}
         unit = next((number for number in range(units_max) if number not in taken), None)
         if unit is None:
-            raise OpPrereqError(
-                f"instance {machine.name}: all {units_max} places for disks of type {kind} are"
-                " taken",
-                ErrorCode.NORES,
-            )
-    return DiskDevice(
-        uuid=disk.uuid,
-        driver=DISK_DRIVERS.get(kind, kind),
-        read_only=disk.mode is DiskMode.RO,
-        slot=slot,
-        unit=unit,
-    )
+            text = f"all {units_max} places for disks of type {kind} are taken"
+            raise OpPrereqError(f"instance {machine.name}: {text}", ErrorCode.NORES)
+    return _disk_device(disk, kind, slot=slot, unit=unit)
 
 
 def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
@@ -202,11 +191,7 @@ def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
         OpPrereqError: the bus is full, or takes no devices while the machine runs.
     """
     if machine.pci_bus == "pcie.0":
-        raise OpPrereqError(
-            f"instance {machine.name}: the bus of machine {machine.machine_type} takes no devices"
-            " while it runs",
-            ErrorCode.STATE,
-        )
+        raise _fixed(machine, f"the bus of machine {machine.machine_type} takes no devices")
     own = {disk.slot for disk in machine.disks} | {nic.slot for nic in machine.nics}
     free = _free_slots(machine.name, machine.params)
     return next(slot for slot in free if slot not in own and slot not in slots_taken)
@@ -244,12 +229,8 @@ def _nic_devices(
 ) -> Iterator[NicDevice]:
     driver = NIC_DRIVERS.get(params.text("nic_type"), params.text("nic_type"))
     for nic in instance.nics:
-        yield NicDevice(
-            uuid=nic.uuid,
-            driver=driver,
-            mac=nic.mac,
-            slot=None if driver in _NOT_ON_PCI else next(slots),
-        )
+        slot = None if driver in _NOT_ON_PCI else next(slots)
+        yield NicDevice(uuid=nic.uuid, driver=driver, mac=nic.mac, slot=slot)
 
 
 def new_nic_device(machine: Machine, nic: RpcNIC, slots_taken: Set[int]) -> NicDevice:
@@ -264,14 +245,13 @@ def new_nic_device(machine: Machine, nic: RpcNIC, slots_taken: Set[int]) -> NicD
     kind = machine.params.text("nic_type")
     driver = NIC_DRIVERS.get(kind, kind)
     if driver in _NOT_ON_PCI:
-        raise OpPrereqError(
-            f"instance {machine.name}: network interfaces of type {kind} cannot be changed while it"
-            " runs",
-            ErrorCode.STATE,
-        )
-    return NicDevice(
-        uuid=nic.uuid, driver=driver, mac=nic.mac, slot=free_slot(machine, slots_taken)
-    )
+        raise _fixed(machine, f"network interfaces of type {kind} cannot be changed")
+    slot = free_slot(machine, slots_taken)
+    return NicDevice(uuid=nic.uuid, driver=driver, mac=nic.mac, slot=slot)
+
+
+def _fixed(machine: Machine, what: str) -> OpPrereqError:
+    return OpPrereqError(f"instance {machine.name}: {what} while it runs", ErrorCode.STATE)
 
 
 def with_machine_type(machine: Machine, known: Sequence[Mapping[str, object]]) -> Machine:

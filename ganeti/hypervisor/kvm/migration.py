@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.interface import Disks, Migration, MigrationState, MigrationStatus
+from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
 from ganeti.hypervisor.kvm.machine import Machine
@@ -28,16 +29,7 @@ from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.hypervisor.kvm.qemu import KVM, choose_accelerator, find_qemu
 from ganeti.hypervisor.kvm.snapshot import disks_alone
-from ganeti.hypervisor.kvm.state import (
-    Machines,
-    decode_runtime,
-    find_process,
-    is_incoming,
-    load_runtime,
-    look,
-    runtime_for_migration,
-    save_runtime,
-)
+from ganeti.hypervisor.kvm.state import Machines
 from ganeti.netdev.backends import choose_backends
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock
@@ -146,7 +138,7 @@ def send(monitor: Monitor, instance: RpcInstance, target: str, *, live: bool) ->
         HypervisorError: it is not in a state to be sent, or the target cannot be reached.
     """
     params = KvmParams(instance.hvparams)
-    if state(monitor).status in _UNDER_WAY:
+    if look_from_source(monitor).status in _UNDER_WAY:
         raise HypervisorError(f"instance {instance.name} is already being migrated")
     status = monitor.status()
     if status not in ("running", "paused"):
@@ -170,7 +162,7 @@ def send(monitor: Monitor, instance: RpcInstance, target: str, *, live: bool) ->
         raise
 
 
-def state(monitor: Monitor, *, stopped: bool = False) -> MigrationStatus:
+def look_from_source(monitor: Monitor, *, stopped: bool = False) -> MigrationStatus:
     """Look at a migration from its source; one that never began has failed.
 
     Args:
@@ -200,7 +192,7 @@ def wait_for_end(monitor: Monitor, wait_s: float, *, stopped: bool = False) -> M
     """Look at a migration from its source, waiting up to ``wait_s`` for its end."""
     deadline = clock.monotonic() + wait_s
     while True:
-        found = state(monitor, stopped=stopped)
+        found = look_from_source(monitor, stopped=stopped)
         left_s = deadline - clock.monotonic()
         if found.status not in _UNDER_WAY:
             _settle(monitor)
@@ -227,7 +219,7 @@ def take_back(monitor: Monitor, name: str) -> None:
     Raises:
         HypervisorError: it does not run; most likely another copy holds its disks.
     """
-    if state(monitor).status in _UNDER_WAY:
+    if look_from_source(monitor).status in _UNDER_WAY:
         monitor.execute("migrate_cancel")
         if wait_for_end(monitor, _CANCEL_TIMEOUT_S).status in _UNDER_WAY:
             raise HypervisorError(f"instance {name}: the migration cannot be cancelled")
@@ -273,12 +265,12 @@ class KvmMigration(Migration):
         with self._machines.control(instance.name) as monitor:
             status = monitor.status()
         runtime = self._machines.runtime(instance.name)
-        return runtime_for_migration(runtime, paused=status == "paused")
+        return state.runtime_for_migration(runtime, paused=status == "paused")
 
     def accept(self, instance: RpcInstance, info: str, address: str, disks: Disks) -> str:
         """Start a machine that waits for its memory; returns "address:port"."""
         env, files = self._machines.env, self._machines.files(instance.name)
-        runtime = decode_runtime(info, f"migration of instance {instance.name}")
+        runtime = state.decode_runtime(info, f"migration of instance {instance.name}")
         machine = runtime.machine
         if (machine.name, machine.uuid) != (instance.name, instance.uuid):
             raise HypervisorError(f"instance {instance.name}: the description is of {machine.name}")
@@ -301,7 +293,7 @@ class KvmMigration(Migration):
 
     def _clear_incoming(self, files: MachineFiles) -> None:
         """Make room for a machine to be received; what waits from an earlier try is removed."""
-        if look(files) is not None:
+        if state.look(files) is not None:
             raise HypervisorError(
                 f"instance {files.name} is already on {self._hostname}; not accepted"
             )
@@ -311,22 +303,22 @@ class KvmMigration(Migration):
         """Begin to send the machine; returns at once."""
         files = self._machines.files(instance.name)
         with disks_alone(self._machines, instance.name) as monitor:
-            runtime = load_runtime(files)
+            runtime = state.load_runtime(files)
             if runtime is not None:
-                save_runtime(files, replace(runtime, stopped=not live))
+                state.save_runtime(files, replace(runtime, stopped=not live))
             send(monitor, instance, target_address, live=live)
 
     def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
         """Look at a migration from its source, waiting a moment for its end."""
         with self._machines.control(instance.name) as monitor:
-            runtime = load_runtime(self._machines.files(instance.name))
+            runtime = state.load_runtime(self._machines.files(instance.name))
             stopped = runtime is not None and runtime.stopped
             return wait_for_end(monitor, wait_s, stopped=stopped)
 
     def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
         """Remove the machine whose memory has left, or let it run again."""
         files = self._machines.files(instance.name)
-        if find_process(files) is None:
+        if state.find_process(files) is None:
             if not success:
                 raise HypervisorError(
                     f"instance {instance.name} does not run on {self._hostname} any more"
@@ -348,11 +340,11 @@ class KvmMigration(Migration):
         """Let the received machine run, or remove what waits for it."""
         files = self._machines.files(instance.name)
         if success:
-            paused = bool(info) and decode_runtime(info, "migration").paused
+            paused = bool(info) and state.decode_runtime(info, "migration").paused
             with self._machines.control(instance.name) as monitor:
                 run_received(monitor, instance.name, paused=paused)
             remove_if_exists(files.incoming)
-        elif is_incoming(files) and look(files) is None:
+        elif state.is_incoming(files) and state.look(files) is None:
             kill_now(files)
 
 

@@ -5,12 +5,13 @@ QEMU serves one client of a socket at a time; others wait in line, so connection
 
 from __future__ import annotations
 
+import contextlib
+import os
 import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
 from ganeti.base.errors import HypervisorError, ProtocolError
@@ -91,12 +92,7 @@ class Monitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -129,20 +125,28 @@ class Monitor:
         deadline = clock.monotonic() + COMMAND_TIMEOUT_S
         self._execute("getfd", {"fdname": name}, deadline, descriptor)
 
-    def lend_file(self, descriptor: int) -> int:
-        """Give QEMU a copy of an open file, which it may use as /dev/fdset/NUMBER.
+    @contextlib.contextmanager
+    def lent(self, descriptor: int, *, closes: bool = False) -> Iterator[str]:
+        """Give QEMU a copy of an open file for a block; yields the path at which it may open it.
 
-        Returns:
-            That number; ``remove-fd`` takes the copy back once QEMU has opened the path.
+        Args:
+            closes: the file is closed here, once QEMU has its copy.
 
         Raises:
             HypervisorError: as `execute`.
         """
         deadline = clock.monotonic() + COMMAND_TIMEOUT_S
-        answer = self._execute("add-fd", None, deadline, descriptor)
+        try:
+            answer = self._execute("add-fd", None, deadline, descriptor)
+        finally:
+            if closes:
+                os.close(descriptor)
         if not isinstance(answer, dict):
             raise ProtocolError(f"QEMU answered add-fd with {answer!r:.100}")
-        return int(answer["fdset-id"])
+        try:
+            yield f"/dev/fdset/{answer['fdset-id']}"
+        finally:
+            self.execute("remove-fd", {"fdset-id": answer["fdset-id"]})
 
     def _execute(
         self,

@@ -197,17 +197,6 @@ def problems(hvparams: Mapping[str, object]) -> Iterator[GenericError]:
             yield from check(params)
 
 
-def check_params(hvparams: Mapping[str, object]) -> None:
-    """Check filled parameters against each other.
-
-    Raises:
-        OpPrereqError: naming the parameter and what would be right.
-        NotSupportedError: a value that has no implementation.
-    """
-    for problem in problems(hvparams):
-        raise problem
-
-
 def _wrong_values(params: KvmParams) -> Iterator[GenericError]:
     for name in sorted(set(params.values) - set(PARAMETERS)):
         yield wrong_param(name, "hypervisor kvm has no such parameter")
@@ -275,7 +264,7 @@ def _vnc(params: KvmParams) -> Iterator[GenericError]:
         yield wrong_param("vnc_x509_path", "needs vnc_tls")
 
 
-def _ip_version(text: str) -> int | None:
+def ip_version(text: str) -> int | None:
     """Return 4 or 6; None when a text is no IP address."""
     try:
         return ipaddress.ip_address(text).version
@@ -286,7 +275,7 @@ def _ip_version(text: str) -> int | None:
 def _wrong_address(name: str, text: str) -> Iterator[GenericError]:
     """Find a text that names no place to listen at: an address or an interface."""
     is_name = _INTERFACE.fullmatch(text) and not _ALMOST_ADDRESS.fullmatch(text)
-    if _ip_version(text) is None and not is_name:
+    if ip_version(text) is None and not is_name:
         yield wrong_param(name, f"{text!r} is neither an IP address nor the name of an interface")
 
 
@@ -296,7 +285,7 @@ def _spice(params: KvmParams) -> Iterator[GenericError]:
         if params.has_vnc:
             yield wrong_param("spice_bind", "cannot be combined with vnc_bind_address")
         yield from _wrong_address("spice_bind", bind)
-        if version and _ip_version(bind) not in (None, version):
+        if version and ip_version(bind) not in (None, version):
             yield wrong_param("spice_ip_version", f"{bind} is not of IP version {version}")
         return
     for name in (
@@ -337,12 +326,5 @@ def _lists(params: KvmParams) -> Iterator[GenericError]:
 
 
 _CHECKS: Final[tuple[Callable[[KvmParams], Iterator[GenericError]], ...]] = (
-    _cpu,
-    _boot,
-    _disks,
-    _nics,
-    _vnc,
-    _spice,
-    _security,
-    _lists,
+    *(_cpu, _boot, _disks, _nics, _vnc, _spice, _security, _lists),
 )

@@ -57,9 +57,8 @@ def check_supported(monitor: Monitor, name: str) -> None:
     schema = monitor.schema()
     missing = [command for command in _COMMANDS if not schema.has_command(command)]
     if missing:
-        raise HypervisorError(
-            f"instance {name}: its QEMU is too old for snapshots, it has no {', '.join(missing)}"
-        )
+        text = f"its QEMU is too old for snapshots, it has no {', '.join(missing)}"
+        raise HypervisorError(f"instance {name}: {text}")
 
 
 def begin(
@@ -84,14 +83,13 @@ def begin(
         monitor.execute("transaction", {"actions": [_backup(i, d) for i, d in enumerate(disks)]})
         for index, disk in enumerate(disks):
             _export(monitor, index, disk)
-    except OSError as err:
-        _give_up(monitor, files)
-        raise HypervisorError(
-            f"instance {files.name}: cannot make snapshots in {directory}: {err.strerror}"
-        ) from err
-    except BaseException:
-        _give_up(monitor, files)
-        raise
+    except BaseException as err:
+        with contextlib.suppress(HypervisorError):  # only the first error counts
+            end(monitor, files)
+        if not isinstance(err, OSError):
+            raise
+        text = f"cannot make snapshots in {directory}: {err.strerror}"
+        raise HypervisorError(f"instance {files.name}: {text}") from err
 
 
 def end(monitor: Monitor, files: MachineFiles) -> None:
@@ -118,12 +116,6 @@ def end(monitor: Monitor, files: MachineFiles) -> None:
 def overlay_bytes(size: int) -> int:
     """Return how much room an overlay takes at most: every block of the disk, and its tables."""
     return size + size // _TABLES + _HEAD_BYTES
-
-
-def _give_up(monitor: Monitor, files: MachineFiles) -> None:
-    """Undo a start that failed; only its first error counts."""
-    with contextlib.suppress(HypervisorError):
-        end(monitor, files)
 
 
 def _sizes(monitor: Monitor, disks: Sequence[DiskDevice], name: str) -> list[int]:
@@ -162,12 +154,9 @@ def _add_overlay(monitor: Monitor, index: int, disk: DiskDevice, size: int, dire
     node = f"{_PREFIX}{index}"
     file_node = node + _FILE_SUFFIX
     with tempfile.TemporaryFile(dir=directory) as file:
-        number = monitor.lend_file(file.fileno())
-        try:
-            there = {"driver": "file", "filename": f"/dev/fdset/{number}"}
+        with monitor.lent(file.fileno()) as path:
+            there = {"driver": "file", "filename": path}
             monitor.execute("blockdev-add", {**there, "node-name": file_node})
-        finally:
-            monitor.execute("remove-fd", {"fdset-id": number})
         _create(monitor, file_node, size)
         os.posix_fallocate(file.fileno(), 0, overlay_bytes(size))
     monitor.execute(

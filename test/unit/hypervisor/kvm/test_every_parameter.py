@@ -15,7 +15,7 @@ from ganeti.hypervisor.kvm.files import FILE_PARAMETERS, read_password
 from ganeti.hypervisor.kvm.launch import uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import build_machine
 from ganeti.hypervisor.kvm.migration import migration_port
-from ganeti.hypervisor.kvm.params import KvmParams, assign_cpus, check_params
+from ganeti.hypervisor.kvm.params import KvmParams, assign_cpus, problems
 from ganeti.hypervisor.kvm.qemu import find_qemu
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.hypervisors import HVPARAMS
@@ -124,7 +124,7 @@ def filled(**changes: object) -> dict[str, object]:
 def line(**hvparams: object) -> list[str]:
     """Return the command line of a machine with a disk and a NIC."""
     instance = make_instance(nics=1, **hvparams)  # type: ignore[arg-type]  # only hvparams
-    check_params(instance.hvparams)
+    assert not list(problems(instance.hvparams))
     disk = AssembledDisk(index=0, uuid="d", dev_path="/disk", size_mib=1)
     nic = NicBackend(instance.nics[0].uuid, BackendKind.TAP, tap="gnt0", link="br0")
     place = Placement(
@@ -164,4 +164,4 @@ def test_others_are_used_elsewhere(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_rest_is_refused(name: str) -> None:
     with pytest.raises(NotSupportedError, match=f"{name}: .* is not supported"):
-        check_params(filled(**{name: REFUSED[name]}))
+        raise next(problems(filled(**{name: REFUSED[name]})))

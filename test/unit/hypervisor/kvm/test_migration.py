@@ -6,7 +6,12 @@ import pytest
 from guests.instances import make_instance
 
 from ganeti.hypervisor.interface import MigrationState
-from ganeti.hypervisor.kvm.migration import join_target, migration_port, split_target, state
+from ganeti.hypervisor.kvm.migration import (
+    join_target,
+    look_from_source,
+    migration_port,
+    split_target,
+)
 
 
 def test_instances_move_side_by_side() -> None:
@@ -57,19 +62,19 @@ class Answers:
 
 def test_progress_is_told() -> None:
     ram = {"transferred": 5, "total": 9}
-    found = state(Answers(status="active", ram=ram))  # type: ignore[arg-type]  # only asked once
+    found = look_from_source(Answers(status="active", ram=ram))  # type: ignore[arg-type]  # only asked once
     assert found.to_wire() == {"status": "active", "transferred_ram": 5, "total_ram": 9}
 
 
 @pytest.mark.parametrize(("stopped", "pause_ms"), [(False, 3), (True, 1200)])
 def test_pause_of_a_stopped_guest_is_the_whole_transfer(stopped: bool, pause_ms: int) -> None:
     answers = Answers(**{"status": "completed", "downtime": 3, "total-time": 1200})
-    assert state(answers, stopped=stopped).downtime_ms == pause_ms  # type: ignore[arg-type]  # same
+    assert look_from_source(answers, stopped=stopped).downtime_ms == pause_ms  # type: ignore[arg-type]  # same
 
 
 def test_failure_says_why() -> None:
     answers = Answers(**{"status": "failed", "error-desc": "Connection refused"})
-    found = state(answers)  # type: ignore[arg-type]  # only asked once
+    found = look_from_source(answers)  # type: ignore[arg-type]  # only asked once
     assert (found.status, found.error) == (MigrationState.FAILED, "Connection refused")
-    found = state(Answers())  # type: ignore[arg-type]  # only asked once
+    found = look_from_source(Answers())  # type: ignore[arg-type]  # only asked once
     assert found.error == "no migration was begun"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from ganeti.hypervisor.kvm.params import (
     CpuSet,
     KvmParams,
     assign_cpus,
-    check_params,
     parse_cpu_mask,
     problems,
     usb_device_option,
@@ -23,6 +23,11 @@ from ganeti.objects.hypervisors import HVPARAMS
 DEFAULTS = {name: spec.default for name, spec in HVPARAMS["kvm"].items()}
 VNC = {"vnc_bind_address": "0.0.0.0"}
 SPICE = {"spice_bind": "127.0.0.1"}
+
+
+def check_params(hvparams: Mapping[str, object]) -> None:
+    for problem in problems(hvparams):
+        raise problem
 
 
 def test_defaults_are_right() -> None:
