@@ -56,10 +56,8 @@ async def _serve(context: DaemonContext) -> None:
         async def look_around(needs: frozenset[Need]) -> NodeView:
             return NodeView(paths, hostname, await watch.look(needs), run)
 
-        samplers = {
-            name: Sampler(row, look_around, threads, context.spawn)
-            for name, row in COLLECTORS.items()
-        }
+        spawn, rows = context.spawn, COLLECTORS.items()
+        samplers = {name: Sampler(row, look_around, threads, spawn) for name, row in rows}
         service = MonitoringService(paths, hostname, watch, samplers, threads)
         watch.read_hypervisors()
         service.obey(watch.facts)

@@ -164,9 +164,8 @@ class Sampler:
             view = await self._look_around(self.row.needs)
             if self._collector is None:
                 self._collector = self.row()
-            data = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._collector.collect, view
-            )
+            loop, collect = asyncio.get_running_loop(), self._collector.collect
+            data = await loop.run_in_executor(self._threads, collect, view)
         except GenericError as err:
             return self._failed(err.message)
         except Exception as err:

@@ -104,9 +104,8 @@ def run_logged(
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with os.fdopen(reader, "rb", 0) as output, open(log_path, "wb", 0) as log:
         with os.fdopen(writer, "wb", 0) as input_end:
-            started = process.spawn(
-                argv, env=env, stdout=input_end.fileno(), stderr=input_end.fileno(), cwd=cwd
-            )
+            end = input_end.fileno()
+            started = process.spawn(argv, env=env, stdout=end, stderr=end, cwd=cwd)
         copy = _LogCopy(output.fileno(), log.fileno())
         status = _follow(started, copy, clock.monotonic() + timeout_s)
     return LoggedRun(status, log_path, copy.tail())

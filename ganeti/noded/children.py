@@ -182,14 +182,11 @@ class Children:
         if len(running.received) > _ANSWER_BYTES_MAX:
             running.signal_group(signal.SIGKILL)
         await running.wait_end(_END_REPORT_TIMEOUT_S)
-        how = "in an unknown way"
-        if running.wait_status is not None:
-            how = _describe_status(running.wait_status)
+        status = running.wait_status
+        how = "in an unknown way" if status is None else _describe_status(status)
         logger.error("child %s of %s ended without an answer, %s", running.pid, call.name, how)
-        return encode_failure(
-            f"{call.name} ended without an answer on node {self._hostname}, {how};"
-            " the node daemon's log may say why"
-        )
+        text = f"ended without an answer on node {self._hostname}, {how}"
+        return encode_failure(f"{call.name} {text}; the node daemon's log may say why")
 
     async def _stop(self, call: NodeCall, running: _Running, deadline_s: float) -> bytes:
         """End a child whose time is over and return the answer for it."""
@@ -198,10 +195,8 @@ class Children:
         if not await running.wait_end(STOP_GRACE_S):
             running.signal_group(signal.SIGKILL)
             await running.wait_end(STOP_GRACE_S)
-        return encode_failure(
-            f"{call.name} did not end within {deadline_s:g} s on node {self._hostname}"
-            " and was stopped"
-        )
+        text = f"did not end within {deadline_s:g} s on node {self._hostname} and was stopped"
+        return encode_failure(f"{call.name} {text}")
 
     def _watch_control(self) -> None:
         """Begin to read the helper's reports."""
@@ -234,7 +229,7 @@ class Children:
             return
         self._restarts.append(now_s)
         logger.critical("the helper process %d died; starting a new one", self._helper.pid)
-        _bury(self._helper.pid)
+        _end_for_certain(self._helper.pid)
         try:
             self._helper = _start_new_helper()
         except GenericError as err:
@@ -243,7 +238,7 @@ class Children:
         self._watch_control()
 
 
-def _bury(pid: int) -> None:
+def _end_for_certain(pid: int) -> None:
     """Make sure that a process of ours is dead and forgotten."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)

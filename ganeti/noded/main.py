@@ -1,7 +1,14 @@
 """The node daemon: does on its node what master candidates tell it to.
 
-Serves HTTPS with mutual TLS; every request's certificate is checked anew.  See `server` for where
-calls run, `helper` for the process that makes children, `memory` for staying in memory.
+Serves HTTPS with mutual TLS; every request's certificate is checked anew.  See `helper` for the
+process that makes children, `memory` for staying in memory.
+
+Quick reads and file writes run in a thread of the daemon, so that no call waits for another one's
+fsync; everything else goes to a child (see `children`).  How much runs at once is bounded, for
+quick, normal and slow calls apart: twenty installations under way must not keep the master from
+asking for this node's version.
+
+Source: node_rpc.json, "transport".
 """
 
 import asyncio
@@ -17,7 +24,6 @@ from typing import Annotated, Final, TypeVar
 from msgspec import structs
 
 from ganeti.base.errors import GenericError, NotSupportedError
-from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
@@ -29,26 +35,19 @@ from ganeti.noded import memory
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.helper import DAEMON_NAME
+from ganeti.protocol import node_rpc
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import (
-    BODY_BYTES_MAX,
-    CLIENTS_MAX_DEFAULT,
-    DEFAULT_PORT,
-    FAST_S,
-    JOB_HEADER,
-    NORMAL_S,
-    NodeCall,
-    Place,
-    deadline_s,
-    decode_arguments,
-    encode_failure,
-)
+from ganeti.protocol.node_rpc import NodeCall
 from ganeti.system import clock
 from ganeti.transport import tls
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_LIMITS: Final = HttpLimits(body_bytes_max=node_rpc.BODY_BYTES_MAX)
 
 # Threads for the job queue's calls, which may wait for the queue's lock, and for all others.
 _THREADS: Final = 4
@@ -61,19 +60,11 @@ _SHORTCUT_S: Final = 1.0
 class NodeServer:
     """The calls of one node."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        hostname: str,
-        children: Children,
-        *,
-        clients_max: int,
-        stop: Callable[[], None],
-    ) -> None:
-        self._paths = paths
-        self._hostname = hostname
+    def __init__(self, context: DaemonContext, children: Children, clients_max: int) -> None:
+        self._paths = context.paths
+        self._hostname = context.hostname
+        self._stop = context.stop
         self._children = children
-        self._stop = stop
         self._queue_threads = ThreadPoolExecutor(_THREADS, "queue")
         self._threads = ThreadPoolExecutor(_THREADS, "quick")
         self._slots: Mapping[str, asyncio.Semaphore] = {
@@ -102,7 +93,7 @@ class NodeServer:
 
     async def _run(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes:
         """Run a call where it belongs."""
-        if call.rules.place is Place.DAEMON:
+        if call.rules.place is node_rpc.Place.DAEMON:
             return await self._run_here(call, head, body)
         if call.name == _NEVER_WAITS:
             return await self._children.call(call, head, body, call.rules.limit_s)
@@ -116,13 +107,14 @@ class NodeServer:
         try:
             await asyncio.wait_for(slot.acquire(), limit_s)
         except TimeoutError:
-            return encode_failure(
+            return node_rpc.encode_failure(
                 f"{call.name} was not begun within {limit_s:g} s: too many other calls run on"
                 f" node {self._hostname}"
             )
         try:
             left_s = ends_s - clock.monotonic()
-            return await self._children.call(call, _with_deadline(head, ends_s), body, left_s)
+            told = structs.replace(head, deadline_s=ends_s)
+            return await self._children.call(call, told, body, left_s)
         finally:
             slot.release()
 
@@ -135,7 +127,7 @@ class NodeServer:
         if work.done():
             return work.result()
         logger.warning("%s ran into its deadline of %g s", call.name, call.rules.limit_s)
-        return encode_failure(
+        return node_rpc.encode_failure(
             f"{call.name} did not end within {call.rules.limit_s:g} s on node {self._hostname};"
             " it may still come to its end"
         )
@@ -161,7 +153,7 @@ class NodeServer:
 
 def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:
     """Return what the handler is told beside the arguments."""
-    job = request.headers.get(JOB_HEADER.lower(), "")
+    job = request.headers.get(node_rpc.JOB_HEADER.lower(), "")
     name = request.peer.common_name if request.peer is not None else ""
     return RequestHead(
         call.name,
@@ -175,37 +167,24 @@ def _limit_s(call: NodeCall, body: bytes) -> float:
     """Return how long a call may take; wrong arguments are the handler's to complain about."""
     if call.rules.extra_s is not None:
         with contextlib.suppress(GenericError):
-            return deadline_s(call, decode_arguments(call, body))
+            return node_rpc.deadline_s(call, node_rpc.decode_arguments(call, body))
     return call.rules.limit_s
-
-
-def _with_deadline(head: RequestHead, ends_s: float) -> RequestHead:
-    """Return a request's head that says when its time is over."""
-    return structs.replace(head, deadline_s=ends_s)
 
 
 def _speed(call: NodeCall) -> str:
     """Return which calls this one shares its slots with."""
-    if call.rules.limit_s <= FAST_S:
+    if call.rules.limit_s <= node_rpc.FAST_S:
         return "quick"
-    return "normal" if call.rules.limit_s <= NORMAL_S else "slow"
-
-
-logger = logging.getLogger(__name__)
-
-_LIMITS: Final = HttpLimits(body_bytes_max=BODY_BYTES_MAX)
+    return "normal" if call.rules.limit_s <= node_rpc.NORMAL_S else "slow"
 
 
 class Options(TlsOptions, frozen=True, kw_only=True):
     """The options of NodeD."""
 
-    port: Port = DEFAULT_PORT
+    port: Port = node_rpc.DEFAULT_PORT
     no_mlock: Annotated[bool, option("do not keep the daemon's memory from being swapped out")] = (
         False
     )
-
-
-_REFUSED: Final = ("no_ssl", "ssl_key")
 
 
 def _start_helper(context: DaemonContext) -> HelperHandle:
@@ -219,7 +198,7 @@ def _start_helper(context: DaemonContext) -> HelperHandle:
 async def _serve(context: DaemonContext) -> None:
     """Answer requests until told to stop."""
     for call in NodeCalls.calls.values():
-        if call.rules.place is Place.DAEMON:
+        if call.rules.place is node_rpc.Place.DAEMON:
             dispatch.warm_up(call)
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
@@ -235,13 +214,7 @@ async def _serve(context: DaemonContext) -> None:
 
     options = context.options_as(Options)
     children = Children(context.prepared, context.hostname, give_up)
-    server = NodeServer(
-        context.paths,
-        context.hostname,
-        children,
-        clients_max=options.max_clients or CLIENTS_MAX_DEFAULT,
-        stop=context.stop,
-    )
+    server = NodeServer(context, children, options.max_clients or node_rpc.CLIENTS_MAX_DEFAULT)
     certificate = options.ssl_cert or context.paths.server_pem
 
     def make_context() -> ssl.SSLContext:
@@ -258,9 +231,8 @@ async def _serve(context: DaemonContext) -> None:
             limits=_LIMITS,
         ) as listening:
             logger.info("Listening on %s port %d", address, listening.port)
-            with follow_certificate(
-                context, listening, {certificate, context.paths.server_pem}, make_context
-            ):
+            followed = {certificate, context.paths.server_pem}
+            with follow_certificate(context, listening, followed, make_context):
                 context.ready()
                 await context.stopping.wait()
     finally:
@@ -274,7 +246,7 @@ def _check_options(context: DaemonContext) -> None:
     Raises:
         NotSupportedError: naming the option.
     """
-    for name in _REFUSED:
+    for name in ("no_ssl", "ssl_key"):
         if getattr(context.options, name):
             option = name.replace("_", "-")
             raise NotSupportedError(f"--{option} is not supported by the node daemon")

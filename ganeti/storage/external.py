@@ -153,9 +153,8 @@ class ExternalVolume(Volume):
         """
         provider = self._provider
         if not provider.has_script(action):
-            raise NotSupportedError(
-                f"{provider} has no script {action!r}, so its volumes cannot do that"
-            )
+            text = f"has no script {action!r}, so its volumes cannot do that"
+            raise NotSupportedError(f"{provider} {text}")
         env = self._environment() | {name: str(value) for name, value in values.items()}
         script = os.path.join(provider.path, action)
         try:
@@ -212,9 +211,8 @@ class ExternalVolume(Volume):
         path, addresses = parse_attached(self._run("attach"))
         provider, name = self._provider, self._name
         if path and not os.path.exists(path):
-            raise BlockDeviceError(
-                f"{provider} attached volume {name} at {path}, which does not exist"
-            )
+            text = f"attached volume {name} at {path}, which does not exist"
+            raise BlockDeviceError(f"{provider} {text}")
         if self._params.get(_ACCESS) != DiskAccess.USERSPACE:
             if not path:
                 raise BlockDeviceError(
@@ -263,9 +261,8 @@ class ExternalVolume(Volume):
         """Write zeroes over a part of the volume."""
         path = parse_attached(self._run("attach"))[0]
         if not path:
-            raise BlockDeviceError(
-                f"volume {self._name} of {self._provider} has no device on this node"
-            )
+            volume = f"volume {self._name} of {self._provider}"
+            raise BlockDeviceError(f"{volume} has no device on this node")
         with failing_as(BlockDeviceError, f"cannot wipe {path}"):
             wipe(path, offset_mib * MIB, size_mib * MIB)
 

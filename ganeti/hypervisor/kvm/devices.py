@@ -43,10 +43,8 @@ def image_from_uri(uri: str) -> Options:
     scheme = uri.partition(":")[0]
     reader = _READERS.get(scheme)
     if reader is None:
-        known = ", ".join(_READERS)
-        raise HypervisorError(
-            f"disk address {uri!r}: {scheme!r} is not supported; supported are {known} and paths"
-        )
+        text = f"{scheme!r} is not supported; supported are {', '.join(_READERS)} and paths"
+        raise HypervisorError(f"disk address {uri!r}: {text}")
     return reader(uri)
 
 
@@ -126,7 +124,7 @@ def on_off(flag: bool) -> str:
     return "on" if flag else "off"
 
 
-def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> dict[str, object]:
+def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> Options:
     """Return QEMU's description of a disk's image, as -blockdev and blockdev-add take it."""
     direct = params.uses_direct_io
     image = _image(place, params, direct=direct)
@@ -142,7 +140,7 @@ def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> 
     }
 
 
-def _image(place: AssembledDisk, params: KvmParams, *, direct: bool) -> dict[str, object]:
+def _image(place: AssembledDisk, params: KvmParams, *, direct: bool) -> Options:
     """Return the description of where an image lies: at an address, or in a file or device."""
     if place.uri is not None:
         return {**image_from_uri(place.uri), "cache": {"direct": direct, "no-flush": False}}
@@ -155,16 +153,10 @@ def _image(place: AssembledDisk, params: KvmParams, *, direct: bool) -> dict[str
     }
 
 
-def disk_options(
-    disk: DiskDevice, machine: Machine, *, boot_index: int | None = None
-) -> dict[str, object]:
+def disk_options(disk: DiskDevice, machine: Machine, *, boot_index: int | None = None) -> Options:
     """Return QEMU's description of a disk's device, as device_add takes it."""
     params = machine.params
-    options: dict[str, object] = {
-        "driver": disk.driver,
-        "id": disk.device_id,
-        "drive": disk.node_name,
-    }
+    options: Options = {"driver": disk.driver, "id": disk.device_id, "drive": disk.node_name}
     if disk.driver not in ("scsi-block", "scsi-generic"):
         options["write-cache"] = on_off(params.text("disk_cache") != "writethrough")
     if disk.slot is not None:
@@ -176,16 +168,16 @@ def disk_options(
     return options
 
 
-def _scsi_place(unit: int, params: KvmParams) -> dict[str, object]:
+def _scsi_place(unit: int, params: KvmParams) -> Options:
     """Return how a device says where on the SCSI bus it is."""
     if params.text("scsi_controller_type") == "virtio-scsi-pci":
         return {"bus": "scsi.0", "channel": 0, "scsi-id": 0, "lun": unit}
     return {"bus": "scsi.0", "scsi-id": unit}
 
 
-def cd_options(drive: CdDrive, params: KvmParams, *, boots: bool) -> dict[str, object]:
+def cd_options(drive: CdDrive, params: KvmParams, *, boots: bool) -> Options:
     """Return QEMU's description of a CD drive."""
-    options: dict[str, object] = {"driver": "ide-cd" if drive.unit is None else "scsi-cd"}
+    options: Options = {"driver": "ide-cd" if drive.unit is None else "scsi-cd"}
     if drive.unit is not None:
         options.update(_scsi_place(drive.unit, params))
     options.update(id=drive.name, drive=f"image-{drive.name}")
@@ -201,7 +193,7 @@ def disk_place(disk: DiskDevice, machine: Machine) -> str:
     return "" if disk.unit is None else f"scsi.0/{disk.unit}"
 
 
-def cdrom_image(name: str, path: str) -> dict[str, object]:
+def cdrom_image(name: str, path: str) -> Options:
     """Return the description of an image in a CD drive; a path or a URL."""
     scheme, separator, _rest = path.partition("://")
     image: dict[str, object] = {"driver": "file", "filename": path}
@@ -220,7 +212,7 @@ class TapFiles:
 
 def netdev_options(
     nic: NicDevice, backend: NicBackend, params: KvmParams, files: TapFiles | None = None
-) -> dict[str, object]:
+) -> Options:
     """Return QEMU's description of what connects a network interface, as netdev_add takes it.
 
     Args:
@@ -228,7 +220,7 @@ def netdev_options(
     """
     if backend.kind is BackendKind.USER:
         return {"type": "user", "id": nic.netdev_id}
-    options: dict[str, object] = {"type": "tap", "id": nic.netdev_id}
+    options: Options = {"type": "tap", "id": nic.netdev_id}
     if files is not None:
         several = len(files.tap) > 1
         options["fds" if several else "fd"] = ":".join(files.tap)
@@ -249,14 +241,10 @@ def nic_place(nic: NicDevice, machine: Machine) -> str:
     return "" if nic.slot is None else f"{machine.pci_bus}/{nic.slot:#x}"
 
 
-def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> dict[str, object]:
+def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> Options:
     """Return QEMU's description of a network interface, as device_add takes it."""
-    options: dict[str, object] = {
-        "driver": nic.driver,
-        "id": nic.device_id,
-        "netdev": nic.netdev_id,
-        "mac": nic.mac,
-    }
+    options: Options = {"driver": nic.driver, "id": nic.device_id}
+    options |= {"netdev": nic.netdev_id, "mac": nic.mac}
     if nic.slot is not None:
         options.update(bus=machine.pci_bus, addr=hex(nic.slot))
     queues = machine.params.number("virtio_net_queues")

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace as replace_fields
 
-from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError
+from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, NodeEnv
 from ganeti.hypervisor.kvm import state
@@ -68,10 +68,9 @@ def _console_password(machine: Machine, env: NodeEnv) -> tuple[str, str]:
 
 
 def _spice_files(params: KvmParams, env: NodeEnv) -> tuple[str, str, str]:
-    if not params.flag("spice_use_tls"):
-        return ("", "", "")
     paths = env.paths
-    return (paths.spice_ca_pem, paths.spice_pem, paths.spice_pem)
+    has_tls = params.flag("spice_use_tls")
+    return (paths.spice_ca_pem, paths.spice_pem, paths.spice_pem) if has_tls else ("", "", "")
 
 
 def bring_up(
@@ -218,13 +217,9 @@ def _pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> 
     for thread, wanted in zip(threads, cpus, strict=False):
         if wanted is None:
             continue
-        try:
+        text = ",".join(map(str, sorted(wanted)))
+        with failing_as(HypervisorError, f"instance {name}: cannot run on processors {text}"):
             os.sched_setaffinity(int(str(thread["thread-id"])), wanted)
-        except OSError as err:
-            text = ",".join(map(str, sorted(wanted)))
-            raise HypervisorError(
-                f"instance {name}: cannot run on processors {text}: {err.strerror}"
-            ) from err
 
 
 def clean_up(files: MachineFiles) -> None:
@@ -256,9 +251,8 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
     process = state.find_process(files)
     if process is not None:
         try:
-            with Monitor.connect(
-                files.name, files.socket_path("control"), _CONNECT_TIMEOUT_S
-            ) as monitor:
+            path = files.socket_path("control")
+            with Monitor.connect(files.name, path, _CONNECT_TIMEOUT_S) as monitor:
                 if not force and monitor.status() == "running":
                     press_until_down(monitor, timeout_s)
                 monitor.execute("quit")

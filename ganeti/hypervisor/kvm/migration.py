@@ -15,23 +15,29 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.interface import Disks, Migration, MigrationState, MigrationStatus
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    Disks,
+    Migration,
+    MigrationState,
+    MigrationStatus,
+)
 from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
-from ganeti.hypervisor.kvm.machine import Machine
+from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.hypervisor.kvm.qemu import KVM, choose_accelerator, find_qemu
 from ganeti.hypervisor.kvm.snapshot import disks_alone
 from ganeti.hypervisor.kvm.state import Machines
 from ganeti.netdev.backends import choose_backends
-from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
 from ganeti.system.files import remove_if_exists, write_atomic
 
@@ -139,10 +145,10 @@ def send(monitor: Monitor, instance: RpcInstance, target: str, *, live: bool) ->
     """
     params = KvmParams(instance.hvparams)
     if look_from_source(monitor).status in _UNDER_WAY:
-        raise HypervisorError(f"instance {instance.name} is already being migrated")
+        raise _error(instance.name, "is already being migrated")
     status = monitor.status()
     if status not in ("running", "paused"):
-        raise HypervisorError(f"instance {instance.name} is {status} and cannot be migrated")
+        raise _error(instance.name, f"is {status} and cannot be migrated")
     set_capabilities(monitor, params.migration_capabilities())
     monitor.execute(
         "migrate-set-parameters",
@@ -230,7 +236,7 @@ def _let_run(monitor: Monitor, name: str, status: str) -> None:
     if status != "running":
         monitor.execute("cont")
     if (status := monitor.status()) != "running":
-        raise HypervisorError(f"instance {name} does not run: it is {status}")
+        raise _error(name, f"does not run: it is {status}")
 
 
 def run_received(monitor: Monitor, name: str, *, paused: bool = False) -> None:
@@ -243,7 +249,7 @@ def run_received(monitor: Monitor, name: str, *, paused: bool = False) -> None:
     while (status := monitor.status()) == "inmigrate":
         # The source has sent all when this is called; the last of it may still be being read.
         if clock.monotonic() > deadline:
-            raise HypervisorError(f"instance {name} was not received completely; it does not run")
+            raise _error(name, "was not received completely; it does not run")
         monitor.wait_event(_STOPPED, 0.02)
     if not paused:
         _let_run(monitor, name, status)
@@ -294,9 +300,7 @@ class KvmMigration(Migration):
     def _clear_incoming(self, files: MachineFiles) -> None:
         """Make room for a machine to be received; what waits from an earlier try is removed."""
         if state.look(files) is not None:
-            raise HypervisorError(
-                f"instance {files.name} is already on {self._hostname}; not accepted"
-            )
+            raise _error(files.name, f"is already on {self._hostname}; not accepted")
         kill_now(files)
 
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
@@ -320,9 +324,7 @@ class KvmMigration(Migration):
         files = self._machines.files(instance.name)
         if state.find_process(files) is None:
             if not success:
-                raise HypervisorError(
-                    f"instance {instance.name} does not run on {self._hostname} any more"
-                )
+                raise _error(instance.name, f"does not run on {self._hostname} any more")
             clean_up(files)
             return
         with self._machines.control(instance.name) as monitor:
@@ -331,9 +333,7 @@ class KvmMigration(Migration):
                 return
             status = monitor.status()
         if status == "running":
-            raise HypervisorError(
-                f"instance {instance.name} still runs on {self._hostname}; not removed"
-            )
+            raise _error(instance.name, f"still runs on {self._hostname}; not removed")
         kill_now(files)
 
     def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
@@ -348,14 +348,14 @@ class KvmMigration(Migration):
             kill_now(files)
 
 
-class _Device(Protocol):
-    @property
-    def uuid(self) -> str: ...
+def _error(name: str, text: str) -> HypervisorError:
+    return HypervisorError(f"instance {name} {text}")
 
 
-def _check_devices(
-    machine: Machine, kind: str, running: Sequence[_Device], configured: Sequence[_Device]
-) -> None:
+_Devices = Sequence[DiskDevice | NicDevice | AssembledDisk | RpcNIC]
+
+
+def _check_devices(machine: Machine, kind: str, running: _Devices, configured: _Devices) -> None:
     """Check that a running machine has the devices that the configuration says.
 
     Raises:

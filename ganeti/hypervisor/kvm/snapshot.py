@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import HypervisorError
@@ -180,10 +180,14 @@ def _create(monitor: Monitor, file_node: str, size: int) -> None:
         raise HypervisorError(f"QEMU could not make the overlay: {found['error']}")
 
 
-def _job(monitor: Monitor, name: str) -> dict[str, object]:
-    for row in monitor.query_list("query-jobs"):
-        if row.get("id") == name:
-            return dict(row)
+def _jobs(monitor: Monitor, prefix: str) -> list[Mapping[str, object]]:
+    rows = monitor.query_list("query-jobs")
+    return [row for row in rows if str(row.get("id")).startswith(prefix)]
+
+
+def _job(monitor: Monitor, name: str) -> Mapping[str, object]:
+    for row in _jobs(monitor, name):
+        return row
     raise HypervisorError(f"QEMU forgot its job {name}")
 
 
@@ -204,9 +208,7 @@ def _end_jobs(monitor: Monitor) -> None:
     """End all jobs of ours, and wait until they have."""
     deadline = clock.monotonic() + _JOB_TIMEOUT_S
     asked: set[str] = set()
-    while ours := [
-        row for row in monitor.query_list("query-jobs") if str(row.get("id")).startswith(_PREFIX)
-    ]:
+    while ours := _jobs(monitor, _PREFIX):
         for row in ours:
             name = str(row["id"])
             with contextlib.suppress(MonitorError):  # it may just have come to its end

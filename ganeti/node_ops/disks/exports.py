@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeHandler
@@ -40,12 +42,8 @@ class Exports(NodeHandler):
             names = os.listdir(self.paths.export_dir)
         except FileNotFoundError:
             return []
-        return sorted(
-            name
-            for name in names
-            if _EXPORT_NAME.fullmatch(name)
-            and os.path.isdir(os.path.join(self.paths.export_dir, name))
-        )
+        valid = filter(_EXPORT_NAME.fullmatch, names)
+        return sorted(name for name in valid if os.path.isdir(f"{self.paths.export_dir}/{name}"))
 
     def export_info(self, path: str) -> str:
         config_path = os.path.join(local_path(self.paths, path), CONFIG_NAME)
@@ -79,11 +77,8 @@ class Exports(NodeHandler):
         if len(dumped) != len(instance.disks_info):
             raise GenericError(f"instance {instance.name!r} has another number of disks")
         description = _describe(instance, dumped, partial)
-        files.write_durable(
-            os.path.join(partial, CONFIG_NAME),
-            format_description(description).encode(),
-            _CONFIG_MODE,
-        )
+        path = os.path.join(partial, CONFIG_NAME)
+        files.write_durable(path, format_description(description).encode(), _CONFIG_MODE)
         for name in os.listdir(partial):
             if name.endswith(CHECKSUM_SUFFIX) or name == _METHOD_NAME:
                 os.unlink(os.path.join(partial, name))
@@ -148,18 +143,12 @@ def _describe(
 
 def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
     dump = dump_name(disk.uuid)
-    checksum = files.read_bytes_or_none(
-        os.path.join(directory, dump + CHECKSUM_SUFFIX), _CONFIG_BYTES_MAX
-    )
+    path = os.path.join(directory, dump + CHECKSUM_SUFFIX)
+    checksum = files.read_bytes_or_none(path, _CONFIG_BYTES_MAX)
     if checksum is None:
         raise GenericError(f"the dump of {disk.iv_name} is not complete")
-    return DumpedDisk(
-        size_mib=disk.size,
-        dump=dump,
-        name=disk.name,
-        iv_name=disk.iv_name,
-        sha256=checksum.decode(),
-    )
+    found = DumpedDisk(size_mib=disk.size, name=disk.name, iv_name=disk.iv_name)
+    return replace(found, dump=dump, sha256=checksum.decode())
 
 
 def _nic_settings(nic: RpcNIC) -> dict[str, str]:

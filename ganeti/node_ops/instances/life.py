@@ -32,6 +32,11 @@ _REASON_MODE: Final = 0o644
 _REASON_DIRECTORY_MODE: Final = 0o755
 
 
+HvParams = Mapping[str, object]
+Reason = Sequence[object]  # the steps of a trail
+Wire = dict[str, object]
+
+
 class ConsoleRequest(msgspec.Struct, frozen=True):
     """One instance in instance_console_info, as stored, with its filled parameters beside it."""
 
@@ -48,9 +53,9 @@ class Instances(NodeHandler):
     """Instances."""
 
     def all_instances_info(
-        self, hypervisor_list: Sequence[str], all_hvparams: Mapping[str, object]
-    ) -> dict[str, dict[str, object]]:
-        found: dict[str, dict[str, object]] = {}
+        self, hypervisor_list: Sequence[str], all_hvparams: HvParams
+    ) -> dict[str, Wire]:
+        found: dict[str, Wire] = {}
         for driver in self.node.hypervisors(hypervisor_list, all_hvparams):
             for info in driver.all_instances_info():
                 if info.name in found:
@@ -58,28 +63,24 @@ class Instances(NodeHandler):
                 found[info.name] = info.to_wire()
         return found
 
-    def instance_list(
-        self, hypervisor_list: Sequence[str], hvparams: Mapping[str, object]
-    ) -> list[str]:
+    def instance_list(self, hypervisor_list: Sequence[str], hvparams: HvParams) -> list[str]:
         return self.node.instance_names(hypervisor_list, hvparams)
 
-    def instance_info(
-        self, instance: str, hname: str, hvparams: Mapping[str, object] | None
-    ) -> dict[str, object]:
+    def instance_info(self, instance: str, hname: str, hvparams: HvParams | None) -> Wire:
         info = self.node.hypervisor(hname, hvparams or {}).instance_info(instance)
         return {} if info is None else info.to_wire()
 
     def instance_console_info(
         self, instances: Mapping[str, Mapping[str, object]]
-    ) -> dict[str, dict[str, object]]:
+    ) -> dict[str, Wire]:
         requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
         return {name: self._console(request) for name, request in requests.items()}
 
-    def hypervisor_validate_params(self, hvname: str, hvfull: Mapping[str, object]) -> None:
+    def hypervisor_validate_params(self, hvname: str, hvfull: HvParams) -> None:
         self.node.hypervisor(hvname, hvfull).check_all(hvfull)
 
     def instance_start(
-        self, instance: RpcInstance, *, startup_paused: bool, reason: Sequence[object]
+        self, instance: RpcInstance, *, startup_paused: bool, reason: Reason
     ) -> None:
         check_instance_name(instance.name)
         driver = self.node.hypervisor_of(instance)
@@ -99,9 +100,7 @@ class Instances(NodeHandler):
             raise
         self._store_reason(instance.name, reason, "start")
 
-    def instance_shutdown(
-        self, instance: RpcInstance, timeout: float, reason: Sequence[object]
-    ) -> None:
+    def instance_shutdown(self, instance: RpcInstance, timeout: float, reason: Reason) -> None:
         check_instance_name(instance.name)
         driver = self.node.hypervisor_of(instance)
         if driver.instance_info(instance.name) is None:
@@ -119,7 +118,7 @@ class Instances(NodeHandler):
         instance: RpcInstance,
         reboot_type: RebootType,
         shutdown_timeout: float,
-        reason: Sequence[object],
+        reason: Reason,
     ) -> None:
         if reboot_type is RebootType.FULL:
             raise GenericError("a full reboot is a shutdown and a start, not one call")
@@ -134,7 +133,7 @@ class Instances(NodeHandler):
     def instance_balloon_memory(self, instance: RpcInstance, memory: int) -> None:
         self.node.hypervisor_of(instance).balloon(instance.name, memory)
 
-    def node_powercycle(self, hypervisor: str, hvparams: Mapping[str, object]) -> str:
+    def node_powercycle(self, hypervisor: str, hvparams: HvParams) -> str:
         if self.paths.root:
             raise GenericError(f"node {self.hostname} is virtual and has no power to switch")
         driver = self.node.hypervisor(hypervisor, hvparams)
@@ -150,7 +149,7 @@ class Instances(NodeHandler):
     def _error(self, instance_name: str, what: str) -> HypervisorError:
         return HypervisorError(f"instance {instance_name!r} {what} on node {self.hostname}")
 
-    def _store_reason(self, instance_name: str, reason: Sequence[object], action: str) -> None:
+    def _store_reason(self, instance_name: str, reason: Reason, action: str) -> None:
         """Write down why the state of an instance changed last, for the monitoring daemon."""
         trail = [*reason, [f"{_REASON_SOURCE}:{action}", "", clock.now_ns()]]
         directory = self.paths.instance_reason_dir
@@ -160,7 +159,7 @@ class Instances(NodeHandler):
         except OSError as err:  # the instance is as it was asked for: that is no failure
             logger.warning("cannot write down why %s changed: %s; ignoring", instance_name, err)
 
-    def _console(self, request: ConsoleRequest) -> dict[str, object]:
+    def _console(self, request: ConsoleRequest) -> Wire:
         """Return the console of one instance."""
         parameters = {"hvparams": request.hvparams, "beparams": request.beparams}
         # The NICs come unfilled; a console does not depend on them.

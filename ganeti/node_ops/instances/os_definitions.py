@@ -97,9 +97,8 @@ class OsDefinition:
         if not variant:
             raise GenericError(f"OS {self.name!r} needs a variant: {', '.join(self.variants)}")
         if variant not in self.variants:
-            raise GenericError(
-                f"OS {self.name!r} has no variant {variant!r}; it has {', '.join(self.variants)}"
-            )
+            known = ", ".join(self.variants)
+            raise GenericError(f"OS {self.name!r} has no variant {variant!r}; it has {known}")
 
     def check_hypervisor(self, hypervisor: str) -> None:
         """Check that instances of a hypervisor can have this operating system.
@@ -143,9 +142,8 @@ def load(paths: Paths, full_name: str) -> OsDefinition:
     name = base_name(full_name)
     path = find(paths, name)
     if path is None:
-        raise GenericError(
-            f"OS {name!r} is not in {', '.join(map(paths.globalize, paths.os_search_path))}"
-        )
+        searched = ", ".join(map(paths.globalize, paths.os_search_path))
+        raise GenericError(f"OS {name!r} is not in {searched}")
     return read(name, path)
 
 
@@ -168,13 +166,9 @@ def read(name: str, path: str) -> OsDefinition:
         path=path,
         api_versions=versions,
         scripts=found,
-        variants=(
-            _read_names(os.path.join(path, VARIANTS_FILE))
-            if api_version >= _API_WITH_VARIANTS
-            else ()
-        ),
+        variants=_read_names(path, VARIANTS_FILE) if api_version >= _API_WITH_VARIANTS else (),
         parameters=_read_parameters(path) if api_version >= _API_WITH_PARAMETERS else (),
-        hypervisors=_read_names(os.path.join(path, HYPERVISORS_FILE)),
+        hypervisors=_read_names(path, HYPERVISORS_FILE),
     )
 
 
@@ -240,10 +234,8 @@ def _check_parameters(
     declared = {name for name, _description in definition.parameters}
     unknown = sorted(set(params) - declared)
     if unknown:
-        known = ", ".join(sorted(declared)) or "none"
-        raise GenericError(
-            f"OS {definition.name!r} has no parameter {', '.join(unknown)}; it has {known}"
-        )
+        asked, known = ", ".join(unknown), ", ".join(sorted(declared)) or "none"
+        raise GenericError(f"OS {definition.name!r} has no parameter {asked}; it has {known}")
     result = process.run(
         [definition.script(VERIFY), _CHECK_PARAMETERS],
         timeout_s=context.script_timeout_s(),
@@ -279,38 +271,35 @@ def _diagnose(paths: Paths, name: str, path: str) -> list[object]:
     except (GenericError, OSError) as err:
         text = err.message if isinstance(err, GenericError) else str(err)
         return [name, paths.globalize(path), False, text, [], [], [], True]
-    return [
-        name,
-        paths.globalize(path),
-        True,
-        "",
-        list(found.variants),
-        [list(parameter) for parameter in found.parameters],
-        list(found.api_versions),
-        found.is_trusted,
-    ]
+    parameters, versions = list(map(list, found.parameters)), list(found.api_versions)
+    tail = [list(found.variants), parameters, versions, found.is_trusted]
+    return [name, paths.globalize(path), True, "", *tail]
 
 
-def _read_lines(path: str) -> list[str] | None:
+def _read_lines(path: str, name: str) -> list[str] | None:
     """Return the lines of a small text file without blanks; None if it is not there."""
-    data = files.read_bytes_or_none(path, _TEXT_BYTES_MAX)
+    data = files.read_bytes_or_none(os.path.join(path, name), _TEXT_BYTES_MAX)
     if data is None:
         return None
     return [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
 
 
+def _read_required(path: str, name: str) -> list[str]:
+    lines = _read_lines(path, name)
+    if lines is None:
+        raise GenericError(f"the file {name} is missing")
+    return lines
+
+
 def _read_versions(path: str) -> tuple[int, ...]:
     """Return the declared API versions, highest first."""
-    lines = _read_lines(os.path.join(path, API_FILE))
-    if lines is None:
-        raise GenericError(f"the file {API_FILE} is missing")
+    lines = _read_required(path, API_FILE)
     if not all(line.isdigit() for line in lines):
         raise GenericError(f"the file {API_FILE} holds something else than numbers")
     versions = tuple(sorted({int(line) for line in lines}, reverse=True))
     if not set(versions) & set(OS_API_VERSIONS):
-        raise GenericError(
-            f"API versions {list(versions)} are declared, {list(OS_API_VERSIONS)} are known"
-        )
+        known = list(OS_API_VERSIONS)
+        raise GenericError(f"API versions {list(versions)} are declared, {known} are known")
     return versions
 
 
@@ -326,16 +315,14 @@ def _find_scripts(path: str) -> dict[str, str]:
     return {kind: script for kind, script in paths.items() if programs.is_runnable(script)}
 
 
-def _read_names(path: str) -> tuple[str, ...]:
+def _read_names(path: str, name: str) -> tuple[str, ...]:
     """Return the names in a file, one in a line; of variants the first is the default."""
-    lines = _read_lines(path) or []
+    lines = _read_lines(path, name) or []
     return tuple(line for line in lines if not line.startswith("#"))
 
 
 def _read_parameters(path: str) -> tuple[tuple[str, str], ...]:
     """Return the declared parameters with their descriptions."""
-    lines = _read_lines(os.path.join(path, PARAMETERS_FILE))
-    if lines is None:
-        raise GenericError(f"the file {PARAMETERS_FILE} is missing")
+    lines = _read_required(path, PARAMETERS_FILE)
     pairs = (line.split(None, 1) for line in lines)
     return tuple((pair[0].lower(), pair[1] if len(pair) > 1 else "") for pair in pairs)

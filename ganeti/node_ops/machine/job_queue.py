@@ -197,9 +197,8 @@ def queue_path(paths: Paths, wire_path: str) -> str:
     """
     path = paths.localize(wire_path)
     name = path.removeprefix(paths.queue_dir + "/")
-    if path.startswith(paths.queue_dir + "/") and (
-        name in _OTHER_FILES or _JOB_FILE.fullmatch(name)
-    ):
+    is_known = name in _OTHER_FILES or _JOB_FILE.fullmatch(name)
+    if is_known and path.startswith(paths.queue_dir + "/"):
         return path
     raise GenericError(f"{wire_path!r} is not a file of the job queue")
 

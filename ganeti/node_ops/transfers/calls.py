@@ -212,9 +212,8 @@ def _device(context: NodeContext, instance: RpcInstance, wire: object) -> str:
     index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
     path = context.assemble_disk(instance.name, index, disk).dev_path
     if not path:
-        raise GenericError(
-            f"disk {disk.uuid} has no device on node {context.hostname}, so it cannot be copied"
-        )
+        text = f"has no device on node {context.hostname}, so it cannot be copied"
+        raise GenericError(f"disk {disk.uuid} {text}")
     return path
 
 

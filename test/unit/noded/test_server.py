@@ -1,7 +1,6 @@
 """Where a call runs, how long it may take, what it shares its slots with."""
 
 import pytest
-from msgspec import structs
 
 from ganeti.noded import main
 from ganeti.noded.child import RequestHead
@@ -52,14 +51,3 @@ def test_the_limit_is_the_table_s(name: str, body: bytes, limit_s: float) -> Non
 )
 def test_slow_calls_never_keep_quick_ones_waiting(name: str, speed: str) -> None:
     assert main._speed(NodeCalls.calls[name]) == speed
-
-
-def test_a_deadline_is_handed_on() -> None:
-    head = main._with_deadline(RequestHead("version", "p", 3), 17.0)
-    assert structs.asdict(head) == {
-        "call": "version",
-        "peer": "p",
-        "job_id": 3,
-        "deadline_s": 17.0,
-        "peer_name": "",
-    }
