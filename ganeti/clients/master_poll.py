@@ -8,7 +8,7 @@ from __future__ import annotations
 from ganeti.base.errors import ConfigurationError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
-from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
+from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target, target_of
 from ganeti.config.config_data import split_config
 from ganeti.config.overlay import decode_record
 from ganeti.jobs.votes import Answer
@@ -41,11 +41,7 @@ def other_nodes(paths: Paths, own_name: str) -> list[Target]:
 def nodes_of(config: bytes, own_name: str) -> list[Target]:
     """Return all nodes but this one, as a configuration has them; raises ConfigurationError."""
     nodes = [decode_record(raw, Node) for raw in split_config(config).tables["nodes"].values()]
-    return [
-        Target(node.name, node.primary_ip, offline=node.offline)
-        for node in nodes
-        if node.name != own_name
-    ]
+    return [target_of(node) for node in nodes if node.name != own_name]
 
 
 def ask_all(rpc: NodeRpcClient, targets: list[Target]) -> tuple[dict[str, Answer], dict[str, str]]:
@@ -54,15 +50,9 @@ def ask_all(rpc: NodeRpcClient, targets: list[Target]) -> tuple[dict[str, Answer
     results = rpc.call_all(NodeCalls.master_facts, first.values())
     old = [first[name] for name, result in results.items() if _is_refused(result)]
     names = rpc.call_all(NodeCalls.master_node_name, old)
-    answers: dict[str, Answer] = {}
-    silent: dict[str, str] = {}
-    for name, result in results.items():
-        answer = _answer(names.get(name, result))
-        if isinstance(answer, Answer):
-            answers[name] = answer
-        else:
-            silent[name] = answer
-    return answers, silent
+    found = {name: _answer(names.get(name, result)) for name, result in results.items()}
+    answers = {name: each for name, each in found.items() if isinstance(each, Answer)}
+    return answers, {name: each for name, each in found.items() if isinstance(each, str)}
 
 
 async def ask_one(rpc: AsyncNodeRpcClient, target: Target) -> Answer | str:

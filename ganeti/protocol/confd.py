@@ -217,12 +217,8 @@ def open_reply(signer: Signer, data: bytes) -> tuple[str, Reply]:
 
 def reply_message(status: Status, answer: bytes, serial: int) -> bytes:
     """Return the message of a reply; the answer is JSON already."""
-    return b'{"protocol":%d,"status":%d,"answer":%b,"serial":%d}' % (
-        PROTOCOL_VERSION,
-        status,
-        answer,
-        serial,
-    )
+    form = b'{"protocol":%d,"status":%d,"answer":%b,"serial":%d}'
+    return form % (PROTOCOL_VERSION, status, answer, serial)
 
 
 CANDIDATES_ASKED: Final = 6
@@ -352,14 +348,7 @@ class Exchange:
                 f"the question has {len(packet)} bytes, {DATAGRAM_BYTES_MAX} fit into a datagram"
             )
         asked = Asked(
-            query_type,
-            query,
-            packet,
-            deadline_s,
-            tuple(peers),
-            on_event,
-            waiting=set(peers),
-            strangers_left=len(peers),
+            query_type, query, packet, deadline_s, tuple(peers), on_event, set(peers), len(peers)
         )
         self._pending[salt] = asked
         return asked

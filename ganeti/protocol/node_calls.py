@@ -13,6 +13,7 @@ Source: node_rpc.json, "calls".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import MasterNetworkParameters
@@ -276,46 +277,6 @@ class KeyCalls(Service):
         Ours.
         """
 
-    @rpc.changes(rpc.FAST_S)
-    def node_ssh_key_add(
-        self,
-        node_uuid: str,
-        node_name: str,
-        potential_master_candidates: object,
-        to_authorized_keys: bool,
-        to_public_keys: bool,
-        get_public_keys: bool,
-    ) -> object:
-        """Add a node's key to those of the cluster."""
-
-    @rpc.changes(rpc.FAST_S)
-    def node_ssh_key_remove(
-        self,
-        node_uuid: str,
-        node_name: str,
-        master_candidate_uuids: object,
-        potential_master_candidates: object,
-        from_authorized_keys: bool,
-        from_public_keys: bool,
-        clear_authorized_keys: bool,
-        clear_public_keys: bool,
-        readd: bool,
-    ) -> object:
-        """Remove a node's key from those of the cluster."""
-
-    @rpc.changes(rpc.FOUR_HOURS_S)
-    def node_ssh_keys_renew(
-        self,
-        node_uuids: object,
-        node_names: object,
-        master_candidate_uuids: object,
-        potential_master_candidates: object,
-        old_key_type: str,
-        new_key_type: str,
-        new_key_bits: int,
-    ) -> object:
-        """Make new keys for nodes."""
-
 
 class ScriptCalls(Service):
     """Programs of the administrator: hooks, allocators, restricted and out-of-band commands."""
@@ -364,10 +325,6 @@ class OsCalls(Service):
     @rpc.changes(rpc.SLOW_S)
     def instance_run_rename(self, instance: RpcInstance, old_name: str, debug: int) -> None:
         """Run the rename script of an instance's OS, after the instance was renamed."""
-
-    @rpc.changes(rpc.FAST_S)
-    def os_export(self, instance: RpcInstance, override_env: Mapping[str, str]) -> str:
-        """Pack the OS of an instance."""
 
 
 class InstanceCalls(Service):
@@ -424,10 +381,6 @@ class InstanceCalls(Service):
     @rpc.changes(rpc.NORMAL_S)
     def instance_balloon_memory(self, instance: RpcInstance, memory: int) -> None:
         """Set the memory (MiB) that a running instance may use."""
-
-    @rpc.changes(rpc.URGENT_S)
-    def instance_metadata_modify(self, instance: object) -> None:
-        """Change the metadata that an instance can read."""
 
     @rpc.reads(rpc.NORMAL_S)
     def hotplug_supported(self, instance: RpcInstance) -> None:
@@ -599,46 +552,6 @@ class DiskCalls(Service):
     def bdev_sizes(self, devices: Texts) -> dict[str, int]:
         """Return the size in MiB of block devices of this node; other files are left out."""
 
-    @rpc.changes(rpc.SLOW_S)
-    def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
-        """Write an image to a disk."""
-
-    @rpc.changes(rpc.SLOW_S)
-    def blockdev_convert(self, bdev_src: RpcDisk, bdev_dest: RpcDisk) -> None:
-        """Copy one disk to another of the same node."""
-
-    @rpc.changes(rpc.NORMAL_S)
-    def blockdev_addchildren(self, disk: RpcDisk, ndevs: Disks) -> None:
-        """Add devices to a mirrored disk."""
-
-    @rpc.changes(rpc.NORMAL_S)
-    def blockdev_removechildren(self, disk: RpcDisk, ndevs: Disks) -> None:
-        """Take devices from a mirrored disk."""
-
-    @rpc.changes(rpc.NORMAL_S)
-    def blockdev_pause_resume_sync(self, disks: Disks, pause: bool) -> object:
-        """Let the disks stop to copy, or go on."""
-
-    @rpc.changes(rpc.NORMAL_S)
-    def drbd_attach_net(self, disks: Disks, multimaster: bool) -> None:
-        """Connect the disks with their peers."""
-
-    @rpc.changes(rpc.NORMAL_S)
-    def drbd_disconnect_net(self, disks: Disks) -> None:
-        """Disconnect the disks from their peers."""
-
-    @rpc.reads(rpc.URGENT_S)
-    def drbd_helper(self) -> str:
-        """Return the usermode helper of the DRBD module."""
-
-    @rpc.reads(rpc.NORMAL_S)
-    def drbd_needs_activation(self, disks: Disks) -> list[str]:
-        """Return the UUIDs of those disks that are not assembled completely."""
-
-    @rpc.reads(rpc.SLOW_S)
-    def drbd_wait_sync(self, disks: Disks) -> object:
-        """Wait for a while for the disks to be in sync; returns [all are, lowest percentage]."""
-
 
 class StorageCalls(Service):
     """The space that disks are made of, and the machine that holds it all."""
@@ -688,18 +601,6 @@ class StorageCalls(Service):
     @rpc.reads(rpc.FAST_S)
     def extstorage_diagnose(self) -> list[list[object]]:
         """Return [name, path, usable, problem, [[parameter, description]]] of each provider."""
-
-    @rpc.reads(rpc.URGENT_S)
-    def lv_list(self, vg_name: str) -> object:
-        """Return the logical volumes of a volume group."""
-
-    @rpc.reads(rpc.URGENT_S)
-    def vg_list(self) -> dict[str, int]:
-        """Return {volume group: size in MiB}."""
-
-    @rpc.reads(rpc.FAST_S)
-    def node_volumes(self) -> object:
-        """Return all logical volumes of the node."""
 
 
 class ExportCalls(Service):
@@ -775,3 +676,25 @@ class NodeCalls(
     ExportCalls,
 ):
     """All calls of the node daemon."""
+
+
+# Calls of 3.0 that are refused as not supported, whatever their arguments; nobody here makes them.
+_UNSERVED: Final = (
+    *("blockdev_addchildren", "blockdev_convert", "blockdev_image", "blockdev_pause_resume_sync"),
+    *("blockdev_removechildren", "drbd_attach_net", "drbd_disconnect_net", "drbd_helper"),
+    *("drbd_needs_activation", "drbd_wait_sync", "instance_metadata_modify", "lv_list"),
+    *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "node_volumes"),
+    *("os_export", "vg_list"),
+)
+
+
+def _unserved(name: str) -> rpc.NodeCall:
+    def refused(self: NodeCalls) -> None:
+        """Refuse a call of 3.0."""
+
+    refused.__name__ = name
+    rules = rpc.Rules(rpc.NORMAL_S, changes=True, place=rpc.Place.CHILD)
+    return rpc.NodeCall(name, refused, rules)
+
+
+NodeCalls.calls |= {name: _unserved(name) for name in _UNSERVED}

@@ -32,7 +32,6 @@ URGENT_S = 60.0
 FAST_S = 300.0
 NORMAL_S = 900.0
 SLOW_S = 3600.0
-FOUR_HOURS_S = 14400.0
 ONE_DAY_S = 86400.0
 
 # test_delay may take as long as it was told to sleep and this much more.

@@ -31,10 +31,8 @@ NAME: Final = re.compile(r"[\w.@+-]{1,64}", re.ASCII)
 _SCHEME: Final = re.compile(r"\{(\w+)\}(.*)", re.DOTALL)
 
 # One hash costs 16 MiB and some 50 ms of CPU: dear for a thief, cheap once in the life of a file.
-_SCRYPT_N: Final = 1 << 14
-_SCRYPT_R: Final = 8
-_SCRYPT_P: Final = 1
-_SCRYPT_BYTES: Final = 32
+_COST: Final = (1 << 14, 8, 1)  # N, r and p of scrypt
+_KEY_BYTES: Final = 32
 _SCRYPT_MEMORY_MAX: Final = 64 << 20
 _SCRYPT: Final = re.compile(r"(\d{1,8})\$(\d{1,3})\$(\d{1,3})\$([\w+/=]+)\$([\w+/=]+)")
 
@@ -167,21 +165,15 @@ def _scrypt_parts(secret: str) -> tuple[int, int, int, bytes, bytes]:
 
 def _scrypt(password: str, n: int, r: int, p: int, salt: bytes) -> bytes:
     return hashlib.scrypt(
-        password.encode(),
-        salt=salt,
-        n=n,
-        r=r,
-        p=p,
-        maxmem=2 * _SCRYPT_MEMORY_MAX,
-        dklen=_SCRYPT_BYTES,
+        password.encode(), salt=salt, n=n, r=r, p=p, maxmem=2 * _SCRYPT_MEMORY_MAX, dklen=_KEY_BYTES
     )
 
 
 def hash_password(password: str, salt: bytes) -> str:
     """Return the scrypt form of a password, for the file of users."""
-    digest = _scrypt(password, _SCRYPT_N, _SCRYPT_R, _SCRYPT_P, salt)
+    digest = _scrypt(password, *_COST, salt)
     words = [base64.b64encode(part).decode() for part in (salt, digest)]
-    return f"{{scrypt}}{_SCRYPT_N}${_SCRYPT_R}${_SCRYPT_P}${words[0]}${words[1]}"
+    return "{scrypt}" + "$".join([*map(str, _COST), *words])
 
 
 def is_password_of(user: User | None, name: str, password: str) -> bool:
@@ -193,7 +185,7 @@ def is_password_of(user: User | None, name: str, password: str) -> bool:
     if user is not None and user.scheme is Scheme.SCRYPT:
         n, r, p, salt, digest = _scrypt_parts(user.secret)
         return hmac.compare_digest(_scrypt(password, n, r, p, salt), digest)
-    _scrypt(password, _SCRYPT_N, _SCRYPT_R, _SCRYPT_P, b"as slow as any other")
+    _scrypt(password, *_COST, b"as slow as any other")
     if user is None or user.scheme is Scheme.NONE:
         return False
     if user.scheme is Scheme.CLEARTEXT:

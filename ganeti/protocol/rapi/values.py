@@ -24,10 +24,7 @@ CLIENTS_MAX_DEFAULT: Final = 20
 REALM: Final = "Ganeti Remote API"
 VERSION: Final = 2
 FEATURES: Final = (
-    "instance-create-reqv1",
-    "instance-reinstall-reqv1",
-    "node-evac-res1",
-    "node-migrate-reqv1",
+    *("instance-create-reqv1", "instance-reinstall-reqv1", "node-evac-res1", "node-migrate-reqv1"),
 )
 WAIT_S: Final = 10
 READ: Final = "read"
@@ -139,21 +136,12 @@ def _numbers(text: str) -> list[int]:
     return [_number(word) for word in _words(text)]
 
 
-_SEVERAL: Final = r"^[0-9]{1,9}(,[0-9]{1,9})*$"
+_NATURAL: Final = {"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}
+_SEVERAL: Final = {"type": "string", "pattern": r"^[0-9]{1,9}(,[0-9]{1,9})*$"}
 Switch = Annotated[bool, TextForm(_switch, "0 or 1", {"type": "integer", "enum": [0, 1]})]
 Words = Annotated[list[str], TextForm(_words, "texts with commas between", {"type": "string"})]
-Number = Annotated[
-    int,
-    TextForm(
-        _natural,
-        f"a number from 0 to {NUMBER_MAX}",
-        {"type": "integer", "minimum": 0, "maximum": NUMBER_MAX},
-    ),
-]
-Numbers = Annotated[
-    list[int],
-    TextForm(_numbers, "numbers with commas between", {"type": "string", "pattern": _SEVERAL}),
-]
+Number = Annotated[int, TextForm(_natural, f"a number from 0 to {NUMBER_MAX}", _NATURAL)]
+Numbers = Annotated[list[int], TextForm(_numbers, "numbers with commas between", _SEVERAL)]
 REPEATED: Final = list[str]
 """The type of an argument that may stand several times, once for each text."""
 

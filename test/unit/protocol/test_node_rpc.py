@@ -58,7 +58,7 @@ def test_all_calls_of_the_specification_are_there() -> None:
         ("etc_hosts_modify", 900),
         ("os_diagnose", 300),
         ("instance_migrate", 3600),
-        ("node_ssh_keys_renew", 14400),
+        ("node_powercycle", 900),
         ("instance_os_add", 86400),
     ],
 )
