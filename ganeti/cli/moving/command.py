@@ -20,9 +20,9 @@ from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
 from ganeti.cli.moving.preflight import Preflight
 from ganeti.cli.moving.wish import Overrides
+from ganeti.cli.run.failures import EXIT_INTERRUPTED
 from ganeti.protocol.rapi.values import DEFAULT_PORT
 
-_INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 NAME = "move-instance"
 
 
@@ -109,7 +109,7 @@ def move(context: Context, options: Options, args: Sequence[str]) -> int:
         return _move(context, options, args)
     except KeyboardInterrupt:
         context.terminal.error(f"{NAME}: interrupted; nothing was touched")
-        return _INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 def _move(context: Context, options: Options, args: Sequence[str]) -> int:

@@ -38,6 +38,7 @@ EXIT_NOT_MASTER: Final = 11
 EXIT_NODE_SETUP: Final = 12
 EXIT_CONFIRMATION: Final = 13
 EXIT_UNKNOWN_FIELD: Final = 14
+EXIT_INTERRUPTED: Final = 130  # what a shell says of a process that Ctrl-C ended
 
 
 _QUEUE: Final = "Failure: the job queue is"

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
-from ganeti.cli.command import EXIT_SUCCESS, Context, Options
+from ganeti.cli.command import EXIT_SUCCESS, Context, Options, opt
 from ganeti.cli.run.failures import EXIT_UNKNOWN_FIELD
 from ganeti.cli.run.table import Column, Formatter, TableStyle, format_plain, format_table
 from ganeti.protocol.luxi import QueryField, QueryResponse
+
+Rows: TypeAlias = Sequence[Sequence[object]]
 
 _FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
 _GLOB_CHARACTERS = frozenset("*?")
@@ -122,6 +125,21 @@ def style_of(context: Context, options: Options) -> TableStyle:
         verbose=bool(options.get("verbose")),
         width=context.terminal.width if on_screen else None,
     )
+
+
+PLAIN_TABLE: Final = (
+    opt.flag("--no-headers", "leave the line with the titles out"),
+    opt.option("--separator", "text between columns, which are not aligned then"),
+)
+"""Options of tables in which nothing is missing, cut or converted."""
+
+
+def print_plain(
+    context: Context, options: Options, columns: Sequence[Column | str], rows: Rows
+) -> None:
+    """Print a table as options of `PLAIN_TABLE` want it; a title alone is a column of texts."""
+    style = TableStyle(options.get("separator"), headers=not options.get("no_headers"))
+    context.terminal.write_lines(format_plain(columns, rows, style))
 
 
 def print_response(

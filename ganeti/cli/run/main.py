@@ -16,9 +16,7 @@ from ganeti.cli.declaration.parser import (
 )
 from ganeti.cli.declaration.program import Command, Program
 from ganeti.cli.run.context import Context, Terminal
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS, JobSubmitted
-
-_INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, JobSubmitted
 
 
 def run(program: Program, words: Sequence[str] | None = None) -> int:
@@ -98,7 +96,7 @@ def _run_command(line: CommandLine, terminal: Terminal) -> int:
             return carry_out(context, line)
     except KeyboardInterrupt:
         terminal.error(context.interruption_text())
-        return _INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 def carry_out(context: Context, line: CommandLine) -> int:

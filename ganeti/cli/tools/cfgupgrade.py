@@ -15,7 +15,7 @@ from ganeti.base.errors import ErrorCode, GenericError, NotMasterError, OpPrereq
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.cli.command import Context, Options, confirm, opt
-from ganeti.cli.declaration.program import single_program
+from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.run.failures import explain, told_by
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.downgrade import downgrade_config
@@ -34,7 +34,7 @@ NAME = "cfgupgrade"
 OPTIONS = (
     opt.flag("--dry-run", "say what would be changed, change nothing"),
     opt.flag("-f --force", "do not ask before writing"),
-    opt.flag("-d --debug", "show tracebacks of failures"),
+    DEBUG,
     opt.flag("-v --verbose", "say more: every problem found, files looked at"),
     opt.flag("--ignore-hostname", "do not mind that this is not the master node"),
     opt.option("--path", "directory of config.data and ssconf files", metavar="DATA_DIR"),

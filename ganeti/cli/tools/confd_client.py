@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from ganeti.base.errors import ConfdClientError, GenericError, ParameterError, TransportError
 from ganeti.base.json import dumps
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Command, Context, Options, opt
-from ganeti.cli.declaration.program import Program
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.declaration.program import DEBUG, Command, Program
 from ganeti.cli.declaration.values import Float
-from ganeti.cli.run.table import TableStyle, format_plain
+from ganeti.cli.run.listing import PLAIN_TABLE, print_plain
 from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
 from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, Status
 from ganeti.protocol.confd_queries import Keys, MasterField, NodeRole, QueryType, Takes
@@ -44,13 +44,12 @@ _ARGUMENTS: Final[Mapping[Takes, tuple[opt.Argument, ...]]] = {
 }
 _LINK: Final = opt.option("--link", "link that the addresses are on; by default the cluster's")
 _SHOWN: Final = (
+    *PLAIN_TABLE,
     opt.flag("--all", "show what each candidate answered, not only the newest answer"),
     opt.flag("--json", "print JSON: the answer, its serial number and who gave it"),
-    opt.flag("--no-headers", "leave the line with the titles out"),
-    opt.option("--separator", "text between columns, which are not aligned then"),
 )
 _COMMON: Final = (
-    opt.option("--hmac", "key to sign with; by default that of this node", metavar="KEY"),
+    opt.option("--hmac=KEY", "key to sign with; by default that of this node"),
     opt.several(
         "-a --address",
         "candidate to ask, by address or name; by default those of this node's cluster",
@@ -62,7 +61,7 @@ _COMMON: Final = (
         Float,
         default=EXPIRE_S,
     ),
-    opt.count("-d --debug", "show tracebacks of failures"),
+    DEBUG,
 )
 
 
@@ -173,9 +172,9 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
             [answer.peer, answer.status.name.lower(), answer.serial, dumps(answer.value).decode()]
             for answer in answers
         ]
-        _print(context, options, "Candidate Status Serial Answer", told)
+        print_plain(context, options, ["Candidate", "Status", "Serial", "Answer"], told)
     else:
-        _print(context, options, titles, rows(value, args))
+        print_plain(context, options, titles.split(), rows(value, args))
     return EXIT_SUCCESS if newest.status is Status.OK else EXIT_FAILURE
 
 
@@ -193,11 +192,6 @@ def _plain(answer: Answer) -> dict[str, object]:
         "serial": answer.serial,
         "answer": answer.value,
     }
-
-
-def _print(context: Context, options: Options, titles: str, rows: Rows) -> None:
-    style = TableStyle(separator=options.separator, headers=not options.no_headers)
-    context.terminal.write_lines(format_plain(titles.split(), rows, style))
 
 
 def _question(query: QueryType, options: Options, args: Sequence[str]) -> object:
@@ -312,25 +306,23 @@ def _measure(context: Context, client: ConfdClient, count: int) -> None:
     )
 
 
-_EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "ping": (("confd-client ping --all", "who answers"),),
-    "master": (("confd-client master name ip node-ip", "all that there is to know"),),
-    "config": (
-        ("confd-client config /cluster/cluster_name", "the name of the cluster"),
-        ("confd-client config /cluster/enabled_hypervisors/0", "one item of a list"),
-    ),
-    "instance-node": (("confd-client instance-node 192.0.2.7 --json", "for a script"),),
+_EXAMPLES: Final = {
+    "ping": "confd-client ping --all  # who answers",
+    "master": "confd-client master name ip node-ip  # all that there is to know",
+    "config": """
+confd-client config /cluster/cluster_name  # the name of the cluster
+confd-client config /cluster/enabled_hypervisors/0  # one item of a list""",
+    "instance-node": "confd-client instance-node 192.0.2.7 --json  # for a script",
 }
 
 
 def _command(query: QueryType) -> Command:
-    own = (_LINK,) if query.takes is Takes.ADDRESSES else ()
-    return Command(
-        query.label,
-        query.summary,
+    return command(
         ask,
         _ARGUMENTS[query.takes],
-        own + _SHOWN,
+        (_LINK,) if query.takes is Takes.ADDRESSES else (),
+        _SHOWN,
+        title=f"{query.label}: {query.summary}",
         description=f"Asks {query.constant}.  Answers {query.answer}.",
         examples=_EXAMPLES.get(query.label, ()),
     )
@@ -344,21 +336,17 @@ highest serial number.  Works on every node, also while the master is away, and 
 is given the key and an address.  Without a command it does the same as with 'test'.""",
     (
         *map(_command, QueryType),
-        Command(
-            TEST,
-            "try every question, and measure how fast answers come",
+        command(
             try_all,
-            (),
-            (
-                opt.number(
-                    "-r --requests",
-                    "how many requests to measure with, one after the other",
-                    default=100,
-                ),
+            opt.number(
+                "-r --requests",
+                "how many requests to measure with, one after the other",
+                default=100,
             ),
+            title=f"{TEST}: try every question, and measure how fast answers come",
             description="""Looks up what it asks about in earlier answers.  The exit status is 0 if
             every question was answered.""",
-            examples=(("confd-client -a 192.0.2.1 -r 1000", "as of Ganeti 3.0"),),
+            examples="confd-client -a 192.0.2.1 -r 1000  # as of Ganeti 3.0",
         ),
     ),
     is_interspersed=True,

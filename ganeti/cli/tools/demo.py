@@ -15,13 +15,12 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.bootstrap.virtual.layout import VirtualCluster
-from ganeti.cli.run.failures import explain
+from ganeti.cli.run.failures import EXIT_INTERRUPTED, explain
 from ganeti.system import clock, process
 
 BASE_VARIABLE: Final = "DEMO_BASE"
 NODES_VARIABLE: Final = "NODES"
 COMMAND_TIMEOUT_S: Final = 120.0
-INTERRUPTED: Final = 130  # what a shell says of a process that Ctrl-C ended
 _WIDTH: Final = 88
 
 
@@ -42,7 +41,7 @@ def main() -> int:
         return status
     except KeyboardInterrupt:
         _say(f"\nInterrupted.\n'{stop_command(base)}' removes what is left of it.")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     _say(
         f"\nDone in {clock.monotonic() - started:.0f} s.  The cluster in {base} is left running."
         f"\n  enter it:  tools/vcluster run {base} {cluster.first_node} -- gnt-instance list"

@@ -1,16 +1,16 @@
-"""``tools/mon-collector``: print what one data collector of the monitoring daemon says.
+"""``tools/mon-collector``: print the report of one data collector of the monitoring daemon.
+
+The sources of a collector may be files.
 
 Source: cli.json, "mon_collector"; mond.json, "command_line".
-
-
-``mon-collector``: one collector each, its sources perhaps in files."""
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import dumps, loads
@@ -27,14 +27,13 @@ from ganeti.collectors.drbd import PROC_DRBD, Drbd
 from ganeti.collectors.kvm import KvmInstanceStatus
 from ganeti.collectors.lv import LogicalVolumes
 from ganeti.collectors.node_lookup import Ask, NodeLookup, value_or_none
-from ganeti.collectors.report import Report
 from ganeti.collectors.xen import XenInstanceStatus
 from ganeti.protocol.confd import DEFAULT_PORT
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.system import clock
 from ganeti.system.environment import own_hostname
 
-_ADDRESS: Final = opt.option("-a --address", "address of the RConfD to ask", metavar="IP_ADDR")
+_ADDRESS: Final = opt.option("-a --address=IP_ADDR", "address of the RConfD to ask")
 _PORT: Final = opt.number("-p --port", "its port")
 
 
@@ -42,14 +41,15 @@ def _file(flags: str, help: str) -> opt.Option:
     return opt.option(flags, help, metavar="FILE", completes=ArgKind.FILE)
 
 
+Question: TypeAlias = Callable[[NodeLookup, Ask], Awaitable[ClusterFacts]]
+
 _TIMEOUT_S: Final = 5.0
 _DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
 
 
 def diskstats(context: Context, options: Options, _args: list[str]) -> int:
     """What the kernel counted of each block device."""
-    collector = Diskstats(options.file or DISKSTATS)
-    return _print(context, collector, ClusterFacts(problem=None))
+    return _print(context, Diskstats(options.file or DISKSTATS), ClusterFacts(problem=None))
 
 
 def drbd(context: Context, options: Options, _args: list[str]) -> int:
@@ -58,33 +58,26 @@ def drbd(context: Context, options: Options, _args: list[str]) -> int:
         owners = cluster_facts.decode_drbd_owners(_load(options.drbd_pairing))
         facts = ClusterFacts(problem=None, drbd_owners=owners)
     else:
-        facts = _asked(context, options, _asked_drbd_facts)
+        facts = _asked(context, options, _drbd_facts)
     return _print(context, Drbd(options.drbd_status or PROC_DRBD), facts)
 
 
-async def _asked_drbd_facts(ask: Ask) -> ClusterFacts:
-    owners = await NodeLookup(own_hostname(), ask).drbd_owners()
-    return ClusterFacts(problem=None, drbd_owners=owners)
+async def _drbd_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
+    return ClusterFacts(problem=None, drbd_owners=await lookup.drbd_owners())
 
 
 def inst_status_xen(context: Context, options: Options, _args: list[str]) -> int:
     """What the Xen instances do and are meant to do."""
-    return _instances(context, options, XenInstanceStatus())
+    return _print(context, XenInstanceStatus(), _asked(context, options, _instance_facts))
 
 
 def inst_status_kvm(context: Context, options: Options, _args: list[str]) -> int:
     """What the KVM instances do and are meant to do."""
-    return _instances(context, options, KvmInstanceStatus())
+    return _print(context, KvmInstanceStatus(), _asked(context, options, _instance_facts))
 
 
-def _instances(context: Context, options: Options, collector: Collector) -> int:
-    facts = _asked(context, options, _instance_facts)
-    return _print(context, collector, facts)
-
-
-async def _instance_facts(ask: Ask) -> ClusterFacts:
-    instances = await NodeLookup(own_hostname(), ask).instances()
-    return ClusterFacts(problem=None, instances=instances)
+async def _instance_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
+    return ClusterFacts(problem=None, instances=await lookup.instances())
 
 
 def lv(context: Context, options: Options, _args: list[str]) -> int:
@@ -94,30 +87,26 @@ def lv(context: Context, options: Options, _args: list[str]) -> int:
         owners = cluster_facts.owners_of_volumes((*known.primary, *known.secondary))
         facts = ClusterFacts(problem=None, volume_owners=owners)
     else:
-        facts = _asked(context, options, _asked_volume_facts)
+        facts = _asked(context, options, _volume_facts)
     return _print(context, LogicalVolumes(options.file), facts)
 
 
-async def _asked_volume_facts(ask: Ask) -> ClusterFacts:
-    lookup = NodeLookup(own_hostname(), ask)
+async def _volume_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
     owners = await lookup.volume_owners(await lookup.instances())
     return ClusterFacts(problem=None, volume_owners=owners)
 
 
 def diagnose(context: Context, options: Options, _args: list[str]) -> int:
     """What the node's diagnose command says, signed."""
-    facts = _asked(context, options, _diagnose_facts)
-    return _print(context, Diagnose(), facts)
+    return _print(context, Diagnose(), _asked(context, options, _diagnose_facts))
 
 
-async def _diagnose_facts(ask: Ask) -> ClusterFacts:
+async def _diagnose_facts(_lookup: NodeLookup, ask: Ask) -> ClusterFacts:
     command = await ask(QueryType.CONFIG_QUERY, _DIAGNOSE_COMMAND)
     return ClusterFacts(problem=None, diagnose_command="" if command is None else str(command))
 
 
-def _asked(
-    context: Context, options: Options, question: Callable[[Ask], Awaitable[ClusterFacts]]
-) -> ClusterFacts:
+def _asked(context: Context, options: Options, question: Question) -> ClusterFacts:
     """Return what RConfD says; without it a collector does what it can."""
 
     async def put() -> ClusterFacts:
@@ -126,7 +115,7 @@ def _asked(
             async def ask(query_type: QueryType, query: object = None) -> object:
                 return value_or_none(await client.ask(query_type, query))
 
-            return await question(ask)
+            return await question(NodeLookup(own_hostname(), ask), ask)
 
     try:
         return asyncio.run(put())
@@ -141,17 +130,12 @@ def _print(context: Context, collector: Collector, facts: ClusterFacts) -> int:
     try:
         report = collector.report(collector.collect(view), clock.now_ns())
     except GenericError as err:
-        report = collector.failure(err.message, clock.now_ns())
-        _write(context, report)
+        context.write(dumps(collector.failure(err.message, clock.now_ns())).decode())
         if facts.problem is None or facts.problem not in err.message:
             context.terminal.error(f"{context.program}: {err.message}")
         return EXIT_FAILURE
-    _write(context, report)
-    return EXIT_SUCCESS
-
-
-def _write(context: Context, report: Report) -> None:
     context.write(dumps(report).decode())
+    return EXIT_SUCCESS
 
 
 def _client(context: Context, options: Options) -> AsyncConfdClient:
@@ -184,33 +168,28 @@ the daemon serves.  The daemon need not run.  What a collector must know of the 
 RConfD, or read from a file that holds the same as JSON.  A collector that cannot do its work says
 so in its report, on the standard error, and by exit status 1.""",
     (
-        command(diskstats, options=(_file("-f --file", "read this instead of /proc/diskstats"),)),
+        command(diskstats, _file("-f --file", "read this instead of /proc/diskstats")),
         command(
             drbd,
-            options=(
-                _file("-s --drbd-status", "read this instead of /proc/drbd"),
-                _file(
-                    "-p --drbd-pairing",
-                    "read from here which instance has which device, as RConfD answers it",
-                ),
+            _file("-s --drbd-status", "read this instead of /proc/drbd"),
+            _file(
+                "-p --drbd-pairing",
+                "read from here which instance has which device, as RConfD answers it",
             ),
         ),
-        command(inst_status_xen, options=(_ADDRESS, _PORT)),
-        command(inst_status_kvm, options=(_ADDRESS, _PORT)),
+        command(inst_status_xen, _ADDRESS, _PORT),
+        command(inst_status_kvm, _ADDRESS, _PORT),
         command(
             lv,
-            options=(
-                _file("-f --file", "read this instead of what lvs prints"),
-                _ADDRESS,
-                _PORT,
-                _file(
-                    "-i --instances",
-                    "read the instances from here, as RConfD answers them, with their disks"
-                    " instead of the UUIDs of these",
-                ),
+            _file("-f --file", "read this instead of what lvs prints"),
+            *(_ADDRESS, _PORT),
+            _file(
+                "-i --instances",
+                "read the instances from here, as RConfD answers them, with their disks instead of"
+                " the UUIDs of these",
             ),
         ),
-        command(diagnose, options=(_ADDRESS, _PORT)),
+        command(diagnose, _ADDRESS, _PORT),
     ),
     is_interspersed=True,
     common_options=(DEBUG, VERSION),

@@ -16,18 +16,10 @@ import msgspec
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.base.text import match_name_component, natural_sort_key
-from ganeti.cli.command import (
-    EXIT_FAILURE,
-    EXIT_SUCCESS,
-    ArgKind,
-    Command,
-    Context,
-    Options,
-    command,
-    opt,
-)
-from ganeti.cli.declaration.program import Program
-from ganeti.cli.run.table import Column, TableStyle, format_plain
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.cli.declaration.program import DEBUG, Program
+from ganeti.cli.run.listing import PLAIN_TABLE, print_plain
+from ganeti.cli.run.table import Column
 from ganeti.config.blanking import blank_secrets
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.upgrading import decode_config
@@ -39,10 +31,7 @@ KINDS = ("nodes", "nodegroups", "instances", "networks", "disks", "filters")
 CLUSTER = "cluster"
 
 _PATH = opt.option(
-    "--path",
-    "configuration file to read, - for the standard input",
-    metavar="FILE",
-    completes=ArgKind.FILE,
+    "--path=FILE", "configuration file to read, - for the standard input", completes=ArgKind.FILE
 )
 _SECRETS = opt.flag("--with-secrets", "print secrets too, for no other eyes than yours")
 
@@ -165,8 +154,7 @@ def list_objects(context: Context, options: Options, args: list[str]) -> None:
     items = content.tables[args[0]].values()
     ordered = sorted(items, key=lambda item: _sort_key(item, content))
     rows = [[getter(item, content) for _, getter in columns] for item in ordered]
-    style = TableStyle(separator=options.separator, headers=not options.no_headers)
-    context.terminal.write_lines(format_plain([column for column, _ in columns], rows, style))
+    print_plain(context, options, [column for column, _ in columns], rows)
 
 
 def _sort_key(item: Fields, content: Content) -> list[tuple[int, int, str]]:
@@ -208,8 +196,7 @@ def count(context: Context, options: Options, _args: list[str]) -> None:
     """Count the objects of each kind."""
     content = _load(context, options)
     rows = [(kind, len(content.tables[kind])) for kind in KINDS]
-    columns = (Column("Kind"), Column("Objects", "number"))
-    context.terminal.write_lines(format_plain(columns, rows, TableStyle()))
+    print_plain(context, options, ["Kind", Column("Objects", "number")], rows)
 
 
 def check(context: Context, options: Options, _args: list[str]) -> int:
@@ -258,33 +245,25 @@ PROGRAM = Program(
 blanked, so that it can be sent to others.  Works on the file alone, whether daemons run or not, and
 on files of older versions too; it never changes anything.""",
     (
-        Command(
-            "list",
-            "list the objects of a kind",
+        command(
             list_objects,
-            (opt.Argument(ArgKind.CHOICE, choices=KINDS),),
-            (
-                opt.flag("--no-headers", "leave the line with the titles out"),
-                opt.option("--separator", "text between columns, which are not aligned then"),
-            ),
-            examples=(
-                ("query-config list instances", "all instances"),
-                ("query-config list --separator=, --no-headers nodes", "for a script"),
-            ),
+            opt.Argument(ArgKind.CHOICE, choices=KINDS),
+            PLAIN_TABLE,
+            title="list: list the objects of a kind",
+            examples="""
+query-config list instances  # all instances
+query-config list --separator=, --no-headers nodes  # for a script""",
         ),
         command(
             show,
-            (
-                opt.Argument(ArgKind.CHOICE, choices=(CLUSTER, *KINDS)),
-                opt.Argument(ArgKind.TEXT, 0, metavar="NAME"),
-            ),
-            (_SECRETS,),
+            opt.Argument(ArgKind.CHOICE, choices=(CLUSTER, *KINDS)),
+            opt.Argument(ArgKind.TEXT, 0, metavar="NAME"),
+            _SECRETS,
             description="""The object is given by its name, a short name, or its UUID.  Secrets are
             blanked as in an export.""",
-            examples=(
-                ("query-config show cluster", "the cluster's settings"),
-                ("query-config show instances web", "one instance by a short name"),
-            ),
+            examples="""
+query-config show cluster  # the cluster's settings
+query-config show instances web  # one instance by a short name""",
         ),
         command(count),
         command(
@@ -294,15 +273,14 @@ on files of older versions too; it never changes anything.""",
         ),
         command(
             export,
-            (),
-            (_SECRETS,),
+            _SECRETS,
             description="""Unless --with-secrets is given, <redacted> stands in the place of secrets
             of DRBD disks, private parameters of operating systems, host keys, files that hold
             passwords or keys, passwords in addresses and command lines, and whatever has the name
             of a secret.""",
-            examples=(("query-config export > config.txt", "to send it to somebody"),),
+            examples="query-config export > config.txt  # to send it to somebody",
         ),
     ),
     is_interspersed=True,
-    common_options=(_PATH, opt.count("-d --debug", "show tracebacks of failures")),
+    common_options=(_PATH, DEBUG),
 )

@@ -8,8 +8,9 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
-from ganeti.cli.declaration.program import Program
-from ganeti.cli.run.table import Column, TableStyle, format_plain
+from ganeti.cli.declaration.program import DEBUG, Program
+from ganeti.cli.run.listing import print_plain
+from ganeti.cli.run.table import Column
 
 _BASE = opt.Argument(ArgKind.FILE, metavar="BASE")
 
@@ -46,19 +47,17 @@ def stop(context: Context, options: Options, args: list[str]) -> None:
     lifecycle.stop(_load(base), context.write, keep_guests=options.keep_guests)
 
 
-def status(context: Context, _options: Options, args: list[str]) -> int:
+def status(context: Context, options: Options, args: list[str]) -> int:
     """Show the daemons of all nodes."""
     [base] = args
     cluster = _load(base)
-    texts = map(Column, ("Node", "Address", "Role", "Daemon", "State"))
     found = lifecycle.status(cluster)
     rows = []
     for each in found:
         state = "stopped" if each.pid is None else "running"
         rows.append([each.node_name, each.address, each.role, each.daemon, state, each.pid])
-    context.terminal.write_lines(
-        format_plain((*texts, Column("Pid", "number")), rows, TableStyle())
-    )
+    titles = ("Node", "Address", "Role", "Daemon", "State")
+    print_plain(context, options, [*titles, Column("Pid", "number")], rows)
     return EXIT_SUCCESS if all(each.pid is not None for each in found) else EXIT_FAILURE
 
 
@@ -98,56 +97,42 @@ BASE is changed, and several clusters can run side by side.""",
     (
         command(
             create,
-            (_BASE,),
-            (
-                opt.number("-n --nodes", "how many nodes", default=3),
-                opt.option(
-                    "--hypervisor",
-                    "kvm runs real guests by QEMU, fake only files; by default kvm where QEMU is",
-                    choices=("kvm", "fake"),
-                ),
-                opt.commas(
-                    "--without",
-                    "daemons that the cluster is not to run, of those that face the outside",
-                    default=[],
-                ),
-                opt.several(
-                    "--init-option",
-                    "one more option for 'gnt-cluster init'",
-                    metavar="OPTION",
-                    dest="init_options",
-                ),
+            _BASE,
+            opt.number("-n --nodes", "how many nodes", default=3),
+            opt.option(
+                "--hypervisor",
+                "kvm runs real guests by QEMU, fake only files; by default kvm where QEMU is",
+                choices=("kvm", "fake"),
             ),
-            examples=(
-                ("tools/vcluster create /tmp/vc", "three nodes"),
-                ("tools/vcluster create /tmp/vc --nodes 5 --hypervisor fake", "five, no guests"),
-                (
-                    "tools/vcluster create /tmp/vc --without ganeti-mond,ganeti-rapi",
-                    "a lighter one",
-                ),
-                (
-                    "tools/vcluster create /tmp/vc --init-option=--candidate-pool-size=2",
-                    "with an option of 'gnt-cluster init'",
-                ),
+            opt.commas(
+                "--without",
+                "daemons that the cluster is not to run, of those that face the outside",
+                default=[],
             ),
+            opt.several(
+                "--init-option=OPTION -> init_options", "one more option for 'gnt-cluster init'"
+            ),
+            examples="""
+tools/vcluster create /tmp/vc  # three nodes
+tools/vcluster create /tmp/vc --nodes 5 --hypervisor fake  # five, no guests
+tools/vcluster create /tmp/vc --without ganeti-mond,ganeti-rapi  # a lighter one
+tools/vcluster create /tmp/vc --init-option=--candidate-pool-size=2\
+  # with an option of 'gnt-cluster init'""",
         ),
-        command(start, (_BASE,)),
-        command(stop, (_BASE,), (opt.flag("--keep-guests", "let guests run on"),)),
-        command(status, (_BASE,)),
+        command(start, _BASE),
+        command(stop, _BASE, opt.flag("--keep-guests", "let guests run on")),
+        command(status, _BASE),
         command(
             run,
-            (
-                _BASE,
-                opt.Argument(ArgKind.NODE, metavar="NODE"),
-                opt.Argument(ArgKind.COMMAND, 1, None, metavar="COMMAND"),
-            ),
-            examples=(
-                ("tools/vcluster run /tmp/vc node1 -- gnt-instance list", "on the first node"),
-                ("tools/vcluster run /tmp/vc node2 -- bash", "a shell on the second"),
-            ),
+            _BASE,
+            opt.Argument(ArgKind.NODE, metavar="NODE"),
+            opt.Argument(ArgKind.COMMAND, 1, None, metavar="COMMAND"),
+            examples="""
+tools/vcluster run /tmp/vc node1 -- gnt-instance list  # on the first node
+tools/vcluster run /tmp/vc node2 -- bash  # a shell on the second""",
         ),
-        command(destroy, (_BASE,)),
+        command(destroy, _BASE),
     ),
     is_interspersed=True,
-    common_options=(opt.count("-d --debug", "show tracebacks of failures"),),
+    common_options=(DEBUG,),
 )
