@@ -37,7 +37,7 @@ from ganeti.logical_units.instance.base import (
     WithTarget,
     check_primary_online,
 )
-from ganeti.logical_units.instance.life.remove import remove_instance
+from ganeti.logical_units.instance.life.units import remove_instance
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.copying import (
     check_compression,

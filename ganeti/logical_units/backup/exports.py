@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, refusing
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
@@ -56,12 +56,9 @@ def read_description(context: JobContext, node: Node, path: str) -> ExportDescri
     """
     doing = f"read the export {path!r}"
     text = context.nodes.check(node, doing, ErrorCode.STATE).export_info(path)
-    try:
+    prefix = f"export {path!r} on node {node.name!r}: "
+    with refusing(ProtocolError, prefix=prefix, ecode=ErrorCode.ENVIRON):
         return parse_description(str(text))
-    except ProtocolError as err:
-        raise OpPrereqError(
-            f"export {path!r} on node {node.name!r}: {err.message}", ErrorCode.ENVIRON
-        ) from err
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ transfer of its own; all of them go on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, X509CertError
@@ -48,19 +47,6 @@ def domain_secret(paths: Paths) -> Secret:
     if not data.strip():
         raise OpPrereqError(f"the cluster domain secret {path} is empty", ErrorCode.ENVIRON)
     return Secret(data)
-
-
-@contextmanager
-def refusing(doing: str) -> Iterator[None]:
-    """Turn errors in the words of the other cluster into refusals.
-
-    Raises:
-        OpPrereqError: something was.
-    """
-    try:
-        yield
-    except ProtocolError as err:
-        raise OpPrereqError(f"cannot {doing}: {err.message}") from err
 
 
 def peer_certificate(context: JobContext, secret: Secret, said: str | None, whose: str) -> str:

@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import (
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    refusing,
+    wrong_state,
+)
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.backup.export import AnyExport
 from ganeti.logical_units.instance import guest
@@ -99,7 +106,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         awaited = op.target_node
         if isinstance(awaited, str):
             raise OpPrereqError(f"cannot {doing}: the target is a node, not a list of disks")
-        with remote.refusing(doing):
+        with refusing(ProtocolError, prefix=f"cannot {doing}: "):
             key_name = remote_move.read_key_name(secret, op.x509_key_name)
             said = op.destination_x509_ca
             peer = remote.peer_certificate(self.context, secret, said, "the receiving cluster")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import OpPrereqError, ProtocolError, refusing
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.creation.building import Creation, tell_new_name
@@ -59,7 +59,7 @@ class LUInstanceCreateRemote(LUInstanceCreate):
 
     def _check_sender(self, doing: str) -> _Sender:
         secret = remote.domain_secret(self.context.paths)
-        with remote.refusing(doing):
+        with refusing(ProtocolError, prefix=f"cannot {doing}: "):
             remote_move.check_handshake(secret, self.op.source_handshake)
             said = self.op.source_x509_ca
             certificate = remote.peer_certificate(self.context, secret, said, "the sending cluster")

@@ -16,30 +16,9 @@ from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
 from ganeti.objects.model import Node
-from ganeti.opcodes import instance as ops
-from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
+from ganeti.opcodes.opcode import InstanceOpCode
 
-InstanceOp = (
-    OpBackupExport
-    | OpBackupPrepare
-    | ops.OpInstanceActivateDisks
-    | ops.OpInstanceConsole
-    | ops.OpInstanceDeactivateDisks
-    | ops.OpInstanceFailover
-    | ops.OpInstanceGrowDisk
-    | ops.OpInstanceMigrate
-    | ops.OpInstanceMove
-    | ops.OpInstanceReboot
-    | ops.OpInstanceRecreateDisks
-    | ops.OpInstanceReinstall
-    | ops.OpInstanceRemove
-    | ops.OpInstanceRename
-    | ops.OpInstanceReplaceDisks
-    | ops.OpInstanceSetParams
-    | ops.OpInstanceShutdown
-    | ops.OpInstanceStartup
-)
-InstanceOpType = TypeVar("InstanceOpType", bound=InstanceOp)
+InstanceOpType = TypeVar("InstanceOpType", bound=InstanceOpCode)
 
 
 @dataclass(frozen=True, slots=True)

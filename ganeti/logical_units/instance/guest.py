@@ -22,7 +22,6 @@ from ganeti.base.errors import (
     ReservationError,
     wrong_state,
 )
-from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
@@ -195,27 +194,28 @@ def check_os(
     nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
 
 
-def _run_script(
+def _why_failed(
     context: JobContext,
     view: InstanceView,
+    doing: str,
     script: Callable[Concatenate[NodeCalls, P], None],
     *args: P.args,
     **named: P.kwargs,
-) -> RpcResult[None]:
-    """Run a script by ``instance_os_add`` or ``instance_run_rename``; the instance is stopped.
+) -> str | None:
+    """Run a script of a stopped instance; return the text of its failure, None if there is none.
 
     Raises:
         JobCanceled: canceled while it ran; it does not run any more.
     """
     try:
         with context.interruptible():
-            result = context.nodes.call_one(script, view.primary, *args, **named)
-        if result.error is not None:
+            failure = context.failure(doing, script, view.primary, *args, **named)
+        if failure is not None:
             context.check_canceled()  # the connection may be what the request broke
     except JobCanceled:
         _end_script(context, view)
         raise
-    return result
+    return failure
 
 
 def _end_script(context: JobContext, view: InstanceView) -> None:
@@ -241,12 +241,10 @@ def install_os(
         JobCanceled: canceled while it ran; it does not run any more.
     """
     wire, call, debug = view.wire(osp=osparams), NodeCalls.instance_os_add, debug_level or 0
-    result = _run_script(context, view, call, wire, reinstall=reinstall, debug=debug)
-    if result.error is not None:
-        os_name, name = view.instance.os, view.instance.name
-        raise OpExecError(
-            result.explain(f"install operating system {os_name!r} for instance {name!r}")
-        )
+    doing = f"install operating system {view.instance.os!r} for instance {view.instance.name!r}"
+    failure = _why_failed(context, view, doing, call, wire, reinstall=reinstall, debug=debug)
+    if failure is not None:
+        raise OpExecError(failure)
 
 
 def why_os_not_renamed(
@@ -257,12 +255,10 @@ def why_os_not_renamed(
     Raises:
         JobCanceled: canceled while it ran; it does not run any more.
     """
-    call = NodeCalls.instance_run_rename
-    result = _run_script(context, view, call, view.wire(), old_name, debug_level or 0)
-    if result.error is None:
-        return None
+    wire, call, debug = view.wire(), NodeCalls.instance_run_rename, debug_level or 0
     os_name, name = view.instance.os, view.instance.name
-    return result.explain(f"run the rename script of operating system {os_name!r} for {name!r}")
+    doing = f"run the rename script of operating system {os_name!r} for {name!r}"
+    return _why_failed(context, view, doing, call, wire, old_name, debug)
 
 
 # Memory.

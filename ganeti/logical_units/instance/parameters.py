@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError, TypeEnforcementError, wrong_state
+from ganeti.base.errors import OpPrereqError, TypeEnforcementError, refuse, refusing, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.fill import BeParams, fill_beparams, fill_ipolicy
 from ganeti.objects.hypervisors import HVPARAMS
@@ -40,10 +40,8 @@ def check_hvparams(
     table = HVPARAMS.get(hypervisor)
     if table is None:
         raise OpPrereqError(f"unknown hypervisor {hypervisor!r}; known are: {', '.join(HVPARAMS)}")
-    try:
+    with refusing(TypeEnforcementError):
         params = checked(given, table, what=f"{hypervisor} hypervisor parameter")
-    except TypeEnforcementError as err:
-        raise OpPrereqError(err.message) from err
     reserved = [] if of_cluster else cluster_wide_only(params, table)
     if reserved:
         raise OpPrereqError(
@@ -68,10 +66,8 @@ def check_beparams(given: Mapping[str, object]) -> dict[str, object]:
                     f"the backend parameters 'memory' and {name!r} cannot be given together"
                 )
             params[name] = both
-    try:
+    with refusing(TypeEnforcementError):
         return checked(params, BEPARAMS, what="backend parameter")
-    except TypeEnforcementError as err:
-        raise OpPrereqError(err.message) from err
 
 
 def without_defaults(params: Mapping[str, object]) -> dict[str, object]:
@@ -85,9 +81,7 @@ def check_filled_beparams(filled: BeParams) -> None:
     Raises:
         OpPrereqError: which, and why.
     """
-    problem = memory_problem(filled)
-    if problem:
-        raise OpPrereqError(problem)
+    refuse(memory_problem(filled))
 
 
 def check_cpu_mask(hvparams: Mapping[str, object], vcpus: int) -> None:

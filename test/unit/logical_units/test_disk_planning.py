@@ -7,10 +7,12 @@ from fakes.fake_cluster import make_cluster
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.storage.files import file_place
-from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, NewDisk, disk_size
 from ganeti.logical_units.instance.storage.planning import (
+    SIZE_MIB_MAX,
+    NewDisk,
     choose_template,
     describe_disk,
+    disk_size,
     plan_disk,
     plan_disks,
 )

@@ -43,7 +43,7 @@ from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories, file_place, own_directories
-from ganeti.logical_units.instance.storage.planner import FilePlace
+from ganeti.logical_units.instance.storage.planning import FilePlace
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DeviceAction, DiskTemplate, FileDriver, traits_of

@@ -23,6 +23,7 @@ from ganeti.base.errors import (
     OpPrereqError,
     ParameterError,
     ReservationError,
+    refusing,
     wrong_state,
 )
 from ganeti.logical_units import lookup
@@ -179,10 +180,8 @@ def _own_params(what: str, settings: Mapping[str, str]) -> dict[str, str]:
             f"{what}: unknown mode {given['mode']!r}; known are: {', '.join(known)}"
         )
     if given.get("vlan", VALUE_DEFAULT) != VALUE_DEFAULT:
-        try:
+        with refusing(ParameterError, prefix=f"{what}: "):
             given["vlan"] = str(parse_vlan(given["vlan"]))
-        except ParameterError as err:
-            raise OpPrereqError(f"{what}: {err.message}") from err
     return given
 
 
@@ -357,10 +356,8 @@ def settle_addresses(
                 f"nic/{index}: MAC address {nic.mac} is that of another NIC of the instance",
                 ErrorCode.NOTUNIQUE,
             )
-        try:
+        with refusing(ReservationError, prefix=f"nic/{index}: ", ecode=ErrorCode.NOTUNIQUE):
             settled.append(_settle(config, nic, old, known, conflicts_check=conflicts_check))
-        except ReservationError as err:
-            raise OpPrereqError(f"nic/{index}: {err.message}", ErrorCode.NOTUNIQUE) from err
     return settled
 
 

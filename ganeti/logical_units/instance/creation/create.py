@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, TagError, wrong_state
+from ganeti.base.errors import NotSupportedError, OpPrereqError, TagError, refusing, wrong_state
 from ganeti.base.ids import InstanceUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
@@ -249,6 +249,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         planned_nics = nics.plan_nics(connections, op.nics, self.context.new_uuid)
         nics.check_places(self.config, self.cluster, found.planned_nics, planned_nics)
         new_uuid = InstanceUuid(self.context.new_uuid())
+        with refusing(TagError):
+            tags = add_tags([], op.tags)
         hvparams = parameters.check_hvparams(hypervisor, op.hvparams)
         beparams = parameters.check_beparams(op.beparams)
         instance = Instance(
@@ -266,7 +268,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             disks=[disk.uuid for disk in disks],
             disks_active=False,
             serial_no=1,
-            tags=_tags(op),
+            tags=tags,
         )
         filled = fill_beparams(self.cluster, instance)
         parameters.check_filled_beparams(filled)
@@ -348,13 +350,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         else:
             build(self.context, plan)
         return [plan.view.primary.name]
-
-
-def _tags(op: OpInstanceCreate) -> list[str]:
-    try:
-        return add_tags([], op.tags)
-    except TagError as err:
-        raise OpPrereqError(err.message) from err
 
 
 def _different(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

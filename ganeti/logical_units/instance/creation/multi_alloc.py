@@ -33,21 +33,19 @@ _NEW_INSTANCE: Final = "OP_INSTANCE_CREATE"
 
 @dataclass(frozen=True, slots=True)
 class Creations:
-    """Instances to be made, and the allocator for those without a node; None if all have one."""
+    """Instances to be made.
+
+    Attributes:
+        allocator: it chooses a node for each instance without one; None if all have one.
+        failed: names of instances that fit nowhere.
+    """
 
     creations: Sequence[OpInstanceCreate]
     allocator: Allocator | None
+    failed: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedCreations:
-    """Instances that have a node each, and the names of instances that fit nowhere."""
-
-    creations: Sequence[OpInstanceCreate]
-    failed: Sequence[str]
-
-
-class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, PlacedCreations]):
+class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creations]):
     """Submit the jobs that make instances."""
 
     def resolve(self) -> Creations:
@@ -74,10 +72,10 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, PlacedCr
             )
         return Creations(creations, None)
 
-    def plan(self, found: Creations) -> PlacedCreations:
-        """Have a node chosen for each instance that has none."""
-        if found.allocator is None:
-            return PlacedCreations(found.creations, [])
+    def place(self, found: Creations, earlier: Creations | None) -> Creations:
+        """Have a node chosen for each instance that has none; no room is reserved there."""
+        if found.allocator is None or earlier is not None:
+            return earlier or found
         placeless = [op for op in found.creations if not _has_node(op)]
         nodes, failed = self._ask(found.allocator, placeless)
         placed = [
@@ -85,7 +83,10 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, PlacedCr
             for op in found.creations
             if op.instance_name not in failed
         ]
-        return PlacedCreations(placed, failed)
+        return Creations(placed, found.allocator, failed)
+
+    def plan(self, found: Creations) -> Creations:
+        return found
 
     def _ask(
         self, allocator: Allocator, placeless: Sequence[OpInstanceCreate]
@@ -112,7 +113,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, PlacedCr
             self.context.info(f"allocator {allocator.name} chose {', '.join(nodes)} for {name}")
         return {name: nodes[0] for name, nodes in placed}, failed
 
-    def execute(self, plan: PlacedCreations) -> dict[str, object]:
+    def execute(self, plan: Creations) -> dict[str, object]:
         """Submit a job for each instance; an error of one does not keep back the others."""
         for name in plan.failed:
             self.context.warn(f"the allocator finds no place for instance {name}")

@@ -1,31 +1,305 @@
-"""Disks as asked for in an opcode, checked and named, whatever their template."""
+"""How disks are asked for, named and checked, by template: the part of it on the master.
+
+The class `Planner` is enough for a template whose disks are named by us and have no settings of
+their own.  Others have a class here, and a row in `_PLANNERS`.
+"""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from msgspec import structs
+
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, UnitParseError
 from ganeti.base.ids import DiskUuid
+from ganeti.base.units import parse_unit
+from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
-from ganeti.logical_units.instance.storage.planner import (
-    AdoptedDisks,
-    DiskSettings,
-    ExternalDisks,
-    FileDisks,
-    FilePlace,
-    NewDisk,
-    Planner,
-)
 from ganeti.objects.disk_templates import (
+    ADOPTABLE_BLOCKDEV_ROOT,
+    BLOCKDEV_DRIVER,
+    DISK_PARAM_NAMES,
     DISKS_MAX,
+    Adoption,
+    DiskAccess,
     DiskMode,
     DiskTemplate,
+    FileDriver,
+    StorageType,
     supported_templates,
     traits_of,
 )
 from ganeti.objects.model import Cluster, Disk, Node
+from ganeti.protocol.node_calls import NodeCalls
+
+SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
+
+DiskSettings = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class NewDisk:
+    """A disk to be made; size in MiB.
+
+    ``provider`` and ``params`` are for template ext; ``adopt`` is a device that is there already,
+    whose size is yet to be asked.
+    """
+
+    size_mib: int
+    mode: DiskMode
+    name: str | None
+    provider: str | None = None
+    params: Mapping[str, object] | None = None
+    adopt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where the files of an instance go, and how they are opened."""
+
+    directory: str
+    driver: FileDriver
+
+
+class Planner:
+    """Disks named by us, of a template without settings of its own."""
+
+    def __init__(self, template: DiskTemplate) -> None:
+        self.template = template
+
+    def check_settings(self, what: str, settings: DiskSettings) -> None:
+        """Refuse settings of other templates.
+
+        Raises:
+            NotSupportedError, OpPrereqError: names the setting.
+        """
+        quoted, traits = repr(str(self.template)), self.template.traits
+        if not traits.has_provider:
+            of_provider = settings.keys() - (DISK_PARAM_NAMES - {"provider"})
+            if of_provider:
+                raise OpPrereqError(
+                    f"{what}: {', '.join(sorted(of_provider))}: not known for disk template"
+                    f" {quoted}; parameters of a provider are for template 'ext' only"
+                )
+        is_lvm = traits.storage is StorageType.LVM_VG
+        for name, is_known, error in (
+            ("vg", is_lvm, NotSupportedError),
+            ("metavg", is_lvm and traits.child_count > 0, NotSupportedError),
+            ("spindles", traits.takes_physical_volumes, NotSupportedError),
+            ("adopt", traits.adoption is not Adoption.NEVER, OpPrereqError),
+            ("access", traits.has_access, OpPrereqError),
+        ):
+            if name in settings and not is_known:
+                raise error(f"{what}: {name!r} cannot be given for disk template {quoted}")
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        """Return the disk with the settings of this template.
+
+        Raises:
+            OpPrereqError: one is missing or wrong.
+        """
+        return new
+
+    def size_mib(self, what: str, settings: DiskSettings) -> int:
+        """Return the size of a new disk; errors as `disk_size`."""
+        return disk_size(what, settings.get("size"))
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        """Return a disk with what makes its device: logical id, and children if it has any.
+
+        Args:
+            name: one that no other disk has.
+        """
+        return structs.replace(disk, logical_id=[self.template.value, name])
+
+    def settings_of(self, disk: Disk) -> dict[str, str | int]:
+        """Return the settings by which such a disk is asked for."""
+        return {"size": disk.size, "mode": disk.mode.value}
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Let a node check disks of which only it knows whether they can be; returns them anew.
+
+        Args:
+            disks: all disks that are to be made, in their order, whatever their template.
+
+        Raises:
+            OpPrereqError: one cannot be.
+        """
+        return list(disks)
+
+
+def disk_size(what: str, size: object) -> int:
+    """Return a size in MiB.
+
+    Raises:
+        OpPrereqError: missing, not a size, not positive, or larger than a file can be.
+    """
+    if size is None:
+        raise OpPrereqError(f"{what}: the size is missing (size=...)")
+    try:
+        size_mib = parse_unit(size) if isinstance(size, str) else int(str(size))
+    except (UnitParseError, ValueError) as err:
+        raise OpPrereqError(f"{what}: {size!r} is not a size; use for example 512m or 10g") from err
+    if not 0 < size_mib <= SIZE_MIB_MAX:
+        raise OpPrereqError(
+            f"{what}: the size must be from 1 to {SIZE_MIB_MAX} MiB, got {size_mib}"
+        )
+    return size_mib
+
+
+class AdoptedDisks(Planner):
+    """Devices that were there before the instance."""
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        path = settings.get("adopt")
+        if not isinstance(path, str):
+            raise OpPrereqError(
+                f"{what}: disk template {str(self.template)!r} adopts devices (adopt=/dev/...)"
+            )
+        if "size" in settings:
+            raise OpPrereqError(
+                f"{what}: the size is that of the adopted device, so it cannot be given"
+            )
+        if posixpath.normpath(path) != path or not path.startswith(ADOPTABLE_BLOCKDEV_ROOT):
+            raise OpPrereqError(
+                f"{what}: device {path!r} cannot be adopted; give one below"
+                f" {ADOPTABLE_BLOCKDEV_ROOT}"
+            )
+        return replace(new, adopt=path)
+
+    def size_mib(self, what: str, settings: DiskSettings) -> int:
+        return 0  # the node tells it
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        return structs.replace(disk, logical_id=[BLOCKDEV_DRIVER, new.adopt])
+
+    def settings_of(self, disk: Disk) -> dict[str, str | int]:
+        return {"adopt": disk.part("path"), "mode": disk.mode.value}
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Refuse devices that are taken or are not there; returns the disks with their sizes."""
+        own = [disk for disk in disks if disk.dev_type == self.template]
+        paths = [disk.part("path") for disk in own]
+        _check_free(context, own, paths)
+        sizes = _sizes(context, node, paths)
+        return [
+            structs.replace(disk, size=sizes[disk.part("path")]) if disk in own else disk
+            for disk in disks
+        ]
+
+
+def _check_free(context: JobContext, own: Sequence[Disk], paths: Sequence[str]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise OpPrereqError(f"device {path} is named twice", ErrorCode.NOTUNIQUE)
+    uuids = {disk.uuid for disk in own}
+    for disk in lookup.present(context.config.get_disks(None)):
+        if disk.uuid in uuids or not disk.traits.must_adopt:
+            continue
+        if disk.part("path") in paths:
+            raise OpPrereqError(
+                f"device {disk.part('path')} is used by disk {disk.uuid} already",
+                ErrorCode.NOTUNIQUE,
+            )
+
+
+def _sizes(context: JobContext, node: Node, paths: Sequence[str]) -> dict[str, int]:
+    """Return {path: size in MiB}, none of which is missing."""
+    # The call is one of many nodes: its answer is that of each.
+    result = context.nodes.call_all(NodeCalls.bdev_sizes, [node], list(paths))[node.name]
+    if result.error is not None:
+        raise OpPrereqError(
+            f"cannot look at devices on node {node.name!r}: {result.error}", ErrorCode.ENVIRON
+        )
+    found = result.payload if isinstance(result.payload, Mapping) else {}
+    for path in paths:
+        if not isinstance(found.get(path), int) or found[path] <= 0:
+            raise OpPrereqError(
+                f"{path} is not a block device of node {node.name!r}", ErrorCode.NOENT
+            )
+    return {path: int(found[path]) for path in paths}
+
+
+class ExternalDisks(Planner):
+    """Volumes of a provider, with parameters of its own."""
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        provider, access = settings.get("provider"), settings.get("access")
+        if not isinstance(provider, str):
+            raise OpPrereqError(
+                f"{what}: disk template {str(self.template)!r} needs a provider (provider=...);"
+                " see 'gnt-storage list'"
+            )
+        params: dict[str, object] = {
+            name: value for name, value in settings.items() if name not in DISK_PARAM_NAMES
+        }
+        if access is not None:
+            if access not in tuple(DiskAccess):
+                known = " or ".join(DiskAccess)
+                raise OpPrereqError(f"{what}: the access mode must be {known}, got {access!r}")
+            params["access"] = access
+        return replace(new, provider=provider, params=params)
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        return structs.replace(disk, logical_id=[new.provider, name])
+
+    def settings_of(self, disk: Disk) -> dict[str, str | int]:
+        return {**super().settings_of(disk), "provider": disk.part("provider")}
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Refuse providers that the node does not have, and parameters that they do not know."""
+        answer = context.nodes.check(
+            node, "list the external storage providers"
+        ).extstorage_diagnose()
+        known: dict[str, tuple[bool, str, list[str]]] = {}
+        for row in answer:
+            match row:
+                case [str(name), _path, bool(is_well), str(problem), [*parameters]]:
+                    found = [str(pair[0]) for pair in parameters if isinstance(pair, list)]
+                    known.setdefault(name, (is_well, problem, found))
+        for index, disk in enumerate(disks):
+            if disk.dev_type == self.template:
+                _check_volume(f"disk/{index}", node, disk, known)
+        return list(disks)
+
+
+def _check_volume(
+    what: str, node: Node, disk: Disk, known: Mapping[str, tuple[bool, str, list[str]]]
+) -> None:
+    provider = str(disk.logical_id[0])
+    if provider not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise OpPrereqError(
+            f"{what}: external storage provider {provider!r} is not on node {node.name!r}; it has:"
+            f" {names}",
+            ErrorCode.NOENT,
+        )
+    is_well, problem, parameters = known[provider]
+    if not is_well:
+        raise OpPrereqError(
+            f"{what}: external storage provider {provider!r} on node {node.name!r} is broken:"
+            f" {problem}",
+            ErrorCode.ENVIRON,
+        )
+    unknown = sorted(set(disk.params or {}) - {"access", *parameters})
+    if unknown:
+        raise OpPrereqError(
+            f"{what}: {', '.join(unknown)}: not known to external storage provider {provider!r};"
+            f" it has: {', '.join(sorted(parameters)) or 'no parameters'}"
+        )
+
+
+class FileDisks(Planner):
+    """Files below a directory of the cluster."""
+
+    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
+        assert place is not None, "`file_place` returns one for templates of files"
+        return structs.replace(disk, logical_id=[place.driver.value, f"{place.directory}/{name}"])
+
 
 # Templates whose disks have settings, names or checks of their own.
 _PLANNERS: Final[Mapping[DiskTemplate, type[Planner]]] = {

@@ -32,7 +32,7 @@ from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
 from ganeti.logical_units.instance.storage.files import directories
-from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.storage.planning import SIZE_MIB_MAX, disk_size
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
