@@ -92,7 +92,7 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
 
     def stop(self, plan: PlanOnInstance, undo: Undo) -> None:
         """Shut the instance down; the undo step starts it again."""
-        op, view, name = self.op, plan.view, plan.view.instance.name
+        op, view, name = self.op, plan.view, plan.view.name
         self.context.feedback(f"Shutting down instance {name}")
         undo.push(f"start instance {name!r} again", partial(self.start_again, plan))
         nodes = self.context.nodes.on(view.primary, f"shut down instance {name!r}")
@@ -100,7 +100,7 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
 
     def start_again(self, plan: PlanOnInstance) -> None:
         """Start the instance that was stopped for the export."""
-        self.context.feedback(f"Starting instance {plan.view.instance.name}")
+        self.context.feedback(f"Starting instance {plan.view.name}")
         guest.start_again(self.context, plan.view, self.op.reason or [])
 
     def remove(self, plan: PlanOnInstance) -> None:
@@ -135,7 +135,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
 
     def plan(self, found: WithTarget) -> ExportPlan:
         """Refuse an instance that cannot be exported as things stand."""
-        op, view, name = self.op, found.view, found.view.instance.name
+        op, view, name = self.op, found.view, found.view.name
         self.check_options()
         check_primary_online(view, f"export instance {name!r}")
         if found.goal.offline:
@@ -161,7 +161,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         Raises:
             OpExecError: nothing is exported; or it is, and the instance was not started again.
         """
-        name = plan.view.instance.name
+        name = plan.view.name
         with Undo(self.context) as undo:
             clear = partial(self._clear, plan)
             clear()
@@ -185,12 +185,12 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
 
     def _clear(self, plan: ExportPlan) -> None:
         """Remove the remains of an interrupted export from the target."""
-        left = f"{plan.view.instance.name}{PARTIAL_SUFFIX}"
+        left = f"{plan.view.name}{PARTIAL_SUFFIX}"
         if nodes_with_export(self.context, [plan.goal], left):
             self.context.nodes.on(plan.goal, f"remove {left!r}").export_remove(left)
 
     def _take_snapshots(self, plan: ExportPlan, undo: Undo) -> None:
-        view, name = plan.view, plan.view.instance.name
+        view, name = plan.view, plan.view.name
         self.context.feedback(f"Taking snapshots of the disks of {name}, which goes on")
         drop = partial(self._drop_snapshots, plan)
         undo.push(f"drop the snapshots of instance {name!r}", drop)
@@ -200,12 +200,12 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
     def _drop_snapshots(self, plan: ExportPlan) -> None:
         """Drop the snapshots; if that fails they cost room, and the instance goes on."""
         view, call = plan.view, NodeCalls.instance_snapshot_drop
-        doing = f"drop the snapshots of instance {view.instance.name!r} (its next export will)"
+        doing = f"drop the snapshots of instance {view.name!r} (its next export will)"
         self.context.attempt(doing, call, view.primary, view.wire())
 
     def _note(self, plan: ExportPlan) -> None:
         """Note on the target how the disks are read."""
-        name = plan.view.instance.name
+        name = plan.view.name
         method = ReadMethod.SNAPSHOT if plan.goes_on else ReadMethod.STOPPED
         nodes = self.context.nodes.on(plan.goal, f"begin the export of instance {name!r}")
         nodes.export_note(f"{name}{PARTIAL_SUFFIX}", method.value)
@@ -222,7 +222,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
     def _dump(self, plan: ExportPlan) -> None:
         """Dump every disk to a file; the disks are closed again if the instance is not to run."""
         context, view, compress = self.context, plan.view, self.op.compress
-        directory = f"{EXPORT_DIR}/{view.instance.name}{PARTIAL_SUFFIX}"
+        directory = f"{EXPORT_DIR}/{view.name}{PARTIAL_SUFFIX}"
         try:
             for index, disk in enumerate(view.disks):
                 context.check_canceled()
@@ -235,14 +235,14 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
                 disks.deactivate(context, view, view.primary)
 
     def _finalize(self, plan: ExportPlan) -> None:
-        view, name = plan.view, plan.view.instance.name
+        view, name = plan.view, plan.view.name
         self.context.feedback(f"Finalizing export on {plan.goal.name}")
         nodes = self.context.nodes.on(plan.goal, f"finish the export of instance {name!r}")
         nodes.finalize_export(view.wire(), [view.disk_wire(disk) for disk in view.disks])
 
     def _remove_older(self, plan: ExportPlan) -> None:
         """Remove exports of the instance that other nodes have: there is one, the newest."""
-        name, doing = plan.view.instance.name, "remove the older export of instance"
+        name, doing = plan.view.name, "remove the older export of instance"
         others = [n for n in lookup.all_nodes(self.config) if n.uuid != plan.goal.uuid]
         for node in nodes_with_export(self.context, others, name):
             self.context.attempt(f"{doing} {name!r}", NodeCalls.export_remove, node, name)

@@ -53,11 +53,11 @@ class LUBackupPrepareRemote(InstanceUnit[OpBackupPrepare, Preparation]):
 
     def locks(self, found: OnInstance) -> LockNeed:
         """Lock the instance and its nodes shared: nothing is done to them."""
-        return super().locks(found) | shared(LockLevel.INSTANCE, [found.view.instance.name])
+        return super().locks(found) | shared(LockLevel.INSTANCE, [found.view.name])
 
     def plan(self, found: OnInstance) -> Preparation:
         """Refuse an instance that cannot be exported."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         check_primary_online(view, f"export instance {name!r}")
         return Preparation(view, remote.domain_secret(self.context.paths))
 
@@ -66,7 +66,7 @@ class LUBackupPrepareRemote(InstanceUnit[OpBackupPrepare, Preparation]):
         secret, salt = plan.secret, self.context.new_uuid
         name, pem = remote.make_certificate(self.context, plan.view.primary)
         return {
-            "instance": plan.view.instance.name,
+            "instance": plan.view.name,
             "handshake": remote_move.handshake(secret, salt()),
             "x509_key_name": remote_move.signed_key_name(secret, salt(), name),
             "x509_ca": remote_move.signed_certificate(secret, salt(), pem),
@@ -99,7 +99,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
 
     def plan(self, found: OnInstance) -> Sending:
         """Refuse an instance that cannot be sent as things stand."""
-        op, view, name = self.op, found.view, found.view.instance.name
+        op, view, name = self.op, found.view, found.view.name
         doing = f"send instance {name!r}"
         self.check_options()
         secret = remote.domain_secret(self.context.paths)
@@ -136,7 +136,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             try:
                 self.start_again(plan)
             except GenericError as err:
-                name = plan.view.instance.name
+                name = plan.view.name
                 raise OpExecError(f"instance {name!r} was sent, but {err}") from err
 
     def stop(self, plan: Sending, undo: Undo) -> None:
@@ -146,7 +146,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
     def _send(self, plan: Sending) -> None:
         """Send all disks at once; they are closed again, unless the instance is to have them."""
         context, view, node = self.context, plan.view, plan.view.primary
-        doing = f"send instance {view.instance.name!r} to another cluster"
+        doing = f"send instance {view.name!r} to another cluster"
         names: list[str] = []
         try:
             for index, (disk, awaited) in enumerate(zip(view.disks, plan.awaited, strict=True)):
@@ -169,6 +169,6 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             ipv6=":" in host,
             connect_timeout=_CONNECT_TIMEOUT_S,
         )
-        doing = f"send disk {index} of instance {view.instance.name!r}"
+        doing = f"send disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
         return str(nodes.export_start(options, host, port, view.wire(), f"disk{index}", io))

@@ -89,7 +89,7 @@ class LUInstanceCreateRemote(LUInstanceCreate):
         key_name, pem = remote.make_certificate(context, node)
         names: list[str] = []
         words = [context.new_uuid() for _ in view.disks]
-        doing = f"receive instance {view.instance.name!r} from another cluster"
+        doing = f"receive instance {view.name!r} from another cluster"
         try:
             for index, word in enumerate(words):
                 context.check_canceled()
@@ -114,7 +114,7 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             ipv6=":" in view.primary.primary_ip,
             connect_timeout=_BEGIN_TIMEOUT_S + self.op.source_shutdown_timeout,
         )
-        doing = f"wait for disk {index} of instance {view.instance.name!r}"
+        doing = f"wait for disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
         return str(nodes.import_start(options, view.wire(), f"disk{index}", io))
 

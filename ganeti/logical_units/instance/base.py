@@ -80,7 +80,7 @@ class AnyInstanceUnit(LogicalUnit[InstanceOpType, FoundOnInstance, PlanOnInstanc
     def locks(self, found: FoundOnInstance) -> LockNeed:
         """Lock the instance exclusively and the nodes shared."""
         nodes = shared(LockLevel.NODE, [node.uuid for node in found.nodes])
-        return exclusive(LockLevel.INSTANCE, [found.view.instance.name]) | nodes
+        return exclusive(LockLevel.INSTANCE, [found.view.name]) | nodes
 
     def check_state(self, found: FoundOnInstance) -> None:
         if not self.takes_incomplete:
@@ -117,7 +117,7 @@ def check_complete(view: InstanceView) -> None:
     Raises:
         OpPrereqError: it is only planned, or its disks were never filled (wrong_state).
     """
-    name = view.instance.name
+    name = view.name
     if view.instance.forthcoming:
         remedy = (
             f"is only planned; make it with 'gnt-instance add --commit {name}', or drop it"
@@ -139,7 +139,7 @@ def check_primary_online(view: InstanceView, doing: str = "") -> None:
     Raises:
         OpPrereqError: it is offline (wrong_state).
     """
-    name, primary = view.instance.name, view.primary
+    name, primary = view.name, view.primary
     if primary.offline:
         what = f"cannot {doing} from its" if doing else f"primary node of instance {name!r}:"
         raise wrong_state(f"{what} node {primary.name!r} is marked offline")

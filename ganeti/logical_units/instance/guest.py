@@ -46,7 +46,7 @@ def check_not_offline(view: InstanceView) -> None:
         OpPrereqError: it is (wrong_state).
     """
     if view.instance.admin_state is AdminState.OFFLINE:
-        name = view.instance.name
+        name = view.name
         raise wrong_state(
             f"instance {name!r} is marked offline; use 'gnt-instance modify --online {name}' first"
         )
@@ -58,8 +58,8 @@ def running_info(context: JobContext, view: InstanceView) -> Mapping[str, object
     Raises:
         OpPrereqError: the node does not answer.
     """
-    nodes = context.nodes.check(view.primary, f"look at instance {view.instance.name!r}")
-    answer = nodes.instance_info(view.instance.name, view.instance.hypervisor, view.own_hvparams)
+    nodes = context.nodes.check(view.primary, f"look at instance {view.name!r}")
+    answer = nodes.instance_info(view.name, view.instance.hypervisor, view.own_hvparams)
     return answer if isinstance(answer, Mapping) else {}
 
 
@@ -89,7 +89,7 @@ def check_not_running(
     """
     if runs(context, view):
         raise wrong_state(
-            f"instance {view.instance.name!r} is running on node {view.primary.name!r}; {hint}"
+            f"instance {view.name!r} is running on node {view.primary.name!r}; {hint}"
         )
 
 
@@ -120,7 +120,7 @@ def start_on(
     Raises:
         OpExecError: it did not start; its disks are closed again.
     """
-    nodes = context.nodes.on(node, f"start instance {view.instance.name!r}")
+    nodes = context.nodes.on(node, f"start instance {view.name!r}")
     try:
         nodes.instance_start(
             wire or view.wire(primary_node=node.uuid), startup_paused=paused, reason=reason
@@ -136,7 +136,7 @@ def start_again(context: JobContext, view: InstanceView, reason: Reason) -> bool
     Raises:
         OpExecError: it did not start; says how to start it once that is mended.
     """
-    name = view.instance.name
+    name = view.name
     try:
         if runs(context, view):
             return False
@@ -155,7 +155,7 @@ def stop(context: JobContext, view: InstanceView, timeout_s: int, reason: Reason
     Raises:
         OpExecError: it could not be stopped.
     """
-    nodes = context.nodes.on(view.primary, f"shut down instance {view.instance.name!r}")
+    nodes = context.nodes.on(view.primary, f"shut down instance {view.name!r}")
     nodes.instance_shutdown(view.wire(), timeout_s, reason)
     disks.deactivate(context, view, view.primary)
 
@@ -164,7 +164,7 @@ def why_not_stopped(
     context: JobContext, view: InstanceView, timeout_s: int, reason: Reason
 ) -> str | None:
     """Stop the instance on its primary node; return why that failed, if it did."""
-    doing = f"shut down instance {view.instance.name!r}"
+    doing = f"shut down instance {view.name!r}"
     call = NodeCalls.instance_shutdown
     return context.failure(doing, call, view.primary, view.wire(), timeout_s, reason)
 
@@ -220,7 +220,7 @@ def _why_failed(
 
 def _end_script(context: JobContext, view: InstanceView) -> None:
     """Have the node end the script: stopping an instance ends all work on its disks."""
-    name = view.instance.name
+    name = view.name
     context.feedback(f"* canceled: ending the script of instance {name}")
     doing, call = f"end the script of instance {name!r}", NodeCalls.instance_shutdown
     context.attempt(doing, call, view.primary, view.wire(), 0, [])
@@ -241,7 +241,7 @@ def install_os(
         JobCanceled: canceled while it ran; it does not run any more.
     """
     wire, call, debug = view.wire(osp=osparams), NodeCalls.instance_os_add, debug_level or 0
-    doing = f"install operating system {view.instance.os!r} for instance {view.instance.name!r}"
+    doing = f"install operating system {view.instance.os!r} for instance {view.name!r}"
     failure = _why_failed(context, view, doing, call, wire, reinstall=reinstall, debug=debug)
     if failure is not None:
         raise OpExecError(failure)
@@ -256,7 +256,7 @@ def why_os_not_renamed(
         JobCanceled: canceled while it ran; it does not run any more.
     """
     wire, call, debug = view.wire(), NodeCalls.instance_run_rename, debug_level or 0
-    os_name, name = view.instance.os, view.instance.name
+    os_name, name = view.instance.os, view.name
     doing = f"run the rename script of operating system {os_name!r} for {name!r}"
     return _why_failed(context, view, doing, call, wire, old_name, debug)
 
@@ -335,7 +335,7 @@ def reserve_memory(
 
 def reserve_for(context: JobContext, view: InstanceView, node: Node, needed_mib: int) -> None:
     """Reserve memory for an existing instance; errors as `reserve_memory`."""
-    what, hypervisor = f"instance {view.instance.name!r}", view.instance.hypervisor
+    what, hypervisor = f"instance {view.name!r}", view.instance.hypervisor
     reserve_memory(context, node, what, needed_mib, hypervisor, view.own_hvparams)
 
 

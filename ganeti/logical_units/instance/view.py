@@ -74,6 +74,11 @@ class InstanceView:
         return changed if disks is None else replace(changed, disks=disks)
 
     @property
+    def name(self) -> str:
+        """The name of the instance."""
+        return self.instance.name
+
+    @property
     def primary(self) -> Node:
         """The primary node."""
         return self.nodes[0]

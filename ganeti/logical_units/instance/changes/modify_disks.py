@@ -81,7 +81,7 @@ class DiskMakers:
         if not self._view.traits.has_disks:
             if asked is None:
                 raise OpPrereqError(
-                    f"{what}: instance {self._view.instance.name!r} is diskless; say what kind"
+                    f"{what}: instance {self._view.name!r} is diskless; say what kind"
                     " of disk it is to be with dev_type=..."
                 )
             return planning.choose_template(self._view.cluster, str(asked))
@@ -97,13 +97,8 @@ class DiskMakers:
         if template.traits.is_file and own and not (op.file_storage_dir or op.file_driver):
             driver = str(self._view.disks[0].logical_id[0])
             return FilePlace(own[0], FileDriver(driver))
-        return file_place(
-            self._view.cluster,
-            template,
-            self._view.instance.name,
-            op.file_storage_dir,
-            op.file_driver,
-        )
+        cluster, name = self._view.cluster, self._view.name
+        return file_place(cluster, template, name, op.file_storage_dir, op.file_driver)
 
     def attach(self, what: str, index: int, settings: Settings) -> Disk:
         """Return the disk named in the settings, which must not belong to an instance."""
@@ -152,14 +147,9 @@ class DiskMakers:
         if "size" in settings:
             raise OpPrereqError(
                 f"{what}: the size is changed by 'gnt-instance grow-disk"
-                f" {self._view.instance.name} {index} AMOUNT'"
+                f" {self._view.name} {index} AMOUNT'"
             )
-        unknown = sorted(set(settings) - set(MODIFIABLE))
-        if unknown:
-            raise OpPrereqError(
-                f"{what}: {', '.join(unknown)} cannot be changed; what can is"
-                f" {' and '.join(MODIFIABLE)}"
-            )
+        planning.check_changeable(what, settings, MODIFIABLE)
         changed = device
         if "name" in settings:
             changed = structs.replace(changed, name=device_name(what, settings["name"]))
@@ -305,7 +295,7 @@ def plan_disk_changes(work: Work) -> DiskPart:
     plan = plan_changes(DISKS, work.view.disks, work.op.disks, DiskMakers(work))
     if plan.of(_REMOVE, _DETACH) and not work.hotplugs and work.guest_runs():
         raise wrong_state(
-            f"instance {work.view.instance.name!r} is running and uses its disks; shut it down"
+            f"instance {work.view.name!r} is running and uses its disks; shut it down"
             " first, or use --hotplug"
         )
     return DiskPart(work, plan)
@@ -396,7 +386,7 @@ class TemplatePart(ModifyPart):
 
 def plan_conversion(work: Work) -> TemplatePart:
     """Refuse conversions that are not possible."""
-    op, view, name = work.op, work.view, work.view.instance.name
+    op, view, name = work.op, work.view, work.view.name
     if op.disks:
         raise OpPrereqError(
             f"instance {name!r}: a conversion cannot be combined with other changes of disks"
@@ -417,7 +407,7 @@ def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Dis
     op, view, new_uuid = work.op, work.view, work.context.new_uuid
     settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
     new = planning.plan_disk(template, f"disk/{index}", settings)  # type: ignore[arg-type]
-    name, node_uuid = view.instance.name, view.primary.uuid
+    name, node_uuid = view.name, view.primary.uuid
     place = file_place(view.cluster, template, name, op.file_storage_dir, op.file_driver)
     made = planning.describe_disk(new, index, template, place, node_uuid, new_uuid, uuid=old.uuid)
     return structs.replace(made, name=old.name, ctime=old.ctime, serial_no=old.serial_no)

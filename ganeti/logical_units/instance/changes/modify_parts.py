@@ -93,7 +93,7 @@ def begin(context: JobContext, view: InstanceView, op: OpInstanceSetParams) -> W
     Raises:
         OpPrereqError: the guest runs and its devices cannot be changed (with --hotplug).
     """
-    name = view.instance.name
+    name = view.name
     if not (op.hotplug or op.hotplug_if_possible) or view.primary.offline:
         return Work(context, view, op)
     if not guest.runs(context, view):

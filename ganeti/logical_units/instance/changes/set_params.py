@@ -67,7 +67,7 @@ class MemoryPart(ModifyPart):
     def after_store(self, undo: Undo) -> None:
         """Give the guest its memory, or take it."""
         view = self.work.view
-        doing = f"change the memory of instance {view.instance.name!r}"
+        doing = f"change the memory of instance {view.name!r}"
         nodes = self.work.context.nodes.on(view.primary, doing)
         nodes.instance_balloon_memory(view.wire(), self.wanted_mib)
 
@@ -110,7 +110,7 @@ class PrimaryPart(ModifyPart):
 
 def plan_primary(work: Work, target: Node) -> PrimaryPart:
     """Refuse an instance that runs, and a node that does not have its disks."""
-    context, view, op, name = work.context, work.view, work.op, work.view.instance.name
+    context, view, op, name = work.context, work.view, work.op, work.view.name
     check_other_node(view, target)
     if op.disks or op.disk_template:
         raise OpPrereqError(
@@ -175,7 +175,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
 
     def plan(self, found: WithNetworks) -> Modification:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         for parameter in _NOT_YET:
             if getattr(self.op, parameter):
                 raise NotSupportedError(
@@ -258,17 +258,15 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         if self.op.offline is None:
             return instance
         name = instance.name
-        if self.op.offline:
-            if instance.admin_state is AdminState.UP:
-                raise wrong_state(
-                    f"instance {name!r} is meant to run; shut it down before marking it offline"
-                )
-            results.append(("admin_state", AdminState.OFFLINE.value))
-            return replace(instance, admin_state=AdminState.OFFLINE)
-        if instance.admin_state is not AdminState.OFFLINE:
+        state = AdminState.OFFLINE if self.op.offline else AdminState.DOWN
+        if self.op.offline and instance.admin_state is AdminState.UP:
+            raise wrong_state(
+                f"instance {name!r} is meant to run; shut it down before marking it offline"
+            )
+        if not self.op.offline and instance.admin_state is not AdminState.OFFLINE:
             raise wrong_state(f"instance {name!r} is not marked offline")
-        results.append(("admin_state", AdminState.DOWN.value))
-        return replace(instance, admin_state=AdminState.DOWN)
+        results.append(("admin_state", state.value))
+        return replace(instance, admin_state=state)
 
     def _check_new(self, plan: Modification) -> None:
         context, view, new, changed = self.context, plan.view, plan.new, plan.fields.keys()
@@ -300,7 +298,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
 
     def _check_memory(self, plan: Modification) -> None:
         """Refuse more memory than the node could give at the next start."""
-        primary, name = plan.view.primary, plan.view.instance.name
+        primary, name = plan.view.primary, plan.view.name
         minmem = fill_beparams(plan.view.cluster, plan.new)["minmem"]
         if minmem <= fill_beparams(plan.view.cluster, plan.view.instance)["minmem"]:
             return

@@ -176,14 +176,14 @@ def tell_new_name(
     context: JobContext, view: InstanceView, old_name: str, debug_level: int | None
 ) -> None:
     """Let the operating system know if it has another name than before; a failure is told."""
-    if view.instance.os and view.instance.name != old_name:
+    if view.instance.os and view.name != old_name:
         failure = why_os_not_renamed(context, view, old_name, debug_level)
         if failure:
             context.warn(f"{failure}; ignoring")
 
 
 def _start(context: JobContext, plan: Creation, view: InstanceView, undo: Undo) -> None:
-    name, reason = view.instance.name, plan.op.reason or []
+    name, reason = view.name, plan.op.reason or []
     what = f"stop instance {name!r}"
     undo.push(
         what, lambda: context.nodes.on(view.primary, what).instance_shutdown(view.wire(), 0, reason)

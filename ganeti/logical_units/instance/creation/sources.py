@@ -274,7 +274,7 @@ def planned_disks(op: OpInstanceCreate, planned: InstanceView, node: Node) -> li
 
 def plan_only(context: JobContext, view: InstanceView) -> None:
     """Record an instance that is not made yet."""
-    name = view.instance.name
+    name = view.name
     context.feedback(f"adding forthcoming instance {name} to cluster config")
     instance = replace(
         view.instance, forthcoming=True, admin_state=AdminState.DOWN, disks_active=False

@@ -5,13 +5,14 @@ Live state costs one call per node for all instances on it, and one for all thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ganeti.base.ids import NodeUuid
 from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.instance.guest import is_running
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.objects.fill import (
     cluster_hvparams,
@@ -20,7 +21,7 @@ from ganeti.objects.fill import (
     fill_nicparams,
     fill_osparams,
 )
-from ganeti.objects.model import Cluster, Disk, Instance, LiveState, Network, Node, NodeGroup
+from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.rpc_instance import build_rpc_disk, disk_template, secondary_nodes
 from ganeti.opcodes.instance import OpInstanceQueryData
@@ -110,26 +111,25 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]
             instance.name: _facts(plan, instance, running, statuses) for instance in plan.instances
         }
 
-    def _running(self, found: Instances) -> dict[str, dict[str, int]]:
-        """Ask the primary nodes; returns {node UUID: {instance name: state}}."""
-        by_name = {
-            found.nodes[uuid].name: found.nodes[uuid]
-            for uuid in {instance.primary_node for instance in found.instances}
-        }
+    def _running(self, found: Instances) -> dict[str, set[str]]:
+        """Ask the primary nodes; returns {node UUID: names of the instances that run there}."""
+        uuids = {instance.primary_node for instance in found.instances}
+        by_name = {found.nodes[uuid].name: found.nodes[uuid] for uuid in uuids}
         hypervisors = sorted({instance.hypervisor for instance in found.instances})
-        all_params = cluster_hvparams(found.cluster)
         results = self.context.nodes.call_all(
-            NodeCalls.all_instances_info, by_name.values(), hypervisors, all_params
+            NodeCalls.all_instances_info,
+            by_name.values(),
+            hypervisors,
+            cluster_hvparams(found.cluster),
         )
-        states: dict[str, dict[str, int]] = {}
+        running: dict[str, set[str]] = {}
         for name, result in results.items():
             if result.error is None and isinstance(result.payload, Mapping):
-                states[by_name[name].uuid] = {
-                    instance: _state(info) for instance, info in result.payload.items()
-                }
+                states = result.payload.items()
+                running[by_name[name].uuid] = {each for each, info in states if is_running(info)}
             elif not result.offline:
                 self.context.warn(f"cannot ask node {name} about its instances: {result.error}")
-        return states
+        return running
 
     def _disk_statuses(self, found: Instances) -> dict[str, object]:
         """Ask the primary nodes about all disks; returns {disk UUID: status}."""
@@ -158,7 +158,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]
 def _facts(
     found: Instances,
     instance: Instance,
-    running: Mapping[str, Mapping[str, int]],
+    running: Mapping[str, Collection[str]],
     statuses: Mapping[str, object],
 ) -> dict[str, object]:
     disks = found.disks_of(instance)
@@ -199,29 +199,16 @@ def _nic(found: Instances, nic: NIC) -> list[object]:
     """Return name, UUID, IP, MAC, mode, link, VLAN, network UUID, network."""
     params = fill_nicparams(found.cluster, nic)
     network = found.networks.get(nic.network or "")
-    return [
-        nic.name,
-        nic.uuid,
-        nic.ip,
-        nic.mac,
-        params["mode"],
-        params["link"],
-        params["vlan"],
-        nic.network,
-        None if network is None else network.to_wire(),
-    ]
+    place = [params["mode"], params["link"], params["vlan"], nic.network]
+    wire = None if network is None else network.to_wire()
+    return [nic.name, nic.uuid, nic.ip, nic.mac, *place, wire]
 
 
-def _state(info: object) -> int:
-    state = info.get("state") if isinstance(info, Mapping) else None
-    return state if isinstance(state, int) else LiveState.SHUTDOWN
-
-
-def _run_state(instance: Instance, running: Mapping[str, Mapping[str, int]]) -> str | None:
+def _run_state(instance: Instance, running: Mapping[str, Collection[str]]) -> str | None:
     on_primary = running.get(instance.primary_node)
     if on_primary is None:
         return None
-    return "up" if on_primary.get(instance.name) == LiveState.RUNNING else "down"
+    return "up" if instance.name in on_primary else "down"
 
 
 def _status(answer: object) -> object:

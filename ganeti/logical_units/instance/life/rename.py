@@ -74,7 +74,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         view = found.view
         check_primary_online(view)
         check_not_running(self.context, view)
-        if found.name == view.instance.name:
+        if found.name == view.name:
             return Renaming(view, found.name, self._find_directories(view))
         check_name_free(self.context, found.name)
         self._check_directories(view)
@@ -89,7 +89,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             OpPrereqError: there are none, so there is nothing to do.
         """
         what = {STORED_DISKS_CHECK: [*storage_directories(view.cluster).values()]}
-        doing = f"look for the files of instance {view.instance.name!r}"
+        doing = f"look for the files of instance {view.name!r}"
         nodes = self.context.nodes.on(view.primary, doing)
         answer = nodes.node_verify(what, view.cluster.cluster_name, {})
         stored = answer.get(STORED_DISKS_CHECK) if isinstance(answer, dict) else None
@@ -98,7 +98,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         found = renamed_directories(view.disks, strays)
         if not found:
             raise OpPrereqError(
-                f"the instance is called {view.instance.name!r} already, and no directory of its"
+                f"the instance is called {view.name!r} already, and no directory of its"
                 " disks is to be put back"
             )
         for place in found.values():
@@ -124,7 +124,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         for disk in self._other_disks(view) if own else ():
             if own & set(directories([disk])):
                 raise wrong_state(
-                    f"instance {view.instance.name!r} cannot be renamed: disk {disk.uuid}, which"
+                    f"instance {view.name!r} cannot be renamed: disk {disk.uuid}, which"
                     " does not belong to it any more, lies in its directory; attach it again first"
                 )
 
@@ -137,7 +137,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             self.context.info(f"renaming directory {place} back to {own}")
             self._back(plan.view, place, own)
         if not plan.put_back:
-            self._tell_os(self._rename(plan), plan.view.instance.name)
+            self._tell_os(self._rename(plan), plan.view.name)
         return plan.name
 
     def _rename(self, plan: Renaming) -> InstanceView:
@@ -183,7 +183,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         try:
             error = why_os_not_renamed(self.context, view, old_name, self.op.debug_level)
         except GenericError as err:  # a request to cancel, too: the name has changed by now
-            error = f"cannot run the rename script of instance {view.instance.name!r}: {err}"
+            error = f"cannot run the rename script of instance {view.name!r}: {err}"
         if error is not None:
             self.context.warn(f"{error}; the instance has been renamed in Ganeti all the same")
         disks.deactivate(self.context, view, view.primary)

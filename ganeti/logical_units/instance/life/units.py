@@ -88,7 +88,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
     def _check_offline_primary(self, view: InstanceView) -> None:
         if not self.op.ignore_offline_nodes:
             raise wrong_state(
-                f"primary node {view.primary.name!r} of instance {view.instance.name!r} is marked"
+                f"primary node {view.primary.name!r} of instance {view.name!r} is marked"
                 " offline; use --ignore-offline to only mark the instance as started, or fail it"
                 " over"
             )
@@ -104,7 +104,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
             self.context.info("primary node offline, marked instance as started")
             return
         if plan.is_running:
-            self.context.info(f"instance {view.instance.name} is running already")
+            self.context.info(f"instance {view.name} is running already")
             return
         wire = view.wire(hvp=plan.hvparams, bep=plan.beparams)
         reason, paused = self.op.reason or [], self.op.startup_paused
@@ -176,7 +176,7 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Reboot]):
     def execute(self, plan: Reboot) -> None:
         """Reboot; an instance that does not run is started."""
         context, view, op = self.context, plan.view, self.op
-        name, reason = view.instance.name, op.reason or []
+        name, reason = view.name, op.reason or []
         if plan.is_running and op.reboot_type is not RebootType.FULL:
             nodes = context.nodes.on(view.primary, f"reboot instance {name!r}")
             nodes.instance_reboot(view.wire(), op.reboot_type, op.shutdown_timeout, reason)
@@ -194,11 +194,11 @@ class LUInstanceConsole(InstanceUnit[OpInstanceConsole, OnInstance]):
 
     def locks(self, found: OnInstance) -> LockNeed:
         """Lock only the instance, shared."""
-        return shared(LockLevel.INSTANCE, [found.view.instance.name])
+        return shared(LockLevel.INSTANCE, [found.view.name])
 
     def plan(self, found: OnInstance) -> OnInstance:
         """Refuse an instance that does not run, telling its administrative state."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         check_primary_online(view)
         if guest.runs(self.context, view):
             return found
@@ -257,7 +257,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, OnInstance]):
         view, primary = found.view, found.view.primary
         if primary.offline and not self.op.ignore_failures and not view.is_planned:
             raise wrong_state(
-                f"primary node {primary.name!r} of instance {view.instance.name!r} is offline, its"
+                f"primary node {primary.name!r} of instance {view.name!r} is offline, its"
                 f" disks cannot be removed; {_HINT}"
             )
         return found
@@ -290,7 +290,7 @@ def remove_instance(
     if not view.is_planned:
         judge(why_not_stopped(context, view, shutdown_timeout_s, reason))
         if view.disks:
-            context.info(f"removing block devices for instance {view.instance.name}")
+            context.info(f"removing block devices for instance {view.name}")
         judge(next(iter(disks.remove(context, view)), None))
     context.config.delete(ObjectKind.INSTANCE, view.instance.uuid)
 
@@ -321,7 +321,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
 
     def plan(self, found: OnInstance) -> Reinstallation:
         """Refuse an instance that runs or has no disks, and an unusable operating system."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         if view.is_planned:
             raise wrong_state(
                 f"instance {name!r} is only planned, its disks were never made; make it with"

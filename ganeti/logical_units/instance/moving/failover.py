@@ -59,7 +59,7 @@ def fail_over(
     """
     _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
     record_move(context, view, target)
-    name = view.instance.name
+    name = view.name
     if view.instance.admin_state is not AdminState.UP:
         context.feedback(f"* instance {name} is meant to be down, not starting it")
         return
@@ -81,7 +81,7 @@ def _stop_at_source(
     ignore_consistency: bool,
     reason: Sequence[object],
 ) -> None:
-    source, name = view.primary, view.instance.name
+    source, name = view.primary, view.name
     if source.offline:
         context.warn(
             f"primary node {source.name} is marked offline: nobody can stop {name} there; make sure"
@@ -212,7 +212,7 @@ def clean_up(context: JobContext, found: Move) -> None:
 
 
 def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None:
-    nodes = context.nodes.on(node, f"{step.value} (instance {view.instance.name!r})")
+    nodes = context.nodes.on(node, f"{step.value} (instance {view.name!r})")
     if step is Step.CLEAR:
         nodes.instance_finalize_migration_dst(view.wire(), "", success=False)
     else:
@@ -235,9 +235,7 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
             return found
         check_other_node(view, found.goal)
         if view.instance.admin_state is AdminState.OFFLINE:
-            raise wrong_state(
-                f"instance {view.instance.name!r} is marked offline and cannot be failed over"
-            )
+            raise wrong_state(f"instance {view.name!r} is marked offline and cannot be failed over")
         if source.drained:
             self.context.info(f"source node {source.name} is drained")
         check_failover(self.context, view, found.goal, ignore_ipolicy=self.op.ignore_ipolicy)

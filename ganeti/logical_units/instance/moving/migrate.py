@@ -77,7 +77,7 @@ class Migration:
     @property
     def name(self) -> str:
         """The instance's name."""
-        return self.view.instance.name
+        return self.view.name
 
     def run(self) -> None:
         """Move the instance.
@@ -183,11 +183,8 @@ class Migration:
         raise OpExecError(text)
 
     def _forget_at_source(self) -> None:
-        context, wire, doing = (
-            self.context,
-            self.view.wire(),
-            f"remove what is left of {self.name!r}",
-        )
+        context, wire = self.context, self.view.wire()
+        doing = f"remove what is left of instance {self.name!r}"
         text = context.failure(doing, _AT_SOURCE, self.source, wire, success=True, live=self.live)
         if text is not None:
             context.warn(f"{text}; {cleanup_hint(self.name)}")
@@ -285,7 +282,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
 
     def _check_failover_allowed(self, view: InstanceView, why_not: str) -> None:
         if not self.op.allow_failover:
-            name = view.instance.name
+            name = view.name
             raise wrong_state(
                 f"cannot migrate instance {name!r}: {why_not}; use 'gnt-instance failover {name}',"
                 " or --allow-failover"

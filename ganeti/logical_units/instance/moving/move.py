@@ -56,7 +56,7 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
 
     def plan(self, found: Move) -> CopyPlan:
         """Refuse an instance that cannot be moved, or not there."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         if not view.traits.can_copy:
             hint = (
                 "it has no disks, so use 'gnt-instance failover'"

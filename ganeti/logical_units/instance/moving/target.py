@@ -57,7 +57,7 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
         name = op.target_node_uuid or op.target_node
         if op.iallocator is None:
             return Move(view, None if name is None else lookup.require_node(self.config, name))
-        what = f"instance {view.instance.name!r}"
+        what = f"instance {view.name!r}"
         check_one_way(what, node=op.target_node or name, iallocator=op.iallocator)
         if op.cleanup:
             raise OpPrereqError(
@@ -103,7 +103,7 @@ def check_movable(view: InstanceView, what: str) -> None:
     """
     if not view.traits.shared:
         raise wrong_state(
-            f"cannot {what} instance {view.instance.name!r}: its disk template"
+            f"cannot {what} instance {view.name!r}: its disk template"
             f" {view.template!r} keeps the disks on node {view.primary.name!r}; use"
             " 'gnt-instance move', or a template such as sharedfile"
         )
@@ -117,7 +117,7 @@ def check_other_node(view: InstanceView, target: Node) -> None:
     """
     if target.uuid == view.primary.uuid:
         raise wrong_state(
-            f"node {target.name!r} is the primary node of instance {view.instance.name!r}"
+            f"node {target.name!r} is the primary node of instance {view.name!r}"
             " already; give another target node"
         )
 
@@ -130,7 +130,7 @@ def check_target(
     Raises:
         OpPrereqError: says why.
     """
-    check_takes_instances(target, f"move instance {view.instance.name!r} to")
+    check_takes_instances(target, f"move instance {view.name!r} to")
     if target.group != view.primary.group:
         group = lookup.require_group(context.config, target.group)
         ignore = ignore_ipolicy
@@ -146,7 +146,7 @@ def _warn_of_networks(context: JobContext, view: InstanceView, group: NodeGroup)
     if missing:
         context.warn(
             f"node group {group.name!r} is not connected to network(s) {', '.join(missing)} of"
-            f" instance {view.instance.name!r}; its NICs keep mode and link"
+            f" instance {view.name!r}; its NICs keep mode and link"
         )
 
 

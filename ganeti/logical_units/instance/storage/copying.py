@@ -85,7 +85,7 @@ def copy_disk(
         OpExecError: it was not copied completely; names the node and what went wrong there.
         JobCanceled: canceled on the way.
     """
-    doing = f"copy disk {index} of instance {view.instance.name!r}"
+    doing = f"copy disk {index} of instance {view.name!r}"
     options = TransferOptions(compress=compress, magic=context.new_uuid())
     wire, component = view.wire(), f"disk{index}"
     started: list[tuple[Node, str]] = []

@@ -32,7 +32,7 @@ def activate(context: JobContext, view: InstanceView, node: Node) -> list[Ready]
     wire = view.wire()
     try:
         for index, disk in enumerate(view.disks):
-            doing = f"activate disk {index} of instance {view.instance.name!r}"
+            doing = f"activate disk {index} of instance {view.name!r}"
             nodes, disk_wire = context.nodes.on(node, doing), view.disk_wire(disk)
             answer = nodes.blockdev_assemble(disk_wire, wire, on_primary=True, idx=index)
             ready.append((node.name, disk.iv_name, _device(answer)))
@@ -64,9 +64,7 @@ def indexes_on(
     found = []
     for disk in disks:
         index = view.instance.disks.index(disk.uuid)
-        nodes = context.nodes.check(
-            node, f"look for disk {index} of instance {view.instance.name!r}"
-        )
+        nodes = context.nodes.check(node, f"look for disk {index} of instance {view.name!r}")
         if (nodes.blockdev_find(view.disk_wire(disk)) is not None) == there:
             found.append(index)
     return found
@@ -78,7 +76,7 @@ def deactivate(context: JobContext, view: InstanceView, node: Node) -> bool:
     Returns:
         Whether all of them were closed.
     """
-    name, call = view.instance.name, NodeCalls.blockdev_shutdown
+    name, call = view.name, NodeCalls.blockdev_shutdown
     done = [
         context.attempt(
             f"deactivate disk {index} of instance {name!r}", call, node, view.disk_wire(disk)
@@ -97,7 +95,7 @@ def remove(context: JobContext, view: InstanceView) -> list[str]:
     failed: list[str] = []
     holders = view.nodes if view.traits.mirrored else view.nodes[:1]  # one, of shared storage
     for index, disk in enumerate(view.disks):
-        doing = f"remove disk {index} of instance {view.instance.name!r}"
+        doing = f"remove disk {index} of instance {view.name!r}"
         for node in () if disk.forthcoming else holders:  # a forthcoming one was never made
             call = NodeCalls.blockdev_remove
             failure = context.failure(doing, call, node, view.disk_wire(disk))
@@ -133,7 +131,7 @@ def make_disk(
     Raises:
         OpExecError: it was not made.
     """
-    name = view.instance.name
+    name = view.name
     made = [disk]
     what = f"remove disk {index} of instance {name!r}"
     # Pushed first: an answer that is lost on its way must not leave the disk behind.
@@ -170,7 +168,7 @@ def wipe(
     Args:
         can_stop: the job can be canceled between pieces.
     """
-    doing = f"wipe disk {index} of instance {view.instance.name!r}"
+    doing = f"wipe disk {index} of instance {view.name!r}"
     chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
     wire = view.disk_wire(disk)
     for offset_mib in range(start_mib, disk.size, chunk_mib):

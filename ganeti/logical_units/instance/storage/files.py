@@ -64,7 +64,7 @@ def own_directories(view: InstanceView) -> list[str]:
 
     A disk that was attached lies where it was made, perhaps in the directory of another instance.
     """
-    name = view.instance.name
+    name = view.name
     return [path for path in directories(view.disks) if path.rpartition("/")[2] == name]
 
 

@@ -7,7 +7,7 @@ their own.  Others have a class here, and a row in `_PLANNERS`.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -375,6 +375,19 @@ def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewD
         name=device_name(what, settings.get("name")),
     )
     return planner.plan(what, settings, new)
+
+
+def check_changeable(what: str, settings: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse to change other settings than these.
+
+    Raises:
+        OpPrereqError: says which can be changed.
+    """
+    unknown = sorted(set(settings) - set(names))
+    if unknown:
+        raise OpPrereqError(
+            f"{what}: {', '.join(unknown)} cannot be changed; what can is {' and '.join(names)}"
+        )
 
 
 def disk_mode(what: str, mode: object) -> DiskMode:

@@ -96,7 +96,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, OnInstance]):
             OpPrereqError: the disks are not mirrored.
             NotSupportedError: they are, and that is not built.
         """
-        name, template = found.view.instance.name, found.view.template
+        name, template = found.view.name, found.view.template
         if found.view.traits.mirrored:
             raise NotSupportedError(
                 f"instance {name!r}: replacing disks of template {template!r} is not supported yet"
@@ -142,7 +142,7 @@ class Growth(OnInstance):
     @property
     def what(self) -> str:
         """The disk, as errors name it."""
-        return f"disk {self.index} of instance {self.view.instance.name!r}"
+        return f"disk {self.index} of instance {self.view.name!r}"
 
     @property
     def grown(self) -> Disk:
@@ -190,7 +190,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         """Grow it on the node, record the size, tell the guest."""
         view, old_mib, new_mib = plan.view, plan.disk.size, plan.size_mib
         self.context.feedback(
-            f"Growing disk {plan.index} of instance '{view.instance.name}' by"
+            f"Growing disk {plan.index} of instance '{view.name}' by"
             f" {new_mib - old_mib} MiB to {new_mib} MiB"
         )
         self._grow(plan, dry_run=False)
@@ -232,13 +232,8 @@ def plan_recreation(
             raise OpPrereqError(f"disk {index} not found: the instance has {len(disks)} disk(s)")
         if index in wanted:
             raise OpPrereqError(f"disk {index} is named twice")
-        unknown = sorted(set(settings) - set(CHANGEABLE))
-        if unknown:
-            raise OpPrereqError(
-                f"disk/{index}: {', '.join(unknown)} cannot be changed; what can is"
-                f" {' and '.join(CHANGEABLE)}"
-            )
         disk, what = disks[index], f"disk/{index}"
+        planning.check_changeable(what, settings, CHANGEABLE)
         wanted[index] = structs.replace(
             disk,
             size=disk_size(what, settings.get("size", disk.size)),
@@ -267,7 +262,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
     def resolve(self) -> WithTarget:
         """Read the instance, and look up the node where its disks are to be."""
         view, names = self.read_instance(), self.op.node_uuids or self.op.nodes
-        what = f"instance {view.instance.name!r}"
+        what = f"instance {view.name!r}"
         if len(names) > 1:
             raise OpPrereqError(
                 f"{what}: disk template {view.template!r} has its disks on one node, {len(names)}"
@@ -295,7 +290,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
 
     def plan(self, found: WithTarget) -> Recreation:
         """Refuse while the instance runs, and where disks are still there."""
-        view, name = found.view, found.view.instance.name
+        view, name = found.view, found.view.name
         _check_template(view)
         plan = Recreation(view, found.target, plan_recreation(view.disks, self.op.disks))
         if plan.goes_elsewhere and len(plan.wanted) < len(view.disks):
@@ -355,5 +350,5 @@ def _check_template(view: InstanceView) -> None:
     template, traits = view.template, view.traits
     if not traits.has_disks or traits.must_adopt:
         raise OpPrereqError(
-            f"instance {view.instance.name!r}: disks of template {template!r} cannot be made anew"
+            f"instance {view.name!r}: disks of template {template!r} cannot be made anew"
         )
