@@ -62,7 +62,7 @@ DOMAIN_WEIGHT: Final = 4.0
 CLASH_WEIGHT: Final = 2.0  # an exclusion tag twice in one failure domain
 
 COUNTS: Final = (
-    Metric("memory reserved in all", 0.25, lambda load: part(load.reserved, _memory(load))),
+    Metric("all memory reserved", 0.25, lambda load: part(load.reserved, load.node.total_memory)),
     Metric("nodes that cannot take over", 4.0, lambda load: float(load.deficit > 0)),
     Metric("instances in one failure domain", DOMAIN_WEIGHT, lambda load: load.in_one_domain),
     Metric("exclusion tags twice on a node", 4.0, lambda load: load.conflicts),
@@ -74,10 +74,6 @@ STRANDED: Final = (
     Metric("instances on them", 16.0, lambda load: load.primaries + load.secondaries),
     Metric("primary instances on them", 16.0, lambda load: load.primaries),
 )
-
-
-def _memory(load: NodeLoad) -> int:
-    return load.node.total_memory
 
 
 class Share(Struct, frozen=True):

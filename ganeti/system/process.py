@@ -83,11 +83,6 @@ def describe_end(result: CommandResult) -> str:
     return f"failed with exit status {result.status}"
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 class _Collector:
     """Reads a child's pipes until it has ended, a deadline passes or too much came.
 
@@ -173,7 +168,8 @@ def run(
             timed_out, truncated = collector.run(deadline)
         finally:
             if child.poll() is None:
-                _kill_group(child.pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
                 child.wait(_KILL_GRACE_S)
         return CommandResult(
             tuple(argv),

@@ -46,12 +46,13 @@ def read(pid: int) -> ProcessFacts | None:
         return None
     if len(fields) <= _RESIDENT or fields[_STATE] in _ZOMBIES:
         return None
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # moves with the clock
     since_boot_s = int(fields[_STARTED]) / _TICKS_PER_SECOND
     return ProcessFacts(
         pid=pid,
         is_stopped=fields[_STATE] == _STOPPED,
         cpu_s=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_SECOND,
-        started_s=_boot_s() + since_boot_s,
+        started_s=booted_s + since_boot_s,
         threads=int(fields[_THREADS]),
         resident_bytes=int(fields[_RESIDENT]) * _PAGE_BYTES,
     )
@@ -63,11 +64,6 @@ def open_files(pid: int) -> int | None:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return None
-
-
-def _boot_s() -> float:
-    """Return when the machine booted; it moves with the clock, as it should."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def show_name(name: str) -> None:

@@ -14,13 +14,12 @@ Source: ARCHITECTURE, invariant 4 ("atomic only"); renameat2(2).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
 from typing import Final
 
-from ganeti.system.files import write_atomic
+from ganeti.system.files import remove_if_exists, write_atomic
 
 SPARES: Final = 3
 _AT_FDCWD: Final = -100
@@ -83,8 +82,7 @@ class SwapFile:
         self._spare_descriptors = [-1] * SPARES
         self._descriptor = -1
         for spare in self._spares:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(spare)
+            remove_if_exists(spare)
 
 
 def _overwrite(descriptor: int, data: bytes) -> None:

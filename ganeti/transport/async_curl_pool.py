@@ -65,20 +65,16 @@ class AsyncCurlPool(Pool):
         if written_before and not writes:
             self._loop.remove_writer(descriptor)
         if reads and not read_before:
-            self._loop.add_reader(descriptor, self._on_readable, descriptor)
+            act = functools.partial(self._act, descriptor, reads=True, writes=False)
+            self._loop.add_reader(descriptor, act)
         if writes and not written_before:
-            self._loop.add_writer(descriptor, self._on_writable, descriptor)
+            act = functools.partial(self._act, descriptor, reads=False, writes=True)
+            self._loop.add_writer(descriptor, act)
         if reads or writes:
             self._watched[descriptor] = (reads, writes)
 
     def _unwatch(self, descriptor: int) -> None:
         self._watch(descriptor, reads=False, writes=False)
-
-    def _on_readable(self, descriptor: int) -> None:
-        self._act(descriptor, reads=True, writes=False)
-
-    def _on_writable(self, descriptor: int) -> None:
-        self._act(descriptor, reads=False, writes=True)
 
     def _on_timer(self, timeout_ms: int) -> None:
         self._stop_timer()

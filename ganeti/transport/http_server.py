@@ -103,7 +103,7 @@ class HttpServer(StreamServer["HttpConnection"]):
         return True
 
     async def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Take the address; nothing is accepted yet.
+        """Take clients at this address from now on.
 
         Raises:
             OSError: it cannot be had.
@@ -112,15 +112,10 @@ class HttpServer(StreamServer["HttpConnection"]):
         self.port = self._listener.sockets[0].getsockname()[1]
         self.name = f"on port {self.port}"
 
-    async def start_accepting(self) -> None:
-        """Take clients from now on."""
-        assert self._listener is not None, "listen() comes first"
-        await self._listener.start_serving()
-
     def stop_accepting(self) -> None:
         """Take no more clients."""
-        if self._listener is not None:
-            self._listener.close()
+        assert self._listener is not None, "listen() comes first"
+        self._listener.close()
 
     async def renew_tls(self, tls: ssl.SSLContext) -> None:
         """Serve connections from now on with another context, as after a change of certificate."""
@@ -128,7 +123,6 @@ class HttpServer(StreamServer["HttpConnection"]):
         assert old is not None, "listen() comes first"
         sock = socket.fromfd(old.sockets[0].fileno(), old.sockets[0].family, socket.SOCK_STREAM)
         self._listener = await self._make_listener(tls, sock=sock)
-        await self._listener.start_serving()
         old.close()
 
     async def _make_listener(self, tls: ssl.SSLContext | None, **where: Any) -> asyncio.Server:
@@ -137,7 +131,6 @@ class HttpServer(StreamServer["HttpConnection"]):
             ssl=tls,
             backlog=_BACKLOG,
             ssl_handshake_timeout=self.limits.handshake_s_max if tls is not None else None,
-            start_serving=False,
             **where,
         )
 
@@ -420,14 +413,6 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         return self._phase is _Phase.CLOSED
 
 
-def _allow_all(_request: HttpRequest) -> HttpResponse | None:
-    return None
-
-
-def _log_nothing(_request: HttpRequest | None, _address: str, _response: HttpResponse) -> None:
-    return None
-
-
 @contextlib.asynccontextmanager
 async def serve_http(
     address: str,
@@ -435,9 +420,9 @@ async def serve_http(
     handler: Handler,
     *,
     tls: ssl.SSLContext | None,
-    authorize: Authorizer = _allow_all,
+    authorize: Authorizer = lambda _request: None,
     refuse: Refuser = HttpResponse.text,
-    on_answered: AnswerLog = _log_nothing,
+    on_answered: AnswerLog = lambda *_answer: None,
     limits: HttpLimits = HttpLimits(),
 ) -> AsyncIterator[HttpServer]:
     """Serve requests on a TCP port while the context is entered; port 0 takes a free one.
@@ -460,14 +445,13 @@ async def serve_http(
         on_answered=on_answered,
         has_half_close=tls is None,
     )
-    try:
-        await server.listen(address, port, tls)
-    except OSError as err:
-        # asyncio wraps the system's words into its own; the number still tells.
-        reason = os.strerror(err.errno) if err.errno else str(err)
-        raise TransportError(f"cannot listen on {address} port {port}: {reason}") from err
     async with server.serving():
-        await server.start_accepting()
+        try:
+            await server.listen(address, port, tls)
+        except OSError as err:
+            # asyncio wraps the system's words into its own; the number still tells.
+            reason = os.strerror(err.errno) if err.errno else str(err)
+            raise TransportError(f"cannot listen on {address} port {port}: {reason}") from err
         try:
             yield server
         finally:

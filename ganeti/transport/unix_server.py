@@ -43,6 +43,7 @@ from ganeti.protocol.envelope import (
     encode_refusal,
     encode_success,
 )
+from ganeti.system.files import remove_if_exists
 from ganeti.transport.flow import ServedConnection, StreamServer, canceled_by
 
 logger = logging.getLogger(__name__)
@@ -186,28 +187,21 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
     # Answering.
 
     def _start(self) -> None:
-        """Answer what can be answered at once; the rest is left to a task."""
+        """Answer a few requests at once if they need not wait; the rest is left to a task."""
         if self._task is not None:
             return
-        count = 0
-        while self._waiting and self._may_answer() and count < _AT_ONCE_MAX:
+        begun = None
+        for _ in range(_AT_ONCE_MAX):
+            if begun is not None or not self._waiting or not self._may_answer():
+                break
             begun = self._begin(self._next_waiting())
-            if begun is not None:
-                self._task = self._begin_task(begun)
-                return
-            count += 1
-        if self._waiting and self._task is None:
-            self._task = self._begin_task()
-
-    def _begin_task(
-        self, begun: Coroutine[object, object, None] | None = None
-    ) -> asyncio.Task[None]:
-        return self._server.start(self, self._answer_all(begun))
+        if self._task is None and (begun is not None or self._waiting):
+            self._task = self._server.start(self, self._answer_all(begun))
 
     def _may_answer(self) -> bool:
         return not self._reading_watch.is_paused and self._state is not RunState.CLOSED
 
-    async def _answer_all(self, begun: Coroutine[object, object, None] | None = None) -> None:
+    async def _answer_all(self, begun: Coroutine[object, object, None] | None) -> None:
         try:
             if begun is not None:
                 await begun
@@ -400,8 +394,7 @@ def _listen(path: str, mode: int) -> socket.socket:
     temporary = os.path.join(directory, "~" + name[1:])
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        remove_if_exists(temporary)
         sock.bind(temporary)
         os.chmod(temporary, mode)
         sock.listen(_BACKLOG)
