@@ -28,15 +28,15 @@ TABLES = frozenset(
 
 # Code lines of each package.  The aim for all of them is 60,000, and 12 % for the next figure.
 CODE_LINES_MAX = {
-    "allocation": 1_800,
-    "base": 508,
+    "allocation": 1_696,
+    "base": 490,
     "bootstrap": 1_821,
     "cli": 10_556,
     "clients": 1_185,
     "collectors": 1_303,
     "config": 3_402,
-    "copies": 141,
-    "daemon": 817,
+    "copies": 137,
+    "daemon": 799,
     "hypervisor": 3_747,
     "jobexec": 647,
     "jobs": 857,
@@ -55,8 +55,8 @@ CODE_LINES_MAX = {
     "rconfd": 479,
     "storage": 1_256,
     "store": 594,
-    "system": 1_592,
-    "transport": 1_809,
+    "system": 1_510,
+    "transport": 1_647,
     "wconfd": 1_826,
 }
 THIN_SHARE_MAX = 0.208
