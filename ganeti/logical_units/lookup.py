@@ -157,6 +157,12 @@ def group_nodes(config: WConfCalls, group_uuid: str) -> list[Node]:
     return [node for node in all_nodes(config) if node.group == group_uuid]
 
 
+def groups_of(config: WConfCalls, nodes: Iterable[Node]) -> dict[str, NodeGroup]:
+    """Return the groups of nodes by UUID."""
+    uuids = list(dict.fromkeys(node.group for node in nodes))
+    return {group.uuid: group for group in present(config.get_node_groups(uuids))}
+
+
 def group_members(config: WConfCalls, group: NodeGroup) -> tuple[list[Node], list[Instance]]:
     """Return the nodes of a group and the instances with their primary node there."""
     node_uuids, instance_uuids = config.get_group_members([group.uuid])[0] or ([], [])
@@ -207,11 +213,6 @@ def require_instance_context(config: WConfCalls, name: str, uuid: str | None) ->
             raise
     key, _full_name = expand(config, ObjectKind.INSTANCE, [name])[0]
     return config.get_instance_context(key)
-
-
-def disks_of(config: WConfCalls, instance: Instance) -> list[Disk]:
-    """Return the disks of an instance in order."""
-    return present(config.get_disks(list(instance.disks))) if instance.disks else []
 
 
 def disks_of_each(config: WConfCalls, instances: Sequence[Instance]) -> list[list[Disk]]:

@@ -1,18 +1,22 @@
-"""What a verification finds, and what its answers mean: plain functions over what nodes said.
+"""The findings of a verification, from the answers of single nodes; and the report of them.
+
+The functions are plain: they judge the answers of nodes.
 
 Source: node_rpc.json, "node_verify_checks"; constants.json, "verify_error_codes_with_item_kind".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
+from ganeti.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
 
 _Code = VerifyErrorCode
 
@@ -49,6 +53,44 @@ def softened(finding: Finding, ignored: Collection[str]) -> Finding:
     return finding
 
 
+class Report:
+    """Tells findings to the operator as they come, and remembers whether one is an error."""
+
+    def __init__(
+        self, context: JobContext, op: OpClusterVerifyConfig | OpClusterVerifyGroup
+    ) -> None:
+        self._context = context
+        self._with_code = op.error_codes
+        self._ignored = frozenset(code.value for code in op.ignore_errors)
+        self.is_well = not op.debug_simulate_errors
+
+    def section(self, text: str) -> None:
+        """Name the next part of the work."""
+        self._context.feedback(f"* {text}")
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        """Tell findings."""
+        for finding in findings:
+            self.add(finding)
+
+    def add(self, finding: Finding) -> None:
+        """Tell one finding."""
+        finding = softened(finding, self._ignored)
+        self._context.feedback(f"  - {finding.line(with_code=self._with_code)}")
+        if finding.severity is Severity.ERROR:
+            self.is_well = False
+
+
+def as_mapping(value: object) -> Mapping[str, object]:
+    """Return a node's answer as a mapping; an answer of another shape says nothing."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_sequence(value: object) -> Sequence[object]:
+    """Return a node's answer as a sequence; an answer of another shape says nothing."""
+    return value if isinstance(value, list) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """When the nodes were asked and had answered (seconds); the master's own clock."""
@@ -80,13 +122,11 @@ def judge_node(
     for check, code in _TEXT_CHECKS.items():
         if answer.get(check):
             yield Finding(code, node.name, str(answer[check]))
-    hypervisors = answer.get("hypervisor")
-    for name, text in hypervisors.items() if isinstance(hypervisors, Mapping) else ():
+    for name, text in as_mapping(answer.get("hypervisor")).items():
         if text is not None:
             yield Finding(_Code.ENODEHV, node.name, f"hypervisor {name}: {text}")
     for check, code, text in _LIST_CHECKS:
-        entries = answer.get(check)
-        for entry in entries if isinstance(entries, list) else ():
+        for entry in as_sequence(answer.get(check)):
             yield Finding(code, node.name, f"{text}{_words(entry)}")
     yield from _network(node.name, answer)
 
@@ -130,9 +170,8 @@ def _time(name: str, answer: object, clock: Clock) -> Iterator[Finding]:
             now = seconds + microseconds / 1e6
             skew = max(clock.before - now, now - clock.after, 0.0)
             if skew > CLOCK_SKEW_S_MAX:
-                yield Finding(
-                    _Code.ENODETIME, name, f"its clock differs from the master's by {skew:.1f} s"
-                )
+                text = f"its clock differs from the master's by {skew:.1f} s"
+                yield Finding(_Code.ENODETIME, name, text)
         case _:
             yield Finding(_Code.ENODETIME, name, "did not tell its time")
 
@@ -153,7 +192,7 @@ def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Fi
             yield Finding(code, "", f"candidate {name} did not tell its client certificate")
 
 
-# Checks that answer {other node: what was wrong}, and what was tried.
+# Checks that answer {other node: the failure}, and what was tried.
 _REACHING: Final = (
     ("node-net-test", _Code.ENODENET, "reach"),
     ("nodelist", _Code.ENODESSH, "log in by SSH to"),
@@ -162,8 +201,7 @@ _REACHING: Final = (
 
 def _network(name: str, answer: Mapping[str, object]) -> Iterator[Finding]:
     for check, code, doing in _REACHING:
-        missed = answer.get(check)
-        for other, text in sorted(missed.items()) if isinstance(missed, Mapping) else ():
+        for other, text in sorted(as_mapping(answer.get(check)).items()):
             yield Finding(code, name, f"cannot {doing} node {other}: {text}")
     if answer.get("master-ip") is False:
         yield Finding(_Code.ENODENET, name, "cannot reach the cluster's address")
@@ -173,7 +211,7 @@ def judge_oob_programs(
     master_name: str, programs: Sequence[str], answer: object
 ) -> Iterator[Finding]:
     """Say which out-of-band programs the master lacks; only it runs them."""
-    for program, text in zip(programs, answer if isinstance(answer, list) else (), strict=False):
+    for program, text in zip(programs, as_sequence(answer), strict=False):
         if text is not None:
             yield Finding(_Code.ENODEOOBPATH, master_name, str(text or program))
 
@@ -182,7 +220,7 @@ def judge_leftover_files(
     name: str, answer: object, expected: Collection[str], asked: Collection[str]
 ) -> Iterator[Finding]:
     """Say which files of the cluster are on a node that should not have them."""
-    for path in sorted(answer if isinstance(answer, Mapping) else ()):
+    for path in sorted(as_mapping(answer)):
         if path in asked and path not in expected:
             text = f"file {path} is on node {name}, which is not to have it"
             yield Finding(_Code.ECLUSTERFILECHECK, "", text, Severity.WARNING)
@@ -206,7 +244,7 @@ def judge_dangling(
 
 
 def _files(name: str, answer: object, expected: Mapping[str, str]) -> Iterator[Finding]:
-    sums = answer if isinstance(answer, Mapping) else {}
+    sums = as_mapping(answer)
     for path, digest in sorted(expected.items()):
         if path not in sums:
             yield Finding(_Code.ENODEFILECHECK, name, f"file {path} is missing")
@@ -237,11 +275,8 @@ def judge_instance(
     """
     name, code = instance.name, _Code.EINSTANCEWRONGNODE
     if primary.offline and instance.admin_state is AdminState.UP:
-        yield Finding(
-            _Code.EINSTANCEBADNODE,
-            name,
-            f"is meant to run on node {primary.name}, which is marked offline",
-        )
+        text = f"is meant to run on node {primary.name}, which is marked offline"
+        yield Finding(_Code.EINSTANCEBADNODE, name, text)
     for node_name, state in sorted(seen_on.items()):
         if node_name != primary.name:
             what = "runs" if state == LiveState.RUNNING else "is left standing still"
@@ -260,20 +295,16 @@ def judge_instance(
         yield Finding(_Code.EINSTANCEDOWN, name, text, Severity.WARNING)
 
 
-def judge_orphans(
-    live: Mapping[str, Mapping[str, int]], known: Collection[str]
-) -> Iterator[Finding]:
+def judge_orphans(live: Mapping[str, Mapping[str, int]], known: Set[str]) -> Iterator[Finding]:
     """Say which instances run that are not in the configuration.
 
     Args:
         live: {node name: {instance name: state}}.
     """
     for node_name, instances in sorted(live.items()):
-        for name in sorted(instances):
-            if name not in known:
-                yield Finding(
-                    _Code.ENODEORPHANINSTANCE, node_name, f"runs the unknown instance {name}"
-                )
+        for name in sorted(instances.keys() - known):
+            text = f"runs the unknown instance {name}"
+            yield Finding(_Code.ENODEORPHANINSTANCE, node_name, text)
 
 
 def judge_disk(instance_name: str, index: int, node_name: str, answer: object) -> Iterator[Finding]:
@@ -282,9 +313,8 @@ def judge_disk(instance_name: str, index: int, node_name: str, answer: object) -
         case [True, _]:
             return
         case [False, text]:
-            yield Finding(
-                _Code.EINSTANCEMISSINGDISK, instance_name, f"disk/{index} on {node_name}: {text}"
-            )
+            text = f"disk/{index} on {node_name}: {text}"
+            yield Finding(_Code.EINSTANCEMISSINGDISK, instance_name, text)
         case _:
             text = f"disk/{index} on {node_name}: the node's answer is {answer!r:.80}"
             yield Finding(_Code.EINSTANCEFAULTYDISK, instance_name, text)

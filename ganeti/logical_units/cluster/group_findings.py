@@ -111,6 +111,14 @@ def judge_exclusion(
             yield Finding(_Code.EEXTAGS, node_names[uuid], text)
 
 
+def _balanced(cluster: Cluster, guests: Sequence[Guest]) -> Iterator[tuple[Guest, int]]:
+    """Yield each instance that another node is to take over, with the memory it needs (MiB)."""
+    for guest in guests:
+        beparams = fill_beparams(cluster, guest.instance)
+        if guest.instance.admin_state is AdminState.UP and beparams["auto_balance"]:
+            yield guest, beparams["minmem"]
+
+
 def judge_memory(
     cluster: Cluster,
     guests: Sequence[Guest],
@@ -123,14 +131,10 @@ def judge_memory(
         free_mib: free memory of the nodes that told it, by UUID.
     """
     wanted: Counter[tuple[str, str]] = Counter()
-    for guest in guests:
-        beparams = fill_beparams(cluster, guest.instance)
-        if guest.instance.admin_state is not AdminState.UP or not beparams["auto_balance"]:
-            continue
-        if guest.traits.shared:
-            continue  # any node of the group may take it
-        for secondary in secondary_nodes(guest.instance, guest.disks):
-            wanted[secondary, guest.instance.primary_node] += beparams["minmem"]
+    for guest, needed_mib in _balanced(cluster, guests):
+        if not guest.traits.shared:  # otherwise any node of the group may take it
+            for secondary in secondary_nodes(guest.instance, guest.disks):
+                wanted[secondary, guest.instance.primary_node] += needed_mib
     for (uuid, failing), needed_mib in sorted(wanted.items()):
         if uuid in free_mib and needed_mib > free_mib[uuid]:
             text = (
@@ -151,11 +155,9 @@ def judge_spare_memory(
     Largest first onto the node with most room, which is near enough to the best way.
     """
     by_node: defaultdict[str, list[int]] = defaultdict(list)
-    for guest in guests:
-        beparams = fill_beparams(cluster, guest.instance)
-        may_move = guest.traits.shared and beparams["auto_balance"]
-        if may_move and guest.instance.admin_state is AdminState.UP:
-            by_node[guest.instance.primary_node].append(beparams["minmem"])
+    for guest, needed_mib in _balanced(cluster, guests):
+        if guest.traits.shared:
+            by_node[guest.instance.primary_node].append(needed_mib)
     for failing, sizes_mib in sorted(by_node.items()):
         room_mib = [mib for uuid, mib in free_mib.items() if uuid != failing]
         if room_mib and not _fits(sizes_mib, room_mib):

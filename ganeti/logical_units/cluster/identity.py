@@ -1,37 +1,33 @@
-"""Finish a new cluster, send its files again, destroy it."""
+"""Finish a new cluster, send its files again, destroy it; give it another name or address.
+
+A change of the cluster's own address moves it to another device, or gives it another netmask or
+address.  The address is moved on the master node first and written down afterwards; all steps are
+undone when a later one fails, so the address never differs from the configuration.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
-from ganeti.logical_units.lookup import resolve
 from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Cluster, Node, master_network_parameters
-from ganeti.opcodes.cluster import (
-    OpClusterActivateMasterIp,
-    OpClusterDeactivateMasterIp,
-    OpClusterDestroy,
-    OpClusterPostInit,
-    OpClusterRedistConf,
-    OpClusterRename,
-)
-from ganeti.protocol.node_calls import NodeCalls
+from ganeti.opcodes import cluster as opcodes
 from ganeti.system import files
 
 
-class LUClusterPostInit(NamelessUnit[OpClusterPostInit]):
+class LUClusterPostInit(NamelessUnit[opcodes.OpClusterPostInit]):
     """Finish a cluster that was just made, and run the hooks for it."""
 
     hooks = HookPoint("cluster-init", ObjectType.CLUSTER)
@@ -52,7 +48,7 @@ class LUClusterPostInit(NamelessUnit[OpClusterPostInit]):
         return True
 
 
-class LUClusterDestroy(NamelessUnit[OpClusterDestroy]):
+class LUClusterDestroy(NamelessUnit[opcodes.OpClusterDestroy]):
     """Give the cluster up: afterwards WConfD keeps the cluster lock, and no job runs any more."""
 
     hooks = HookPoint("cluster-destroy", ObjectType.CLUSTER)
@@ -67,44 +63,32 @@ class LUClusterDestroy(NamelessUnit[OpClusterDestroy]):
 
     def plan(self, found: None) -> None:
         """Refuse while there is anything besides the master node."""
-        others = natural_sorted(
-            node.name
-            for node in lookup.all_nodes(self.config)
-            if node.uuid != self.cluster.master_node
-        )
-        if others:
+        nodes = lookup.all_nodes(self.config)
+        others = [node.name for node in nodes if node.uuid != self.cluster.master_node]
+        self._refuse_if_any("other node(s)", others, "gnt-node remove")
+        instances = [instance.name for instance in lookup.all_instances(self.config)]
+        self._refuse_if_any("instance(s)", instances, "gnt-instance remove")
+
+    @staticmethod
+    def _refuse_if_any(what: str, names: Sequence[str], command: str) -> None:
+        if names:
             raise OpPrereqError(
-                f"there are still {len(others)} other node(s) in this cluster:"
-                f" {', '.join(others)}; remove them with 'gnt-node remove'"
-            )
-        instances = natural_sorted(
-            instance.name for instance in lookup.present(self.config.get_instances(None))
-        )
-        if instances:
-            raise OpPrereqError(
-                f"there are still {len(instances)} instance(s) in this cluster:"
-                f" {', '.join(instances[:10])}; remove them with 'gnt-instance remove'"
+                f"there are still {len(names)} {what} in this cluster:"
+                f" {', '.join(natural_sorted(names)[:10])}; remove them with '{command}'"
             )
 
     def execute(self, plan: None) -> str:
         """Give up the cluster's address and tell WConfD; returns the master's UUID."""
         master = self.master
-        result = self.context.nodes.call_one(
-            NodeCalls.node_deactivate_master_ip,
-            master,
-            master_network_parameters(self.cluster),
-            use_external_mip_script=self.cluster.use_external_mip_script,
-        )
-        if result.error is not None:
-            self.context.warn(
-                f"cannot take the cluster address {self.cluster.master_ip} from node"
-                f" {master.name}: {result.error}; ignoring"
-            )
+        try:
+            _switch(self.context, master, self.cluster, on=False).carry_out()
+        except OpExecError as err:
+            self.context.warn(f"{err.message}; ignoring")
         self.config.prepare_cluster_destruction()
         return master.uuid
 
 
-class LUClusterRedistConf(NamelessUnit[OpClusterRedistConf]):
+class LUClusterRedistConf(NamelessUnit[opcodes.OpClusterRedistConf]):
     """Send the configuration and the other files of the cluster to the nodes again."""
 
     def locks(self, found: None) -> LockNeed:
@@ -161,71 +145,56 @@ def move_address(
     """
     moves = (before.master_netdev, before.master_ip) != (after.master_netdev, after.master_ip)
     changes_mask = before.master_netmask != after.master_netmask
+    steps: list[tuple[_Step, _Step]] = []  # and the step that undoes each
     if moves or (changes_mask and before.use_external_mip_script):
-        _step(
-            undo,
-            _switch(context, master, before, on=False),
-            _switch(context, master, before, on=True),
-        )
-        _step(
-            undo,
-            _switch(context, master, after, on=True),
-            _switch(context, master, after, on=False),
-        )
+        up, down = (_switch(context, master, before, on=on) for on in (True, False))
+        steps.append((down, up))
+        up, down = (_switch(context, master, after, on=on) for on in (True, False))
+        steps.append((up, down))
     elif changes_mask:
-        _step(
-            undo,
-            _netmask(context, master, before, before.master_netmask, after.master_netmask),
-            _netmask(context, master, before, after.master_netmask, before.master_netmask),
-        )
+        old, new = before.master_netmask, after.master_netmask
+        change = _netmask(context, master, before, old, new)
+        steps.append((change, _netmask(context, master, before, new, old)))
+    for step, back in steps:
+        step.carry_out()
+        undo.push(back.doing, back.carry_out)
 
 
-Step = tuple[str, Callable[[], object]]
+class _Step(NamedTuple):
+    """A step on the master node: as it reads after "cannot", and the call."""
+
+    doing: str
+    carry_out: Callable[[], object]
 
 
-def _step(undo: Undo, forward: Step, back: Step) -> None:
-    forward[1]()
-    undo.push(*back)
-
-
-def _switch(context: JobContext, master: Node, cluster: Cluster, *, on: bool) -> Step:
+def _switch(context: JobContext, master: Node, cluster: Cluster, *, on: bool) -> _Step:
     doing = "bring up" if on else "take down"
     doing += f" the cluster address {cluster.master_ip} on device {cluster.master_netdev}"
     calls = context.nodes.on(master, doing)
     call = calls.node_activate_master_ip if on else calls.node_deactivate_master_ip
     params = master_network_parameters(cluster)
     script = cluster.use_external_mip_script
-    return doing, lambda: call(params, use_external_mip_script=script)
+    return _Step(doing, lambda: call(params, use_external_mip_script=script))
 
 
-def _netmask(context: JobContext, master: Node, cluster: Cluster, old: int, new: int) -> Step:
+def _netmask(context: JobContext, master: Node, cluster: Cluster, old: int, new: int) -> _Step:
     doing = f"change the netmask of the cluster address {cluster.master_ip} from {old} to {new}"
     call = context.nodes.on(master, doing).node_change_master_netmask
-    return doing, lambda: call(old, new, cluster.master_ip, cluster.master_netdev)
+    return _Step(doing, lambda: call(old, new, cluster.master_ip, cluster.master_netdev))
 
 
-class LUClusterActivateMasterIp(NamelessUnit[OpClusterActivateMasterIp]):
+class LUClusterActivateMasterIp(NamelessUnit[opcodes.OpClusterActivateMasterIp]):
     """Bring up the cluster's address on the master node."""
 
     def execute(self, plan: None) -> None:
-        self.context.nodes.on(
-            self.master, f"bring up the cluster address {self.cluster.master_ip}"
-        ).node_activate_master_ip(
-            master_network_parameters(self.cluster),
-            use_external_mip_script=self.cluster.use_external_mip_script,
-        )
+        _switch(self.context, self.master, self.cluster, on=True).carry_out()
 
 
-class LUClusterDeactivateMasterIp(NamelessUnit[OpClusterDeactivateMasterIp]):
+class LUClusterDeactivateMasterIp(NamelessUnit[opcodes.OpClusterDeactivateMasterIp]):
     """Take down the cluster's address on the master node."""
 
     def execute(self, plan: None) -> None:
-        self.context.nodes.on(
-            self.master, f"take down the cluster address {self.cluster.master_ip}"
-        ).node_deactivate_master_ip(
-            master_network_parameters(self.cluster),
-            use_external_mip_script=self.cluster.use_external_mip_script,
-        )
+        _switch(self.context, self.master, self.cluster, on=False).carry_out()
 
 
 _KNOWN_HOSTS_MODE: Final = 0o644
@@ -239,14 +208,14 @@ class Identity:
     address: str
 
 
-class LUClusterRename(SimpleUnit[OpClusterRename, Identity]):
+class LUClusterRename(SimpleUnit[opcodes.OpClusterRename, Identity]):
     """Rename the cluster; the result is the new name."""
 
     hooks = HookPoint("cluster-rename", ObjectType.CLUSTER)
     exclusive_bgl = True
 
     def resolve(self) -> Identity:
-        return Identity(*resolve("cluster", self.op.name, self.context.paths))
+        return Identity(*lookup.resolve("cluster", self.op.name, self.context.paths))
 
     def plan(self, found: Identity) -> Identity:
         """Refuse a name or address that nodes have, and to change nothing."""

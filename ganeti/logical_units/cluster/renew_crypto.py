@@ -23,8 +23,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node import candidates as ssh_keys
-from ganeti.logical_units.node.candidates import Keys, trust
+from ganeti.logical_units.node.candidates import Keys, read_keys, trust, write_keys
 from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
 from ganeti.protocol.node_calls import NodeCalls
@@ -52,7 +51,7 @@ class SshRenewal:
         self._cluster = cluster
         self._kind = str(cluster.ssh_key_type)
         self._online = [node for node in nodes if not node.offline]
-        self._known = ssh_keys.read_keys(context)
+        self._known = read_keys(context)
         self._owners = [
             node for node in self._online if node.master_candidate or node.uuid in self._known
         ]
@@ -146,7 +145,7 @@ class SshRenewal:
         return failed
 
     def _write(self, keys: Keys) -> None:
-        ssh_keys.write_keys(self._context, self._cluster, keys, self._online)
+        write_keys(self._context, self._cluster, keys, self._online)
 
     @staticmethod
     def _complain(failed: Sequence[str], forgetful: Sequence[str]) -> None:

@@ -1,54 +1,46 @@
-"""Verify the cluster: one job for the configuration, one for each node group."""
+"""Verify the cluster and its disks: one job for the configuration, one for each node group.
+
+Do the disks exist, and are they as large as the configuration says?  Each node is asked once for
+all disks of all its instances, never once per disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from ganeti.base.errors import ConfigVerifyError, GenericError
 from ganeti.base.paths import Paths
+from ganeti.clients.node_rpc import RpcResult, target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
-from ganeti.logical_units.cluster.findings import Finding, Severity, judge_dangling, softened
+from ganeti.logical_units.cluster.findings import Finding, Report, Severity, judge_dangling
 from ganeti.logical_units.context import JobContext
-from ganeti.objects.model import NodeGroup
+from ganeti.logical_units.locks import LockLevel, LockNeed, all_exclusive, exclusive, shared, union
+from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup
+from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
 from ganeti.objects.verify_errors import VerifyErrorCode
-from ganeti.opcodes.cluster import OpClusterVerify, OpClusterVerifyConfig, OpClusterVerifyGroup
+from ganeti.opcodes.cluster import (
+    OpClusterRepairDiskSizes,
+    OpClusterVerify,
+    OpClusterVerifyConfig,
+    OpClusterVerifyDisks,
+    OpClusterVerifyGroup,
+)
+from ganeti.opcodes.group import OpGroupVerifyDisks
 from ganeti.opcodes.opcode import OpCode
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import ObjectKind, WConfCalls
 from ganeti.system import files
 
 CERTIFICATES: Final = ("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem")
 DAYS_ERROR: Final = 7  # SSL_CERT_EXPIRATION_ERROR
 DAYS_WARN: Final = 30  # SSL_CERT_EXPIRATION_WARN
+# Parameters of all three opcodes.
+_COMMON: Final = ("debug_simulate_errors", "error_codes", "ignore_errors", "verbose", "reason")
 _SECONDS_PER_DAY: Final = 86400.0
-
-
-class Report:
-    """Tells findings to the operator as they come, and remembers whether one is an error."""
-
-    def __init__(
-        self, context: JobContext, op: OpClusterVerifyConfig | OpClusterVerifyGroup
-    ) -> None:
-        self._context = context
-        self._with_code = op.error_codes
-        self._ignored = frozenset(code.value for code in op.ignore_errors)
-        self.is_well = not op.debug_simulate_errors
-
-    def section(self, text: str) -> None:
-        """Name the next part of the work."""
-        self._context.feedback(f"* {text}")
-
-    def add_all(self, findings: Iterable[Finding]) -> None:
-        """Tell findings."""
-        for finding in findings:
-            self.add(finding)
-
-    def add(self, finding: Finding) -> None:
-        """Tell one finding."""
-        finding = softened(finding, self._ignored)
-        self._context.feedback(f"  - {finding.line(with_code=self._with_code)}")
-        if finding.severity is Severity.ERROR:
-            self.is_well = False
 
 
 class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
@@ -60,13 +52,7 @@ class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
     def execute(self, plan: Sequence[NodeGroup]) -> dict[str, object]:
         """Submit the jobs; those for groups wait for the one for the configuration."""
         op = self.op
-        common: dict[str, Any] = {
-            "debug_simulate_errors": op.debug_simulate_errors,
-            "error_codes": op.error_codes,
-            "ignore_errors": op.ignore_errors,
-            "verbose": op.verbose,
-            "reason": op.reason,
-        }
+        common: dict[str, Any] = {name: getattr(op, name) for name in _COMMON}
         jobs: list[list[OpCode]] = []
         if op.group_name is None:
             jobs.append([OpClusterVerifyConfig(**common)])
@@ -94,13 +80,9 @@ class LUClusterVerifyConfig(NamelessUnit[OpClusterVerifyConfig]):
         except ConfigVerifyError as err:
             for text in err.errors or [err.message]:
                 report.add(Finding(VerifyErrorCode.ECLUSTERCFG, "", text))
-        report.add_all(
-            judge_dangling(
-                lookup.all_nodes(config),
-                lookup.present(config.get_instances(None)),
-                {group.uuid for group in lookup.present(config.get_node_groups(None))},
-            )
-        )
+        groups = {group.uuid for group in lookup.all_groups(config)}
+        nodes, instances = lookup.all_nodes(config), lookup.all_instances(config)
+        report.add_all(judge_dangling(nodes, instances, groups))
         report.section("Verifying cluster certificate files")
         report.add_all(certificate_findings(self.context.paths, self.context.now()))
         return report.is_well
@@ -138,11 +120,160 @@ def _certificate(text: str, severity: Severity) -> Finding:
     return Finding(VerifyErrorCode.ECLUSTERCERT, "", text, severity)
 
 
-def as_mapping(value: object) -> Mapping[str, object]:
-    """Return a node's answer as a mapping; an answer of another shape says nothing."""
-    return value if isinstance(value, Mapping) else {}
+AnswerT = TypeVar("AnswerT")
+
+_MIB: Final = 1 << 20
 
 
-def as_sequence(value: object) -> Sequence[object]:
-    """Return a node's answer as a sequence; an answer of another shape says nothing."""
-    return value if isinstance(value, list) else ()
+@dataclass(frozen=True, slots=True)
+class DiskOfInstance:
+    """One disk, with its instance and its number there."""
+
+    instance: Instance
+    index: int
+    disk: Disk
+
+
+def disks_of(config: WConfCalls, instances: Sequence[Instance]) -> list[DiskOfInstance]:
+    """Return all disks of instances, read in one call."""
+    return [
+        DiskOfInstance(instance, index, disk)
+        for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
+        for index, disk in enumerate(disks)
+    ]
+
+
+def ask_nodes(
+    context: JobContext,
+    cluster: Cluster,
+    method: Callable[[NodeCalls, Sequence[RpcDisk]], AnswerT],
+    places: Sequence[DiskOfInstance],
+) -> list[tuple[Node, list[DiskOfInstance], RpcResult[AnswerT]]]:
+    """Ask the primary nodes about disks, all of one node in one call."""
+    if not places:
+        return []
+    by_node: dict[str, list[DiskOfInstance]] = defaultdict(list)
+    for place in places:
+        by_node[place.instance.primary_node].append(place)
+    nodes = lookup.present(context.config.get_nodes(list(by_node)))
+    groups = lookup.groups_of(context.config, nodes)
+    targets = {}
+    for node in nodes:
+        group, disks = groups[node.group], [place.disk for place in by_node[node.uuid]]
+        targets[target_of(node)] = ([build_rpc_disk(cluster, group, disk) for disk in disks],)
+    results = context.nodes.call_each(method, targets)
+    return [(node, by_node[node.uuid], results[node.name]) for node in nodes]
+
+
+class LUClusterRepairDiskSizes(SimpleUnit[OpClusterRepairDiskSizes, Sequence[Instance]]):
+    """Correct the sizes of disks in the configuration."""
+
+    def resolve(self) -> list[Instance]:
+        """Look the instances up; all of them if none is named."""
+        config, names = self.config, self.op.instances
+        found = lookup.require_instances(config, names) if names else lookup.all_instances(config)
+        return [instance for instance in found if not instance.forthcoming]
+
+    def locks(self, found: Sequence[Instance]) -> LockNeed:
+        """Lock the instances exclusively: their disks may be changed in the configuration."""
+        instances = (
+            exclusive(LockLevel.INSTANCE, [instance.name for instance in found])
+            if self.op.instances
+            else all_exclusive(LockLevel.INSTANCE)
+        )
+        nodes = shared(LockLevel.NODE, {instance.primary_node for instance in found})
+        return union(instances, nodes)
+
+    def execute(self, plan: Sequence[Instance]) -> list[tuple[str, int, str, int]]:
+        """Compare and correct; returns (instance, disk, "size", new size) of each change."""
+        changed: list[tuple[str, int, str, int]] = []
+        places, method = disks_of(self.config, plan), NodeCalls.blockdev_getdimensions
+        for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
+            if result.error is not None:
+                self.context.warn(f"cannot look at disks on node {node.name}: {result.error}")
+                continue
+            for place, answer in zip(mine, result.payload, strict=False):
+                changed += self._compare(place, answer)
+        return changed
+
+    def _compare(
+        self, place: DiskOfInstance, answer: tuple[int, int | None] | None
+    ) -> list[tuple[str, int, str, int]]:
+        name, index, disk = place.instance.name, place.index, place.disk
+        if answer is None:
+            self.context.warn(f"disk {index} of instance {name} does not exist, ignoring")
+            return []
+        real_mib = answer[0] // _MIB
+        if real_mib == disk.size:
+            return []
+        self.context.info(
+            f"disk {index} of instance {name} has {real_mib} MiB, {disk.size} are written down:"
+            " correcting"
+        )
+        self.config.modify(ObjectKind.DISK, disk.uuid, {"size": real_mib})
+        return [(name, index, "size", real_mib)]
+
+
+class LUClusterVerifyDisks(SimpleUnit[OpClusterVerifyDisks, Sequence[NodeGroup]]):
+    """Submit one job for each group."""
+
+    def resolve(self) -> list[NodeGroup]:
+        return lookup.groups_named(self.config, self.op.group_name)
+
+    def execute(self, plan: Sequence[NodeGroup]) -> dict[str, object]:
+        jobs = [
+            [OpGroupVerifyDisks(group_name=group.name, reason=self.op.reason)] for group in plan
+        ]
+        return {"jobs": [(True, job_id) for job_id in self.context.submit_jobs(jobs)]}
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveInstances:
+    """A group, and its instances whose disks are to be ready."""
+
+    group: NodeGroup
+    instances: Sequence[Instance]
+
+
+class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
+    """Look for the disks of the instances of one group that are to be ready."""
+
+    def resolve(self) -> ActiveInstances:
+        group = lookup.require_group(self.config, self.op.group_name)
+        _, instances = lookup.group_members(self.config, group)
+        return ActiveInstances(group, [each for each in instances if each.disks_active])
+
+    def locks(self, found: ActiveInstances) -> LockNeed:
+        """Lock the instances, the group and their nodes shared."""
+        return union(
+            shared(LockLevel.INSTANCE, [instance.name for instance in found.instances]),
+            shared(LockLevel.NODEGROUP, [found.group.uuid]),
+            shared(LockLevel.NODE, {instance.primary_node for instance in found.instances}),
+        )
+
+    def execute(
+        self, plan: ActiveInstances
+    ) -> tuple[dict[str, str], list[str], dict[str, list[list[str]]]]:
+        """Ask the nodes.
+
+        Returns:
+            {node: reason why it could not be asked}, names of instances whose disks must be
+            activated, {instance: [[node, disk], ...] that are missing}.
+        """
+        failing: dict[str, str] = {}
+        missing: dict[str, list[list[str]]] = {}
+        places = disks_of(self.config, plan.instances)
+        method = NodeCalls.blockdev_getmirrorstatus_multi
+        for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
+            if result.error is not None:
+                if not result.offline:
+                    failing[node.name] = result.error
+                continue
+            for place, answer in zip(mine, result.payload, strict=False):
+                match answer:
+                    case [True, _]:
+                        continue
+                    case _:
+                        name = f"{place.disk.iv_name} ({place.disk.uuid})"
+                        missing.setdefault(place.instance.name, []).append([node.name, name])
+        return failing, [], missing

@@ -15,28 +15,10 @@ from typing import Final, cast
 from ganeti.base.paths import Paths
 from ganeti.logical_units import hooks, lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
-from ganeti.logical_units.cluster.disks import ask_nodes, disks_of
-from ganeti.logical_units.cluster.findings import (
-    Clock,
-    Finding,
-    judge_disk,
-    judge_forthcoming,
-    judge_instance,
-    judge_leftover_files,
-    judge_node,
-    judge_oob_programs,
-    judge_orphans,
-)
-from ganeti.logical_units.cluster.group_findings import (
-    Guest,
-    judge_exclusion,
-    judge_layout,
-    judge_memory,
-    judge_spare_memory,
-    judge_stored_disks,
-    judge_systems,
-)
-from ganeti.logical_units.cluster.verify import Report, as_mapping, as_sequence
+from ganeti.logical_units.cluster import findings as single
+from ganeti.logical_units.cluster import group_findings as together
+from ganeti.logical_units.cluster.findings import Finding, Report, as_mapping, as_sequence
+from ganeti.logical_units.cluster.verify import ask_nodes, disks_of
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.changes.nics import bridges_of
 from ganeti.logical_units.instance.storage.files import file_of
@@ -151,7 +133,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             self.cluster.cluster_name,
             cluster_hvparams(self.cluster),
         )
-        clock = Clock(before, self.context.now())
+        clock = single.Clock(before, self.context.now())
         answers: dict[str, Mapping[str, object]] = {}
         findings: list[Finding] = []
         for node in members.online:
@@ -169,12 +151,12 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         members: GroupMembers,
         node: Node,
         answer: Mapping[str, object],
-        clock: Clock,
+        clock: single.Clock,
         sums: node_files.FileSums,
     ) -> Iterator[Finding]:
         is_master = node.uuid == self.master.uuid
         expected = sums.of(node)
-        yield from judge_node(
+        yield from single.judge_node(
             node,
             answer,
             clock,
@@ -183,9 +165,11 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         )
         if is_master:
             programs = oob_programs(self.cluster, members)
-            yield from judge_oob_programs(node.name, programs, answer.get("oob-paths"))
+            yield from single.judge_oob_programs(node.name, programs, answer.get("oob-paths"))
         else:
-            yield from judge_leftover_files(node.name, answer.get("filelist"), expected, sums.paths)
+            yield from single.judge_leftover_files(
+                node.name, answer.get("filelist"), expected, sums.paths
+            )
 
     def _checks(self, members: GroupMembers) -> dict[str, object]:
         all_nodes = lookup.all_nodes(self.config)
@@ -208,24 +192,26 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         vm_nodes = {node.name: node for node in members.online if node.vm_capable}
         names_in_order = sorted(vm_nodes.keys() & answers.keys(), key=self._master_first)
         said = {name: answers[name] for name in names_in_order}
-        yield from judge_systems({n: a["oslist"] for n, a in said.items() if "oslist" in a})
+        yield from together.judge_systems(
+            {n: a["oslist"] for n, a in said.items() if "oslist" in a}
+        )
         guests = self._guests(members.instances)
         all_nodes = {str(node.uuid): node for node in lookup.all_nodes(self.config)}
         names = {uuid: node.name for uuid, node in all_nodes.items()}
         for guest in guests:
-            yield from judge_layout(guest, self.cluster, members.group, all_nodes)
-        yield from judge_exclusion(self.cluster, guests, names)
+            yield from together.judge_layout(guest, self.cluster, members.group, all_nodes)
+        yield from together.judge_exclusion(self.cluster, guests, names)
         if OptionalCheck.NPLUSONE_MEM not in self.op.skip_checks:
             free_mib = {
                 str(vm_nodes[name].uuid): free
                 for name, answer in said.items()
                 if isinstance(free := as_mapping(answer.get("hvinfo")).get("memory_free"), int)
             }
-            yield from judge_memory(self.cluster, guests, free_mib, names)
-            yield from judge_spare_memory(self.cluster, guests, free_mib, names)
+            yield from together.judge_memory(self.cluster, guests, free_mib, names)
+            yield from together.judge_spare_memory(self.cluster, guests, free_mib, names)
         busy |= self._busy()  # also work that began meanwhile: its disks are not yet recorded
         disks = lookup.present(self.config.get_disks(None))
-        yield from judge_stored_disks(
+        yield from together.judge_stored_disks(
             [guest for guest in guests if guest.name not in busy],
             {
                 name: [str(path) for path in as_sequence(answer[STORED_DISKS_CHECK])]
@@ -241,18 +227,11 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
     def _master_first(self, node_name: str) -> tuple[bool, str]:
         return node_name != self.master.name, node_name
 
-    def _guests(self, instances: Sequence[Instance]) -> list[Guest]:
+    def _guests(self, instances: Sequence[Instance]) -> list[together.Guest]:
         """Return the instances that are made, with their disks."""
-        uuids = [uuid for item in instances for uuid in item.disks]
-        disks = {
-            disk.uuid: disk
-            for disk in (lookup.present(self.config.get_disks(uuids)) if uuids else [])
-        }
-        return [
-            Guest(item, [disks[uuid] for uuid in item.disks if uuid in disks])
-            for item in instances
-            if not item.forthcoming
-        ]
+        made = [instance for instance in instances if not instance.forthcoming]
+        disks = lookup.disks_of_each(self.config, made)
+        return list(map(together.Guest, made, disks))
 
     # Instances and disks.
 
@@ -266,7 +245,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 continue
             if instance.forthcoming:
                 disks = lookup.present(self.config.get_disks(instance.disks))
-                yield from judge_forthcoming(instance, disks)
+                yield from single.judge_forthcoming(instance, disks)
                 continue
             seen_on = {
                 name: states[instance.name]
@@ -274,12 +253,16 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 if instance.name in states
             }
             primary = by_uuid[instance.primary_node]
-            yield from judge_instance(instance, primary, seen_on, answers=primary.name in live)
+            yield from single.judge_instance(
+                instance, primary, seen_on, answers=primary.name in live
+            )
         for name, findings in on_disks:
             if name in settled:
                 yield from findings
-        known = {instance.name for instance in lookup.present(self.config.get_instances(None))}
-        yield from judge_orphans(live, known | {instance.name for instance in members.instances})
+        known = {instance.name for instance in lookup.all_instances(self.config)}
+        yield from single.judge_orphans(
+            live, known | {instance.name for instance in members.instances}
+        )
 
     def _live(self, nodes: Sequence[Node]) -> dict[str, dict[str, int]]:
         """Ask all nodes for their instances; returns {node name: {instance name: state}}."""
@@ -307,7 +290,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             if result.error is None:
                 for place, answer in zip(mine, result.payload, strict=False):
                     name = place.instance.name
-                    yield name, judge_disk(name, place.index, node.name, answer)
+                    yield name, single.judge_disk(name, place.index, node.name, answer)
 
     def _settled(self, instances: Sequence[Instance]) -> set[str]:
         """Return the names of the instances that no job has changed meanwhile or is changing."""

@@ -80,9 +80,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]
         nodes = lookup.named_or_all_nodes(self.config, names)
         if not names and self.op.command in _TAKES_POWER_AWAY:
             nodes = [node for node in nodes if node.uuid != self.cluster.master_node]
-        uuids = list(dict.fromkeys(node.group for node in nodes))
-        found = lookup.present(self.config.get_node_groups(uuids))
-        groups = {group.uuid: group for group in found}
+        groups = lookup.groups_of(self.config, nodes)
         return [
             Helped(node, fill_ndparams(self.cluster, groups[node.group], node)["oob_program"])
             for node in sorted(nodes, key=lambda node: natural_sort_key(node.name))
