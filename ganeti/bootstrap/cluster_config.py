@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, TypeEnforcementError
+from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.base.versions import CONFIG_VERSION
+from ganeti.logical_units.instance.parameters import (
+    check_beparams,
+    check_hvparams,
+    without_defaults,
+)
+from ganeti.logical_units.parameters import check_ndparams, enforced
 from ganeti.objects.disk_templates import DiskTemplate, supported_templates
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, Hypervisor
 from ganeti.objects.instance_policy import policy_problems
@@ -24,7 +30,6 @@ from ganeti.objects.parameters import (
     NDPARAMS,
     NICPARAMS,
     ParamTable,
-    checked,
     defaults_of,
 )
 
@@ -79,7 +84,7 @@ class ClusterRequest:
     uid_pool: Sequence[tuple[int, int]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FirstNode:
     """The machine that becomes master: names, addresses and certificate."""
 
@@ -87,7 +92,7 @@ class FirstNode:
     uuid: str
     primary_ip: str
     secondary_ip: str
-    certificate_digest: str
+    certificate_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +112,10 @@ def check_request(request: ClusterRequest) -> None:
     Raises:
         OpPrereqError: names the wrong value and a right one.
     """
-    _check_names(
-        "hypervisor", request.enabled_hypervisors, tuple(Hypervisor), SUPPORTED_HYPERVISORS
-    )
-    _check_names(
-        "disk template", request.enabled_disk_templates, tuple(DiskTemplate), supported_templates()
-    )
-    problem = mac_prefix_problem(request.mac_prefix)
-    if problem:
-        raise OpPrereqError(problem)
+    hypervisors, templates = request.enabled_hypervisors, request.enabled_disk_templates
+    _check_names("hypervisor", hypervisors, tuple(Hypervisor), SUPPORTED_HYPERVISORS)
+    _check_names("disk template", templates, tuple(DiskTemplate), supported_templates())
+    refuse(mac_prefix_problem(request.mac_prefix))
     if request.primary_ip_version not in _IP_FAMILY:
         raise OpPrereqError(f"IP version {request.primary_ip_version} is neither 4 nor 6")
     for name in ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir"):
@@ -159,111 +159,86 @@ def build_config(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict
         "cluster": _cluster(request, node, birth),
         "nodes": {node.uuid: _node(node, birth)},
         "nodegroups": {birth.group_uuid: _group(birth)},
-        "instances": {},
-        "networks": {},
-        "disks": {},
-        "filters": {},
+        **{name: {} for name in ("instances", "networks", "disks", "filters")},
         "ctime": birth.now,
         "mtime": birth.now,
         "serial_no": 1,
     }
+
+
+# Fields of the cluster that are as requested.
+_AS_REQUESTED: Final = (
+    *("cluster_name", "master_netdev", "use_external_mip_script", "candidate_pool_size"),
+    *("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir", "modify_etc_hosts"),
+    *("modify_ssh_setup", "ssh_key_type", "ssh_key_bits", "maintain_node_health"),
+    *("prealloc_wipe_disks", "enabled_user_shutdown"),
+)
+_EMPTY_LISTS: Final = ("tcpudp_port_pool", "reserved_lvs", "hidden_os", "blacklisted_os")
+_EMPTY_OBJECTS: Final = ("os_hvp", "osparams", "osparams_private_cluster")
+_EMPTY_TEXTS: Final = ("install_image", "instance_communication_network", "zeroing_image")
 
 
 def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str, object]:
     version = request.primary_ip_version
     netmask = request.master_netmask
+    collector = {"active": True, "interval": COLLECTOR_INTERVAL_US}
     return {
+        **{name: getattr(request, name) for name in _AS_REQUESTED},
+        **{name: [] for name in _EMPTY_LISTS},
+        **{name: {} for name in _EMPTY_OBJECTS},
+        **dict.fromkeys(_EMPTY_TEXTS, ""),
+        **_parameter_groups(request),
         "rsahostkeypub": birth.host_key,
         "highest_used_port": HIGHEST_USED_PORT,
-        "tcpudp_port_pool": [],
         "mac_prefix": request.mac_prefix.lower(),
-        "reserved_lvs": [],
         "master_node": node.uuid,
         "master_ip": birth.master_ip,
-        "master_netdev": request.master_netdev,
         "master_netmask": DEFAULT_NETMASK[version] if netmask is None else netmask,
-        "use_external_mip_script": request.use_external_mip_script,
-        "cluster_name": request.cluster_name,
-        "file_storage_dir": request.file_storage_dir,
-        "shared_file_storage_dir": request.shared_file_storage_dir,
-        "gluster_storage_dir": request.gluster_storage_dir,
         "enabled_hypervisors": list(request.enabled_hypervisors),
-        "os_hvp": {},
-        "osparams": {},
-        "osparams_private_cluster": {},
-        **_parameter_groups(request),
-        "candidate_pool_size": request.candidate_pool_size,
-        "modify_etc_hosts": request.modify_etc_hosts,
-        "modify_ssh_setup": request.modify_ssh_setup,
-        "maintain_node_health": request.maintain_node_health,
         "uid_pool": [list(bounds) for bounds in request.uid_pool],
         "default_iallocator": request.default_iallocator or "",
         "default_iallocator_params": dict(request.default_iallocator_params),
-        "hidden_os": [],
-        "blacklisted_os": [],
         "primary_ip_family": _IP_FAMILY[version],
-        "prealloc_wipe_disks": request.prealloc_wipe_disks,
         "ipolicy": build_ipolicy(request.ipolicy, request.enabled_disk_templates),
         "enabled_disk_templates": list(request.enabled_disk_templates),
         "candidate_certs": {node.uuid: node.certificate_digest},
         "max_running_jobs": MAX_RUNNING_JOBS,
         "max_tracked_jobs": MAX_TRACKED_JOBS,
-        "install_image": "",
-        "instance_communication_network": "",
-        "zeroing_image": "",
         "compression_tools": list(request.compression_tools),
-        "enabled_user_shutdown": request.enabled_user_shutdown,
-        "data_collectors": {
-            name: {"active": True, "interval": COLLECTOR_INTERVAL_US} for name in COLLECTORS_OF_3_0
-        },
-        "ssh_key_type": request.ssh_key_type,
-        "ssh_key_bits": request.ssh_key_bits,
-        "ctime": birth.now,
-        "mtime": birth.now,
-        "uuid": birth.cluster_uuid,
-        "serial_no": 1,
-        "tags": [],
+        "data_collectors": {name: dict(collector) for name in COLLECTORS_OF_3_0},
+        **_stamps(birth.cluster_uuid, birth),
     }
 
 
+def _stamps(uuid: str, birth: Birth) -> dict[str, object]:
+    """Return the fields that every object has."""
+    return {"uuid": uuid, "ctime": birth.now, "mtime": birth.now, "serial_no": 1, "tags": []}
+
+
 def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
+    hvparams, diskparams = request.hvparams, request.diskparams
+    nicparams = enforced(request.nicparams, NICPARAMS, "network interface parameter")
     return {
         "hvparams": {
-            name: _filled(request.hvparams.get(name, {}), HVPARAMS[name], f"{name} parameter")
+            name: _filled(
+                check_hvparams(name, hvparams.get(name, {}), of_cluster=True), HVPARAMS[name]
+            )
             for name in request.enabled_hypervisors
         },
-        "beparams": {
-            "default": _filled(_with_memory(request.beparams), BEPARAMS, "backend parameter")
-        },
-        "nicparams": {
-            "default": _filled(request.nicparams, NICPARAMS, "network interface parameter")
-        },
-        "ndparams": _filled(request.ndparams, NDPARAMS, "node parameter"),
+        "beparams": {"default": _filled(check_beparams(request.beparams), BEPARAMS)},
+        "nicparams": {"default": _filled(nicparams, NICPARAMS)},
+        "ndparams": _filled(check_ndparams(request.ndparams, of_node=False), NDPARAMS),
         "diskparams": {
-            name: _filled(request.diskparams.get(name, {}), table, f"{name} disk parameter")
+            name: _filled(
+                enforced(diskparams.get(name, {}), table, f"{name} disk parameter"), table
+            )
             for name, table in DISKPARAMS.items()
         },
     }
 
 
-def _with_memory(beparams: Parameters) -> Parameters:
-    """Spell the old ``memory`` as the two parameters that replaced it."""
-    if "memory" not in beparams:
-        return beparams
-    memory = beparams["memory"]
-    rest = {name: value for name, value in beparams.items() if name != "memory"}
-    if "minmem" in rest or "maxmem" in rest:
-        raise OpPrereqError("give either memory, or minmem and maxmem")
-    return {**rest, "minmem": memory, "maxmem": memory}
-
-
-def _filled(own: Parameters, table: ParamTable, what: str) -> dict[str, object]:
-    try:
-        enforced = checked(own, table, what=what)
-    except TypeEnforcementError as err:
-        raise OpPrereqError(err.message) from err
-    defaults = defaults_of(table)
-    return defaults | {name: value for name, value in enforced.items() if value != "default"}
+def _filled(own: Parameters, table: ParamTable) -> dict[str, object]:
+    return defaults_of(table) | without_defaults(own)
 
 
 def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dict[str, object]:
@@ -285,10 +260,7 @@ def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dic
 
 
 def _numbers(spec: Mapping[str, object]) -> dict[str, object]:
-    try:
-        return dict(checked(spec, ISPEC_TABLE, what="instance specification"))
-    except TypeEnforcementError as err:
-        raise OpPrereqError(err.message) from err
+    return enforced(spec, ISPEC_TABLE, "instance specification")
 
 
 def _node(node: FirstNode, birth: Birth) -> dict[str, object]:
@@ -296,19 +268,11 @@ def _node(node: FirstNode, birth: Birth) -> dict[str, object]:
         "name": node.name,
         "primary_ip": node.primary_ip,
         "secondary_ip": node.secondary_ip,
-        "master_candidate": True,
-        "offline": False,
-        "drained": False,
+        **dict.fromkeys(("master_candidate", "master_capable", "vm_capable", "powered"), True),
+        **dict.fromkeys(("offline", "drained"), False),
         "group": birth.group_uuid,
-        "master_capable": True,
-        "vm_capable": True,
         "ndparams": {},
-        "powered": True,
-        "ctime": birth.now,
-        "mtime": birth.now,
-        "uuid": node.uuid,
-        "serial_no": 1,
-        "tags": [],
+        **_stamps(node.uuid, birth),
     }
 
 
@@ -316,14 +280,7 @@ def _group(birth: Birth) -> dict[str, object]:
     return {
         "name": INITIAL_GROUP_NAME,
         "members": [],
-        "ndparams": {},
         "alloc_policy": "preferred",
-        "ipolicy": {},
-        "diskparams": {},
-        "networks": {},
-        "ctime": birth.now,
-        "mtime": birth.now,
-        "uuid": birth.group_uuid,
-        "serial_no": 1,
-        "tags": [],
+        **{name: {} for name in ("ndparams", "ipolicy", "diskparams", "networks")},
+        **_stamps(birth.group_uuid, birth),
     }

@@ -14,62 +14,35 @@ from typing import Final
 from ganeti.base.paths import Paths
 from ganeti.system import files
 
-# well-known path -> mode
+# mode -> well-known paths, each after those that it is in
 DIRECTORIES: Final = {
-    "data_dir": 0o755,
-    "queue_dir": 0o750,
-    "queue_archive_dir": 0o750,
-    "rapi_dir": 0o750,
-    "run_dir": 0o775,
-    "socket_dir": 0o770,
-    "bdev_cache_dir": 0o755,
-    "uid_pool_dir": 0o750,
-    "disk_links_dir": 0o755,
-    "crypto_keys_dir": 0o700,
-    "import_export_dir": 0o755,
-    "instance_reason_dir": 0o755,
-    "livelock_dir": 0o750,
-    "luxid_message_dir": 0o750,
-    "log_dir": 0o770,
-    "log_os_dir": 0o750,
-    "log_kvm_dir": 0o750,
-    "lock_dir": 0o755,
-    "conf_dir": 0o755,
+    0o775: ("run_dir",),
+    0o755: (
+        *("data_dir", "conf_dir", "lock_dir", "bdev_cache_dir", "disk_links_dir"),
+        *("import_export_dir", "instance_reason_dir"),
+    ),
+    0o770: ("socket_dir", "log_dir"),
+    0o750: (
+        *("queue_dir", "queue_archive_dir", "rapi_dir", "uid_pool_dir", "livelock_dir"),
+        *("luxid_message_dir", "log_os_dir", "log_kvm_dir"),
+    ),
+    0o700: ("crypto_keys_dir",),
 }
 
 SECRET_MODE: Final = 0o440
 CONFIG_MODE: Final = 0o640
 READABLE_MODE: Final = 0o644
 
-# What a cluster leaves on a node, as well-known paths; ssconf and the queue are handled apart.
+# The files that a cluster leaves on a node, as well-known paths; ssconf and the queue are below.
 _FILES: Final = (
-    "config_data",
-    "locks_data",
-    "tempres_data",
-    "locks_own_data",
-    "tempres_own_data",
-    "server_pem",
-    "client_pem",
-    "rapi_pem",
-    "spice_pem",
-    "spice_ca_pem",
-    "hmac_key",
-    "cluster_domain_secret",
-    "known_hosts",
-    "ssh_pub_keys",
-    "ssh_managed",
-    "watcher_pause",
-    "queue_serial",
-    "queue_version",
-    "queue_lock",
-    "queue_drain",
+    *("config_data", "locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
+    *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
+    *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
+    *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
 )
 _PATTERNS: Final = (
-    "{data_dir}/ssconf_*",
-    "{data_dir}/master_claim",
-    "{queue_dir}/job-*",
-    "{livelock_dir}/*",
-    "{luxid_message_dir}/*",
+    *(("data_dir", "ssconf_*"), ("data_dir", "master_claim"), ("queue_dir", "job-*")),
+    *(("livelock_dir", "*"), ("luxid_message_dir", "*")),
 )
 
 
@@ -79,19 +52,16 @@ def ensure_directories(paths: Paths) -> None:
     Raises:
         OSError: one cannot be made.
     """
-    for name, mode in DIRECTORIES.items():
-        files.ensure_directory(getattr(paths, name), mode)
+    for mode, names in DIRECTORIES.items():
+        for name in names:
+            files.ensure_directory(getattr(paths, name), mode)
 
 
 def cluster_files(paths: Paths) -> list[str]:
     """Return the files of a cluster that exist on this node."""
     found = [getattr(paths, name) for name in _FILES]
-    values = {
-        name: glob.escape(getattr(paths, name))
-        for name in ("data_dir", "queue_dir", "livelock_dir", "luxid_message_dir")
-    }
-    for pattern in _PATTERNS:
-        found += sorted(glob.glob(pattern.format(**values)))
+    for name, pattern in _PATTERNS:
+        found += sorted(glob.glob(f"{glob.escape(getattr(paths, name))}/{pattern}"))
     return [path for path in found if os.path.lexists(path)]
 
 

@@ -1,5 +1,9 @@
 """Making this node the master, with the old master alive or dead.
 
+Each node takes note of one announcement of a next master at a time, so of several authors at most
+one has the majority.  When nobody has it, the author whose name comes first stays and asks again,
+and the others withdraw their announcements: exactly one of them goes on.
+
 A straight recipe, decided in `ganeti.jobs.votes`.  Nothing is changed until the answers allow
 it; then the old master, if it answers, becomes idle and stops; the other nodes take note of who
 comes next; this node takes the newest configuration and queue, and writes them; the others follow;
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ganeti.base.daemons import NODED
@@ -60,6 +64,106 @@ _LOOKS_MAX: Final = 3  # each look at newer lists of nodes may lead to still new
 Feedback = Callable[[str], None]
 
 
+# A rival withdraws within two calls; this long a node that follows him may be busy with others.
+PATIENCE_S: Final = 30.0
+_ASK_AGAIN_S: Final = 0.2
+
+
+class Announcement:
+    """One node's wish to become master with a configuration of that serial number.
+
+    Args:
+        poll: the answers of the nodes from which the serial number was chosen.
+        targets: the other nodes.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        rpc: NodeRpcClient,
+        poll: Poll,
+        serial_no: int,
+        targets: Mapping[str, Target],
+    ) -> None:
+        self._paths = paths
+        self._rpc = rpc
+        self._serial_no = serial_no
+        self._own_name = poll.own_name
+        self._known = poll.known()
+        self._needed = votes_needed(len(poll.nodes))
+        self._silent_votes = len(poll.answers) - len(self._known)  # of another release
+        self._targets = {name: targets[name] for name in self._known if name in targets}
+        self._promised: set[str] = set()
+
+    def make(self, *, no_voting: bool) -> None:
+        """Let the nodes take note that this one comes next.
+
+        Raises:
+            OpPrereqError: another node announced itself first.
+        """
+        master_facts.take_claim(
+            self._paths,
+            known_serial=self._known[self._own_name].claim_serial,
+            claim=Claim(self._serial_no, self._own_name),
+        )
+        deadline = clock.monotonic() + PATIENCE_S
+        while refused := self._ask():
+            if len(self._promised) + 1 + self._silent_votes >= self._needed or no_voting:
+                return
+            is_contested = any(map(_is_answer, refused)) and self._may_ask_again()
+            if clock.monotonic() >= deadline or not is_contested:
+                self.withdraw()
+                reasons = "; ".join(result.failure_text for result in refused)
+                raise wrong_state(
+                    f"too few nodes agree that this one becomes master: {reasons}. Try again, on"
+                    " one node at a time"
+                )
+            clock.pause(_ASK_AGAIN_S)
+
+    def _ask(self) -> list[RpcResult[None]]:
+        """Ask all nodes; returns the answers of the nodes that did not agree."""
+        args = {
+            target: (self._known[name].claim_serial, self._serial_no, self._own_name)
+            for name, target in self._targets.items()
+        }
+        results = self._rpc.call_each(NodeCalls.master_claim, args) if args else {}
+        refused = {name: result for name, result in results.items() if result.error is not None}
+        self._promised |= results.keys() - refused.keys()
+        self._promised -= {name for name, result in refused.items() if _is_answer(result)}
+        return list(refused.values())
+
+    def _may_ask_again(self) -> bool:
+        found, _ = master_poll.ask_all(self._rpc, list(self._targets.values()))
+        facts = [answer.facts for answer in found.values() if answer.facts is not None]
+        return may_ask_again(
+            [master_facts.own_facts(self._paths), *facts],
+            own_name=self._own_name,
+            serial_no=self._serial_no,
+            needed=self._needed,
+        )
+
+    def withdraw(self) -> None:
+        """Take the announcement back on the nodes that agreed; a node that misses it does no harm.
+
+        Nobody else is asked: rivals have the same serial number.
+        """
+        own = self._known[self._own_name]
+        before = Claim(own.claim_serial, own.claim_name)
+        master_facts.take_claim(self._paths, known_serial=self._serial_no, claim=before)
+        args = {
+            self._targets[name]: (self._serial_no, facts.claim_serial, facts.claim_name)
+            for name, facts in self._known.items()
+            if name in self._promised
+        }
+        if args:
+            self._rpc.call_each(NodeCalls.master_claim, args)
+
+
+def _is_answer(refusal: RpcResult[None]) -> bool:
+    """Tell whether a node refused; otherwise it was not reached, and no rival is the reason."""
+    return not refusal.address
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
     """How to fail over.
@@ -88,23 +192,17 @@ class Outlook:
         return decode_record(split_config(self.config).cluster, Cluster)
 
 
+@dataclass
 class Failover:
     """One attempt to make this node the master."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        own_name: str,
-        rpc: NodeRpcClient,
-        options: FailoverOptions,
-        feedback: Feedback,
-    ) -> None:
-        self._paths = paths
-        self._own_name = own_name
-        self._rpc = rpc
-        self._options = options
-        self._feedback = feedback
-        self._gone: dict[str, str] = {}  # nodes that were not reached, and why
+    _paths: Paths
+    _own_name: str
+    _rpc: NodeRpcClient
+    _options: FailoverOptions
+    _feedback: Feedback
+    _gone: dict[str, str] = field(default_factory=dict)
+    """The nodes that were not reached, and why."""
 
     def run(self) -> None:
         """Make this node the master.
@@ -194,17 +292,13 @@ class Failover:
             OpExecError: somebody started the master's daemons meanwhile.
         """
         outlook = self._look()
-        started = [
-            name
-            for name, facts in outlook.poll.known().items()
-            if facts.daemons and name != self._own_name
-        ]
-        if started:
+        running = [name for name, facts in outlook.poll.known().items() if facts.daemons]
+        if started := [name for name in running if name != self._own_name]:
             announcement.withdraw()
             raise OpExecError(
                 f"the master's daemons were started on {', '.join(started)} meanwhile; try again"
             )
-        return Outlook(outlook.poll, before.plan, outlook.config, outlook.targets)
+        return replace(outlook, plan=before.plan)
 
     # The old master.
 
@@ -382,103 +476,3 @@ def fail_over(paths: Paths, own_name: str, options: FailoverOptions, feedback: F
         raise ConfigurationError("this node is not part of a cluster")
     with NodeRpcClient(paths) as rpc:
         Failover(paths, own_name, rpc, options, feedback).run()
-
-
-# A rival withdraws within two calls; this long a node that follows him may be busy with others.
-PATIENCE_S: Final = 30.0
-_ASK_AGAIN_S: Final = 0.2
-
-
-class Announcement:
-    """One node's wish to become master with a configuration of that serial number.
-
-    Args:
-        poll: the answers of the nodes from which the serial number was chosen.
-        targets: the other nodes.
-    """
-
-    def __init__(
-        self,
-        paths: Paths,
-        rpc: NodeRpcClient,
-        poll: Poll,
-        serial_no: int,
-        targets: Mapping[str, Target],
-    ) -> None:
-        self._paths = paths
-        self._rpc = rpc
-        self._serial_no = serial_no
-        self._own_name = poll.own_name
-        self._known = poll.known()
-        self._needed = votes_needed(len(poll.nodes))
-        self._silent_votes = len(poll.answers) - len(self._known)  # of another release
-        self._targets = {name: targets[name] for name in self._known if name in targets}
-        self._promised: set[str] = set()
-
-    def make(self, *, no_voting: bool) -> None:
-        """Let the nodes take note that this one comes next.
-
-        Raises:
-            OpPrereqError: another node announced itself first.
-        """
-        master_facts.take_claim(
-            self._paths,
-            known_serial=self._known[self._own_name].claim_serial,
-            claim=Claim(self._serial_no, self._own_name),
-        )
-        deadline = clock.monotonic() + PATIENCE_S
-        while refused := self._ask():
-            if len(self._promised) + 1 + self._silent_votes >= self._needed or no_voting:
-                return
-            is_contested = any(map(_is_answer, refused)) and self._may_ask_again()
-            if clock.monotonic() >= deadline or not is_contested:
-                self.withdraw()
-                reasons = "; ".join(result.failure_text for result in refused)
-                raise wrong_state(
-                    f"too few nodes agree that this one becomes master: {reasons}. Try again, on"
-                    " one node at a time"
-                )
-            clock.pause(_ASK_AGAIN_S)
-
-    def _ask(self) -> list[RpcResult[None]]:
-        """Ask all nodes; returns the answers of the nodes that did not agree."""
-        args = {
-            target: (self._known[name].claim_serial, self._serial_no, self._own_name)
-            for name, target in self._targets.items()
-        }
-        results = self._rpc.call_each(NodeCalls.master_claim, args) if args else {}
-        refused = {name: result for name, result in results.items() if result.error is not None}
-        self._promised |= results.keys() - refused.keys()
-        self._promised -= {name for name, result in refused.items() if _is_answer(result)}
-        return list(refused.values())
-
-    def _may_ask_again(self) -> bool:
-        found, _ = master_poll.ask_all(self._rpc, list(self._targets.values()))
-        facts = [answer.facts for answer in found.values() if answer.facts is not None]
-        return may_ask_again(
-            [master_facts.own_facts(self._paths), *facts],
-            own_name=self._own_name,
-            serial_no=self._serial_no,
-            needed=self._needed,
-        )
-
-    def withdraw(self) -> None:
-        """Take the announcement back on the nodes that agreed; a node that misses it does no harm.
-
-        Nobody else is asked: rivals have the same serial number.
-        """
-        own = self._known[self._own_name]
-        before = Claim(own.claim_serial, own.claim_name)
-        master_facts.take_claim(self._paths, known_serial=self._serial_no, claim=before)
-        args = {
-            self._targets[name]: (self._serial_no, facts.claim_serial, facts.claim_name)
-            for name, facts in self._known.items()
-            if name in self._promised
-        }
-        if args:
-            self._rpc.call_each(NodeCalls.master_claim, args)
-
-
-def _is_answer(refusal: RpcResult[None]) -> bool:
-    """Tell whether a node refused; otherwise it was not reached, and no rival is the reason."""
-    return not refusal.address

@@ -17,14 +17,8 @@ from ganeti.base import json
 from ganeti.base.daemons import Place
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverError, wrong_state
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, keys
-from ganeti.bootstrap.cluster_config import (
-    Birth,
-    ClusterRequest,
-    FirstNode,
-    build_config,
-    check_request,
-)
+from ganeti.bootstrap import cluster_config, cluster_files, keys
+from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode
 from ganeti.bootstrap.node_setup import start_daemons
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
@@ -52,7 +46,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         OpPrereqError, ResolverError: it cannot be made; nothing was changed.
         GenericError: a step failed; the steps before it were undone.
     """
-    check_request(request)
+    cluster_config.check_request(request)
     node, cluster_name, master_ip = _look_around(paths, request)
     allocator = find_allocator(paths, request.default_iallocator)
     request = replace(request, cluster_name=cluster_name, default_iallocator=allocator)
@@ -114,14 +108,7 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
             ErrorCode.NOTUNIQUE,
         )
     _check_device(paths, request.master_netdev)
-    node = FirstNode(
-        name=node_name,
-        uuid=clock.new_uuid(),
-        primary_ip=primary_ip,
-        secondary_ip=secondary_ip,
-        certificate_digest="",
-    )
-    return node, cluster_name, master_ip
+    return FirstNode(node_name, clock.new_uuid(), primary_ip, secondary_ip), cluster_name, master_ip
 
 
 def find_allocator(paths: Paths, asked: str | None) -> str:
@@ -197,9 +184,8 @@ def _make_keys(paths: Paths, node_name: str) -> str:
 def _write_configuration(
     paths: Paths, request: ClusterRequest, node: FirstNode, birth: Birth
 ) -> None:
-    data = json.dumps(build_config(request, node, birth))
-    queue = JobFiles(paths)
-    queue.prepare()
+    data = json.dumps(cluster_config.build_config(request, node, birth))
+    JobFiles(paths).prepare()
     files.write_durable(paths.queue_serial, b"0\n", cluster_files.CONFIG_MODE)
     ssconf.write_values(paths, ssconf_values(ConfigState(data).durable))
     config_file.write_config(paths, data)

@@ -18,7 +18,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, Target
-from ganeti.jobs.merging import QueuePlan, furthest, plan_merge
+from ganeti.jobs.merging import furthest, plan_merge
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import QueueListing
 from ganeti.store.job_files import FILE_MODE, JobFiles, list_queue
@@ -26,7 +26,8 @@ from ganeti.system import files
 
 JOBS_PER_CALL_MAX: Final = 500
 
-Versions = dict[int, list[bytes]]
+Wanted = Iterable[tuple[int, str]]  # ids of jobs, and the names of nodes to read them from
+Versions = Sequence[tuple[int, list[bytes]]]  # ids of jobs in order, and their versions
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +56,10 @@ def merge_queue(
     queue.prepare()
     by_name = {target.name: target for target in targets}
     plan = plan_merge(list_queue(paths), list_queues(rpc, targets))
-    reader = _Reader(rpc, by_name)
-    archived = _merge_archive(paths, plan, reader)
-    changed = _merge_jobs(queue, plan, reader, own_first=own_first)
+    to_archive = [*plan.archive.items(), *plan.fetch_archived.items()]
+    archived = _merge_archive(paths, _read(rpc, by_name, to_archive))
+    to_compare = [(job_id, name) for job_id, names in plan.compare.items() for name in names]
+    changed = _merge_jobs(queue, _read(rpc, by_name, to_compare), own_first=own_first)
     return Merged(changed=changed, archived=archived)
 
 
@@ -71,46 +73,36 @@ def list_queues(rpc: NodeRpcClient, targets: Iterable[Target]) -> dict[str, Queu
     return {name: result.check("cannot list the job queue") for name, result in results.items()}
 
 
-class _Reader:
-    """Reads job files of other nodes."""
-
-    def __init__(self, rpc: NodeRpcClient, targets: Mapping[str, Target]) -> None:
-        self._rpc = rpc
-        self._targets = targets
-
-    def read(self, wanted: Mapping[str, Sequence[int]]) -> Versions:
-        """Return the versions of jobs; ``wanted`` says which to read from which node."""
-        found: Versions = {}
-        for name, job_ids in wanted.items():
-            for job_id, data in self._read_from(name, job_ids):
-                found.setdefault(job_id, []).append(data)
-        return found
-
-    def _read_from(self, name: str, job_ids: Sequence[int]) -> list[tuple[int, bytes]]:
-        """Read files of one node; those that are gone meanwhile are left out."""
-        found: list[tuple[int, bytes]] = []
-        left = list(job_ids)
-        while left:
-            asked = left[:JOBS_PER_CALL_MAX]
-            result = self._rpc.call_one(NodeCalls.jobqueue_read, self._targets[name], asked)
-            contents = result.check("cannot read jobs")
-            found += [(int(job_id), text.content) for job_id, text in contents.items()]
-            got = {job_id for job_id, _ in found}
-            rest = [job_id for job_id in asked if job_id not in got]
-            # A full answer leaves some for later; what an answer without any lacks is gone.
-            left = (rest if contents else []) + left[JOBS_PER_CALL_MAX:]
-        return found
+def _read(rpc: NodeRpcClient, targets: Mapping[str, Target], wanted: Wanted) -> Versions:
+    """Read jobs from the nodes that they stand with."""
+    by_node: dict[str, list[int]] = {}
+    for job_id, name in wanted:
+        by_node.setdefault(name, []).append(job_id)
+    found: dict[int, list[bytes]] = {}
+    for name, job_ids in by_node.items():
+        for job_id, data in _read_from(rpc, targets[name], job_ids):
+            found.setdefault(job_id, []).append(data)
+    return sorted(found.items())
 
 
-def _merge_jobs(
-    queue: JobFiles, plan: QueuePlan, reader: _Reader, *, own_first: bool
-) -> tuple[int, ...]:
-    wanted: dict[str, list[int]] = {}
-    for job_id, names in plan.compare.items():
-        for name in names:
-            wanted.setdefault(name, []).append(job_id)
+def _read_from(rpc: NodeRpcClient, target: Target, job_ids: list[int]) -> list[tuple[int, bytes]]:
+    """Read files of one node; those that are gone meanwhile are left out."""
+    found: list[tuple[int, bytes]] = []
+    left = job_ids
+    while left:
+        asked = left[:JOBS_PER_CALL_MAX]
+        contents = rpc.call_one(NodeCalls.jobqueue_read, target, asked).check("cannot read jobs")
+        found += [(int(job_id), text.content) for job_id, text in contents.items()]
+        got = {job_id for job_id, _ in found}
+        rest = [job_id for job_id in asked if job_id not in got]
+        # A full answer leaves some for later; jobs that an empty answer lacks are gone.
+        left = (rest if contents else []) + left[JOBS_PER_CALL_MAX:]
+    return found
+
+
+def _merge_jobs(queue: JobFiles, found: Versions, *, own_first: bool) -> tuple[int, ...]:
     changed = []
-    for job_id, versions in sorted(reader.read(wanted).items()):
+    for job_id, versions in found:
         own = queue.read(JobId(job_id))
         mine = [] if own is None else [own]
         best = furthest(job_id, [*mine, *versions] if own_first else [*versions, *mine])
@@ -120,24 +112,19 @@ def _merge_jobs(
     return tuple(changed)
 
 
-def _merge_archive(paths: Paths, plan: QueuePlan, reader: _Reader) -> tuple[int, ...]:
+def _merge_archive(paths: Paths, found: Versions) -> tuple[int, ...]:
     """Write the archived records first, so that a job is never in neither place."""
-    wanted: dict[str, list[int]] = {}
-    for job_id, name in (*plan.archive.items(), *plan.fetch_archived.items()):
-        wanted.setdefault(name, []).append(job_id)
     directories = set()
-    archived = []
-    for job_id, versions in sorted(reader.read(wanted).items()):
+    for job_id, versions in found:
         target = paths.archived_job_file(job_id)
         files.ensure_directory(os.path.dirname(target), 0o750)
         files.write_atomic(target, versions[0], FILE_MODE)
         directories.add(os.path.dirname(target))
-        archived.append(job_id)
     for directory in sorted(directories):
         files.fsync_directory(directory)
-    for job_id in archived:
+    for job_id, _versions in found:
         files.remove_if_exists(paths.job_file(job_id))
-    return tuple(archived)
+    return tuple(job_id for job_id, _versions in found)
 
 
 def describe(merged: Merged) -> str:
