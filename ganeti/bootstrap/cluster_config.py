@@ -17,21 +17,12 @@ from ganeti.logical_units.instance.parameters import (
     without_defaults,
 )
 from ganeti.logical_units.parameters import check_ndparams, enforced
+from ganeti.objects import parameters as tables
 from ganeti.objects.disk_templates import DiskTemplate, supported_templates
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, Hypervisor
 from ganeti.objects.instance_policy import policy_problems
 from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, INITIAL_GROUP_NAME
 from ganeti.objects.nic import DEFAULT_MAC_PREFIX, mac_prefix_problem
-from ganeti.objects.parameters import (
-    BEPARAMS,
-    DISKPARAMS,
-    IPOLICY_DEFAULTS,
-    ISPEC_TABLE,
-    NDPARAMS,
-    NICPARAMS,
-    ParamTable,
-    defaults_of,
-)
 
 USUAL_DISK_TEMPLATES: Final = (DiskTemplate.FILE, DiskTemplate.SHAREDFILE, DiskTemplate.DISKLESS)
 DEFAULT_NETMASK: Final = {4: 32, 6: 128}
@@ -217,7 +208,7 @@ def _stamps(uuid: str, birth: Birth) -> dict[str, object]:
 
 def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
     hvparams, diskparams = request.hvparams, request.diskparams
-    nicparams = enforced(request.nicparams, NICPARAMS, "network interface parameter")
+    nicparams = enforced(request.nicparams, tables.NICPARAMS, "network interface parameter")
     return {
         "hvparams": {
             name: _filled(
@@ -225,20 +216,20 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
             )
             for name in request.enabled_hypervisors
         },
-        "beparams": {"default": _filled(check_beparams(request.beparams), BEPARAMS)},
-        "nicparams": {"default": _filled(nicparams, NICPARAMS)},
-        "ndparams": _filled(check_ndparams(request.ndparams, of_node=False), NDPARAMS),
+        "beparams": {"default": _filled(check_beparams(request.beparams), tables.BEPARAMS)},
+        "nicparams": {"default": _filled(nicparams, tables.NICPARAMS)},
+        "ndparams": _filled(check_ndparams(request.ndparams, of_node=False), tables.NDPARAMS),
         "diskparams": {
             name: _filled(
                 enforced(diskparams.get(name, {}), table, f"{name} disk parameter"), table
             )
-            for name, table in DISKPARAMS.items()
+            for name, table in tables.DISKPARAMS.items()
         },
     }
 
 
-def _filled(own: Parameters, table: ParamTable) -> dict[str, object]:
-    return defaults_of(table) | without_defaults(own)
+def _filled(own: Parameters, table: tables.ParamTable) -> dict[str, object]:
+    return tables.defaults_of(table) | without_defaults(own)
 
 
 def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dict[str, object]:
@@ -247,8 +238,8 @@ def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dic
     Raises:
         OpPrereqError: a value is missing or wrong, or the bounds contradict each other.
     """
-    policy = {**IPOLICY_DEFAULTS, "disk-templates": list(enabled_disk_templates), **own}
-    std, pairs, usual = own.get("std", {}), policy["minmax"], IPOLICY_DEFAULTS["std"]
+    policy = {**tables.IPOLICY_DEFAULTS, "disk-templates": list(enabled_disk_templates), **own}
+    std, pairs, usual = own.get("std", {}), policy["minmax"], tables.IPOLICY_DEFAULTS["std"]
     assert isinstance(std, Mapping)
     assert isinstance(usual, Mapping)
     assert isinstance(pairs, Sequence)
@@ -260,7 +251,7 @@ def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dic
 
 
 def _numbers(spec: Mapping[str, object]) -> dict[str, object]:
-    return enforced(spec, ISPEC_TABLE, "instance specification")
+    return enforced(spec, tables.ISPEC_TABLE, "instance specification")
 
 
 def _node(node: FirstNode, birth: Birth) -> dict[str, object]:

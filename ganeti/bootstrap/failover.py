@@ -32,17 +32,7 @@ from ganeti.config.config_data import split_config, with_master
 from ganeti.config.overlay import decode_record
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
-from ganeti.jobs.votes import (
-    JOB_ID_LEAP,
-    OVERRIDE,
-    Answer,
-    Poll,
-    Takeover,
-    highest_job_id,
-    may_ask_again,
-    plan_takeover,
-    votes_needed,
-)
+from ganeti.jobs import votes
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
@@ -81,7 +71,7 @@ class Announcement:
         self,
         paths: Paths,
         rpc: NodeRpcClient,
-        poll: Poll,
+        poll: votes.Poll,
         serial_no: int,
         targets: Mapping[str, Target],
     ) -> None:
@@ -90,7 +80,7 @@ class Announcement:
         self._serial_no = serial_no
         self._own_name = poll.own_name
         self._known = poll.known()
-        self._needed = votes_needed(len(poll.nodes))
+        self._needed = votes.votes_needed(len(poll.nodes))
         self._silent_votes = len(poll.answers) - len(self._known)  # of another release
         self._targets = {name: targets[name] for name in self._known if name in targets}
         self._promised: set[str] = set()
@@ -135,7 +125,7 @@ class Announcement:
     def _may_ask_again(self) -> bool:
         found, _ = master_poll.ask_all(self._rpc, list(self._targets.values()))
         facts = [answer.facts for answer in found.values() if answer.facts is not None]
-        return may_ask_again(
+        return votes.may_ask_again(
             [master_facts.own_facts(self._paths), *facts],
             own_name=self._own_name,
             serial_no=self._serial_no,
@@ -181,8 +171,8 @@ class FailoverOptions:
 class Outlook:
     """The facts known before a step."""
 
-    poll: Poll
-    plan: Takeover
+    poll: votes.Poll
+    plan: votes.Takeover
     config: bytes
     targets: Mapping[str, Target]
 
@@ -238,7 +228,7 @@ class Failover:
         targets = master_poll.other_nodes(self._paths, self._own_name)
         for _ in range(_LOOKS_MAX):
             poll = self._ask(targets)
-            plan = plan_takeover(poll, no_voting=self._options.no_voting)
+            plan = votes.plan_takeover(poll, no_voting=self._options.no_voting)
             config = self._read_config(plan.config_from, targets)
             newest = master_poll.nodes_of(config, self._own_name)
             if set(newest) == set(targets):
@@ -246,9 +236,9 @@ class Failover:
             targets = newest
         return Outlook(poll, plan, config, {target.name: target for target in targets})
 
-    def _ask(self, targets: list[Target]) -> Poll:
+    def _ask(self, targets: list[Target]) -> votes.Poll:
         facts = master_facts.own_facts(self._paths)
-        answers = {self._own_name: Answer(facts.master_name, facts)}
+        answers = {self._own_name: votes.Answer(facts.master_name, facts)}
         if not self._options.asks_offline:
             self._gone.update((t.name, _MARKED_OFFLINE) for t in targets if t.offline)
         asked = [target for target in targets if target.name not in self._gone]
@@ -258,7 +248,7 @@ class Failover:
             self._gone.update(errors)
         silent = {name: why for name, why in self._gone.items() if name not in answers}
         names = [self._own_name, *(target.name for target in targets)]
-        return Poll(self._own_name, names, answers, silent)
+        return votes.Poll(self._own_name, names, answers, silent)
 
     def _read_config(self, name: str, targets: list[Target]) -> bytes:
         if name == self._own_name:
@@ -393,10 +383,10 @@ class Failover:
         for result in results.values():
             self._warn(result)
         following = 1 + sum(result.error is None for result in results.values())
-        if following < votes_needed(len(outlook.poll.nodes)) and not self._options.no_voting:
+        if following < votes.votes_needed(len(outlook.poll.nodes)) and not self._options.no_voting:
             raise OpExecError(
                 f"only {following} of {len(outlook.poll.nodes)} nodes follow this one; run the"
-                f" command again when more of them answer, or use {OVERRIDE}"
+                f" command again when more of them answer, or use {votes.OVERRIDE}"
             )
         master_facts.accept_master(self._paths, serial_no=serial_no, values=values)
 
@@ -438,7 +428,7 @@ class Failover:
     def _last_job_id(self, outlook: Outlook) -> int:
         """Return the last job id that may have been given out."""
         unknown = not outlook.plan.is_complete and self._options.no_voting
-        return highest_job_id(outlook.poll) + (JOB_ID_LEAP if unknown else 0)
+        return votes.highest_job_id(outlook.poll) + (votes.JOB_ID_LEAP if unknown else 0)
 
     def _open_queue(self) -> None:
         """Take jobs again if it was a failover that closed the queue, this one or another."""

@@ -114,9 +114,7 @@ class JobRunner:
         self._control.take_priority()
         if self.job.ops[self._index].status is Status.QUEUED:
             self._file.update(changes.op_waiting(self.job, self._index, timestamp()))
-        op = self._decode(self._index)
-        self._context.debug_level = op.debug_level or 0
-        result = execute_opcode(self._context, op)
+        result = execute_opcode(self._context, self._decode(self._index))
         self._started()  # an opcode without locks never said that it holds them
         done = changes.op_succeeded(self.job, self._index, result, timestamp())
         if not done.is_final:

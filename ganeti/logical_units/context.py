@@ -9,12 +9,12 @@ context, so that a job can be canceled wherever it waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Concatenate, Final, ParamSpec, Protocol
 
 import msgspec
 
-from ganeti.base.errors import GenericError, ProgrammerError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeClient, RpcResult
 from ganeti.objects.model import Node
@@ -34,15 +34,6 @@ class Feedback(Protocol):
 
     def __call__(self, message: object, kind: str = LOG_MESSAGE) -> None:
         """Log a message; ``kind`` is one of the log types of the job file."""
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _no_jobs(jobs: Sequence[Sequence[OpCode]]) -> list[int]:
-    """Refuse to submit jobs."""
-    raise ProgrammerError(f"this context cannot submit jobs ({len(jobs)} were to be)")
 
 
 class RecordingConfig(WConfCalls):
@@ -89,14 +80,13 @@ class JobContext(msgspec.Struct):
     feedback: Feedback
     check_canceled: Callable[[], None]
     wait: Callable[[float], None]
-    priority: Callable[[], int] = lambda: 0
-    on_locks_held: Callable[[], None] = _nothing
-    submit_jobs: Callable[[Sequence[Sequence[OpCode]]], list[int]] = _no_jobs
-    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
+    priority: Callable[[], int]
+    on_locks_held: Callable[[], None]
+    submit_jobs: Callable[[Sequence[Sequence[OpCode]]], list[int]]
+    interruptible: Callable[[], AbstractContextManager[None]]
     now: Callable[[], float] = clock.now
     monotonic: Callable[[], float] = clock.monotonic
     new_uuid: Callable[[], str] = clock.new_uuid
-    debug_level: int = 0
 
     def __post_init__(self) -> None:
         self.config = RecordingConfig(self.config)

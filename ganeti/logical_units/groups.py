@@ -12,7 +12,7 @@ from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup, parameters
 from ganeti.logical_units.base import LogicalUnit, SimpleUnit
-from ganeti.logical_units.cluster.set_params import ClusterObjects, shown, violators
+from ganeti.logical_units.cluster.set_params import ClusterObjects, violators
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.node.base import make_switch, switch_of
@@ -91,10 +91,10 @@ class LUGroupRemove(_GroupUnit[opcodes.OpGroupRemove, NodeGroup]):
         """Refuse a group with nodes, and the last group."""
         nodes = lookup.group_nodes(self.config, found.uuid)
         if nodes:
-            names = natural_sorted(node.name for node in nodes)
+            names = lookup.shown(node.name for node in nodes)
             raise wrong_state(
-                f"node group {found.name!r} is not empty, it has the nodes"
-                f" {', '.join(names[:10])}; move them with 'gnt-group assign-nodes'"
+                f"node group {found.name!r} is not empty, it has the nodes {names}; move them with"
+                " 'gnt-group assign-nodes'"
             )
         if len(self.config.get_node_groups(None)) == 1:
             raise wrong_state(f"node group {found.name!r} is the only one and cannot be removed")
@@ -160,7 +160,9 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
         now = violators(self.cluster, objects, [group])
         newly = [name for name in violators(self.cluster, objects, [after]) if name not in now]
         if newly:
-            self.context.warn(f"with the new policy these instances violate it: {shown(newly)}")
+            self.context.warn(
+                f"with the new policy these instances violate it: {lookup.shown(newly)}"
+            )
 
     def hook_values(self, plan: GroupChange) -> Mapping[str, object]:
         policy = self.op.alloc_policy
@@ -241,7 +243,7 @@ class LUGroupAssignNodes(SimpleUnit[opcodes.OpGroupAssignNodes, Assignment]):
         then = violators(self.cluster, objects, [group], moved)
         if newly := [name for name in then if name not in now]:
             self.context.warn(
-                f"these instances violate the policy of group {group.name}: {shown(newly)}"
+                f"these instances violate the policy of group {group.name}: {lookup.shown(newly)}"
             )
 
     def execute(self, plan: Assignment) -> None:

@@ -13,21 +13,12 @@ from typing import Any, Final
 
 from ganeti.base.errors import OpPrereqError, TypeEnforcementError, refusing
 from ganeti.objects import instance_policy
+from ganeti.objects import parameters as tables
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.instance_policy import MINMAX, POLICY_KEYS, STD, TEMPLATES
 from ganeti.objects.model import Cluster, Node, NodeGroup
-from ganeti.objects.parameters import (
-    DISK_STATE_PARAMS,
-    DISKPARAMS,
-    HV_STATE_PARAMS,
-    NDPARAMS,
-    NDPARAMS_CLUSTER_AND_GROUP,
-    VALUE_DEFAULT,
-    ParamTable,
-    apply_changes,
-    checked,
-)
+from ganeti.objects.parameters import VALUE_DEFAULT, ParamTable, apply_changes
 from ganeti.opcodes.group import GroupSettings
 from ganeti.opcodes.node import OpNodeSetParams
 
@@ -44,7 +35,7 @@ def enforced(params: Params, table: ParamTable, what: str) -> dict[str, object]:
         OpPrereqError: unknown, or of the wrong type.
     """
     with refusing(TypeEnforcementError):
-        return checked(params, table, what=what)
+        return tables.checked(params, table, what=what)
 
 
 def check_ndparams(params: Params, *, of_node: bool = True) -> dict[str, object]:
@@ -56,8 +47,8 @@ def check_ndparams(params: Params, *, of_node: bool = True) -> dict[str, object]
     Raises:
         OpPrereqError: unknown, of the wrong type, or not for a single node.
     """
-    found = enforced(params, NDPARAMS, "node parameter")
-    reserved = sorted(NDPARAMS_CLUSTER_AND_GROUP.intersection(found)) if of_node else []
+    found = enforced(params, tables.NDPARAMS, "node parameter")
+    reserved = sorted(tables.NDPARAMS_CLUSTER_AND_GROUP.intersection(found)) if of_node else []
     if reserved:
         raise OpPrereqError(
             f"the node parameter(s) {', '.join(reserved)} can only be set for a group or the"
@@ -85,7 +76,9 @@ def check_hv_state(state: Params) -> dict[str, object]:
     Raises:
         OpPrereqError: an unknown hypervisor or parameter, or a wrong type.
     """
-    return _check_state(state, list(map(str, Hypervisor)), HV_STATE_PARAMS, "hypervisor state")
+    return _check_state(
+        state, list(map(str, Hypervisor)), tables.HV_STATE_PARAMS, "hypervisor state"
+    )
 
 
 def check_disk_state(state: Params) -> dict[str, object]:
@@ -100,7 +93,7 @@ def check_disk_state(state: Params) -> dict[str, object]:
             raise OpPrereqError(f"disk state: {storage!r} is unknown; known is: plain")
         if not isinstance(by_name, Mapping):
             raise OpPrereqError(f"disk state of {storage!r}: expected an object")
-        found[storage] = _check_state(by_name, by_name, DISK_STATE_PARAMS, "disk state")
+        found[storage] = _check_state(by_name, by_name, tables.DISK_STATE_PARAMS, "disk state")
     return found
 
 
@@ -129,7 +122,7 @@ def changed_parameter(
             after = {
                 str(template): apply_changes(
                     before.get(template, {}),
-                    enforced(params, DISKPARAMS[template], f"{template} disk parameter"),
+                    enforced(params, tables.DISKPARAMS[template], f"{template} disk parameter"),
                 )
                 for template, params in given.items()
             }

@@ -25,13 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from ganeti import logical_units
-from ganeti.base.errors import (
-    ErrorCode,
-    GenericError,
-    NotSupportedError,
-    OpPrereqError,
-    OpResultError,
-)
+from ganeti.base import errors
 from ganeti.locking.names import BGL
 from ganeti.logical_units import hooks
 from ganeti.logical_units.base import LogicalUnit
@@ -77,7 +71,7 @@ def unit_for(op: OpCode) -> type[Unit]:
     units = all_units()
     unit = units.get((op_id, mode)) or units.get((op_id, ""))
     if unit is None:
-        raise NotSupportedError(f"opcode {op_id} is not supported by this version")
+        raise errors.NotSupportedError(f"opcode {op_id} is not supported by this version")
     return unit
 
 
@@ -117,10 +111,10 @@ def lock_unit(context: JobContext, unit_class: type[Unit], op: OpCode) -> tuple[
         if covers(need, needed_locks(unit, again)):
             return unit, again
         context.config.free_locks()
-    raise OpPrereqError(
+    raise errors.OpPrereqError(
         "the objects that this operation needs kept changing while it waited for their locks;"
         " try again",
-        ErrorCode.TEMP_NORES,
+        errors.ErrorCode.TEMP_NORES,
     )
 
 
@@ -161,7 +155,7 @@ def checked_result(op: OpCode, result: object) -> object:
         msgspec.convert(plain, type(op).RESULT)
     except msgspec.ValidationError as err:
         op_id = op_id_of(type(op))
-        raise OpResultError(f"the result of {op_id} is not of its type: {err}") from err
+        raise errors.OpResultError(f"the result of {op_id} is not of its type: {err}") from err
     return plain
 
 
@@ -190,7 +184,7 @@ class _HookRuns:
             env = hooks.build_environment(self._run, hooks.Phase.POST, self._values, values)
             answers = hooks.run_hooks(self._context, self._run, hooks.Phase.POST, nodes, env)
             return self._unit.judge_hooks(answers, result)
-        except GenericError as err:
+        except errors.GenericError as err:
             self._context.warn(f"cannot run the post hooks: {err}; ignoring")
             return result
 
@@ -209,7 +203,7 @@ def _tell_config_update(context: JobContext, unit: Unit) -> None:
         run = _hook_run(unit, point)
         env = hooks.build_environment(run, hooks.Phase.POST, {}, {})
         hooks.run_hooks(context, run, hooks.Phase.POST, [unit.master], env)
-    except GenericError as err:
+    except errors.GenericError as err:
         context.warn(f"cannot run the {point.path} hooks: {err}; ignoring")
 
 
@@ -221,5 +215,5 @@ def _give_back(context: JobContext) -> None:
             context.config.drop_all_reservations()
         if Effect.LOCKS in effects:
             context.config.free_locks()
-    except GenericError as err:
+    except errors.GenericError as err:
         logger.warning("cannot give back locks of job %s: %s; ignoring", context.job_id, err)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError, TagError, refusing
@@ -20,11 +20,11 @@ Tagged = Cluster | Node | NodeGroup | Instance | Network
 
 TagOpType = TypeVar("TagOpType", bound=OpTagsGet | OpTagsSet | OpTagsDel)
 
-_LEVELS: Final = {
-    TagKind.INSTANCE: LockLevel.INSTANCE,
-    TagKind.NODE: LockLevel.NODE,
-    TagKind.NODEGROUP: LockLevel.NODEGROUP,
-    TagKind.NETWORK: LockLevel.NETWORK,
+_KINDS: Final[Mapping[TagKind, tuple[LockLevel, Callable[[WConfCalls, str], Tagged]]]] = {
+    TagKind.INSTANCE: (LockLevel.INSTANCE, lookup.require_instance),
+    TagKind.NODE: (LockLevel.NODE, lookup.require_node),
+    TagKind.NODEGROUP: (LockLevel.NODEGROUP, lookup.require_group),
+    TagKind.NETWORK: (LockLevel.NETWORK, lookup.require_network),
 }
 
 
@@ -38,15 +38,8 @@ def find_tagged(config: WConfCalls, kind: TagKind, name: str | None) -> Tagged:
         return config.get_cluster()
     if not name:
         raise OpPrereqError(f"a name is needed for tags of kind {kind.value!r}")
-    match kind:
-        case TagKind.INSTANCE:
-            return lookup.require_instance(config, name)
-        case TagKind.NODE:
-            return lookup.require_node(config, name)
-        case TagKind.NODEGROUP:
-            return lookup.require_group(config, name)
-        case TagKind.NETWORK:
-            return lookup.require_network(config, name)
+    _level, require = _KINDS[kind]
+    return require(config, name)
 
 
 class _TagsUnit(SimpleUnit[TagOpType, Tagged]):
@@ -68,9 +61,9 @@ class _TagsChange(_TagsUnit[TagOpType]):
 
     def locks(self, found: Tagged) -> LockNeed:
         """Lock the object; a cluster's tags need no lock."""
-        level = _LEVELS.get(self.op.kind)
-        if level is None:
+        if isinstance(found, Cluster):
             return {}
+        level, _require = _KINDS[self.op.kind]
         return exclusive(level, [found.name if isinstance(found, Instance) else found.uuid])
 
 

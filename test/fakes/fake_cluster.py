@@ -52,6 +52,8 @@ class FakeCluster:
             feedback=lambda message, kind="message": self.messages.append(str(message)),
             check_canceled=self._check_canceled,
             wait=self._wait,
+            priority=lambda: 0,
+            on_locks_held=lambda: None,
             submit_jobs=self._submit,
             interruptible=self._interruptible,
             now=lambda: self.clock,

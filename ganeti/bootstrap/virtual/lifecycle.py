@@ -27,14 +27,8 @@ from ganeti.base.errors import (
 )
 from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
-from ganeti.bootstrap.virtual.layout import (
-    VirtualCluster,
-    candidate_networks,
-    check_base,
-    check_without,
-    decode_record,
-    node_names,
-)
+from ganeti.bootstrap.virtual import layout
+from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process
 from ganeti.system.environment import ROOTDIR_VARIABLE, node_environment
@@ -71,7 +65,7 @@ def load(base: str) -> VirtualCluster:
     data = files.read_bytes_or_none(os.path.join(base, VIRTUAL_CLUSTER_RECORD))
     if data is None:
         raise OpPrereqError(f"there is no virtual cluster in {base}", ErrorCode.NOENT)
-    return decode_record(data, base)
+    return layout.decode_record(data, base)
 
 
 # Making one.
@@ -88,9 +82,9 @@ def plan(
         OpPrereqError: the directory is taken or too long, no addresses are free, or it cannot go
             without such a daemon.
     """
-    names = node_names(node_count)
-    check_base(base, names)
-    check_without(without)
+    names = layout.node_names(node_count)
+    layout.check_base(base, names)
+    layout.check_without(without)
     if os.path.lexists(os.path.join(base, VIRTUAL_CLUSTER_RECORD)):
         raise OpPrereqError(
             f"there is a virtual cluster in {base} already; 'destroy' removes it", ErrorCode.EXISTS
@@ -98,7 +92,7 @@ def plan(
     if os.path.isdir(base) and os.listdir(base):
         raise OpPrereqError(f"{base} is not empty", ErrorCode.EXISTS)
     chosen = hypervisor or ("kvm" if find_qemu() else "fake")
-    for network in candidate_networks(base, NETWORK_TRIES):
+    for network in layout.candidate_networks(base, NETWORK_TRIES):
         cluster = VirtualCluster(
             base=base, network=network, node_names=names, hypervisor=chosen, without=tuple(without)
         )

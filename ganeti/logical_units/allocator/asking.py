@@ -30,24 +30,7 @@ from ganeti.logical_units.locks import PriorityChangedError
 from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.objects.model import AdminState, Cluster, Node
 from ganeti.opcodes.registry import decode_opcode
-from ganeti.protocol.iallocator import (
-    DEFAULT_SHORTCUT,
-    JOB_OPCODES,
-    RESULTS,
-    Allocate,
-    AllocateSecondary,
-    AllocatorRequest,
-    ChangeGroup,
-    EvacuateResult,
-    MultiAllocate,
-    MultiAllocateResult,
-    NewInstance,
-    NodeEvacuate,
-    NodeNames,
-    Relocate,
-    Wanted,
-    encode_request,
-)
+from ganeti.protocol import iallocator
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import call_of
 from ganeti.protocol.wconfd import ClientId, WConfCalls
@@ -75,7 +58,7 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
         OpPrereqError: the cluster has no default.
     """
     default = cluster.default_iallocator
-    name = default if asked in (None, DEFAULT_SHORTCUT) else asked
+    name = default if asked in (None, iallocator.DEFAULT_SHORTCUT) else asked
     if not name:
         raise OpPrereqError(
             f"{what}: no node was given, and the cluster has no default allocator; give one with -I"
@@ -92,7 +75,7 @@ def read_snapshot(config: WConfCalls) -> Snapshot:
 def ask_allocator(
     context: JobContext,
     allocator: Allocator,
-    wanted: Wanted,
+    wanted: iallocator.Wanted,
     snapshot: Snapshot,
     *,
     hypervisor: str | None = None,
@@ -111,13 +94,19 @@ def ask_allocator(
 
 
 def make_question(
-    context: JobContext, snapshot: Snapshot, wanted: Wanted, *, hypervisor: str | None = None
-) -> AllocatorRequest:
+    context: JobContext,
+    snapshot: Snapshot,
+    wanted: iallocator.Wanted,
+    *,
+    hypervisor: str | None = None,
+) -> iallocator.AllocatorRequest:
     """Ask the nodes, and return the whole question."""
     return build_question(snapshot, _node_facts(context, snapshot, hypervisor), wanted)
 
 
-def run_allocator(context: JobContext, allocator: Allocator, question: AllocatorRequest) -> str:
+def run_allocator(
+    context: JobContext, allocator: Allocator, question: iallocator.AllocatorRequest
+) -> str:
     """Have the program run on the master, and return its output.
 
     Raises:
@@ -126,7 +115,7 @@ def run_allocator(context: JobContext, allocator: Allocator, question: Allocator
     mode = question.mode.value
     master = lookup.require_node(context.config, context.config.get_cluster().master_node)
     context.info(f"asking allocator {allocator.name} (mode {mode})")
-    result = _answer_of(context, master, allocator, encode_request(question))
+    result = _answer_of(context, master, allocator, iallocator.encode_request(question))
     if result.error is not None or not isinstance(result.payload, str):
         said = result.error or "the node's answer is not text"
         raise OpPrereqError(
@@ -224,7 +213,7 @@ class _WrongAnswerError(Exception):
     """The answer of an allocator is wrong; the text says why."""
 
 
-def read_answer(allocator: str, question: AllocatorRequest, content: str) -> Any:
+def read_answer(allocator: str, question: iallocator.AllocatorRequest, content: str) -> Any:
     """Return the result of an answer, of the type that `RESULTS` tells for the question's mode.
 
     Raises:
@@ -280,27 +269,29 @@ def _shown(value: object) -> str:
 
 def _typed(mode: IAllocatorMode, result: object) -> Any:
     try:
-        return msgspec.convert(result, RESULTS[mode])
+        return msgspec.convert(result, iallocator.RESULTS[mode])
     except msgspec.ValidationError as err:
         raise _WrongAnswerError(f"'result': {err}, got {_shown(result)}") from err
 
 
-def _check(question: AllocatorRequest, result: Any) -> None:
+def _check(question: iallocator.AllocatorRequest, result: Any) -> None:
     """Refuse a result that does not fit the request."""
     match question.request:
-        case MultiAllocate(instances=instances):
+        case iallocator.MultiAllocate(instances=instances):
             _check_places(question, instances, result)
-        case Relocate() as wanted:
+        case iallocator.Relocate() as wanted:
             _check_relocate(question, wanted, result)
-        case AllocateSecondary(name=name):
+        case iallocator.AllocateSecondary(name=name):
             _check_secondary(question, name, result)
-        case NodeEvacuate(instances=names) | ChangeGroup(instances=names):
+        case iallocator.NodeEvacuate(instances=names) | iallocator.ChangeGroup(instances=names):
             _check_moves(question, names, result)
-        case Allocate() as wanted:
+        case iallocator.Allocate() as wanted:
             _check_place(question, wanted, result)
 
 
-def _check_nodes(question: AllocatorRequest, names: Sequence[str], count: int, what: str) -> None:
+def _check_nodes(
+    question: iallocator.AllocatorRequest, names: Sequence[str], count: int, what: str
+) -> None:
     if len(names) != count:
         raise _WrongAnswerError(f"{what}: {count} node(s) are needed, it names {_shown(names)}")
     unknown = [name for name in names if name not in question.nodes]
@@ -310,7 +301,11 @@ def _check_nodes(question: AllocatorRequest, names: Sequence[str], count: int, w
         raise _WrongAnswerError(f"{what}: it names a node twice: {_shown(names)}")
 
 
-def _check_place(question: AllocatorRequest, wanted: NewInstance, names: NodeNames) -> None:
+def _check_place(
+    question: iallocator.AllocatorRequest,
+    wanted: iallocator.NewInstance,
+    names: iallocator.NodeNames,
+) -> None:
     what = f"instance {wanted.name!r}"
     _check_nodes(question, names, wanted.required_nodes, what)
     allowed = wanted.restrict_to_nodes
@@ -325,7 +320,9 @@ def _check_place(question: AllocatorRequest, wanted: NewInstance, names: NodeNam
 
 
 def _check_places(
-    question: AllocatorRequest, wanted_instances: Sequence[NewInstance], result: MultiAllocateResult
+    question: iallocator.AllocatorRequest,
+    wanted_instances: Sequence[iallocator.NewInstance],
+    result: iallocator.MultiAllocateResult,
 ) -> None:
     placed, failed = result
     wanted = {instance.name: instance for instance in wanted_instances}
@@ -347,7 +344,9 @@ def _check_each_once(asked: Iterable[str], names: Sequence[str]) -> None:
         raise _WrongAnswerError(f"it names instance {twice!r} twice")
 
 
-def _check_relocate(question: AllocatorRequest, wanted: Relocate, result: NodeNames) -> None:
+def _check_relocate(
+    question: iallocator.AllocatorRequest, wanted: iallocator.Relocate, result: iallocator.NodeNames
+) -> None:
     what = f"instance {wanted.name!r}"
     _check_nodes(question, result, wanted.required_nodes, what)
     groups = {question.nodes[name].group for name in wanted.relocate_from}
@@ -358,13 +357,15 @@ def _check_relocate(question: AllocatorRequest, wanted: Relocate, result: NodeNa
             raise _WrongAnswerError(f"{what}: node {name!r} is in another node group")
 
 
-def _check_secondary(question: AllocatorRequest, name: str, node: str) -> None:
+def _check_secondary(question: iallocator.AllocatorRequest, name: str, node: str) -> None:
     _check_nodes(question, [node], 1, f"instance {name!r}")
     if node in question.instances[name].nodes[:1]:
         raise _WrongAnswerError(f"instance {name!r}: node {node!r} is its primary node already")
 
 
-def _check_moves(question: AllocatorRequest, asked: Sequence[str], result: EvacuateResult) -> None:
+def _check_moves(
+    question: iallocator.AllocatorRequest, asked: Sequence[str], result: iallocator.EvacuateResult
+) -> None:
     moved, failed, jobs = result
     _check_each_once(asked, [*(row[0] for row in moved), *(row[0] for row in failed)])
     for name, _group, nodes in moved:
@@ -379,11 +380,14 @@ def _check_moves(question: AllocatorRequest, asked: Sequence[str], result: Evacu
 
 
 def _check_opcode(
-    question: AllocatorRequest, asked: Sequence[str], opcode: Mapping[str, Any], what: str
+    question: iallocator.AllocatorRequest,
+    asked: Sequence[str],
+    opcode: Mapping[str, Any],
+    what: str,
 ) -> None:
     op_id = opcode.get("OP_ID")
-    if not isinstance(op_id, str) or op_id not in JOB_OPCODES:
-        allowed = ", ".join(sorted(JOB_OPCODES))
+    if not isinstance(op_id, str) or op_id not in iallocator.JOB_OPCODES:
+        allowed = ", ".join(sorted(iallocator.JOB_OPCODES))
         raise _WrongAnswerError(f"{what}: opcode {_shown(op_id)} is not allowed, only {allowed}")
     try:
         decode_opcode(opcode)

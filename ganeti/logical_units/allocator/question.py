@@ -26,32 +26,14 @@ from ganeti.logical_units.instance.parameters import (
     without_defaults,
 )
 from ganeti.logical_units.instance.storage import planning
+from ganeti.objects import fill
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, disk_space_mib, traits_of
-from ganeti.objects.fill import (
-    fill_beparams,
-    fill_beparams_with,
-    fill_cluster_ipolicy,
-    fill_ipolicy,
-    fill_ndparams,
-    fill_nicparams,
-)
 from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC, NicMode
 from ganeti.objects.parameters import NICPARAMS
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.opcodes.instance import OpInstanceCreate
-from ganeti.protocol.iallocator import (
-    Allocate,
-    AllocatorDisk,
-    AllocatorGroup,
-    AllocatorInstance,
-    AllocatorNic,
-    AllocatorNode,
-    AllocatorRequest,
-    MultiAllocate,
-    NewInstance,
-    Wanted,
-)
+from ganeti.protocol import iallocator
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.query.view import InstanceLive, NodeLive
 
@@ -105,8 +87,8 @@ def is_asked(node: Node) -> bool:
 
 
 def build_question(
-    snapshot: Snapshot, facts: Mapping[str, NodeFacts], wanted: Wanted
-) -> AllocatorRequest:
+    snapshot: Snapshot, facts: Mapping[str, NodeFacts], wanted: iallocator.Wanted
+) -> iallocator.AllocatorRequest:
     """Return the whole question.
 
     Args:
@@ -124,11 +106,11 @@ def build_question(
         by_primary.setdefault(instance.primary_node, []).append(instance)
         for node in snapshot.nodes_of(instance):
             planned_mib[node.uuid] += _planned_space_mib(snapshot.disks_of(instance))
-    return AllocatorRequest(
+    return iallocator.AllocatorRequest(
         cluster_name=cluster.cluster_name,
         cluster_tags=list(cluster.tags),
         enabled_hypervisors=[str(name) for name in cluster.enabled_hypervisors],
-        ipolicy=fill_cluster_ipolicy(cluster),
+        ipolicy=fill.fill_cluster_ipolicy(cluster),
         nodegroups={uuid: _group(cluster, group) for uuid, group in snapshot.groups.items()},
         nodes={
             node.name: _node(
@@ -145,11 +127,11 @@ def build_question(
     )
 
 
-def _new_names(wanted: Wanted) -> set[str]:
+def _new_names(wanted: iallocator.Wanted) -> set[str]:
     """Return the names of the instances that are to get a place as new ones."""
-    if isinstance(wanted, MultiAllocate):
+    if isinstance(wanted, iallocator.MultiAllocate):
         return {each.name for each in wanted.instances}
-    return {wanted.name} if isinstance(wanted, Allocate) else set()
+    return {wanted.name} if isinstance(wanted, iallocator.Allocate) else set()
 
 
 def _planned_space_mib(disks: Sequence[Disk]) -> int:
@@ -157,12 +139,12 @@ def _planned_space_mib(disks: Sequence[Disk]) -> int:
     return sum(space_on_node_mib(disk.dev_type, [disk.size]) for disk in disks if disk.forthcoming)
 
 
-def _group(cluster: Cluster, group: NodeGroup) -> AllocatorGroup:
-    return AllocatorGroup(
+def _group(cluster: Cluster, group: NodeGroup) -> iallocator.AllocatorGroup:
+    return iallocator.AllocatorGroup(
         name=group.name,
         alloc_policy=group.alloc_policy.value,
         networks=sorted(group.networks),
-        ipolicy=fill_ipolicy(cluster, group),
+        ipolicy=fill.fill_ipolicy(cluster, group),
         tags=list(group.tags),
     )
 
@@ -173,10 +155,10 @@ def _node(
     facts: NodeFacts | None,
     primaries: Sequence[Instance],
     planned_mib: int,
-) -> AllocatorNode:
+) -> iallocator.AllocatorNode:
     cluster, asked = snapshot.cluster, is_asked(node)
     numbers = _numbers(cluster, facts, primaries, planned_mib) if facts and asked else {}
-    return AllocatorNode(
+    return iallocator.AllocatorNode(
         tags=list(node.tags),
         primary_ip=node.primary_ip,
         secondary_ip=node.secondary_ip,
@@ -186,7 +168,7 @@ def _node(
         group=node.group,
         master_capable=node.master_capable,
         vm_capable=node.vm_capable,
-        ndparams={**fill_ndparams(cluster, snapshot.groups[node.group], node)},
+        ndparams={**fill.fill_ndparams(cluster, snapshot.groups[node.group], node)},
         **numbers,
     )
 
@@ -196,7 +178,7 @@ def _numbers(
 ) -> dict[str, int]:
     """Return the resources of a node, and the free ones; planned disks count as made."""
     seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
-    maxima_mib = {each.name: fill_beparams(cluster, each)["maxmem"] for each in primaries}
+    maxima_mib = {each.name: fill.fill_beparams(cluster, each)["maxmem"] for each in primaries}
     used_mib = {name: live.memory for name, live in facts.running.items()}
     up = [each for each in primaries if each.admin_state is AdminState.UP]
     # The memory of one that is only being made is reserved by the job that makes it.
@@ -233,10 +215,10 @@ def _storage(info: NodeLive, *, is_spindles: bool) -> tuple[int, int]:
     return 0, 0
 
 
-def _instance(snapshot: Snapshot, instance: Instance) -> AllocatorInstance:
-    beparams = fill_beparams(snapshot.cluster, instance)
+def _instance(snapshot: Snapshot, instance: Instance) -> iallocator.AllocatorInstance:
+    beparams = fill.fill_beparams(snapshot.cluster, instance)
     disks = snapshot.disks_of(instance)
-    return AllocatorInstance(
+    return iallocator.AllocatorInstance(
         tags=list(instance.tags),
         admin_state=instance.admin_state.value,
         vcpus=beparams["vcpus"],
@@ -246,7 +228,7 @@ def _instance(snapshot: Snapshot, instance: Instance) -> AllocatorInstance:
         nodes=[node.name for node in snapshot.nodes_of(instance)],
         nics=[_nic(snapshot.cluster, nic) for nic in instance.nics],
         disks=[
-            AllocatorDisk(
+            iallocator.AllocatorDisk(
                 dev_type=disk.dev_type, size=disk.size, mode=disk.mode.value, spindles=disk.spindles
             )
             for disk in disks
@@ -263,16 +245,16 @@ def template_of(disks: Sequence[Disk]) -> str:
     return disks[0].dev_type if disks else DiskTemplate.DISKLESS.value
 
 
-def _nic(cluster: Cluster, nic: NIC) -> AllocatorNic:
-    params = fill_nicparams(cluster, nic)
+def _nic(cluster: Cluster, nic: NIC) -> iallocator.AllocatorNic:
+    params = fill.fill_nicparams(cluster, nic)
     mode, link = params["mode"], params["link"]
     bridge = link if mode == NicMode.BRIDGED else UNSET
-    return AllocatorNic(mac=nic.mac, ip=nic.ip, mode=mode, link=link, bridge=bridge)
+    return iallocator.AllocatorNic(mac=nic.mac, ip=nic.ip, mode=mode, link=link, bridge=bridge)
 
 
 def like_existing(
     snapshot: Snapshot, instance: Instance, disks: Sequence[Disk] | None = None
-) -> NewInstance:
+) -> iallocator.NewInstance:
     """Return the request for a place for an instance that is there, as if it were new.
 
     Args:
@@ -281,7 +263,7 @@ def like_existing(
     known = _instance(snapshot, instance)
     disks = snapshot.disks_of(instance) if disks is None else disks
     sizes = [disk.size for disk in disks]
-    return NewInstance(
+    return iallocator.NewInstance(
         name=instance.name,
         memory=known.memory,
         vcpus=known.vcpus,
@@ -303,7 +285,7 @@ def like_existing(
 def _place_of_nic(cluster: Cluster, nic: NIC) -> dict[str, str]:
     if nic.network:
         return {"network": nic.network}
-    params = fill_nicparams(cluster, nic)
+    params = fill.fill_nicparams(cluster, nic)
     return {"mode": params["mode"], "link": params["link"]}
 
 
@@ -314,7 +296,7 @@ def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:
 
 def request_for_new(
     config: WConfCalls, cluster: Cluster, op: OpInstanceCreate, name: str
-) -> NewInstance:
+) -> iallocator.NewInstance:
     """Return the request for a place for an instance to be made.
 
     Raises:
@@ -327,10 +309,10 @@ def request_for_new(
         raise OpPrereqError(
             f"{what}: a disk that is adopted is where it is; give the node with -n NODE"
         )
-    beparams = fill_beparams_with(cluster, without_defaults(check_beparams(op.beparams)), what)
+    beparams = fill.fill_beparams_with(cluster, without_defaults(check_beparams(op.beparams)), what)
     check_filled_beparams(beparams)
     group = None if op.group_name is None else lookup.require_group(config, op.group_name).name
-    return NewInstance(
+    return iallocator.NewInstance(
         name=name,
         memory=beparams["maxmem"],
         vcpus=beparams["vcpus"],
@@ -359,7 +341,7 @@ def _new_nic(
     if network is not None:  # it decides about mode and link in each group
         return {**told, "network": network.uuid}
     own = {name: value for name, value in given.items() if name in NICPARAMS and value}
-    params = fill_nicparams(cluster, own)
+    params = fill.fill_nicparams(cluster, own)
     link = given.get("bridge") or params["link"]
     told |= {"mode": params["mode"], "link": link}
     return {**told, "bridge": link} if params["mode"] == NicMode.BRIDGED else told

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, wrong_state
-from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster.identity import move_address
@@ -17,18 +16,13 @@ from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_chan
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
+from ganeti.logical_units.lookup import shown
 from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.node.candidates import is_capable, refill_pool
 from ganeti.logical_units.parameters import templates_not_enabled
 from ganeti.logical_units.undo import Undo
+from ganeti.objects import fill
 from ganeti.objects.disk_templates import file_templates
-from ganeti.objects.fill import (
-    cluster_hvparams,
-    fill_hvparams_for,
-    fill_ipolicy,
-    fill_nicparams,
-    fill_osparams,
-)
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup, storage_directories
 from ganeti.objects.nic import NicMode
@@ -42,9 +36,6 @@ BUILT_IN_ALLOCATOR: Final = "hail"
 
 # Settings that instances may stand in the way of; none may be made or changed meanwhile.
 _ABOUT_INSTANCES: Final = ("enabled_hypervisors", "enabled_disk_templates", "nicparams")
-
-
-NAMES_SHOWN_MAX: Final = 10
 
 
 class ClusterObjects:
@@ -61,12 +52,12 @@ class ClusterObjects:
     @cached_property
     def groups(self) -> list[NodeGroup]:
         """All node groups."""
-        return lookup.present(self._config.get_node_groups(None))
+        return lookup.all_groups(self._config)
 
     @cached_property
     def instances(self) -> list[Instance]:
         """All instances."""
-        return lookup.present(self._config.get_instances(None))
+        return lookup.all_instances(self._config)
 
     @cached_property
     def disks(self) -> dict[str, Disk]:
@@ -78,45 +69,36 @@ class ClusterObjects:
         return [self.disks[uuid] for uuid in instance.disks if uuid in self.disks]
 
 
-def shown(names: Collection[str]) -> str:
-    """Return some names in order, and how many there are besides."""
-    ordered = natural_sorted(names)
-    more = len(ordered) - NAMES_SHOWN_MAX
-    return ", ".join(ordered[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
 def check_settings(before: Cluster, after: Cluster, objects: ClusterObjects) -> None:
     """Refuse settings that contradict the objects of the cluster, or each other.
 
     Raises:
         OpPrereqError: names the objects in the way.
     """
-    _check_hypervisors(before, after, objects)
-    _check_templates(before, after, objects)
+    _check_disabled(before, after, objects)
     _check_policy_templates(before, after, objects.groups)
     _check_directories(before, after)
     _check_nics(before, after, objects)
 
 
-def _check_hypervisors(before: Cluster, after: Cluster, objects: ClusterObjects) -> None:
-    gone = set(map(str, before.enabled_hypervisors)) - set(map(str, after.enabled_hypervisors))
-    if not gone:
-        return
-    users = [instance.name for instance in objects.instances if instance.hypervisor in gone]
+def _check_disabled(before: Cluster, after: Cluster, objects: ClusterObjects) -> None:
+    """Hypervisors and disk templates that instances use must not be disabled."""
+    gone = _gone(before.enabled_hypervisors, after.enabled_hypervisors)
+    instances = objects.instances if gone else []
+    users = [instance.name for instance in instances if instance.hypervisor in gone]
     _refuse_if_used("hypervisor(s)", gone, users)
-
-
-def _check_templates(before: Cluster, after: Cluster, objects: ClusterObjects) -> None:
-    left = set(map(str, after.enabled_disk_templates))
-    gone = set(map(str, before.enabled_disk_templates)) - left
-    if not gone:
-        return
+    gone = _gone(before.enabled_disk_templates, after.enabled_disk_templates)
+    instances = objects.instances if gone else []
     users = [
         instance.name
-        for instance in objects.instances
+        for instance in instances
         if gone & ({str(disk.dev_type) for disk in objects.disks_of(instance)} or {"diskless"})
     ]
     _refuse_if_used("disk template(s)", gone, users)
+
+
+def _gone(before: Sequence[str], after: Sequence[str]) -> set[str]:
+    return set(map(str, before)) - set(map(str, after))
 
 
 def _refuse_if_used(what: str, names: set[str], users: list[str]) -> None:
@@ -170,7 +152,7 @@ def _check_nics(before: Cluster, after: Cluster, objects: ClusterObjects) -> Non
 
 def _nic_problems(before: Cluster, after: Cluster, instance: Instance) -> Iterator[str]:
     for index, nic in enumerate(instance.nics):
-        old, new = fill_nicparams(before, nic), fill_nicparams(after, nic)
+        old, new = fill.fill_nicparams(before, nic), fill.fill_nicparams(after, nic)
         if old == new or nic.network:
             continue
         if new["mode"] == NicMode.ROUTED and not nic.ip:
@@ -197,20 +179,15 @@ def remarks(before: Cluster, after: Cluster, objects: ClusterObjects) -> Iterato
                 f"the candidate pool is to have {after.candidate_pool_size} nodes, but only"
                 f" {possible} can be master candidates now"
             )
-    if newly := newly_violating(before, after, objects):
-        yield f"with the new policy these instances violate it: {shown(newly)}"
+    if (before.ipolicy, before.beparams) != (after.ipolicy, after.beparams):
+        now = violators(before, objects, objects.groups)
+        then = violators(after, objects, objects.groups)
+        if newly := [name for name in then if name not in now]:
+            yield f"with the new policy these instances violate it: {shown(newly)}"
 
 
 def _has_template(objects: ClusterObjects, template: str) -> bool:
     return any(disk.dev_type == template for disk in objects.disks.values())
-
-
-def newly_violating(before: Cluster, after: Cluster, objects: ClusterObjects) -> list[str]:
-    """Return the names of the instances that fit their group's policy now, but no longer would."""
-    if (before.ipolicy, before.beparams) == (after.ipolicy, after.beparams):
-        return []
-    now = violators(before, objects, objects.groups)
-    return [name for name in violators(after, objects, objects.groups) if name not in now]
 
 
 def violators(
@@ -232,7 +209,7 @@ def violators(
         if group is None:
             continue
         spec = spec_of(cluster, instance, objects.disks_of(instance))
-        if violations(fill_ipolicy(cluster, group), spec):
+        if violations(fill.fill_ipolicy(cluster, group), spec):
             found.append(instance.name)
     return found
 
@@ -297,13 +274,13 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         """Ask nodes whether changed hypervisor parameters are usable there."""
         if self.op.force:
             return
-        before, after = cluster_hvparams(self.cluster), cluster_hvparams(cluster)
+        before, after = fill.cluster_hvparams(self.cluster), fill.cluster_hvparams(cluster)
         for name, params in after.items():
             if before.get(name) != params:
                 self._ask_nodes(nodes, name, params, f"hypervisor {name!r}")
         for os_name, by_hypervisor in (self.op.os_hvp or {}).items():
             for name in set(by_hypervisor) & set(after):
-                params = fill_hvparams_for(cluster, name, os_name)
+                params = fill.fill_hvparams_for(cluster, name, os_name)
                 self._ask_nodes(nodes, name, params, f"hypervisor {name!r} with OS {os_name!r}")
 
     def _ask_nodes(
@@ -323,7 +300,9 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         for os_name in self.op.osparams or {}:
             self.context.nodes.check(
                 self.master, f"use the parameters of operating system {os_name!r}"
-            ).os_validate(False, os_name, ["parameters"], fill_osparams(cluster, os_name), True)
+            ).os_validate(
+                False, os_name, ["parameters"], fill.fill_osparams(cluster, os_name), True
+            )
 
     def _directory_remarks(self, after: Cluster, nodes: Sequence[Node]) -> list[str]:
         """Ask nodes whether they allow new directories for disks; each decides for itself."""
@@ -334,7 +313,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         }
         if not checks:
             return []
-        name, hvparams = self.cluster.cluster_name, cluster_hvparams(self.cluster)
+        name, hvparams = self.cluster.cluster_name, fill.cluster_hvparams(self.cluster)
         results = self.context.nodes.call_all(NodeCalls.node_verify, nodes, checks, name, hvparams)
         return [
             f"node {node}: {answer}"

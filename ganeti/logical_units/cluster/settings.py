@@ -18,29 +18,17 @@ from functools import partial
 from typing import Any, Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
+from ganeti.logical_units import parameters
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
     check_hvparams,
 )
-from ganeti.logical_units.parameters import (
-    PARAMETERS,
-    changed_parameter,
-    check_ipolicy_changes,
-    enforced,
-    merge_ipolicy,
-)
+from ganeti.objects import model
 from ganeti.objects.disk_templates import DiskTemplate, supported_templates
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
-from ganeti.objects.model import (
-    COLLECTOR_INTERVAL_US,
-    DATA_COLLECTORS,
-    DEFAULTS,
-    Cluster,
-    IpFamily,
-    netmask_problem,
-)
+from ganeti.objects.model import Cluster
 from ganeti.objects.nic import NicMode, mac_prefix_problem
 from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of
 from ganeti.objects.record import PrivateParams
@@ -93,9 +81,9 @@ def network_device(value: str) -> str:
     return value
 
 
-def netmask(value: int, family: IpFamily) -> int:
+def netmask(value: int, family: model.IpFamily) -> int:
     """Return the length of a prefix."""
-    refuse(netmask_problem(value, family))
+    refuse(model.netmask_problem(value, family))
     return value
 
 
@@ -217,25 +205,25 @@ def _os_hvp(cluster: Cluster, value: Mapping[str, Mapping[str, Any]]) -> Fields:
 
 def _beparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     changes = check_beparams(value)
-    merged = apply_changes(cluster.beparams.get(DEFAULTS, {}), changes)
+    merged = apply_changes(cluster.beparams.get(model.DEFAULTS, {}), changes)
     filled = {**fill_beparams(cluster), **merged}
     check_filled_beparams(filled)  # type: ignore[arg-type]  # types were enforced above
-    return {"beparams": {**cluster.beparams, DEFAULTS: filled}}
+    return {"beparams": {**cluster.beparams, model.DEFAULTS: filled}}
 
 
 def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     given = {name: item for name, item in value.items() if item is not None}
-    changes = enforced(given, NICPARAMS, "NIC parameter")
-    changed = apply_changes(cluster.nicparams.get(DEFAULTS, {}), changes)
+    changes = parameters.enforced(given, NICPARAMS, "NIC parameter")
+    changed = apply_changes(cluster.nicparams.get(model.DEFAULTS, {}), changes)
     filled = {**defaults_of(NICPARAMS), **changed}
     if filled["mode"] == NicMode.BRIDGED and not filled["link"]:
         raise OpPrereqError("NIC parameters: mode bridged needs a link, the name of a bridge")
-    return {"nicparams": {DEFAULTS: filled}}
+    return {"nicparams": {model.DEFAULTS: filled}}
 
 
 def _ipolicy(cluster: Cluster, value: Mapping[str, object]) -> Fields:
-    check_ipolicy_changes(value, of_cluster=True)
-    return {"ipolicy": merge_ipolicy(None, cluster.ipolicy, value)}
+    parameters.check_ipolicy_changes(value, of_cluster=True)
+    return {"ipolicy": parameters.merge_ipolicy(None, cluster.ipolicy, value)}
 
 
 def _osparams(cluster: Cluster, value: Mapping[str, Mapping[str, object]]) -> Fields:
@@ -290,7 +278,7 @@ def _master_netmask(cluster: Cluster, value: int) -> Fields:
 
 
 # A collector that nobody has changed yet.
-_COLLECTOR: Final = {"active": True, "interval": COLLECTOR_INTERVAL_US}
+_COLLECTOR: Final = {"active": True, "interval": model.COLLECTOR_INTERVAL_US}
 
 
 def _collectors(
@@ -298,7 +286,7 @@ def _collectors(
 ) -> Setting:
     def change(cluster: Cluster, value: Mapping[str, object]) -> Fields:
         merged = {name: collector.to_wire() for name, collector in cluster.data_collectors.items()}
-        known = sorted({*merged, *DATA_COLLECTORS})
+        known = sorted({*merged, *model.DATA_COLLECTORS})
         for name, setting in value.items():
             if name not in known:
                 raise OpPrereqError(
@@ -336,7 +324,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "os_hvp": _os_hvp,
     "beparams": _beparams,
     "nicparams": _nicparams,
-    **{name: partial(changed_parameter, name) for name in PARAMETERS},
+    **{name: partial(parameters.changed_parameter, name) for name in parameters.PARAMETERS},
     "ipolicy": _ipolicy,
     "osparams": _osparams,
     "osparams_private_cluster": _osparams_private,

@@ -22,13 +22,7 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, all_exclusive, exclu
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
 from ganeti.objects.verify_errors import VerifyErrorCode
-from ganeti.opcodes.cluster import (
-    OpClusterRepairDiskSizes,
-    OpClusterVerify,
-    OpClusterVerifyConfig,
-    OpClusterVerifyDisks,
-    OpClusterVerifyGroup,
-)
+from ganeti.opcodes import cluster as opcodes
 from ganeti.opcodes.group import OpGroupVerifyDisks
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.node_calls import NodeCalls
@@ -43,7 +37,7 @@ _COMMON: Final = ("debug_simulate_errors", "error_codes", "ignore_errors", "verb
 _SECONDS_PER_DAY: Final = 86400.0
 
 
-class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
+class LUClusterVerify(SimpleUnit[opcodes.OpClusterVerify, Sequence[NodeGroup]]):
     """Submit the jobs that verify the cluster."""
 
     def resolve(self) -> list[NodeGroup]:
@@ -55,10 +49,10 @@ class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
         common: dict[str, Any] = {name: getattr(op, name) for name in _COMMON}
         jobs: list[list[OpCode]] = []
         if op.group_name is None:
-            jobs.append([OpClusterVerifyConfig(**common)])
+            jobs.append([opcodes.OpClusterVerifyConfig(**common)])
         first = len(jobs)
         for number, group in enumerate(plan):
-            job = OpClusterVerifyGroup(
+            job = opcodes.OpClusterVerifyGroup(
                 group_name=group.name,
                 skip_checks=op.skip_checks,
                 verify_clutter=op.verify_clutter,
@@ -69,7 +63,7 @@ class LUClusterVerify(SimpleUnit[OpClusterVerify, Sequence[NodeGroup]]):
         return {"jobs": [(True, job_id) for job_id in self.context.submit_jobs(jobs)]}
 
 
-class LUClusterVerifyConfig(NamelessUnit[OpClusterVerifyConfig]):
+class LUClusterVerifyConfig(NamelessUnit[opcodes.OpClusterVerifyConfig]):
     """Verify configuration and certificates; the result tells whether all is well."""
 
     def execute(self, plan: None) -> bool:
@@ -165,7 +159,7 @@ def ask_nodes(
     return [(node, by_node[node.uuid], results[node.name]) for node in nodes]
 
 
-class LUClusterRepairDiskSizes(SimpleUnit[OpClusterRepairDiskSizes, Sequence[Instance]]):
+class LUClusterRepairDiskSizes(SimpleUnit[opcodes.OpClusterRepairDiskSizes, Sequence[Instance]]):
     """Correct the sizes of disks in the configuration."""
 
     def resolve(self) -> list[Instance]:
@@ -214,7 +208,7 @@ class LUClusterRepairDiskSizes(SimpleUnit[OpClusterRepairDiskSizes, Sequence[Ins
         return [(name, index, "size", real_mib)]
 
 
-class LUClusterVerifyDisks(SimpleUnit[OpClusterVerifyDisks, Sequence[NodeGroup]]):
+class LUClusterVerifyDisks(SimpleUnit[opcodes.OpClusterVerifyDisks, Sequence[NodeGroup]]):
     """Submit one job for each group."""
 
     def resolve(self) -> list[NodeGroup]:

@@ -33,8 +33,6 @@ from ganeti.protocol.wconfd import WConfCalls
 MoveOp = OpInstanceFailover | OpInstanceMigrate
 LeavingOpType = TypeVar("LeavingOpType", bound=OpNodeEvacuate | OpNodeMigrate)
 
-_NAMES_SHOWN_MAX = 10
-
 
 def check_target(source: Node, target: Node) -> None:
     """Refuse a target node that cannot take the instances.
@@ -64,11 +62,9 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
         if not traits_of(disk_template(disks)).shared
     ]
     if stuck:
-        names = ", ".join(stuck[:_NAMES_SHOWN_MAX])
-        more = f" and {len(stuck) - _NAMES_SHOWN_MAX} more" if len(stuck) > _NAMES_SHOWN_MAX else ""
         raise wrong_state(
-            f"node {source.name!r} holds the only copy of the disks of {names}{more}; move those"
-            " first ('gnt-instance move -n NODE'), or remove them"
+            f"node {source.name!r} holds the only copy of the disks of {lookup.shown(stuck)}; move"
+            " those first ('gnt-instance move -n NODE'), or remove them"
         )
 
 
@@ -219,7 +215,7 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
         if found.allocator is not None:
             return Moves(found.node, [], self._ask(found, found.allocator))
         if found.secondary:
-            names = ", ".join(instance.name for instance in found.secondary[:_NAMES_SHOWN_MAX])
+            names = lookup.shown(instance.name for instance in found.secondary)
             raise NotSupportedError(
                 f"node {found.node.name!r} is the secondary node of {names}: replacing secondary"
                 " nodes is not supported yet"

@@ -18,26 +18,9 @@ from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
-from ganeti.logical_units.node.base import (
-    NodeUnit,
-    check_addresses,
-    check_has_secondary_ip,
-    check_version,
-    instances_of,
-    make_switch,
-    switch_of,
-)
-from ganeti.logical_units.node.candidates import (
-    authorize_candidate,
-    authorize_candidates_on,
-    demote,
-    has_room,
-    is_capable,
-    refill_pool,
-    remove_keys_from,
-    revoke_key,
-    trust,
-)
+from ganeti.logical_units.node import base as checks
+from ganeti.logical_units.node import candidates
+from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
 from ganeti.logical_units.parameters import check_disk_state, check_hv_state, check_ndparams
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Node, NodeGroup
@@ -158,11 +141,13 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
     def plan(self, found: Joining) -> Joining:
         """Check the addresses, and ask the node for its version."""
         node, others = found.node, found.others
-        wanted = is_capable(node) and has_room(others, self.cluster.candidate_pool_size)
-        check_addresses(node, others, self.master)
-        check_version(self.context, node)
+        wanted = candidates.is_capable(node) and candidates.has_room(
+            others, self.cluster.candidate_pool_size
+        )
+        checks.check_addresses(node, others, self.master)
+        checks.check_version(self.context, node)
         if node.secondary_ip != node.primary_ip:
-            check_has_secondary_ip(self.context, node)
+            checks.check_has_secondary_ip(self.context, node)
         return replace(found, node=structs.replace(node, master_candidate=wanted))
 
     def hook_nodes(self, plan: Joining) -> Sequence[Node]:
@@ -200,11 +185,11 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             else:
                 self._take_in_again(plan.known, node, undo)
             if node.master_candidate:
-                trust(self.context, node)
+                candidates.trust(self.context, node)
             undo.forget()
-        authorize_candidates_on(self.context, cluster, node)
+        candidates.authorize_candidates_on(self.context, cluster, node)
         if node.master_candidate:
-            authorize_candidate(self.context, cluster, node)
+            candidates.authorize_candidate(self.context, cluster, node)
         node_files.distribute(self.context, cluster, [node])
         node_files.send_hosts(self.context, cluster, plan.others)
 
@@ -219,7 +204,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
 
     def _take_in_again(self, known: Node, node: Node, undo: Undo) -> None:
         if known.master_candidate:
-            demote(self.context, known)
+            candidates.demote(self.context, known)
         before, after = known.to_wire(), node.to_wire()
         changes = {name: value for name, value in after.items() if before.get(name) != value}
         self.context.info(f"readding node {node.name}, the offline and drained flags are reset")
@@ -271,11 +256,11 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
         """Remove the node, and let another one become candidate if it was one."""
         context, cluster = self.context, self.cluster
         context.info(f"stopping the node daemon and removing configs from node {plan.name}")
-        revoke_key(context, cluster, plan)
-        remove_keys_from(context, cluster, plan)
+        candidates.revoke_key(context, cluster, plan)
+        candidates.remove_keys_from(context, cluster, plan)
         self.config.delete(ObjectKind.NODE, plan.uuid)  # its certificate goes off the list with it
         self._clean_up(plan)
-        refill_pool(context, [])
+        candidates.refill_pool(context, [])
         if cluster.modify_etc_hosts:
             self._forget_address(plan)
 

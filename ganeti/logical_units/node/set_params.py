@@ -18,15 +18,8 @@ from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node.base import (
-    NodeUnit,
-    check_addresses,
-    check_has_secondary_ip,
-    check_version,
-    instances_of,
-    make_switch,
-    switch_of,
-)
+from ganeti.logical_units.node import base as checks
+from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
 from ganeti.logical_units.node.candidates import demote, has_room, is_capable, promote, refill_pool
 from ganeti.logical_units.parameters import parameter_changes
 from ganeti.objects.fill import fill_ndparams
@@ -182,9 +175,9 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
     def _check_secondary_ip(self, after: Node, others: Sequence[Node]) -> None:
         """Refuse an address that the node cannot have; only the master decides on having one."""
         is_master = after.uuid == self.cluster.master_node
-        check_addresses(after, others, after if is_master else self.master)
+        checks.check_addresses(after, others, after if is_master else self.master)
         if not after.offline:
-            check_has_secondary_ip(self.context, after)
+            checks.check_has_secondary_ip(self.context, after)
 
     def _check_pool(self, node: Node, others: Sequence[Node]) -> None:
         candidates = sum(other.master_candidate for other in others)
@@ -210,7 +203,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
                 f"node {node.name!r} is recorded as switched off; use 'gnt-node power on"
                 f" {node.name}' first, or --node-powered=yes if it has power"
             )
-        check_version(self.context, replace(node, offline=False))
+        checks.check_version(self.context, replace(node, offline=False))
         self.context.warn(
             f"node {node.name} goes online without being re-added; please make sure that it is"
             " healthy"
