@@ -130,16 +130,13 @@ def find_allocator(paths: Paths, asked: str | None) -> str:
 
 
 def _check_own_address(paths: Paths, what: str, address: str) -> None:
+    problem = ""
     if not environment.is_own_address(address):
-        raise OpPrereqError(
-            f"{what} stands for {address}, which is not an address of this machine",
-            ErrorCode.ENVIRON,
-        )
-    if not paths.root and address.startswith("127."):
-        raise OpPrereqError(
-            f"{what} stands for the loopback address {address}; other nodes could not reach it",
-            ErrorCode.ENVIRON,
-        )
+        problem = f"{address}, which is not an address of this machine"
+    elif not paths.root and address.startswith("127."):
+        problem = f"the loopback address {address}; other nodes could not reach it"
+    if problem:
+        raise OpPrereqError(f"{what} stands for {problem}", ErrorCode.ENVIRON)
 
 
 def _check_device(paths: Paths, device: str) -> None:

@@ -1,4 +1,11 @@
-"""Keys and certificates of a cluster: made when it is, and when they are replaced."""
+"""Keys and certificates of a cluster, made when it is and when they are replaced; SSH on nodes.
+
+All nodes have the SSH host keys of the first one, so one line in the cluster's known_hosts stands
+for all.  Root of each node has a key of its own; those of master candidates are let in everywhere.
+A virtual node has no SSH server and so no host key; the cluster then has none either.
+
+Source: constants.json, "ssh".
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,21 @@
-"""Making a machine ready for the cluster: certificate, simple configuration, node daemon.
+"""Making a machine ready for the cluster, and replacing the certificates of machines that are.
 
 The master composes a `NodeSetup` and sends it as JSON to ``node-daemon-setup`` on the machine. That
 checks it against what is there already, writes the files and starts the node daemon.  After that
 the machine answers node RPC, and the job that adds it to the configuration can begin.
 
-Source: constants.json, "ssh" (NDS_*).
+Secrets and certificates for clients are replaced as files: new ones are put on the master, and
+sent from there like all others.  The certificates by which nodes know each other cannot be replaced
+while they talk: the daemons are stopped, every node is told on another way, and then all start
+again.  From then on only the master is trusted; a job lets the other candidates make certificates
+of their own.
+
+The steps of a renewal follow from the cluster's certificate on the master, which is replaced at
+once.  So a renewal that was cut off, by a power failure too, goes on from there: it is done once
+more with the certificate that is there, old or new.  That needs no LuxiD, which may not get enough
+votes while some nodes have other certificates.
+
+Source: constants.json, "ssh" (NDS_*); cli.json, "renew-crypto".
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import msgspec
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.clients.node_rpc import NodeClient, RpcResult
+from ganeti.clients.node_rpc import NodeClient
 from ganeti.objects.model import Node
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.node_calls import NodeCalls
@@ -114,11 +114,6 @@ class JobContext(msgspec.Struct):
     def warn(self, text: str) -> None:
         """Tell the operator of a failure that does not end the work."""
         self.feedback(f" - WARNING: {text}")
-
-    def warn_of_failure(self, result: RpcResult[object], doing: str) -> None:
-        """Warn if a call of a node failed that was to do something; the work goes on."""
-        if result.error is not None:
-            self.warn(f"{result.explain(doing)}; ignoring")
 
     def failure(
         self,

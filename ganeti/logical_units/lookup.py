@@ -57,13 +57,15 @@ def expand(config: WConfCalls, kind: ObjectKind, names: Sequence[str]) -> list[t
     Raises:
         OpPrereqError: one of them is unknown (unknown_entity) or ambiguous (wrong_input).
     """
-    expanded = config.expand_names(kind, list(names)) if names else []
-    found = []
-    for name, pair in zip(names, expanded, strict=True):
-        if pair is None:
+    return _all_found(kind, names, config.expand_names(kind, list(names)) if names else [])
+
+
+def _all_found(kind: ObjectKind, names: Sequence[str], found: Sequence[T | None]) -> list[T]:
+    """Return what was found for the names, or raise the error for the first unknown name."""
+    for name, thing in zip(names, found, strict=True):
+        if thing is None:
             raise unknown(kind, name)
-        found.append(pair)
-    return found
+    return present(found)
 
 
 def _by_key(
@@ -79,13 +81,7 @@ def _by_key(
         keys = [uuid for uuid, _ in expand(config, kind, [names[index] for index in short])]
         for index, thing in zip(short, get(keys), strict=True):
             found[index] = thing
-    return [_existing(kind, name, thing) for name, thing in zip(names, found, strict=True)]
-
-
-def _existing(kind: ObjectKind, name: str, thing: T | None) -> T:
-    if thing is None:
-        raise unknown(kind, name)
-    return thing
+    return _all_found(kind, names, found)
 
 
 def require_node(config: WConfCalls, name: str) -> Node:

@@ -38,6 +38,8 @@ from ganeti.protocol.wconfd import Effect, LockMode
 logger = logging.getLogger(__name__)
 
 Unit = LogicalUnit[Any, Any, Any]
+# The scripts of an operation and its values before the work; None if it has no scripts.
+_Before = tuple[hooks.HookRun, Mapping[str, object]] | None
 
 RESTARTS_MAX: Final = 20  # each means that others changed the very objects in between
 DRY_RUN_TEXT: Final = "dry-run mode requested, not actually executing the operation"
@@ -128,16 +130,12 @@ def needed_locks(unit: Unit, found: object) -> LockNeed:
 def _carry_out(context: JobContext, unit: Unit, found: object) -> object:
     unit.check_state(found)
     plan = unit.plan(found)
-    hook_runs = _HookRuns(context, unit, plan) if unit.hooks else None
-    if hook_runs:
-        hook_runs.before()
+    before = _run_hooks_before(context, unit, plan)
     context.check_canceled()
     if unit.op.dry_run:
         context.info(DRY_RUN_TEXT)
         return None
-    result = unit.execute(plan)
-    if hook_runs:
-        result = hook_runs.after(result)
+    result = _run_hooks_after(context, unit, plan, before, unit.execute(plan))
     result = checked_result(unit.op, result)
     if Effect.CONFIG in context.recorder.effects:
         _tell_config_update(context, unit)
@@ -159,34 +157,31 @@ def checked_result(op: OpCode, result: object) -> object:
     return plain
 
 
-class _HookRuns:
-    """The hooks of one opcode, before and after."""
+def _run_hooks_before(context: JobContext, unit: Unit, plan: object) -> _Before:
+    """Run the pre hooks, if there are any; a failure refuses the operation."""
+    if unit.hooks is None:
+        return None
+    run, values = _hook_run(unit, unit.hooks), unit.hook_values(plan)
+    env = hooks.build_environment(run, hooks.Phase.PRE, values)
+    hooks.run_hooks(context, run, hooks.Phase.PRE, unit.hook_nodes(plan), env)
+    return run, values
 
-    def __init__(self, context: JobContext, unit: Unit, plan: object) -> None:
-        assert unit.hooks is not None
-        self._context = context
-        self._unit = unit
-        self._plan = plan
-        self._run = _hook_run(unit, unit.hooks)
-        self._values = unit.hook_values(plan)
 
-    def before(self) -> None:
-        """Run the pre hooks; a failure refuses the operation."""
-        nodes = self._unit.hook_nodes(self._plan)
-        env = hooks.build_environment(self._run, hooks.Phase.PRE, self._values)
-        hooks.run_hooks(self._context, self._run, hooks.Phase.PRE, nodes, env)
-
-    def after(self, result: object) -> object:
-        """Run the post hooks; a failure now is only told.  Returns the final result."""
-        try:
-            nodes = self._unit.hook_nodes_after(self._plan)
-            values = self._unit.hook_values_after(self._plan)
-            env = hooks.build_environment(self._run, hooks.Phase.POST, self._values, values)
-            answers = hooks.run_hooks(self._context, self._run, hooks.Phase.POST, nodes, env)
-            return self._unit.judge_hooks(answers, result)
-        except errors.GenericError as err:
-            self._context.warn(f"cannot run the post hooks: {err}; ignoring")
-            return result
+def _run_hooks_after(
+    context: JobContext, unit: Unit, plan: object, before: _Before, result: object
+) -> object:
+    """Run the post hooks; a failure now is only told.  Returns the final result."""
+    if before is None:
+        return result
+    run, values = before
+    try:
+        nodes, values_after = unit.hook_nodes_after(plan), unit.hook_values_after(plan)
+        env = hooks.build_environment(run, hooks.Phase.POST, values, values_after)
+        answers = hooks.run_hooks(context, run, hooks.Phase.POST, nodes, env)
+        return unit.judge_hooks(answers, result)
+    except errors.GenericError as err:
+        context.warn(f"cannot run the post hooks: {err}; ignoring")
+        return result
 
 
 def _hook_run(unit: Unit, point: hooks.HookPoint) -> hooks.HookRun:

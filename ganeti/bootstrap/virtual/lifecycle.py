@@ -1,6 +1,8 @@
 """Making, starting, stopping and removing virtual clusters: several nodes on this one machine.
 
 The cluster is made by the very commands that make a real one, run in the place of its first node.
+Every process below its base directory, whatever started it, carries the root directory of its node
+in its environment.  That, and nothing else, decides which processes may be stopped.
 """
 
 from __future__ import annotations
@@ -241,10 +243,8 @@ def create(
 def command_environment(cluster: VirtualCluster, node_name: str) -> dict[str, str]:
     """Return the environment that makes a command run on a node."""
     directories = [*daemon_control.program_directories(), os.environ.get("PATH", os.defpath)]
-    environment = dict(os.environ)
-    environment.update(node_environment(cluster.paths_of(node_name), node_name))
-    environment["PATH"] = os.pathsep.join(directories)
-    return environment
+    of_node = node_environment(cluster.paths_of(node_name), node_name)
+    return {**os.environ, **of_node, "PATH": os.pathsep.join(directories)}
 
 
 def find_program(name: str, environment: Mapping[str, str]) -> str:
@@ -327,11 +327,8 @@ def stop(cluster: VirtualCluster, feedback: Feedback, *, keep_guests: bool = Fal
     for place in (_MASTER, _NODE):
         for name in cluster.node_names:
             daemon_control.stop_all(cluster.paths_of(name), place, _speaking_of(name, feedback))
-    others = [
-        found
-        for found in find_processes(cluster.base)
-        if not (keep_guests and is_guest(found.command))
-    ]
+    found_processes = find_processes(cluster.base)
+    others = [f for f in found_processes if not (keep_guests and is_guest(f.command))]
     for found in others:
         feedback(f"{os.path.basename(found.root)}: ending {found.command[:60]}")
     left = end_processes(others)
@@ -366,16 +363,9 @@ def status(cluster: VirtualCluster) -> list[DaemonStatus]:
         is_member = os.path.exists(paths.server_pem)
         role = "master" if name == master else ("node" if is_member else "not in the cluster")
         places = _NODE | _MASTER if name == master else _NODE
-        rows += [
-            DaemonStatus(
-                name,
-                cluster.address_of(name),
-                role,
-                daemon.name,
-                daemon_control.running_pid(paths, daemon.name),
-            )
-            for daemon in daemon_control.wanted(paths, places)
-        ]
+        for daemon in daemon_control.wanted(paths, places):
+            pid = daemon_control.running_pid(paths, daemon.name)
+            rows.append(DaemonStatus(name, cluster.address_of(name), role, daemon.name, pid))
     return rows
 
 

@@ -98,8 +98,8 @@ def demote(context: JobContext, node: Node) -> None:
     context.config.set_candidate_cert(node.uuid, None)
     revoke_key(context, context.config.get_cluster(), node)
     if not node.offline:
-        result = context.nodes.call_one(NodeCalls.node_demote_from_mc, node)
-        context.warn_of_failure(result, f"take the master's files from node {node.name!r}")
+        doing = f"take the master's files from node {node.name!r}"
+        context.attempt(doing, NodeCalls.node_demote_from_mc, node)
 
 
 Keys = dict[str, list[str]]

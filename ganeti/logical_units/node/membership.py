@@ -271,17 +271,15 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
                 " is used again"
             )
             return
-        result = self.context.nodes.call_one(
-            NodeCalls.node_leave_cluster, node, modify_ssh_setup=self.cluster.modify_ssh_setup
-        )
-        self.context.warn_of_failure(
-            result, f"tell node {node.name!r} that it has left the cluster"
+        self.context.attempt(
+            f"tell node {node.name!r} that it has left the cluster",
+            NodeCalls.node_leave_cluster,
+            node,
+            modify_ssh_setup=self.cluster.modify_ssh_setup,
         )
 
     def _forget_address(self, node: Node) -> None:
-        result = self.context.nodes.call_one(
-            NodeCalls.etc_hosts_modify, self.master, "remove", node.name, None
-        )
-        self.context.warn_of_failure(result, f"take node {node.name!r} out of the hosts file")
-        if result.error is None:
+        doing = f"take node {node.name!r} out of the hosts file"
+        call = NodeCalls.etc_hosts_modify
+        if self.context.attempt(doing, call, self.master, "remove", node.name, None):
             node_files.send_hosts(self.context, self.cluster, lookup.all_nodes(self.config))

@@ -5,7 +5,7 @@ Source: hooks_os_ext.json, "oob_helper"; opcodes.json.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,35 +32,26 @@ _POWERED_AFTER: Final = {OobCommand.POWER_OFF: False, OobCommand.POWER_ON: True}
 _HEALTH_WORDS: Final = frozenset({"OK", "WARNING", "CRITICAL", "UNKNOWN"})
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """A node to be restarted, and the hypervisor that does it."""
-
-    node: Node
-    hypervisor: str
-    hvparams: Mapping[str, object]
-
-
-class LUNodePowercycle(NodeUnit[OpNodePowercycle, Restart]):
+class LUNodePowercycle(NodeUnit[OpNodePowercycle, Node]):
     """Restart a node's machine without stopping anything on it.
 
     No lock is taken, since a node that hangs may be why some are held.
     """
 
-    def plan(self, found: Node) -> Restart:
+    def plan(self, found: Node) -> Node:
         """Refuse the master node, unless forced."""
         if found.uuid == self.cluster.master_node and not self.op.force:
             raise OpPrereqError(
                 f"node {found.name!r} is the master node and is not restarted from here; use"
                 " --force if it must be"
             )
-        hypervisor = self.cluster.enabled_hypervisors[0]
-        return Restart(found, hypervisor, cluster_hvparams(self.cluster).get(hypervisor, {}))
+        return found
 
-    def execute(self, plan: Restart) -> str:
-        return self.context.nodes.on(plan.node, f"restart node {plan.node.name!r}").node_powercycle(
-            plan.hypervisor, plan.hvparams
-        )
+    def execute(self, plan: Node) -> str:
+        hypervisor = self.cluster.enabled_hypervisors[0]
+        params = cluster_hvparams(self.cluster).get(hypervisor, {})
+        calls = self.context.nodes.on(plan, f"restart node {plan.name!r}")
+        return calls.node_powercycle(hypervisor, params)
 
 
 @dataclass(frozen=True, slots=True)
