@@ -30,17 +30,9 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base import json
+from ganeti.base import errors, json
 from ganeti.base.daemons import MASTER_DAEMONS, Place
-from ganeti.base.errors import (
-    CommandError,
-    ErrorCode,
-    GenericError,
-    OpExecError,
-    OpPrereqError,
-    ProtocolError,
-    wrong_state,
-)
+from ganeti.base.errors import CommandError, GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, keys
 from ganeti.bootstrap.node_transport import NodeTransport
@@ -82,7 +74,7 @@ def decode_setup(data: bytes) -> NodeSetup:
     """
     try:
         return json.loads_as(NodeSetup, data)
-    except ProtocolError as err:
+    except errors.ProtocolError as err:
         raise OpPrereqError(f"the set-up data cannot be understood: {err.message}") from err
 
 
@@ -143,7 +135,7 @@ def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_
         result = transport.run(argv, stdin=stdin, timeout_s=SETUP_TIMEOUT_S).check()
     except CommandError as err:
         said = err.output or err.message
-        raise OpExecError(
+        raise errors.OpExecError(
             f"node {node_name!r} could not be set up through {transport.describe()}: {said}"
         ) from err
     return result.stdout.decode("utf-8", "replace")
@@ -230,12 +222,12 @@ def _check(paths: Paths, setup: NodeSetup) -> None:
         return
     found = ssconf.read_key_or_none(paths, "cluster_name")
     if found is not None and found != setup.cluster_name:
-        raise wrong_state(
+        raise errors.wrong_state(
             f"node {own!r} belongs to cluster {found!r}, not to {setup.cluster_name!r};"
             " use --force-join to take it over"
         )
     if found is None and config_file.has_config(paths):
-        raise wrong_state(
+        raise errors.wrong_state(
             f"node {own!r} has a cluster configuration in {paths.config_data} but is no member of a"
             " cluster; run node-cleanup there first"
         )
@@ -250,7 +242,9 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
     """
     for name in reversed(MASTER_DAEMONS):
         if daemon_control.running_pid(paths, name) is not None:
-            raise wrong_state(f"{name} runs here, so this is a master; use 'gnt-cluster destroy'")
+            raise errors.wrong_state(
+                f"{name} runs here, so this is a master; use 'gnt-cluster destroy'"
+            )
     if backup:
         _back_up(paths)
     daemon_control.stop_all(paths, frozenset(Place), logger.info)
@@ -326,7 +320,7 @@ def check_reachable(peers: Sequence[Peer]) -> None:
         raise OpPrereqError(
             f"cannot run programs on {'; '.join(failures)}. Put that right, or mark the node"
             " offline and take it in again by 'gnt-node add --readd' afterwards",
-            ErrorCode.ENVIRON,
+            errors.ErrorCode.ENVIRON,
         )
 
 

@@ -18,15 +18,8 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import (
-    AddressPoolError,
-    ErrorCode,
-    OpPrereqError,
-    ParameterError,
-    TagError,
-    refusing,
-    wrong_state,
-)
+from ganeti.base import errors
+from ganeti.base.errors import OpPrereqError, refusing, wrong_state
 from ganeti.base.text import natural_sorted
 from ganeti.config.address_pool import PREFIX_LENGTH_MAX, PREFIX_LENGTH_MIN, AddressPool
 from ganeti.logical_units import lookup
@@ -65,7 +58,7 @@ def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str
         raise OpPrereqError(f"{name!r} cannot be the name of a network")
     _check_range(name, op.network)
     _check_ipv6(name, op.network6, op.gateway6)
-    with refusing(TagError):
+    with refusing(errors.TagError):
         tags = add_tags([], op.tags)
     bare = Network.from_wire(
         {
@@ -144,11 +137,11 @@ def _keep_away(pool: AddressPool, address: str, what: str) -> None:
     Raises:
         OpPrereqError: outside of the network, or an instance has it.
     """
-    with refusing(AddressPoolError, prefix=f"network {pool.name!r}: {what}: "):
+    with refusing(errors.AddressPoolError, prefix=f"network {pool.name!r}: {what}: "):
         if pool.is_reserved(address):
             raise OpPrereqError(
                 f"network {pool.name!r}: {what} {address} is in use by an instance",
-                ErrorCode.NOTUNIQUE,
+                errors.ErrorCode.NOTUNIQUE,
             )
         if not pool.is_external(address):
             pool.reserve(address, external=True)
@@ -184,7 +177,7 @@ def network_changes(network: Network, op: opcodes.OpNetworkSetParams) -> dict[st
 
 
 def _give_to_instances(pool: AddressPool, address: str, gateway: str | None) -> None:
-    with refusing(AddressPoolError, prefix=f"network {pool.name!r}: "):
+    with refusing(errors.AddressPoolError, prefix=f"network {pool.name!r}: "):
         is_reserved = pool.is_external(address)
     if not is_reserved:
         raise _wrong(pool.name, f"address {address} is not reserved")
@@ -211,7 +204,7 @@ def connection_params(op: opcodes.OpNetworkConnect) -> dict[str, str]:
             f"network {op.network_name!r} cannot be connected in mode 'pool'; use bridged, routed"
             " or openvswitch"
         )
-    with refusing(ParameterError, prefix=f"network {op.network_name!r}: "):
+    with refusing(errors.ParameterError, prefix=f"network {op.network_name!r}: "):
         vlan = str(parse_vlan(op.network_vlan))
     if vlan and op.network_mode is NicMode.ROUTED:
         raise _wrong(op.network_name, "a VLAN cannot be used in mode routed")

@@ -17,14 +17,8 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ganeti.base.errors import (
-    GenericError,
-    NotSupportedError,
-    OpExecError,
-    OpPrereqError,
-    ParameterError,
-    refusing,
-)
+from ganeti.base import errors
+from ganeti.base.errors import OpPrereqError, refusing
 from ganeti.base.ids import NodeUuid
 from ganeti.base.text import natural_sorted
 from ganeti.clients.node_rpc import target_of
@@ -131,7 +125,7 @@ def ask_capable_nodes(
     for name, result in context.nodes.call_all(method, nodes).items():
         try:
             answers[name] = msgspec.convert(result.check(result.call), list[kind])  # type: ignore[valid-type]
-        except (OpExecError, msgspec.ValidationError) as err:
+        except (errors.OpExecError, msgspec.ValidationError) as err:
             context.warn(f"cannot ask node {name} for its {what}: {err}")
     return answers
 
@@ -260,8 +254,8 @@ class LUQuery(SimpleUnit[OpQuery, Plan]):
 
     def resolve(self) -> Plan:
         if self.op.what is QueryResource.JOB:
-            raise NotSupportedError("jobs cannot be queried by a job; use the LUXI query")
-        with refusing(ParameterError):
+            raise errors.NotSupportedError("jobs cannot be queried by a job; use the LUXI query")
+        with refusing(errors.ParameterError):
             return prepare(self.op.what, self.op.fields, self.op.qfilter)
 
     def execute(self, plan: Plan) -> dict[str, object]:
@@ -288,7 +282,7 @@ class LUQuery(SimpleUnit[OpQuery, Plan]):
         for uuid, node in nodes.items():
             try:
                 found[uuid] = question.decode(results[node.name].check(question.call.name))
-            except GenericError as err:
+            except errors.GenericError as err:
                 logger.info("%s; going on", err)
                 found[uuid] = None
         return found

@@ -18,15 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.base import errors
 from ganeti.base.daemons import Place
-from ganeti.base.errors import (
-    CommandError,
-    ConfigurationError,
-    ErrorCode,
-    GenericError,
-    OpExecError,
-    OpPrereqError,
-)
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
 from ganeti.bootstrap.virtual import layout
@@ -66,7 +60,7 @@ def load(base: str) -> VirtualCluster:
     """
     data = files.read_bytes_or_none(os.path.join(base, VIRTUAL_CLUSTER_RECORD))
     if data is None:
-        raise OpPrereqError(f"there is no virtual cluster in {base}", ErrorCode.NOENT)
+        raise OpPrereqError(f"there is no virtual cluster in {base}", errors.ErrorCode.NOENT)
     return layout.decode_record(data, base)
 
 
@@ -89,10 +83,11 @@ def plan(
     layout.check_without(without)
     if os.path.lexists(os.path.join(base, VIRTUAL_CLUSTER_RECORD)):
         raise OpPrereqError(
-            f"there is a virtual cluster in {base} already; 'destroy' removes it", ErrorCode.EXISTS
+            f"there is a virtual cluster in {base} already; 'destroy' removes it",
+            errors.ErrorCode.EXISTS,
         )
     if os.path.isdir(base) and os.listdir(base):
-        raise OpPrereqError(f"{base} is not empty", ErrorCode.EXISTS)
+        raise OpPrereqError(f"{base} is not empty", errors.ErrorCode.EXISTS)
     chosen = hypervisor or ("kvm" if find_qemu() else "fake")
     for network in layout.candidate_networks(base, NETWORK_TRIES):
         cluster = VirtualCluster(
@@ -102,7 +97,7 @@ def plan(
             return cluster
     raise OpPrereqError(
         f"no free loopback addresses found in {NETWORK_TRIES} tries; {_LOOPBACK_TEXT}",
-        ErrorCode.NORES,
+        errors.ErrorCode.NORES,
     )
 
 
@@ -121,7 +116,7 @@ def _is_free(address: str) -> bool:
                 return False
             raise OpPrereqError(
                 f"address {address} cannot be used: {err.strerror}; {_LOOPBACK_TEXT}",
-                ErrorCode.ENVIRON,
+                errors.ErrorCode.ENVIRON,
             ) from err
     return True
 
@@ -276,7 +271,7 @@ def run_checked(
     try:
         result = process.run([program, *argv[1:]], timeout_s=timeout_s, env=environment)
         return result.check().output
-    except CommandError as err:
+    except errors.CommandError as err:
         raise OpExecError(f"{' '.join(argv[:2])} failed: {err.output or err.message}") from err
 
 
@@ -289,7 +284,7 @@ def master_of(cluster: VirtualCluster) -> str | None:
     for name in cluster.node_names:
         try:
             master = ssconf.read_key_or_none(cluster.paths_of(name), "master_node")
-        except ConfigurationError:
+        except errors.ConfigurationError:
             continue
         if master in cluster.node_names:
             votes[master] += 1
@@ -405,7 +400,9 @@ def exec_on_node(cluster: VirtualCluster, node_name: str, argv: Sequence[str]) -
     try:
         os.execvpe(argv[0], list(argv), environment)  # noqa: S606 - we become it
     except OSError as err:
-        raise OpPrereqError(f"cannot run {argv[0]!r}: {err.strerror}", ErrorCode.NOENT) from err
+        raise OpPrereqError(
+            f"cannot run {argv[0]!r}: {err.strerror}", errors.ErrorCode.NOENT
+        ) from err
 
 
 KILL_TIMEOUT_S: Final = 10.0

@@ -39,10 +39,10 @@ from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Switch
 from ganeti.collectors.collector import NodeView
 from ganeti.collectors.registry import COLLECTORS
-from ganeti.logical_units.cluster.settings import DATA_COLLECTORS
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
 from ganeti.mond.service import MonitoringService
+from ganeti.objects.model import DATA_COLLECTORS
 from ganeti.transport.http_message import HttpRequest
 
 paths = Paths(sys.argv[1])
