@@ -46,16 +46,10 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
         raise OpPrereqError("an import has the NICs of the export, or those given with --net")
     if options.os_size is not None and options.disks:
         raise OpPrereqError("give either -s or --disk, not both")
-    disks = (
-        [{"size": options.os_size}]
-        if options.os_size is not None
-        else [
-            devices.disk_settings(index, values)
-            for index, values in devices.in_order("disk", options.disks)
-        ]
-        if options.disks
-        else []
-    )
+    given = devices.in_order("disk", options.disks) if options.disks else []
+    disks = [devices.disk_settings(index, values) for index, values in given]
+    if options.os_size is not None:
+        disks = [{"size": options.os_size}]
     nics = devices.nics_for_create(options.nics, no_nics=False) if options.nics else []
     submit(context, options, args, **devices.settings_of_new(options), disks=disks, nics=nics)
 

@@ -67,7 +67,7 @@ EXPORTS: Final = Listing("export", ("node", "export"), name_field="node")
 
 
 def format_summary(value: object) -> str:
-    """Return what a job does: the summaries of its opcodes."""
+    """Return the summaries of a job's opcodes."""
     return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 

@@ -34,12 +34,12 @@ def show_of_groups(context: Context, options: Options, args: list[str]) -> None:
 
 
 def ipolicy_of(options: Options) -> Mapping[str, Mapping[str, object]]:
-    """Return the instance policy that the options give, only what they name; none if nothing.
+    """Return the instance policy that the options give, with the parts that they name.
 
     The word "default" makes a group follow the cluster again.
 
     Raises:
-        OpPrereqError: a specification names what there is not, or is no number.
+        OpPrereqError: a specification is unknown, or is not a number.
     """
     policy: dict[str, object] = {}
     if options.ipolicy_bounds_specs == [{VALUE_DEFAULT: {}}]:
@@ -70,7 +70,7 @@ def _specs(which: str, values: Mapping[str, object]) -> dict[str, object]:
 
 
 def policy_options(policy: object, *, with_std: bool = True) -> list[str]:
-    """Return the options for the specifications of a policy; none for what it does not have."""
+    """Return the options for the specifications that a policy has."""
     words: list[str] = []
     if not isinstance(policy, Mapping):
         return words

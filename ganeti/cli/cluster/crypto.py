@@ -85,7 +85,7 @@ def _name_missed(context: Context, missed: Sequence[str]) -> int:
 def _go_on(context: Context, options: Options) -> int:
     """Complete a renewal that was cut off, whatever new one is asked for.
 
-    LuxiD may not run, so what is known of the nodes is read from files.
+    LuxiD may not run, so the nodes are those in the files of the last master.
     """
     paths = context.paths
     own_name, master = own_hostname(), ssconf.master_node(paths)
@@ -216,7 +216,7 @@ def _peers(
 def _replace_identity(
     context: Context, options: Options, contents: Mapping[str, bytes], peers: list[node_setup.Peer]
 ) -> list[str]:
-    """Replace the certificates of nodes while nothing runs; returns who was not told."""
+    """Replace the certificates while no job runs; returns the nodes that did not get theirs."""
     queue = JobFiles(context.paths)
     was_drained = queue.is_drained() and queue.drained_by() is not DrainedBy.RENEWAL
     if not was_drained:

@@ -162,7 +162,7 @@ def _all_switched(rows: object) -> bool:
 
 
 def _wait_for(context: Context, nodes: Sequence[EpoNode]) -> list[EpoNode]:
-    """Wait until the daemons of nodes answer; returns those that do not in time."""
+    """Wait until the daemons of nodes answer; returns the nodes that do not answer in time."""
     waiting = list(nodes)
     deadline_s = clock.monotonic() + REACHABLE_TIMEOUT_S
     while waiting:
@@ -181,7 +181,7 @@ def _is_up(node: EpoNode) -> bool:
 def _on_instances(
     context: Context, options: Options, names: Sequence[str], kind: type[OpCode], **params: object
 ) -> bool:
-    """Start or stop instances that are meant to run, without changing what is meant."""
+    """Start or stop the instances whose recorded state is up, and leave that state as it is."""
     rows = context.client.query_instances(list(names), ["name", "admin_state"]) if names else []
     meant = [str(name) for name, state in rows if state == "up"]
     if not meant:

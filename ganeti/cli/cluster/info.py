@@ -86,7 +86,7 @@ def info(context: Context, options: Options, _args: list[str]) -> None:
 
 
 def describe(found: Mapping[str, object], paths: Paths) -> Facts:
-    """Return what is shown of a cluster.
+    """Return the facts about a cluster.
 
     Args:
         paths: where definitions are looked for, as the nodes know it.

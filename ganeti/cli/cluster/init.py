@@ -49,10 +49,11 @@ def init(context: Context, options: Options, args: list[str]) -> None:
 
 
 def make_request(cluster_name: str, options: Options) -> ClusterRequest:
-    """Return what the options ask for.
+    """Return the cluster that the options describe.
 
     Raises:
-        OpPrereqError: they contradict each other, or ask for what is not supported.
+        OpPrereqError: they contradict each other.
+        NotSupportedError: one of them is not supported yet.
     """
     for name, what in _NOT_YET.items():
         if options.get(name):

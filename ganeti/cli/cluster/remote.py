@@ -165,7 +165,7 @@ def destinations(context: Context, options: Options) -> list[Destination]:
 def on_each(
     nodes: Sequence[Destination], work: Callable[[Destination, int], CommandResult]
 ) -> Iterator[tuple[Destination, CommandResult | GenericError]]:
-    """Do something on all nodes, several at once; yields what became of each, in their order.
+    """Do something on all nodes, several at once; yields the result of each, in their order.
 
     Args:
         work: also gets a descriptor that can be read once nobody waits any more.

@@ -44,7 +44,7 @@ def show_disks(context: Context, _opcode: OpCode, result: object) -> int:
 def _tell(
     context: Context, failing: Mapping[object, object], missing: Mapping[object, object]
 ) -> bool:
-    """Say what was found; returns whether all is well."""
+    """Print the broken nodes and missing disks; returns whether there are none."""
     for node, text in failing.items():
         context.terminal.error(f"Node {node} cannot be asked: {text}")
     for instance, disks in missing.items():

@@ -1,4 +1,4 @@
-"""``gnt-debug iallocator``: ask an allocator, or show what it would be asked."""
+"""``gnt-debug iallocator``: ask an allocator, or show the question."""
 
 from __future__ import annotations
 

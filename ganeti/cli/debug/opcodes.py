@@ -45,7 +45,7 @@ def _owners(value: object) -> str:
 
 
 def _pending(value: object) -> str:
-    """Return who waits: ``mode:owner,owner;...``."""
+    """Return the waiting owners of a lock: ``mode:owner,owner;...``."""
     if not isinstance(value, list) or not value:
         return "-"
     return ";".join(
@@ -55,7 +55,7 @@ def _pending(value: object) -> str:
 
 
 def _priorities(value: object) -> str:
-    """Return the priority of each who waits, most urgent first: ``owner:high,...``."""
+    """Return the priority of each waiting owner, most urgent first: ``owner:high,...``."""
     if not isinstance(value, list) or not value:
         return "-"
     words = {number: word for word, number in PRIORITIES.items()}

@@ -15,7 +15,6 @@ Source: cli.json; manual page ganeti(7), "Common options".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 
 from ganeti.cli.declaration import values
 from ganeti.cli.declaration.program import Action as Action
-from ganeti.cli.declaration.program import ArgKind, Command, Handler
+from ganeti.cli.declaration.program import ArgKind, Command, Handler, sort_key
 from ganeti.cli.declaration.program import Argument as Argument
 from ganeti.cli.declaration.program import Option as Option
 
@@ -53,7 +52,7 @@ def command(
         title = f"{name}: {summary[:1].lower()}{summary[1:]}"
     name, _, summary = title.partition(": ")
     found = [*_flat(parts), *more.pop("options", ())]
-    options = sorted((each for each in found if isinstance(each, Option)), key=_by_flag)
+    options = sorted((each for each in found if isinstance(each, Option)), key=sort_key)
     args = tuple(each for each in found if isinstance(each, Argument))
     examples = more.pop("examples", ())
     if isinstance(examples, str):
@@ -65,10 +64,6 @@ def command(
 def job(title: str, opcode: type[OpCode], *parts: Part, **more: Any) -> Command:
     """Return the command that submits an opcode, whose title is ``name: summary``."""
     return command(opcode, *parts, title=title, **more)
-
-
-def _by_flag(option: Option) -> str:
-    return option.long.lstrip("-")
 
 
 def _flat(parts: Iterable[Part]) -> Iterator[Argument | Option]:
@@ -84,16 +79,15 @@ def _flat(parts: Iterable[Part]) -> Iterator[Argument | Option]:
             yield from _flat(part)
 
 
-_ARGUMENT: Final = re.compile(r"\[?(<[^>]+>|\{[^}]+\})(\.\.\.)?\]?(?::(\w+))?(?:=(\w+))?")
 _KINDS: Final = {Argument(kind).label: kind for kind in reversed(ArgKind)}
 
 
 def _argument(word: str) -> Argument:
     """Return the argument that a word such as ``[<node>...]=nodes`` declares."""
-    found = _ARGUMENT.fullmatch(word)
-    assert found is not None, word
-    label, dots, kind, dest = found.groups(default="")
-    bounds = (0 if word.startswith("[") else 1, None if dots else 1)
+    shape, _, dest = word.partition("=")
+    shape, _, kind = shape.partition(":")
+    label = shape.strip("[.]")
+    bounds = (0 if shape.startswith("[") else 1, None if "..." in shape else 1)
     if label.startswith("{"):
         return Argument(ArgKind.CHOICE, *bounds, tuple(label[1:-1].split("|")), dest=dest)
     known = ArgKind(kind) if kind else _KINDS.get(label, ArgKind.TEXT)
@@ -108,8 +102,11 @@ def option(flags: str, help: str, type: Any = None, **more: Any) -> Option:
     """
     words, _, dest = flags.partition(" -> ")
     words, _, label = words.partition("=")
-    given = {"dest": dest, "metavar": label, "completes": _COMPLETES.get(label)}
-    return Option(tuple(words.split()), help, type, **{**given, **more})
+    if dest:
+        more["dest"] = dest
+    if label:
+        more |= {"metavar": label, "completes": _COMPLETES.get(label)}
+    return Option(tuple(words.split()), help, type, **more)
 
 
 _COMPLETES: Final = {
@@ -139,8 +136,9 @@ by_kind: Final = partial(several, type=values.NamedValues)
 
 def unflag(flags: str, help: str, **more: Any) -> Option:
     """Declare an option without a value, ``--no-name``, that is true until given."""
-    found = option(flags, help, action=Action.FALSE, **more)
-    return replace(found, dest=found.dest or found.destination.removeprefix("no_"))
+    name = flags.removeprefix("--no-").replace("-", "_")
+    flags = flags if " -> " in flags or "dest" in more else f"{flags} -> {name}"
+    return option(flags, help, action=Action.FALSE, **more)
 
 
 def constant(flags: str, help: str, dest: str, const: object) -> Option:

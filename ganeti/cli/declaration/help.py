@@ -6,7 +6,7 @@ import textwrap
 
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.cli.declaration.parser import options_of, usage_line
-from ganeti.cli.declaration.program import Action, ArgKind, Command, Option, Program
+from ganeti.cli.declaration.program import Action, ArgKind, Command, Option, Program, sort_key
 from ganeti.cli.declaration.values import Int
 from ganeti.protocol.service import text_form_of
 
@@ -91,11 +91,6 @@ def command_help(program: Program, command: Command, width: int) -> str:
         for line, what in command.examples:
             lines += [f"  {line}", f"      {what}"]
     return "\n".join(lines)
-
-
-def sort_key(option: Option) -> str:
-    """Order options by their long flag."""
-    return option.long.lstrip("-")
 
 
 def _sentence(text: str) -> str:

@@ -28,7 +28,7 @@ COMPLETION_FLAG = "--help-completion"
 
 
 class UsageError(GenericError):
-    """The command line is wrong; ``exit_code`` is what to leave with."""
+    """The command line is wrong; ``exit_code`` is the exit status of the program."""
 
     def __init__(self, message: str, exit_code: int = USAGE_EXIT) -> None:
         super().__init__(message)
@@ -311,7 +311,7 @@ def _check_arguments(program: Program, command: Command, args: list[str]) -> Non
 
 
 def _check_no_option_is_late(program: Program, command: Command, args: list[str]) -> None:
-    """Refuse what is meant as an option but stands where it would be taken for a name."""
+    """Refuse an option that stands behind an argument, where it would be taken for a name."""
     if any(argument.kind is ArgKind.COMMAND for argument in command.args):
         return
     flags = {flag for option in options_of(program, command) for flag in option.flags}

@@ -111,7 +111,7 @@ _PARAMETERS: Final = {
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option: its flags, what it takes and what it means.
+    """One option: its flags, its value and its meaning.
 
     Attributes:
         type: an annotation; by default that of the field of the command's opcode, otherwise text.
@@ -158,6 +158,11 @@ class Option(msgspec.Struct, frozen=True):
         return _INITIAL.get(self.action)
 
 
+def sort_key(option: Option) -> str:
+    """Order options by their long flag."""
+    return option.long.lstrip("-")
+
+
 _INITIAL: Final[dict[Action, object]] = {
     Action.APPEND: (),
     Action.TRUE: False,
@@ -169,7 +174,7 @@ _INITIAL: Final[dict[Action, object]] = {
 Handler = Callable[..., int | None]
 """Gets the context, the options and the arguments; returns the exit status, None for success."""
 Each = Callable[..., Iterable[tuple[str, Mapping[str, object]]]]
-"""Gets the same; yields the names of objects, and what each sets of the opcode."""
+"""Gets the same; yields the names of objects, each with the fields of the opcode that it sets."""
 
 
 class Command(msgspec.Struct, frozen=True):

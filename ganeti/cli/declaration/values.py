@@ -235,7 +235,7 @@ def parse_backend(text: str) -> dict[str, object]:
 
 
 def by_name(what: str) -> Callable[[Sequence[tuple[str, object]]], dict[str, dict[str, object]]]:
-    """Return what makes {name: values} of repeated ``NAME:key=value`` options.
+    """Return the function that makes {name: values} of repeated ``NAME:key=value`` options.
 
     It raises OpPrereqError for a name that is given twice, or without values.
     """

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ganeti.base.versions import RELEASE_VERSION
-from ganeti.cli.declaration.help import flags_label, option_text, sort_key
+from ganeti.cli.declaration.help import flags_label, option_text
 from ganeti.cli.declaration.parser import usage_line
-from ganeti.cli.declaration.program import Command, Option, Program
+from ganeti.cli.declaration.program import Command, Option, Program, sort_key
 
 SECTION: Final = 8
 _LONG_WORD: Final = re.compile(r"\S{30,}")  # longer than what may stand on one line with others

@@ -35,7 +35,7 @@ def info(context: Context, options: Options, args: list[str]) -> int:
 
 
 def describe(instance: Values) -> Facts:
-    """Return what is shown of an instance."""
+    """Return the facts about an instance."""
     facts = Facts(
         [
             ("Instance name", instance.get("name")),

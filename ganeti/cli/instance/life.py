@@ -8,7 +8,6 @@ from typing import Final
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
 from ganeti.cli.command import Context, Each, Options, command, confirm, job, opt
-from ganeti.cli.os import usable_names
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.context import Terminal, confirm_many
 from ganeti.cli.run.failures import NotConfirmed
@@ -41,7 +40,7 @@ def select_instances(
     names = _find(context, mode, args)
     if not names:
         raise OpPrereqError("the selection holds no instances", ErrorCode.NOENT)
-    # Names that a script spelled out are meant; what a selection found is shown first.
+    # Names that a script spelled out are meant; the names of a selection are shown first.
     is_spelled_out = mode == "instances" and not context.terminal.is_interactive
     if len(names) > 1 and not (options.force_multiple or is_spelled_out):
         confirm_many(context, what, names, option="--force-multiple")
@@ -90,7 +89,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def each_instance(what: str) -> Each:
-    """Return what yields the instances meant, which are asked about as those to be ``what``."""
+    """Return the function that yields the instances to ``what``, as the question words it."""
 
     def each(
         context: Context, options: Options, args: Sequence[str]
@@ -105,7 +104,7 @@ def reinstall(context: Context, options: Options, args: list[str]) -> int:
     """Install the operating system of instances again."""
     os_type = _select_os(context, options) if options.select_os else options.os_type
     names = select_instances(context, options, args, "reinstall, which destroys their data,")
-    # Who was asked about several, or did not want to be, is not asked twice.
+    # A user who was asked about several, or did not want to be, is not asked twice.
     is_settled = options.force_multiple or context.terminal.is_interactive
     if not options.force and not (len(names) > 1 and is_settled):
         confirm(context, f"This destroys the data of {', '.join(names)}.  Go on?")
@@ -122,6 +121,8 @@ def _select_os(context: Context, options: Options) -> str:
         OpPrereqError: nobody is there to choose, or there is nothing to choose from.
         NotConfirmed: the user wants none of them.
     """
+    from ganeti.cli.os import usable_names  # with opcodes that no other command here needs
+
     if options.os_type:
         raise OpPrereqError("--select-os and -o exclude each other")
     if not context.terminal.is_interactive:

@@ -17,14 +17,14 @@ def migration_mode(options: Options) -> Mapping[str, object]:
 
 
 def migration_question(options: Options) -> str:
-    """Return what is asked before a migration."""
+    """Return the question before a migration."""
     if options.cleanup:
         return "This finds out where instance {instance_name} runs and records that.  Go on?"
     return "This moves the running instance {instance_name} to another node.  Go on?"
 
 
 def failover_question(options: Options) -> str:
-    """Return what is asked before a failover; putting right an old one needs no question."""
+    """Return the question before a failover; mending an earlier one needs no question."""
     question = "This stops instance {instance_name} and starts it on another node.  Go on?"
     return "" if options.cleanup else question
 

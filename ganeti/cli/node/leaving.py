@@ -28,13 +28,13 @@ def evacuation_mode(options: Options) -> Mapping[str, object]:
 
 
 def evacuation_question(options: Options) -> str:
-    """Return what is asked before an evacuation."""
+    """Return the question before an evacuation."""
     _, instances = _EVACUATED[options.primary_only, options.secondary_only]
     return f"This moves {instances} away from node {{node_name}}.  Go on?"
 
 
 def _without_planned(context: Context, names: list[str]) -> list[str]:
-    """Leave out the instances that are not made yet, which nobody can fail over, and name them."""
+    """Leave out the instances that are only planned and cannot be failed over, and name them."""
     rows = context.client.query_instances(names, ["name", "forthcoming"]) if names else []
     planned = {str(name) for name, is_forthcoming in rows if is_forthcoming is True}
     for name in natural_sorted(planned):

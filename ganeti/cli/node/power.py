@@ -82,7 +82,7 @@ def _show(
     result: object,
     cells_of: Callable[[object], list[list[Cell]]],
 ) -> int:
-    """Print what became of each node; the exit status tells whether all went well."""
+    """Print the result of each node; the exit status tells whether all went well."""
     rows: list[list[Cell]] = []
     failed = False
     for row in result if isinstance(result, list) else []:

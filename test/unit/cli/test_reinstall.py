@@ -49,7 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return a function that asks on a terminal, with a cluster that has these names."""
 
     def ask(there: Terminal, names: list[str] = NAMES, **given: Any) -> str:
-        monkeypatch.setattr(life, "usable_names", lambda *_: names)
+        monkeypatch.setattr("ganeti.cli.os.usable_names", lambda *_: names)
         options = Options({"os_type": None, **given})
         return life._select_os(Context("gnt-instance", COMMAND, options, there), options)
 
