@@ -16,15 +16,13 @@ from ganeti.base.text import natural_sort_key
 from ganeti.config import index
 from ganeti.config.checks import LAST_DRBD_PORT
 from ganeti.config.config_data import TABLES
-from ganeti.config.instances import delete_instance, modify_disk, modify_instance
+from ganeti.config.instances import delete_instance
 from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
 from ganeti.config.transaction import (
     SerialAndTime,
     Transaction,
     apply_ip_actions,
-    follow_disk,
-    follow_instance,
     use_ports,
     uuid_of_new,
 )
@@ -78,10 +76,6 @@ def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
 
 def modify(change: Transaction, table: str, key: str, changes: Wire) -> SerialAndTime:
     """Replace fields of any object."""
-    if table == index.INSTANCES:
-        return modify_instance(change, key, changes)
-    if table == index.DISKS:
-        return modify_disk(change, key, changes)
     if table == index.CLUSTER:
         return change.modify(index.CLUSTER_ID, changes)
     if table == index.GROUPS and changes.get("members"):
@@ -215,16 +209,10 @@ def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
             f"Configuration object {index.WHAT[table]} {change.name_of(identity)} was updated since"
             f" it was read: its serial number is {serial}, not {wire.get('serial_no')}"
         )
-    instance = change.instance(identity[1]) if table == index.INSTANCES else None
-    disk = change.disk(identity[1]) if table == index.DISKS else None
     before = change.serial_of(identity)
     change.replace(identity, {**wire, "members": []} if table == index.GROUPS else wire)
     if change.serial_of(identity) == before:
         change.touch(identity)  # 3.0 counts every update
-    if table == index.INSTANCES:
-        follow_instance(change, identity[1], instance)
-    elif table == index.DISKS:
-        follow_disk(change, identity[1], disk)
     return change.serial_of(identity)
 
 

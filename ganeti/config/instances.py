@@ -11,13 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.config.index import DISKS, INSTANCES, NODES, By
-from ganeti.config.transaction import (
-    SerialAndTime,
-    Transaction,
-    follow_disk,
-    follow_instance,
-    uuid_of_new,
-)
+from ganeti.config.transaction import SerialAndTime, Transaction, uuid_of_new
 from ganeti.objects.model import Instance
 
 Wire = Mapping[str, object]
@@ -35,17 +29,12 @@ def create_instance(change: Transaction, wire: Wire, disks: Sequence[Wire]) -> S
     uuid = uuid_of_new(INSTANCES, wire)
     for disk in disks:
         create_disk(change, disk)
-    serial = change.create((INSTANCES, uuid), wire)
-    follow_instance(change, uuid, None)
-    return serial
+    return change.create((INSTANCES, uuid), wire)
 
 
 def create_disk(change: Transaction, wire: Wire) -> SerialAndTime:
     """Add a disk that is not attached to anything yet."""
-    uuid = uuid_of_new(DISKS, wire)
-    serial = change.create((DISKS, uuid), wire)
-    follow_disk(change, uuid, None)
-    return serial
+    return change.create((DISKS, uuid_of_new(DISKS, wire)), wire)
 
 
 def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> SerialAndTime:
@@ -60,9 +49,7 @@ def replace_instance(change: Transaction, wire: Wire, *, may_exist: bool) -> Ser
         return create_instance(change, wire, ())
     if not may_exist:
         raise ConfigurationError(f"Cannot add '{before.name}': UUID {uuid} already in use")
-    change.replace((INSTANCES, uuid), wire)
-    follow_instance(change, uuid, before)
-    return change.serial_of((INSTANCES, uuid))
+    return change.replace((INSTANCES, uuid), wire)
 
 
 def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire]) -> SerialAndTime:
@@ -77,7 +64,6 @@ def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire
     for disk in disks:
         _put_disk(change, disk)
     change.replace((INSTANCES, uuid), wire)
-    follow_instance(change, uuid, before)
     for old in before.disks:
         if not change.find(By.DISK_OWNER, old):
             delete_disk(change, old)
@@ -87,30 +73,19 @@ def put_instance(change: Transaction, key: str, wire: Wire, disks: Sequence[Wire
 def _put_disk(change: Transaction, wire: Wire, *, may_exist: bool = True) -> str:
     """Add a disk, or put a whole new one in the place of one with the same UUID; returns that."""
     uuid = uuid_of_new(DISKS, wire)
-    before = change.disk(uuid)
-    if before is None:
+    if change.disk(uuid) is None:
         create_disk(change, wire)
     elif not may_exist:
         raise ConfigurationError(f"Cannot add disk: UUID {uuid} already in use")
     else:
         change.replace((DISKS, uuid), wire)
-        follow_disk(change, uuid, before)
     return uuid
-
-
-def modify_instance(change: Transaction, key: str, changes: Wire) -> SerialAndTime:
-    """Replace fields of an instance."""
-    uuid, before = _instance(change, key)
-    serial = change.modify((INSTANCES, uuid), changes)
-    follow_instance(change, uuid, before)
-    return serial
 
 
 def delete_instance(change: Transaction, key: str) -> SerialAndTime:
     """Remove an instance with the disks attached to it."""
     uuid, before = _instance(change, key)
     serial = change.delete((INSTANCES, uuid))
-    follow_instance(change, uuid, before)
     for disk in before.disks:
         if change.stored((DISKS, disk)) is not None and not change.find(By.DISK_OWNER, disk):
             delete_disk(change, disk)
@@ -119,20 +94,7 @@ def delete_instance(change: Transaction, key: str) -> SerialAndTime:
 
 def delete_disk(change: Transaction, key: str) -> SerialAndTime:
     """Remove a disk that is not attached to anything."""
-    _, uuid = change.existing(DISKS, key)
-    before = change.disk(uuid)
-    serial = change.delete((DISKS, uuid))
-    follow_disk(change, uuid, before)
-    return serial
-
-
-def modify_disk(change: Transaction, key: str, changes: Wire) -> SerialAndTime:
-    """Replace fields of a disk."""
-    _, uuid = change.existing(DISKS, key)
-    before = change.disk(uuid)
-    serial = change.modify((DISKS, uuid), changes)
-    follow_disk(change, uuid, before)
-    return serial
+    return change.delete(change.existing(DISKS, key))
 
 
 def attach_disk(

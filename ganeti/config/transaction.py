@@ -13,23 +13,12 @@ from ganeti.base.errors import AddressPoolError, ConfigurationError, ErrorCode, 
 from ganeti.base.json import dumps
 from ganeti.config.address_pool import AddressPool
 from ganeti.config.checks import problems_of
-from ganeti.config.index import (
-    CLUSTER_ID,
-    DISKS,
-    FILTERS,
-    INSTANCES,
-    KEYS,
-    KINDS,
-    NETWORKS,
-    WHAT,
-    By,
-    ObjectId,
-)
+from ganeti.config.index import CLUSTER_ID, FILTERS, KEYS, KINDS, NETWORKS, WHAT, By, ObjectId
 from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
 from ganeti.config.views import Layer, View
-from ganeti.objects.model import Disk, Instance
-from ganeti.objects.record import plain
+from ganeti.objects.model import Instance
+from ganeti.objects.record import Record, plain
 
 SerialAndTime = tuple[int, float]
 
@@ -54,6 +43,7 @@ class Transaction(Layer):
     def __init__(self, below: View, now: float) -> None:
         super().__init__(below)
         self.now = now
+        self._changed: set[ObjectId] = set()  # object by object, not as a part of a whole file
 
     def serial_of(self, identity: ObjectId) -> SerialAndTime:
         """Return serial number and modification time; zeros for objects that have neither."""
@@ -74,6 +64,7 @@ class Transaction(Layer):
             if _same_content(existing, wire):
                 return self.serial_of(identity)
             raise OpPrereqError(f"{WHAT[table]} {uuid} exists already", ErrorCode.EXISTS)
+        self._changed.add(identity)
         fields = {key: value for key, value in wire.items() if value is not None}
         fields["uuid"] = uuid
         if table != FILTERS:
@@ -100,6 +91,7 @@ class Transaction(Layer):
             )
         changed = stored.with_changes(changes, KINDS[table])
         if changed.raw != stored.raw and split_fields(changed.raw) != split_fields(stored.raw):
+            self._changed.add(identity)
             self.put(identity, self._risen(identity, changed))
         return self.serial_of(identity)
 
@@ -130,15 +122,17 @@ class Transaction(Layer):
         if self.stored(identity) is None:
             raise OpPrereqError(f"{WHAT[identity[0]]} {identity[1]!r} not found", ErrorCode.NOENT)
         serial = self.serial_of(identity)[0]
+        self._changed.add(identity)
         self.put(identity, None)
         return (serial + 1, self.now)
 
     def check(self) -> None:
-        """Refuse the change if it brings in a problem that was not there before.
+        """Bring the pools in line, and refuse the change if it brings in a new problem.
 
         Raises:
             ConfigurationError: names the objects and what is wrong with them.
         """
+        self._follow()
         concerned = set(self.objects)
         for identity, stored in self.objects.items():
             if stored is None:
@@ -151,6 +145,21 @@ class Transaction(Layer):
                 found += [problem for problem in problems if problem not in before]
         if found:
             raise ConfigurationError("; ".join(found))
+
+    def _follow(self) -> None:
+        """Bring the pools in line with the instances and disks that were changed."""
+        actions: list[tuple[IpAction, str, str]] = []
+        for identity in sorted(self._changed):
+            table, kind = identity[0], KINDS[identity[0]]
+            before, after = self.below.record(identity, kind), self.record(identity, kind)
+            old, new = _addresses_of(before), _addresses_of(after)
+            actions += [(IpAction.RELEASE, ip, network) for network, ip in sorted(old - new)]
+            actions += [(IpAction.RESERVE, ip, network) for network, ip in sorted(new - old)]
+            old_ports, new_ports = _ports_of(table, before), _ports_of(table, after)
+            use_ports(self, new_ports - old_ports)
+            unused = [port for port in old_ports - new_ports if not self.find(By.PORT, port)]
+            free_ports(self, unused)
+        apply_ip_actions(self, actions)
 
 
 def _same_content(stored: Stored, wire: Mapping[str, object]) -> bool:
@@ -166,35 +175,16 @@ def _same_content(stored: Stored, wire: Mapping[str, object]) -> bool:
 Address = tuple[str, str]  # network UUID, address
 
 
-def addresses_of(instance: Instance | None) -> frozenset[Address]:
+def _addresses_of(record: Record | None) -> frozenset[Address]:
     """Return the addresses that an instance has in networks."""
-    if instance is None:
-        return frozenset()
-    return frozenset((nic.network, nic.ip) for nic in instance.nics if nic.network and nic.ip)
+    nics = record.nics if isinstance(record, Instance) else ()
+    return frozenset((nic.network, nic.ip) for nic in nics if nic.network and nic.ip)
 
 
-def ports_of(table: str, record: Instance | Disk | None) -> frozenset[int]:
+def _ports_of(table: str, record: Record | None) -> frozenset[int]:
     """Return the ports that an instance or a disk uses."""
-    return frozenset() if record is None else frozenset(KEYS[table][By.PORT](record))  # type: ignore[arg-type]  # ports are numbers
-
-
-def follow_instance(change: Transaction, uuid: str, before: Instance | None) -> None:
-    """Bring networks and ports in line with an instance that was changed, added or removed."""
-    after = change.instance(uuid)
-    old, new = addresses_of(before), addresses_of(after)
-    apply_ip_actions(
-        change,
-        [
-            *((IpAction.RELEASE, address, network) for network, address in sorted(old - new)),
-            *((IpAction.RESERVE, address, network) for network, address in sorted(new - old)),
-        ],
-    )
-    _follow_ports(change, INSTANCES, before, after)
-
-
-def follow_disk(change: Transaction, uuid: str, before: Disk | None) -> None:
-    """Bring the ports in line with a disk that was changed, added or removed."""
-    _follow_ports(change, DISKS, before, change.disk(uuid))
+    keys_of = KEYS[table].get(By.PORT)
+    return frozenset() if record is None or keys_of is None else frozenset(keys_of(record))  # type: ignore[arg-type]  # ports are numbers
 
 
 def apply_ip_actions(change: Transaction, actions: Iterable[tuple[IpAction, str, str]]) -> None:
@@ -224,14 +214,6 @@ def apply_ip_actions(change: Transaction, actions: Iterable[tuple[IpAction, str,
         network = change.network(network_uuid)
         if network is not None and network.reservations != pool.reservations:
             change.modify((NETWORKS, network_uuid), {"reservations": pool.reservations})
-
-
-def _follow_ports(
-    change: Transaction, table: str, before: Instance | Disk | None, after: Instance | Disk | None
-) -> None:
-    old, new = ports_of(table, before), ports_of(table, after)
-    use_ports(change, new - old)
-    free_ports(change, [port for port in old - new if not change.find(By.PORT, port)])
 
 
 def use_ports(change: Transaction, ports: Iterable[int]) -> None:

@@ -3,8 +3,8 @@
 Theory of operation.  The queue knows the jobs that wait and those that run.  A job is *ready*
 once every job that it depends on has ended well; ready jobs start by priority (-20 first), then
 age (smaller id first), while fewer jobs run than the limit allows.  A job whose dependency ended
-badly is *doomed*: it is handed out to be ended, once; when that is recorded, the event makes its
-own dependents doomed in turn.  Job filters hold a ready job back (PAUSE; RATE_LIMIT while so many
+badly is *stranded*: it is handed out to be ended, once; when that is recorded, the event makes its
+own dependents stranded in turn.  Job filters hold a ready job back (PAUSE; RATE_LIMIT while so many
 jobs under the same rule run); which rule applies to a job comes in with it.  While too few master
 candidates answer, only those jobs start that mend this, but all of them.
 
@@ -111,7 +111,7 @@ Event = (
 )
 
 
-class Doomed(msgspec.Struct, frozen=True):
+class Stranded(msgspec.Struct, frozen=True):
     """A job to end because of what became of one that it depends on."""
 
     job_id: JobId
@@ -123,7 +123,7 @@ class Decisions(msgspec.Struct, frozen=True):
     """What is to be done now: jobs to start, in order, and jobs to end."""
 
     start: tuple[JobId, ...] = ()
-    doom: tuple[Doomed, ...] = ()
+    stranded: tuple[Stranded, ...] = ()
 
 
 class QueueState(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, De
     for event in events:
         step.apply(event)
     start = step.pick()
-    return step.result(), Decisions(tuple(start), tuple(step.doomed))
+    return step.result(), Decisions(tuple(start), tuple(step.stranded))
 
 
 class _Step:
@@ -162,7 +162,7 @@ class _Step:
         self.running = dict(state.running)
         self.running_max = state.running_max
         self.is_quorum_lost = state.is_quorum_lost
-        self.doomed: list[Doomed] = []
+        self.stranded: list[Stranded] = []
 
     def result(self) -> QueueState:
         return QueueState(
@@ -209,7 +209,7 @@ class _Step:
             status = ended.get(dependency.job_id)
             if status is None:
                 unmet.add(dependency.job_id)
-            elif self._dooms(job, dependency, status):
+            elif self._must_end(job, dependency, status):
                 return
         if not unmet:
             insort(self.ready, (job.priority, job.id))
@@ -218,12 +218,12 @@ class _Step:
         for other in unmet:
             self.dependents[other] = self.dependents.get(other, frozenset()) | {job.id}
 
-    def _dooms(self, job: WaitingJob, dependency: Dependency, status: Status) -> bool:
+    def _must_end(self, job: WaitingJob, dependency: Dependency, status: Status) -> bool:
         refusal = dependency.refusal(status)
         if refusal is None:
             return False
         end = Status.CANCELED if status is Status.CANCELED else Status.ERROR
-        self.doomed.append(Doomed(job.id, refusal, end))
+        self.stranded.append(Stranded(job.id, refusal, end))
         self._unblock(job.id)  # it stays among the waiting until its end is recorded
         return True
 
@@ -235,7 +235,7 @@ class _Step:
         for dependent in sorted(self.dependents.pop(job_id, frozenset())):
             job = self.waiting[dependent]
             mine = next(each for each in job.dependencies if each.job_id == job_id)
-            if self._dooms(job, mine, status):
+            if self._must_end(job, mine, status):
                 continue
             unmet = self.blocked[dependent] - {job_id}
             if unmet:

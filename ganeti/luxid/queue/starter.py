@@ -17,7 +17,7 @@ from ganeti.base.errors import GenericError, JobQueueError, OpExecError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.scheduler import Doomed, Ended, Event, QueueState, Returned, schedule
+from ganeti.jobs.scheduler import Ended, Event, QueueState, Returned, Stranded, schedule
 from ganeti.jobs.status import Status
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
@@ -78,10 +78,10 @@ class JobStarter:
         self.state, decisions = schedule(self.state, events)
         for job_id in decisions.start:
             self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
-        for doomed in decisions.doom:
-            known = self._known_jobs.get(doomed.job_id)
+        for stranded in decisions.stranded:
+            known = self._known_jobs.get(stranded.job_id)
             if known is not None:
-                self.end_soon(known, functools.partial(_ended_with, doomed))
+                self.end_soon(known, functools.partial(_ended_with, stranded))
 
     def end_soon(self, known: KnownJob, end: Callable[[QueuedJob], QueuedJob]) -> None:
         """Have a job end that waits in the queue, as soon as that can be made durable.
@@ -163,8 +163,8 @@ class JobStarter:
         )
 
 
-def _ended_with(doomed: Doomed, job: QueuedJob) -> QueuedJob:
+def _ended_with(stranded: Stranded, job: QueuedJob) -> QueuedJob:
     """Return a job that ended because of the end of one that it depends on."""
-    if doomed.status is Status.CANCELED:
-        return changes.canceled(job, doomed.reason, timestamp())
-    return changes.failed(job, OpExecError(doomed.reason), timestamp())
+    if stranded.status is Status.CANCELED:
+        return changes.canceled(job, stranded.reason, timestamp())
+    return changes.failed(job, OpExecError(stranded.reason), timestamp())

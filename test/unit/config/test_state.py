@@ -100,7 +100,7 @@ def test_a_failed_write_drops_it_and_all_on_top() -> None:
 def test_a_refused_change_leaves_nothing() -> None:
     state = make()
     transaction = state.begin(NOW)
-    instances.modify_instance(transaction, "inst1", {"name": "inst0.example.com"})
+    changes.modify(transaction, INSTANCES, "inst1", {"name": "inst0.example.com"})
     with pytest.raises(ConfigurationError, match="inst0"):
         transaction.check()
     assert not state.has_changes
@@ -162,9 +162,9 @@ class Walk:
                 instances.delete_instance(txn, some)
             case 3:
                 name = f"inst{chance.randint(0, 9)}.example.com"
-                instances.modify_instance(txn, some, {"name": name, "network_port": None})
+                changes.modify(txn, INSTANCES, some, {"name": name, "network_port": None})
             case 4:
-                instances.modify_instance(txn, some, {"primary_node": where})
+                changes.modify(txn, INSTANCES, some, {"primary_node": where})
             case 5:
                 role = chance.choice(["offline", "drained", "master_candidate"])
                 changes.modify(txn, NODES, where, {role: chance.random() < 0.5})
@@ -174,7 +174,7 @@ class Walk:
             case 7:
                 changes.delete(txn, NODES, where)
             case 8:
-                instances.modify_instance(txn, some, {"network_port": chance.randint(11000, 11004)})
+                changes.modify(txn, INSTANCES, some, {"network_port": chance.randint(11000, 11004)})
             case 9:
                 instances.add_disk(txn, some, one, chance.choice([None, 0, 1]))
             case 10:
@@ -215,7 +215,7 @@ def test_long_walks_agree_with_everything_computed_anew(seed: int) -> None:
 def test_chunks_are_joined_anew_only_where_something_changed() -> None:
     state = make(500)
     before = [id(piece) for piece in state.pieces]
-    change(state, lambda txn: instances.modify_instance(txn, "inst250", {"os": "other"}))
+    change(state, lambda txn: changes.modify(txn, INSTANCES, "inst250", {"os": "other"}))
     state.start_flush(NOW)
     state.flush_done()
     large = [piece for piece in state.pieces if len(piece) > 1000]
@@ -236,7 +236,7 @@ def test_names_are_found_in_every_form() -> None:
 
 def test_an_ambiguous_short_name_is_refused() -> None:
     state = make()
-    change(state, lambda txn: instances.modify_instance(txn, "inst1", {"name": "inst0.other.com"}))
+    change(state, lambda txn: changes.modify(txn, INSTANCES, "inst1", {"name": "inst0.other.com"}))
     with pytest.raises(GenericError, match=r"inst0\.example\.com, inst0\.other\.com"):
         state.head.resolve(INSTANCES, "inst0")
     assert state.head.resolve(INSTANCES, "inst0.other.com") == uuid_of("instance", 1)
@@ -244,9 +244,9 @@ def test_an_ambiguous_short_name_is_refused() -> None:
 
 def test_an_index_follows_every_layer() -> None:
     state = make()
-    change(state, lambda txn: instances.modify_instance(txn, "inst0", {"network_port": 11000}))
+    change(state, lambda txn: changes.modify(txn, INSTANCES, "inst0", {"network_port": 11000}))
     state.start_flush(NOW)
-    change(state, lambda txn: instances.modify_instance(txn, "inst0", {"network_port": 11001}))
+    change(state, lambda txn: changes.modify(txn, INSTANCES, "inst0", {"network_port": 11001}))
     assert state.durable.find(By.PORT, 11000) == ()
     state.flush_done()
     assert state.durable.find(By.PORT, 11000) == ((INSTANCES, uuid_of("instance", 0)),)

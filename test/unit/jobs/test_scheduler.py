@@ -92,24 +92,24 @@ def test_failure_goes_down_the_chain_one_event_at_a_time() -> None:
     chain = [Added(waiting(n, after={n - 1: SUCCESS})) for n in (2, 3)]
     state, _ = run(Added(waiting(1)), *chain)
     state, decisions = schedule(state, [Ended(JobId(1), Status.CANCELED)])
-    (doomed,) = decisions.doom
-    assert (doomed.job_id, doomed.status) == (2, Status.CANCELED)
-    assert "job 1" in doomed.reason
+    (stranded,) = decisions.stranded
+    assert (stranded.job_id, stranded.status) == (2, Status.CANCELED)
+    assert "job 1" in stranded.reason
     state, decisions = schedule(state, [Ended(JobId(2), Status.ERROR)])
-    (doomed,) = decisions.doom
-    assert (doomed.job_id, doomed.status) == (3, Status.ERROR)
+    (stranded,) = decisions.stranded
+    assert (stranded.job_id, stranded.status) == (3, Status.ERROR)
     state, decisions = schedule(state, [Ended(JobId(3), Status.ERROR)])
     assert decisions == Decisions()
     assert not state.waiting
     assert not state.dependents
 
 
-def test_a_doomed_job_is_handed_out_once() -> None:
+def test_a_stranded_job_is_handed_out_once() -> None:
     state, _ = run(Added(waiting(1)), Added(waiting(2, after={1: SUCCESS})))
     state, decisions = schedule(state, [Ended(JobId(1), Status.ERROR)])
-    assert len(decisions.doom) == 1
+    assert len(decisions.stranded) == 1
     _, decisions = schedule(state, [Added(waiting(3))])
-    assert not decisions.doom
+    assert not decisions.stranded
     assert decisions.start == (3,)
 
 
@@ -117,7 +117,7 @@ def test_a_dependency_that_ended_before_counts() -> None:
     _, decisions = run(Added(waiting(5, after={1: SUCCESS}), {JobId(1): Status.SUCCESS}))
     assert decisions.start == (5,)
     _, decisions = run(Added(waiting(5, after={1: SUCCESS}), {JobId(1): Status.ERROR}))
-    assert decisions.doom[0].job_id == 5
+    assert decisions.stranded[0].job_id == 5
 
 
 def test_a_job_that_could_not_start_waits_again() -> None:
@@ -168,7 +168,7 @@ class SchedulerWalk(RuleBasedStateMachine):
         self.jobs: dict[int, WaitingJob] = {}  # neither started nor ended
         self.running: set[int] = set()
         self.ended: dict[int, Status] = {}
-        self.doomed: set[int] = set()
+        self.stranded: set[int] = set()
         self.limit = limit
         self.next_id = 1
 
@@ -182,12 +182,12 @@ class SchedulerWalk(RuleBasedStateMachine):
         for number in decisions.start:
             del self.jobs[number]
             self.running.add(number)
-        for doomed in decisions.doom:
-            assert doomed.job_id not in self.doomed, "handed out twice"
-            assert self.is_doomed(doomed.job_id)
-            self.doomed.add(doomed.job_id)
+        for stranded in decisions.stranded:
+            assert stranded.job_id not in self.stranded, "handed out twice"
+            assert self.is_stranded(stranded.job_id)
+            self.stranded.add(stranded.job_id)
 
-    def is_doomed(self, number: int) -> bool:
+    def is_stranded(self, number: int) -> bool:
         return any(
             d.job_id in self.ended and self.ended[d.job_id] not in d.accepted
             for d in self.jobs[number].dependencies
@@ -242,9 +242,9 @@ class SchedulerWalk(RuleBasedStateMachine):
         self.feed(LimitChanged(limit))
 
     @invariant()
-    def every_doomed_job_was_handed_out(self) -> None:
+    def every_stranded_job_was_handed_out(self) -> None:
         if hasattr(self, "jobs"):
-            assert {n for n in self.jobs if self.is_doomed(n)} <= self.doomed
+            assert {n for n in self.jobs if self.is_stranded(n)} <= self.stranded
 
     @invariant()
     def tables_agree(self) -> None:
