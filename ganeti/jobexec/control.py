@@ -7,10 +7,10 @@ lock waiters, means nothing here.
 
 Theory of operation.  A handler may come between any two instructions, those included by which a
 wait begins or ends.  So there is one flag, and two rules.  Handlers only note what was asked, and
-act, by `_heed`, if the flag is up.  `_heed` takes the flag down first and puts it up again only
+act, by `_take_notes`, if the flag is up.  That takes the flag down first and puts it up again only
 when it is about to return: whatever it raises has disarmed the job, whether or not the block that
 was armed gets the chance to; and a second signal, which comes while the first is acted upon, only
-adds a note, which `_heed` finds before it returns.
+adds a note, which `_take_notes` finds before it returns.
 
 Source: luxi.json, "job_process".
 """
@@ -113,13 +113,13 @@ class Control:
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         self.is_canceled = True
-        self._heed()
+        self._take_notes()
 
     def _on_sigusr1(self, _number: int, _frame: FrameType | None) -> None:
         self._has_new_priority = True
-        self._heed()
+        self._take_notes()
 
-    def _heed(self) -> None:
+    def _take_notes(self) -> None:
         """Act on all notes if the job is armed; it still is on return, and not when this raises."""
         while self.is_armed and (self.is_canceled or self._can_take_priority()):
             self.is_armed = False
@@ -143,7 +143,7 @@ class _Armed(AbstractContextManager[None]):
         assert not control.is_armed, "blocks that can be interrupted do not nest"
         control.take_priority()
         control.is_armed = True
-        control._heed()  # noqa: SLF001 - what came before, and in between
+        control._take_notes()  # noqa: SLF001 - what came before, and in between
 
     def __exit__(self, *_exc_info: object) -> None:
         self._control.is_armed = False

@@ -22,16 +22,8 @@ from ganeti.protocol.node_rpc_values import QueueListing
 
 _DIGEST_BYTES: Final = 16
 
-# How far an opcode has got.
-_PROGRESS: Final[Mapping[Status, int]] = {
-    Status.QUEUED: 0,
-    Status.WAITING: 1,
-    Status.CANCELING: 2,
-    Status.RUNNING: 3,
-    Status.CANCELED: 4,
-    Status.ERROR: 4,
-    Status.SUCCESS: 4,
-}
+# How far an opcode has got; those that have ended are further than all of these.
+_STEPS: Final = (Status.QUEUED, Status.WAITING, Status.CANCELING, Status.RUNNING)
 
 
 class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +112,7 @@ def _progress(job: QueuedJob) -> tuple[int, ...]:
     return (
         int(job.is_final),
         sum(op.status in FINAL for op in job.ops),
-        sum(_PROGRESS[op.status] for op in job.ops),
+        sum(len(_STEPS) if op.is_final else _STEPS.index(op.status) for op in job.ops),
         int(job.livelock is not None),
         job.last_log_serial,
     )

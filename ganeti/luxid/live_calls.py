@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Protocol
 
 from ganeti.base.errors import GenericError
@@ -38,6 +39,7 @@ class NodeCaller(Protocol):
         """Make one call on many nodes at once; returns {node name: result}."""
 
 
+@dataclass(eq=False, slots=True)
 class LiveCalls:
     """Asks nodes the questions of queries.
 
@@ -45,20 +47,13 @@ class LiveCalls:
         tasks: carries the questions.
     """
 
-    def __init__(
-        self,
-        rpc: NodeCaller,
-        tasks: Tasks,
-        *,
-        deadline_s: float = DEADLINE_S,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        self._rpc = rpc
-        self._tasks = tasks
-        self._deadline_s = deadline_s
-        self._grace_s = grace_s
-        self._silent: set[str] = set()
-        self._probes: dict[str, asyncio.Task[RpcResult[object]]] = {}
+    _rpc: NodeCaller
+    _tasks: Tasks
+    _: KW_ONLY
+    deadline_s: float = DEADLINE_S
+    grace_s: float = GRACE_S
+    _silent: set[str] = field(default_factory=set)
+    _probes: dict[str, asyncio.Task[RpcResult[object]]] = field(default_factory=dict)
 
     async def add(self, view: View, asked: Sequence[NodeQuestion]) -> View:
         """Return a view with the answers of nodes; nothing is known of one without an answer."""
@@ -91,9 +86,9 @@ class LiveCalls:
         try:
             await _wait_for(
                 (task for target, task in tasks.items() if target.name not in silent),
-                self._deadline_s,
+                self.deadline_s,
             )
-            await _wait_for(tasks.values(), started_s + self._grace_s - clock.monotonic())
+            await _wait_for(tasks.values(), started_s + self.grace_s - clock.monotonic())
         finally:
             late = [target for target, task in tasks.items() if not task.done()]
             for target in late:
@@ -117,7 +112,7 @@ class LiveCalls:
         except GenericError as err:  # the call cannot be made at all
             return RpcResult(target.name, error=str(err))
         result: RpcResult[object] = answers[target.name]
-        if result.error is not None and clock.monotonic() - started_s > self._grace_s:
+        if result.error is not None and clock.monotonic() - started_s > self.grace_s:
             self._silent.add(target.name)
         else:
             self._silent.discard(target.name)

@@ -378,7 +378,7 @@ def prepare(
     wanted = tuple(fields)
     known = table.fields.keys() >= set(wanted)
     columns = (_known_columns if known else _columns)(table.name, wanted)
-    compiled = compile_filter(qfilter, table.fields, table.name_field)
+    compiled = compile_filter(qfilter, table.fields.get, table.name_field)
     needs = (columns.sources | compiled.sources) - {Source.CONFIG}
     if Source.CONSOLE in needs:
         needs |= {Source.INSTANCE_LIVE}

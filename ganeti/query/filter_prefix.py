@@ -26,6 +26,7 @@ from ganeti.query.regex import Share, bounded_regex
 Verdict = bool | None
 Test = Callable[[Any, RunContext, bool], Verdict]
 """Arguments: item, context, whether only the configuration is known; None means unknown yet."""
+FindField = Callable[[str], AnyField | None]
 Comparing = Callable[[AnyField, object], Callable[[object], bool]]
 """Makes the test of a value from a field and the operand."""
 
@@ -53,8 +54,11 @@ class Filter(msgspec.Struct, frozen=True):
 EVERYTHING: Final = Filter(lambda _item, _context, _static: True, frozenset())
 
 
-def compile_filter(qfilter: object, fields: Mapping[str, AnyField], name_field: str) -> Filter:
+def compile_filter(qfilter: object, find: FindField, name_field: str) -> Filter:
     """Check a filter and make it fit to be tried.
+
+    Args:
+        find: returns a field by name, None if there is none.
 
     Raises:
         ParameterError: it is not a filter, names an unknown field, or compares with a value of
@@ -62,7 +66,7 @@ def compile_filter(qfilter: object, fields: Mapping[str, AnyField], name_field: 
     """
     if qfilter is None:
         return EVERYTHING
-    compiler = _Compiler(fields)
+    compiler = _Compiler(find)
     test = compiler.compile(qfilter, 0)
     return Filter(test, frozenset(compiler.sources), _only_names(qfilter, name_field))
 
@@ -84,8 +88,8 @@ def _only_names(qfilter: object, name_field: str) -> tuple[object, ...] | None:
 
 
 class _Compiler:
-    def __init__(self, fields: Mapping[str, AnyField]) -> None:
-        self._fields = fields
+    def __init__(self, find: FindField) -> None:
+        self._find = find
         self._conditions_left = CONDITIONS_MAX
         self._share = Share()
         self.sources: set[Source] = set()
@@ -142,7 +146,7 @@ class _Compiler:
         return [test for test in tests if test is not None]
 
     def _field(self, name: str) -> AnyField:
-        field = self._fields.get(name)
+        field = self._find(name)
         if field is None:
             raise ParameterError(f"unknown field {name!r} in the filter")
         self.sources.add(field.source)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.errors import OpExecError
@@ -52,21 +52,19 @@ class RapiAccess:
             OpPrereqError: a name or an option is not possible.
             OpExecError: the file cannot be written.
         """
-        path = self._paths.rapi_users
         if password is not None:
             word = rapi_users.hash_password(password, secrets.token_bytes(_SALT_BYTES))
         else:
             known = self.users().get(name)
             word = "{NONE}" if known is None else f"{{{known.scheme.upper()}}}{known.secret}"
         line = rapi_users.user_line(name, word, options)
-        self._change(path, lambda text: rapi_users.with_line(text, name, line))
+        self._put_line(self._paths.rapi_users, name, line)
 
     def remove_user(self, name: str) -> None:
         """Remove a user with all tokens; OpExecError as of `set_user`."""
         for token in [each for each in self.tokens().values() if each.user == name]:
             self.remove_token(token.id)
-        path = self._paths.rapi_users
-        self._change(path, lambda text: rapi_users.with_line(text, name, None))
+        self._put_line(self._paths.rapi_users, name, None)
 
     def write_roles(self, roles: Roles) -> None:
         """Replace all roles; OpExecError as of `set_user`."""
@@ -81,21 +79,20 @@ class RapiAccess:
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         token = Token(token_id, user, rapi_users.token_digest(secret), expires)
         line = rapi_users.token_line(token)
-        self._change(
-            self._paths.rapi_tokens, lambda text: rapi_users.with_line(text, token_id, line)
-        )
+        self._put_line(self._paths.rapi_tokens, token_id, line)
         return f"{token_id}.{secret}"
 
     def remove_token(self, token_id: str) -> None:
         """Remove a token; OpExecError as of `set_user`."""
-        path = self._paths.rapi_tokens
-        self._change(path, lambda text: rapi_users.with_line(text, token_id, None))
+        self._put_line(self._paths.rapi_tokens, token_id, None)
 
     def _text(self, path: str) -> str:
         return (files.read_bytes_or_none(path) or b"").decode("utf-8", "surrogateescape")
 
-    def _change(self, path: str, change: Callable[[str], str]) -> None:
-        self._write(path, change(self._text(path)).encode("utf-8", "surrogateescape"))
+    def _put_line(self, path: str, name: str, line: str | None) -> None:
+        """Replace the line of a user or token, add it, or remove it with None."""
+        text = rapi_users.with_line(self._text(path), name, line)
+        self._write(path, text.encode("utf-8", "surrogateescape"))
 
     def _write(self, path: str, data: bytes) -> None:
         directory = os.path.dirname(path)

@@ -24,7 +24,7 @@ from ganeti.jobs.scheduler import Hold
 from ganeti.objects.model import FilterRule
 from ganeti.objects.query_words import FieldKind
 from ganeti.query.fields import AnyField, FieldSpec
-from ganeti.query.filter_prefix import compile_filter
+from ganeti.query.filter_prefix import FindField, compile_filter
 from ganeti.query.regex import TooCostlyError
 from ganeti.system import clock
 
@@ -91,24 +91,15 @@ class Effort:
             raise TooCostlyError("the time for this job is over")
 
 
-class _Fields(Mapping[str, AnyField]):
-    """The fields of one kind of item: named ones, or whatever an opcode has."""
+def _fields(get: Callable[[Any, str], object], names: Sequence[str] | None = None) -> FindField:
+    """Find the fields of one kind of item: named ones, or whatever an opcode has."""
 
-    def __init__(self, get: Callable[[Any, str], object], names: Sequence[str] | None) -> None:
-        self._get = get
-        self._names = names
-
-    def __getitem__(self, name: str) -> AnyField:
-        if self._names is not None and name not in self._names:
-            raise KeyError(name)
-        get = self._get
+    def find(name: str) -> AnyField | None:
+        if names is not None and name not in names:
+            return None
         return FieldSpec(name, name, FieldKind.OTHER, name, lambda item, _context: get(item, name))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names or ())
-
-    def __len__(self) -> int:
-        return len(self._names or ())
+    return find
 
 
 _REASON_FIELDS: Final = ("source", "reason", "timestamp")
@@ -127,13 +118,13 @@ def _reason_steps(job: QueuedJob) -> Iterator[Sequence[object]]:
 
 
 # predicate -> the fields of its items, and the items of a job
-_PREDICATES: Final[Mapping[str, tuple[_Fields, Items]]] = {
-    "jobid": (_Fields(lambda job, _name: job.id, ("id",)), lambda job: [job]),
+_PREDICATES: Final[Mapping[str, tuple[FindField, Items]]] = {
+    "jobid": (_fields(lambda job, _name: job.id, ("id",)), lambda job: [job]),
     "opcode": (
-        _Fields(lambda values, name: values.get(name), None),
+        _fields(lambda values, name: values.get(name)),
         lambda job: [op.input for op in job.ops],
     ),
-    "reason": (_Fields(_reason_part, _REASON_FIELDS), _reason_steps),
+    "reason": (_fields(_reason_part, _REASON_FIELDS), _reason_steps),
 }
 
 

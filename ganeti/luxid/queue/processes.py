@@ -16,7 +16,9 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -158,6 +160,7 @@ def _library_directories() -> list[str]:
     return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 
 
+@dataclass(eq=False, slots=True)
 class Template:
     """The template, and the job processes that it has forked and that live.
 
@@ -170,22 +173,14 @@ class Template:
         on_lost: called when the template has ended, not by our wish.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        log: int,
-        exits: ExitWatcher,
-        on_exit: Callable[[JobProcess], None],
-        on_lost: Callable[[], None],
-    ) -> None:
-        self._argv = argv
-        self._log = log
-        self._exits = exits
-        self._on_exit = on_exit
-        self._on_lost = on_lost
-        self._control: socket.socket | None = None
-        self._numbers = itertools.count(1)
-        self._living: dict[int, JobProcess] = {}
+    _argv: Sequence[str]
+    _log: int
+    _exits: ExitWatcher
+    _on_exit: Callable[[JobProcess], None]
+    _on_lost: Callable[[], None]
+    _control: socket.socket | None = None
+    _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    _living: dict[int, JobProcess] = field(default_factory=dict)
 
     def fork(self) -> JobProcess:
         """Return a new job process; it will say when it is ready.

@@ -48,7 +48,7 @@ ITEM = {
 
 
 def passes(qfilter: object, *, static: bool = False, **changes: object) -> bool | None:
-    compiled = compile_filter(qfilter, FIELDS, "name")
+    compiled = compile_filter(qfilter, FIELDS.get, "name")
     return compiled.test({**ITEM, **changes}, CONTEXT, static)
 
 
@@ -130,7 +130,7 @@ def test_wrong_filters_are_refused_before_any_item_is_looked_at(
     qfilter: object, message: str
 ) -> None:
     with pytest.raises(ParameterError) as caught:
-        compile_filter(qfilter, FIELDS, "name")
+        compile_filter(qfilter, FIELDS.get, "name")
     assert message in caught.value.message
 
 
@@ -147,7 +147,7 @@ def test_deep_nesting_is_refused() -> None:
     for _ in range(60):
         qfilter = ["!", qfilter]
     with pytest.raises(ParameterError, match="at most 50 deep"):
-        compile_filter(qfilter, FIELDS, "name")
+        compile_filter(qfilter, FIELDS.get, "name")
 
 
 NAMED = ["==", "name", "a"]
@@ -166,11 +166,11 @@ NAMED = ["==", "name", "a"]
     ],
 )
 def test_names_that_alone_can_pass(qfilter: object, names: tuple[str, ...] | None) -> None:
-    assert compile_filter(qfilter, FIELDS, "name").names == names
+    assert compile_filter(qfilter, FIELDS.get, "name").names == names
 
 
 def test_sources_are_collected() -> None:
-    compiled = compile_filter(["&", ["?", "flag"], [">", "live", 1]], FIELDS, "name")
+    compiled = compile_filter(["&", ["?", "flag"], [">", "live", 1]], FIELDS.get, "name")
     assert compiled.sources == {Source.CONFIG, Source.NODE_LIVE}
 
 
