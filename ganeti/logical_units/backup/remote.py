@@ -1,6 +1,6 @@
 """The common part of both halves of a move to another cluster: secret, certificates, waiting.
 
-The half that sends is `remote_export`, the half that receives `remote_import`.  Each disk is a
+The half that sends is in `export`, the half that receives `remote_import`.  Each disk is a
 transfer of its own; all of them go on at the same time.
 """
 
@@ -97,7 +97,7 @@ def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], do
 
     Args:
         names: of the transfers, in the order of the disks.
-        done: what is said of a disk whose transfer has ended.
+        done: the word for a disk whose transfer has ended.
 
     Raises:
         OpExecError: one failed; names the disk and the reason.

@@ -211,7 +211,7 @@ def _why_failed(
         with context.interruptible():
             failure = context.failure(doing, script, view.primary, *args, **named)
         if failure is not None:
-            context.check_canceled()  # the connection may be what the request broke
+            context.check_canceled()  # perhaps the request has broken the connection
     except JobCanceled:
         _end_script(context, view)
         raise
@@ -308,7 +308,7 @@ def reserve_memory(
     of the earlier: by its reservation, or, when that was given back meanwhile, by asking again.
 
     Args:
-        what: what the memory is for, as it reads after "not enough memory on node x for".
+        what: the purpose of the memory, as it reads after "not enough memory on node x for".
         disk_mib: reserved as well, for allocators to see; it is not compared with anything.
 
     Raises:

@@ -405,7 +405,7 @@ def check_bridges(context: JobContext, node: Node, bridges: Sequence[str]) -> No
     """Refuse a node that does not have all these bridges.
 
     Raises:
-        OpPrereqError: the node names those that it lacks.
+        OpPrereqError: the node names the bridges that it lacks.
     """
     if bridges:
         context.nodes.check(node, "use the bridges of the NICs").bridges_exist(bridges)

@@ -43,8 +43,12 @@ def choose_for_new(
     allocator = choose_allocator(cluster, op.iallocator, what)
     first = request_for_new(context.config, cluster, op, name)
 
+    sizes = [size for disk in first.disks if isinstance(size := disk["size"], int)]
+    disk_mib = space_on_node_mib(first.disk_template, sizes)
+    memory_mib = first.memory if start else 0
+
     def take_room(node: Node) -> None:
-        _take_room(context, cluster, node, first, memory_mib=first.memory if start else 0)
+        _reserve(context, cluster, node, what, first.hypervisor, memory_mib, disk_mib)
 
     with nodes_to_choose_from(context, what, only_free=op.opportunistic_locking) as names:
         wanted = _as_request(structs.replace(first, restrict_to_nodes=names))
@@ -98,15 +102,6 @@ def choose_for_disks(
 
 def _as_request(wanted: NewInstance) -> Allocate:
     return Allocate(**{name: getattr(wanted, name) for name in NewInstance.__struct_fields__})
-
-
-def _take_room(
-    context: JobContext, cluster: Cluster, node: Node, wanted: NewInstance, *, memory_mib: int
-) -> None:
-    sizes = [size for disk in wanted.disks if isinstance(size := disk["size"], int)]
-    disk_mib = space_on_node_mib(wanted.disk_template, sizes)
-    what = f"instance {wanted.name!r}"
-    _reserve(context, cluster, node, what, wanted.hypervisor, memory_mib, disk_mib)
 
 
 def _reserve(

@@ -193,7 +193,8 @@ def clean_up(context: JobContext, found: Move) -> None:
     """Find out where the instance runs, and make configuration and nodes agree.
 
     Raises:
-        OpExecError: nothing was done, because it is not certain what is right; or a step failed.
+        OpExecError: nothing was done, because it is not certain where the instance runs; or a step
+            failed.
     """
     view = found.view
     if found.where_it_may_be is None:

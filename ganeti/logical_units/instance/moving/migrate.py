@@ -10,9 +10,9 @@ The steps on both nodes, and the way back from each:
             the configuration                names the target as primary node
     source  instance_finalize_migration_src  the old guest is gone
 
-Before the guest runs on the target every failure leads back: what waits there is removed, then the
-guest goes on at the source.  Once it may run on the target there is no way back: the source is
-never started again unless the target says that it does not run there.
+Before the guest runs on the target every failure leads back: the guest that waits there is removed,
+then the guest goes on at the source.  Once it may run on the target there is no way back: the
+source is never started again unless the target says that it does not run there.
 """
 
 from __future__ import annotations

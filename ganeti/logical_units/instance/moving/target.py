@@ -96,7 +96,7 @@ def check_movable(view: InstanceView, what: str) -> None:
     """Refuse an instance whose disks only its own node can reach.
 
     Args:
-        what: what is to be done, as it reads after "cannot".
+        what: the work, as it reads after "cannot".
 
     Raises:
         OpPrereqError: its disks cannot be reached from another node (wrong_state).

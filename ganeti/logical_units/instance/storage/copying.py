@@ -28,7 +28,7 @@ NO_ANSWER_S_MAX: Final = 30.0  # a node daemon that is restarted is back by then
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One end of a copy: a node, and what is there in the form that it takes.
+    """One end of a copy: a node, and the disk or file there in the form that the node takes.
 
     Source: node_rpc.json, ED_IMPEXP_IO.
     """
@@ -48,7 +48,7 @@ def disk_by_script(view: InstanceView, index: int) -> Place:
 
 
 def disk_snapshot(view: InstanceView, disk: Disk) -> Place:
-    """Return what a disk of the running instance held when its snapshots were made."""
+    """Return a disk of the running instance as it was when its snapshots were made."""
     return Place(view.primary, ("snapshot", [disk.uuid]))
 
 
@@ -61,7 +61,7 @@ def check_compression(name: str) -> None:
     """Refuse ways to compress that are not built.
 
     Raises:
-        OpPrereqError: names those that are.
+        OpPrereqError: names the ways that are built.
     """
     if name not in DISK_COMPRESSIONS:
         raise OpPrereqError(
@@ -93,7 +93,7 @@ def copy_disk(
         node = target.node
         answer = context.nodes.on(node, doing).import_start(options, wire, component, target.io)
         started.append((node, answer))
-        port = transfer_state(context, doing, *started[0]).get("listen_port")
+        port = transfer_states(context, doing, node, [answer])[0].get("listen_port")
         if not isinstance(port, int):
             raise OpExecError(f"cannot {doing}: node {node.name!r} does not tell the port")
         answer = context.nodes.on(source.node, doing).export_start(
@@ -114,7 +114,9 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
     """Wait until both sides have ended; ``started`` is the receiver, then the sender."""
     patience_s = BOTH_ENDED_S
     for is_due in looks(context, POLL_S, PROGRESS_S):
-        states = [(node, transfer_state(context, doing, node, name)) for node, name in started]
+        states = [
+            (node, transfer_states(context, doing, node, [name])[0]) for node, name in started
+        ]
         failed = why_failed(states, patient=patience_s > 0)
         if failed is not None:
             raise OpExecError(f"cannot {doing}: {failed}")
@@ -192,11 +194,6 @@ def why_failed(states: Sequence[tuple[Node, Mapping[str, object]]], *, patient: 
         return None
     node, text = (knows_why or failed[::-1])[0]
     return f"node {node.name!r}: {text}"
-
-
-def transfer_state(context: JobContext, doing: str, node: Node, name: str) -> Mapping[str, object]:
-    """Ask a node how far one transfer is; as `transfer_states`."""
-    return transfer_states(context, doing, node, [name])[0]
 
 
 def transfer_states(

@@ -15,7 +15,7 @@ from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Disk, Node
 from ganeti.protocol.node_calls import NodeCalls
 
-DISK_INFO: Final = "originstname+"  # what is written beside a disk, before the instance's name
+DISK_INFO: Final = "originstname+"  # the note beside a disk, before the instance's name
 WIPE_CHUNK_MIB_MAX: Final = 1024  # MAX_WIPE_CHUNK
 WIPE_CHUNK_PERCENT: Final = 10.0  # MIN_WIPE_CHUNK_PERCENT
 
@@ -90,7 +90,7 @@ def remove(context: JobContext, view: InstanceView) -> list[str]:
     """Remove the disks from all nodes that hold them; failures are told and passed over.
 
     Returns:
-        What failed, in words; nothing if all of them are gone.
+        The texts of the failures; none if all of the disks are gone.
     """
     failed: list[str] = []
     holders = view.nodes if view.traits.mirrored else view.nodes[:1]  # one, of shared storage

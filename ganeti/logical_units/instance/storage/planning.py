@@ -109,7 +109,7 @@ class Planner:
         return disk_size(what, settings.get("size"))
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
-        """Return a disk with what makes its device: logical id, and children if it has any.
+        """Return a disk with its logical id, and with its children if it has any.
 
         Args:
             name: one that no other disk has.
