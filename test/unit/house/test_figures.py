@@ -41,7 +41,7 @@ CODE_LINES_MAX = {
     "jobexec": 620,
     "jobs": 843,
     "locking": 695,
-    "logical_units": 12_326,
+    "logical_units": 10_893,
     "luxid": 2_599,
     "mond": 526,
     "netdev": 364,
