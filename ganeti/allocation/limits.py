@@ -25,7 +25,7 @@ from ganeti.allocation.model import Rules
 
 
 class Obstacle(StrEnum):
-    """What is in the way, in the words of the answer."""
+    """The reason why a node is refused, in the words of the answer."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -75,7 +75,7 @@ _free_memory = attrgetter("free_memory")
 
 
 class Redundancy:
-    """What of each node could not be restarted, in one state of a group."""
+    """The memory of each node's instances that could not be restarted, in one state of a group."""
 
     def __init__(self, loads: Mapping[str, NodeLoad]) -> None:
         self._loads = {name: load for name, load in loads.items() if load.node.is_usable}

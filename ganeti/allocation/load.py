@@ -1,4 +1,4 @@
-"""What is on each node, and what placing or removing an instance changes there.
+"""The load of each node, and how placing or removing an instance changes it.
 
 A `NodeLoad` is never changed: placing makes a new one, so a search can look at thousands of
 possibilities and forget them.
@@ -17,7 +17,7 @@ from ganeti.objects.disk_templates import Mirroring
 
 
 class Free(Struct, frozen=True):
-    """What a node reports as free; memory less what its instances that are down would take."""
+    """The free resources that a node reports; memory less that of its instances that are down."""
 
     memory: int
     disk: int
@@ -25,7 +25,7 @@ class Free(Struct, frozen=True):
 
 
 class NodeLoad(Struct, frozen=True):
-    """What a node has free, and what is on it.
+    """The free resources of a node, and its instances in numbers.
 
     Attributes:
         vcpus: virtual CPUs of its primary instances, and CPUs that the node uses itself.

@@ -1,4 +1,4 @@
-"""What placement knows of a cluster: groups, nodes, instances.  Memory and disk are MiB.
+"""The cluster as placement sees it: groups, nodes, instances.  Memory and disk are MiB.
 
 These records do not change; what a node still has free is in `ganeti.allocation.load`.  They are
 Structs, as ten thousands of them are made while a job waits, and so does the start of the program.
@@ -41,8 +41,8 @@ class Node(Struct, frozen=True):
         cpu_power: its CPUs, each counted by its speed.
         vcpus_max: how many virtual CPUs its policy allows.
         own_cpus: CPUs that the node uses itself.
-        locations: what it fails together with (tags).
-        migration_tags: what a target must have too for a migration from here.
+        locations: tags of the failure domains that it is in.
+        migration_tags: tags that a target must have too for a migration from here.
         accepts: tags of migration sources that may come here.
     """
 
@@ -70,13 +70,13 @@ class Instance(Struct, frozen=True):
     """An instance, where it is or is to be.
 
     Attributes:
-        memory: what it takes when it runs; 0 while it is set offline.
+        memory: its size when it runs; 0 while it is set offline.
         running_memory: the same if it is meant to run now, else 0.
-        vcpus: those that count; 0 while it is set offline.
+        vcpus: its virtual CPUs; 0 while it is set offline.
         disk: room on each of its nodes, with metadata; 0 for storage outside the nodes.
         spindle_use: load on the spindles of each of its nodes.
         spindles: dedicated ones, for exclusive storage.
-        spec: what policies look at.
+        spec: the sizes that policies look at.
         exclusion_tags: no two instances with one of these belong on one node.
         wishes: tags of nodes that it would like to be on.
     """
@@ -117,7 +117,7 @@ class Instance(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """What a placement is checked for.
+    """The checks of a placement.
 
     Attributes:
         ignores_soft: leave out ratios of CPUs and spindles, exclusion tags and N+1 of mirrors.

@@ -32,7 +32,7 @@ _DIGITS = 12  # scores that differ only behind this digit are equal: the first n
 
 
 class Role(StrEnum):
-    """What a node was looked at for."""
+    """The role for which a node was looked at."""
 
     PRIMARY = "as primary node"
     SECONDARY = "as secondary node"
@@ -40,7 +40,7 @@ class Role(StrEnum):
 
 
 class Outcome(Struct):
-    """What a search has found in a group.
+    """The result of a search in a group.
 
     Attributes:
         nodes: primary node first; empty if there is no place.

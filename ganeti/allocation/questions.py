@@ -39,7 +39,7 @@ _FROM_TO: Final = "::"
 
 
 class TagMeanings(Struct, frozen=True):
-    """What beginnings of tags mean, and which migrations are allowed besides.
+    """The meanings of the beginnings of tags, and the migrations that are allowed besides.
 
     ``allowed_sources`` are, by a tag of the target, the tags that a source may have.
     """
@@ -107,7 +107,7 @@ def state_of(
     """Return the state of the cluster that a question describes.
 
     Args:
-        kvm_node_memory: what a KVM node uses itself (MiB), instead of what it reports, if not 0.
+        kvm_node_memory: memory (MiB) that a KVM node uses itself, instead of its report, if not 0.
 
     Raises:
         GenericError: the question contradicts itself; the text names the object.

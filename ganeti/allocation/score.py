@@ -77,7 +77,7 @@ STRANDED: Final = (
 
 
 class Share(Struct, frozen=True):
-    """What one node adds to the sums: the values of its spreads, and its weighted counts."""
+    """The share of one node in the sums: the values of its spreads, and its weighted counts."""
 
     values: tuple[float, ...]
     count: float

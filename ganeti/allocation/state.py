@@ -129,7 +129,7 @@ def make_state(
     """Return the state of a cluster.
 
     Args:
-        free: what each node reports as free.
+        free: the free resources that each node reports.
 
     Raises:
         GenericError: an instance names a node that there is not.

@@ -48,7 +48,7 @@ DAEMONS: Final = (
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon"),
 )
 FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
-# Those that make a node the master, in the order in which they start.
+# The daemons that make a node the master, in the order in which they start.
 MASTER_DAEMONS: Final = tuple(
     daemon.name for daemon in DAEMONS if daemon.is_essential and daemon.place is Place.MASTER
 )

@@ -30,7 +30,7 @@ NO_DETAILS = "no details are known"  # instead of an empty text
 
 
 class ErrorCode(StrEnum):
-    """What kind of prerequisite failed (second argument of OpPrereqError)."""
+    """The kind of prerequisite that failed (second argument of OpPrereqError)."""
 
     RESOLVER = "resolver_error"
     NORES = "insufficient_resources"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 HIDDEN: Final = "***"
-REDACTED: Final = "<redacted>"  # what stands in a job file instead of a secret parameter
+REDACTED: Final = "<redacted>"  # stands in a job file instead of a secret parameter
 
 
 class Secret:

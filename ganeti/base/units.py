@@ -17,7 +17,7 @@ _MIB_PER_UNIT: Final = {"": 1} | {
     letter + rest: mib for letter, mib in _LETTERS.items() for rest in ("", "b", "ib")
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
-_GRANULE_MIB: Final = 4  # what LVM rounds to; sizes are multiples of it, as in 3.0
+_GRANULE_MIB: Final = 4  # LVM rounds to this; sizes are multiples of it, as in 3.0
 
 
 def parse_unit(text: str) -> int:

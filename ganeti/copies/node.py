@@ -77,7 +77,7 @@ class NodeCopies:
         self._failures = 0
         self._not_before_s = 0.0
 
-    # What it should have.
+    # The files that it should have.
 
     def want(self, file: str, version: int) -> None:
         """Note the version of a file that the node should have; never goes back."""

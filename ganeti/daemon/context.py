@@ -1,4 +1,4 @@
-"""What a running daemon gets from the skeleton."""
+"""The context that the skeleton gives to a running daemon."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DaemonContext:
     def ready(self) -> None:
         """Tell whoever started us that we answer."""
         gc.collect()
-        gc.freeze()  # what is loaded now stays; the collector need not look at it again
+        gc.freeze()  # objects loaded by now stay; the collector need not look at them again
         logger.info("Ready")
         if self._report is not None:
             self._report.send(0)

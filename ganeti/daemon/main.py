@@ -64,7 +64,7 @@ _DIRECTORIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DaemonSpec:
-    """What makes one daemon different from the others.
+    """The settings that make one daemon different from the others.
 
     ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
     threads exist; what it returns is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from

@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 VOTING_RETRIES: Final = 6  # constants.json, MASTER_VOTING_RETRIES
 VOTING_RETRY_INTERVAL_S: Final = 10.0  # constants.json, MASTER_VOTING_RETRY_INTERVALL
 _FIRST_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)  # nodes that start together meet soon
-OBJECTIONS_S: Final = 1.0  # what those are waited for whose votes are not needed any more
+OBJECTIONS_S: Final = 1.0  # the wait for nodes whose votes are not needed any more
 LOOK_INTERVAL_S: Final = 30.0
 TICK_S: Final = 5.0
-PAUSE_S_MIN: Final = 1.0  # who sleeps so much too long was paused, and others may have acted
+PAUSE_S_MIN: Final = 1.0  # a daemon that sleeps so much too long was paused; others may have acted
 
 
 def check_options(context: DaemonContext) -> bool:

@@ -33,7 +33,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey  # RSA: clusters mad
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What checks want to know of a certificate; times in seconds since the epoch."""
+    """The facts of a certificate that checks need; times in seconds since the epoch."""
 
     common_name: str
     issuer_name: str

@@ -139,7 +139,7 @@ def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -
 
 
 class _Record(msgspec.Struct):
-    """What the record of a virtual cluster says about daemons."""
+    """The part of the record of a virtual cluster that is about daemons."""
 
     without: tuple[str, ...] = ()
 

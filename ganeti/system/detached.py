@@ -39,7 +39,7 @@ class Detached:
 
     @property
     def request(self) -> str:
-        """What to do."""
+        """The file with the task of the process."""
         return f"{self.directory}/request"
 
     @property

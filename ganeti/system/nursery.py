@@ -33,7 +33,7 @@ _REQUEST: Final = struct.Struct("!q")  # number of the request; a descriptor com
 _REPORT: Final = struct.Struct("!qqi")  # number of the request, of the process, wait status
 _STILL_RUNNING: Final = -1  # in the place of a wait status
 _EXIT_CRASHED: Final = 70
-_HANDED_OVER: Final = b"."  # what a descriptor comes with on its way to the spare child
+_HANDED_OVER: Final = b"."  # the byte that is sent with a descriptor to the spare child
 
 
 class Report(NamedTuple):
@@ -81,9 +81,9 @@ class Nursery:
 
     Args:
         control: our end of the control socket.
-        live: what a child does with its channel; it never returns.
+        live: the work of a child with its channel; it never returns.
         refuse: called, in the nursery, with the channel of a child that cannot be forked.
-        get_ready: what a child does before it has its channel; when given, a spare child is kept.
+        get_ready: the work of a child before it has its channel; when given, a spare child is kept.
     """
 
     def __init__(

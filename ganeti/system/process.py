@@ -30,7 +30,7 @@ _LINGER_S: Final = 5.0  # constants.json, CHILD_LINGER_TIMEOUT
 
 
 class Child(Protocol):
-    """What is needed of a child process."""
+    """The part of a child process that is needed here."""
 
     pid: int
 
@@ -40,7 +40,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What became of a command; ``status`` is negative when a signal ended it."""
+    """The result of a command; ``status`` is negative when a signal ended it."""
 
     argv: tuple[str, ...]
     status: int

@@ -38,7 +38,7 @@ class ProcessFacts:
 
 
 def read(pid: int) -> ProcessFacts | None:
-    """Look at a process; None when there is none, or only its body."""
+    """Look at a process; None when there is none, or only a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

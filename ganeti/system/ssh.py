@@ -28,7 +28,7 @@ _DIRECTORY_MODE: Final = 0o700
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 _BYTES_MAX: Final = 1 << 20
-# What makes the SSH server read its keys again; the first that works will do.
+# Commands that make the SSH server read its keys again; the first that works is enough.
 _RELOADS: Final = (
     ("systemctl", "reload-or-restart", "ssh.service"),
     ("systemctl", "reload-or-restart", "sshd.service"),

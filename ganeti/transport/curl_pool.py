@@ -88,7 +88,7 @@ class CurlRequest(msgspec.Struct, frozen=True):
 
 
 class CurlResponse(msgspec.Struct, frozen=True):
-    """What came of a request: an answer, or an error for people."""
+    """The result of a request: an answer, or an error for people."""
 
     status: int = 0
     body: bytes = b""
@@ -191,7 +191,7 @@ def _trust(easy: pycurl.Curl, trust: TlsTrust) -> None:
 
 
 class Pool(ABC):
-    """What both pools share: handles, and which of them are under way."""
+    """The base of both pools: the handles, and the transfers under way."""
 
     def __init__(self, identity: TlsIdentity | TlsTrust | None) -> None:
         self._identity = identity

@@ -72,7 +72,7 @@ class ReadingWatch:
         if self._transport.can_write_eof():
             try:
                 self._transport.write_eof()
-            except OSError:  # what was written just now found nobody
+            except OSError:  # the peer was gone before the last bytes
                 self._transport.abort()
 
     def lost(self) -> None:

@@ -1,4 +1,4 @@
-"""What an HTTP request and its answer are to a handler, and how the answer looks on the wire.
+"""HTTP requests and answers as values for handlers, and the form of an answer on the wire.
 
 Source: node_rpc.json, "transport"; RFC 9110, RFC 9112.
 """

@@ -176,7 +176,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         name = f" ({self._peer.common_name})" if self._peer is not None else ""
         return f"client {self._address}{name} of port {self._server.port}"
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new client, unless there are too many."""
@@ -218,7 +218,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._reading_watch.lost()
         self._server.connections.discard(self)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         """Begin to read a request."""

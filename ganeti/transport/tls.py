@@ -37,7 +37,7 @@ _CERTIFICATE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PeerCertificate:
-    """What a request's sender proved to be; times are seconds since the epoch."""
+    """The certificate that a peer has proved to own; times are seconds since the epoch."""
 
     digest: str
     common_name: str
@@ -111,8 +111,8 @@ def server_context(
         _load(authority_path, lambda: context.load_verify_locations(authority_path))
         # Certificates of 3.0 do not say that they may issue others, but are trusted themselves.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        # Who comes back shows his certificate again, to be checked against today's authority;
-        # tickets to go on without that would be a third of what a handshake costs here.
+        # A client that comes back shows its certificate again, to be checked against today's
+        # authority; tickets to go on without that would be a third of the costs of a handshake.
         context.num_tickets = 0
     return context
 

@@ -133,7 +133,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         """Cancel the current task inside this context as soon as the client is gone."""
         return canceled_by(self._gone_future())
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new client, or refuse it when there are too many."""
