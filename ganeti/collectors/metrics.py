@@ -14,38 +14,31 @@ from ganeti.collectors.collector import Metric, Sample, metrics_of
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.collectors.report import Kind, Report
 
-_COLLECTOR: Final = ("collector",)
-_DAEMON: Final = ("daemon",)
-_OF_COLLECTORS: Final = (
-    *metrics_of(
-        _COLLECTOR,
-        {
-            "collector_active": "Whether the collector is switched on and has its hypervisor here.",
-            "collector_success": "Whether it did its work the last time.",
-            "collector_last_collection_timestamp_seconds": "When it worked last.",
-            "collector_duration_seconds": "How long it took the last time.",
-            "collector_status_code": (
-                "Status of a status collector: 0 fine, 1 repairing itself, 2 unknown, 4 bad."
-            ),
-        },
-    ),
-    *metrics_of(
-        _COLLECTOR,
-        {"collector_errors_total": "How often it could not do its work, since the daemon began."},
-    ),
+_OF_COLLECTORS: Final = metrics_of(
+    ("collector",),
+    {
+        "collector_active": "Whether the collector is switched on and has its hypervisor here.",
+        "collector_success": "Whether it did its work the last time.",
+        "collector_last_collection_timestamp_seconds": "When it worked last.",
+        "collector_duration_seconds": "How long it took the last time.",
+        "collector_status_code": (
+            "Status of a status collector: 0 fine, 1 repairing itself, 2 unknown, 4 bad."
+        ),
+        "collector_errors_total": "How often it could not do its work, since the daemon began.",
+    },
 )
 _OF_DAEMONS: Final = (
     *metrics_of(
-        _DAEMON,
+        ("daemon",),
         {
             "daemon_up": "Whether a daemon runs that this node is to run.",
             "daemon_start_time_seconds": "When it was started.",
             "daemon_resident_memory_bytes": "Its resident memory.",
             "daemon_open_fds": "How many files and sockets it has open.",
             "daemon_threads": "How many threads it has.",
+            "daemon_cpu_seconds_total": "Processor time that it has used.",
         },
     ),
-    *metrics_of(_DAEMON, {"daemon_cpu_seconds_total": "Processor time that it has used."}),
     Metric(
         "ganeti_node_info",
         "The node, its cluster and the version of this daemon, as labels; always 1.",
@@ -63,10 +56,9 @@ _OF_CLUSTER: Final = (
             "cluster_nodes": "How many nodes it has.",
         },
     ),
-    Metric(
-        "ganeti_node_instances",
-        "How many instances this node has, as primary or secondary node.",
+    *metrics_of(
         ("role",),
+        {"node_instances": "How many instances this node has, as primary or secondary node."},
     ),
 )
 

@@ -22,14 +22,8 @@ import msgspec
 from ganeti.base.errors import CommandError, HypervisorError, failing_as
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
-from ganeti.hypervisor.interface import (
-    AssembledDisk,
-    ConsoleNode,
-    Disks,
-    Hypervisor,
-    InstanceInfo,
-    InstanceState,
-)
+from ganeti.hypervisor import interface
+from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, check_name
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
@@ -87,8 +81,7 @@ class ChrootHypervisor(Hypervisor):
         return os.path.realpath(self.env.paths.chroot_dir)
 
     def _tree(self, name: str) -> str:
-        if not name or "/" in name or name.startswith("."):
-            raise HypervisorError(f"{name!r} cannot be the name of an instance")
+        check_name(name)
         return os.path.join(self._directory, name)
 
     def _book_path(self, name: str) -> str:
@@ -120,7 +113,7 @@ class ChrootHypervisor(Hypervisor):
             name=name,
             memory_mib=book.memory_mib if book else 0,
             vcpus=book.vcpus if book else 0,
-            state=InstanceState.RUNNING,
+            state=interface.InstanceState.RUNNING,
             cpu_time_s=max(0.0, clock.now() - book.started_s) if book else 0.0,
         )
 
@@ -154,7 +147,7 @@ class ChrootHypervisor(Hypervisor):
                 self._take_down(name)
                 raise
 
-    def _mount(self, name: str, disk: AssembledDisk, tree: str) -> None:
+    def _mount(self, name: str, disk: interface.AssembledDisk, tree: str) -> None:
         options = ["loop"] if os.path.isfile(disk.dev_path) else []
         options.append("ro" if disk.mode is DiskMode.RO else "rw")
         argv = ["mount", "-o", ",".join(options), disk.dev_path, tree]

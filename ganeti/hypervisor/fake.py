@@ -17,17 +17,8 @@ import msgspec
 from ganeti.base.errors import HypervisorError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
-from ganeti.hypervisor import node
-from ganeti.hypervisor.interface import (
-    Disks,
-    Hypervisor,
-    InstanceInfo,
-    InstanceState,
-    Migration,
-    MigrationState,
-    MigrationStatus,
-    NodeEnv,
-)
+from ganeti.hypervisor import interface, node
+from ganeti.hypervisor.interface import Disks, Hypervisor, InstanceInfo, NodeEnv, check_name
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import clock
@@ -70,8 +61,7 @@ class _Books:
         return natural_sorted(name for name in names if not name.startswith("."))
 
     def _path(self, name: str) -> str:
-        if not name or "/" in name or name.startswith("."):
-            raise HypervisorError(f"{name!r} cannot be the name of an instance")
+        check_name(name)
         return os.path.join(self._directory, name)
 
     def load(self, name: str) -> Book | None:
@@ -125,7 +115,7 @@ class FakeHypervisor(Hypervisor):
             name=name,
             memory_mib=book.memory_mib,
             vcpus=book.vcpus,
-            state=InstanceState.RUNNING if running else InstanceState.SHUTDOWN,
+            state=interface.InstanceState.RUNNING if running else interface.InstanceState.SHUTDOWN,
             cpu_time_s=max(0.0, clock.now() - book.started_s),
         )
 
@@ -159,7 +149,7 @@ class FakeHypervisor(Hypervisor):
         return found
 
 
-class _FakeMigration(Migration):
+class _FakeMigration(interface.Migration):
     """Migration of the hypervisor "fake": it takes no time."""
 
     def __init__(self, books: _Books) -> None:
@@ -177,9 +167,8 @@ class _FakeMigration(Migration):
         """Write down that the instance is expected; it keeps the time of its start."""
         book = self._books.load(instance.name)
         if book is not None and book.phase is not Phase.INCOMING:
-            raise HypervisorError(
-                f"instance {instance.name!r} is already on {self._books.hostname}"
-            )
+            host = self._books.hostname
+            raise HypervisorError(f"instance {instance.name!r} is already on {host}")
         sent = loads_as(Book, info) if info else _new_book(instance, clock.now())
         self._books.save(instance.name, msgspec.structs.replace(sent, phase=Phase.INCOMING))
         return address
@@ -189,11 +178,13 @@ class _FakeMigration(Migration):
         book = self._books.existing(instance.name, Phase.RUNNING)
         self._books.save(instance.name, msgspec.structs.replace(book, phase=Phase.SENT))
 
-    def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
+    def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> interface.MigrationStatus:
         """Say completed: a migration takes no time here."""
         book = self._books.existing(instance.name, Phase.SENT)
         size = book.memory_mib << 20
-        return MigrationStatus(MigrationState.COMPLETED, transferred_ram=size, total_ram=size)
+        return interface.MigrationStatus(
+            interface.MigrationState.COMPLETED, transferred_ram=size, total_ram=size
+        )
 
     def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
         """Forget the instance, or let it run again."""
@@ -203,9 +194,8 @@ class _FakeMigration(Migration):
                 return
             self._books.existing(instance.name)
         elif success and book.phase is not Phase.SENT:
-            raise HypervisorError(
-                f"instance {instance.name!r} still runs on {self._books.hostname}; not removed"
-            )
+            host = self._books.hostname
+            raise HypervisorError(f"instance {instance.name!r} still runs on {host}; not removed")
         elif success:
             self._books.forget(instance.name)
         else:
@@ -222,6 +212,5 @@ class _FakeMigration(Migration):
 
 
 def _new_book(instance: RpcInstance, now_s: float) -> Book:
-    return Book(
-        memory_mib=instance.beparams["maxmem"], vcpus=instance.beparams["vcpus"], started_s=now_s
-    )
+    memory_mib, vcpus = instance.beparams["maxmem"], instance.beparams["vcpus"]
+    return Book(memory_mib=memory_mib, vcpus=vcpus, started_s=now_s)

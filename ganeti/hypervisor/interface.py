@@ -116,6 +116,16 @@ class AssembledDisk:
     dev_type: str = "file"
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that cannot be that of a file.
+
+    Raises:
+        HypervisorError: it is empty or leads elsewhere.
+    """
+    if not name or "/" in name or "\0" in name or name.startswith("."):
+        raise HypervisorError(f"{name!r} cannot be the name of an instance")
+
+
 Disks = Sequence[AssembledDisk]  # of one instance
 
 

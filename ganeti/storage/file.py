@@ -20,16 +20,10 @@ from typing import Final
 from ganeti.base.errors import BlockDeviceError, StorageError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import FileDriver
+from ganeti.storage import interface
 from ganeti.storage.allowed_paths import local_path
 from ganeti.storage.data import wipe
-from ganeti.storage.interface import (
-    Assembled,
-    BlockDevStatus,
-    Dimensions,
-    Storage,
-    StorageUnit,
-    Volume,
-)
+from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
 from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
 
 MIB: Final = 1 << 20
@@ -174,14 +168,16 @@ class FileStorage(Storage):
 
     volume = FileVolume
 
-    def space(self, name: str) -> StorageUnit:
+    def space(self, name: str) -> interface.StorageUnit:
         """Return the space of the file system that a directory is on."""
         with failing_as(StorageError, f"cannot look at storage directory {name}"):
             found = os.statvfs(self.env.paths.localize(name))
         free_mib = found.f_bavail * found.f_frsize // MIB
-        return StorageUnit(self.kind, name, free_mib, found.f_blocks * found.f_frsize // MIB)
+        return interface.StorageUnit(
+            self.kind, name, free_mib, found.f_blocks * found.f_frsize // MIB
+        )
 
-    def units(self, names: Sequence[str]) -> list[StorageUnit]:
+    def units(self, names: Sequence[str]) -> list[interface.StorageUnit]:
         """Return directories, with what the files below them take on disk."""
         local = self.env.paths.localize
         return [replace(self.space(name), used_mib=_used_mib(local(name))) for name in names]

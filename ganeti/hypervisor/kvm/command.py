@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
@@ -18,6 +17,7 @@ from ganeti.hypervisor.kvm.params import (
     SCSI_CONTROLLERS,
     SCSI_DISK_TYPES,
     SOUND_CARDS,
+    SPICE_TEXTS,
     VNC_BASE_PORT,
     KvmParams,
     usb_device_option,
@@ -87,14 +87,6 @@ def _vnc(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]
     yield from ("-vnc", ",".join(options))
 
 
-_SPICE_TEXTS: Final[Mapping[str, str]] = {  # parameter -> option
-    "spice_image_compression": "image-compression",
-    "spice_jpeg_wan_compression": "jpeg-wan-compression",
-    "spice_streaming_video": "streaming-video",
-    "spice_zlib_glz_wan_compression": "zlib-glz-wan-compression",
-}
-
-
 def _spice(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     options = [f"addr={place.console_address}"]
     if params.flag("spice_use_tls"):
@@ -113,12 +105,11 @@ def _spice(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
         options.append(f"ipv{version}=on")
     if not place.console_password:
         options.append("disable-ticketing=on")
-    for parameter, option in _SPICE_TEXTS.items():
+    for parameter, option in SPICE_TEXTS.items():
         if params.text(parameter):
             options.append(f"{option}={params.text(parameter)}")
-    options.append(
-        f"playback-compression={devices.on_off(params.flag('spice_playback_compression'))}"
-    )
+    packs_sound = params.flag("spice_playback_compression")
+    options.append(f"playback-compression={devices.on_off(packs_sound)}")
     options.append(f"agent-mouse={devices.on_off(params.flag('spice_use_vdagent'))}")
     yield from ("-spice", ",".join(options))
 

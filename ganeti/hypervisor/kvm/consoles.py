@@ -15,10 +15,9 @@ import socket
 import sys
 from typing import Final
 
-from ganeti.base.errors import ErrorCode
 from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version, wrong_param
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version, missing_here
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
@@ -80,7 +79,7 @@ def check_on_node(params: KvmParams, env: NodeEnv) -> None:
         text = f"{address} is no address of node {env.hostname}"
         if err.errno != errno.EADDRNOTAVAIL:
             text = f"cannot listen at {address} on node {env.hostname}: {err.strerror}"
-        raise wrong_param(bound_by(params)[0], text, ErrorCode.ENVIRON) from err
+        raise missing_here(bound_by(params)[0], text) from err
 
 
 def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> str:
@@ -88,7 +87,7 @@ def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> s
     found = [text for text in addresses_of(interface) if "%" not in text]  # not link-local ones
     if not found:
         text = f"{interface!r} is neither an address nor an interface of node {env.hostname}"
-        raise wrong_param(name, f"{text} that has one", ErrorCode.ENVIRON)
+        raise missing_here(name, f"{text} that has one")
     wanted = params.number("spice_ip_version") if name == "spice_bind" else 0
     family = ssconf.read_key_or_none(env.paths, "primary_ip_family") or ""
     version = wanted or _VERSIONS.get(family, 4)
@@ -98,7 +97,7 @@ def _address_of(name: str, interface: str, params: KvmParams, env: NodeEnv) -> s
     if not wanted:
         return found[0]
     text = f"interface {interface} of node {env.hostname} has no address of IP version {version}"
-    raise wrong_param(name, text, ErrorCode.ENVIRON)
+    raise missing_here(name, text)
 
 
 _CONSOLE_USER: Final = "root"

@@ -13,18 +13,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import CommandError, ErrorCode, GenericError, HypervisorError, OpPrereqError
+from ganeti.base.errors import CommandError, GenericError, HypervisorError, OpPrereqError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
-from ganeti.hypervisor import node
-from ganeti.hypervisor.interface import (
-    AssembledDisk,
-    ConsoleNode,
-    Disks,
-    Hypervisor,
-    InstanceInfo,
-    NodeEnv,
-)
+from ganeti.hypervisor import interface, node
+from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
 from ganeti.hypervisor.kvm.consoles import check_on_node, consoles
 from ganeti.hypervisor.kvm.files import (
@@ -38,7 +31,7 @@ from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
 from ganeti.hypervisor.kvm.monitor import Monitor
-from ganeti.hypervisor.kvm.params import KvmParams, parse_cpu_mask, wrong_param
+from ganeti.hypervisor.kvm.params import KvmParams, missing_here, parse_cpu_mask, wrong_param
 from ganeti.hypervisor.kvm.qemu import choose_accelerator, find_qemu, is_usual_place
 from ganeti.hypervisor.kvm.snapshot import KvmSnapshots
 from ganeti.hypervisor.kvm.state import Machines, Runtime, find_process, save_runtime
@@ -178,7 +171,7 @@ class KvmHypervisor(Hypervisor):
         with self._machines.control(name) as monitor:
             monitor.execute("balloon", {"value": memory_mib * _MIB})
 
-    def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
+    def resize_disk(self, instance: RpcInstance, disk: interface.AssembledDisk) -> None:
         """Let the running machine see that a disk has grown."""
         self._hotplug.resize_disk(instance, disk)
 
@@ -211,7 +204,7 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     check_on_node(params, env)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         text = f"there is no {_VHOST} on node {env.hostname}"
-        raise wrong_param("vhost_net", text, ErrorCode.ENVIRON)
+        raise missing_here("vhost_net", text)
 
 
 def _check_words(params: KvmParams, binary: str) -> None:
@@ -247,7 +240,7 @@ def _check_cpus(params: KvmParams, env: NodeEnv) -> None:
     if here is not None and not wanted <= here:
         lacking = ", ".join(map(str, sorted(wanted - here)[:_SHOWN_MAX]))
         text = f"node {env.hostname} has processors {text}, not {lacking}"
-        raise wrong_param("cpu_mask", text, ErrorCode.ENVIRON)
+        raise missing_here("cpu_mask", text)
 
 
 def _check_files(params: KvmParams, paths: Paths) -> None:
@@ -255,11 +248,11 @@ def _check_files(params: KvmParams, paths: Paths) -> None:
         path = params.text(name)
         if path.startswith("/") and not os.path.isfile(local_file(path, paths)):
             hint = "; set it to nothing to boot from the disk" if name == "kernel_path" else ""
-            raise wrong_param(name, f"there is no file {path}{hint}", ErrorCode.ENVIRON)
+            raise missing_here(name, f"there is no file {path}{hint}")
     for name in DIRECTORY_PARAMETERS:
         path = params.text(name)
         if path and not os.path.isdir(local_file(path, paths)):
-            raise wrong_param(name, f"there is no directory {path}", ErrorCode.ENVIRON)
+            raise missing_here(name, f"there is no directory {path}")
 
 
 def _check_user(params: KvmParams, paths: Paths) -> None:
@@ -272,21 +265,21 @@ def _check_user(params: KvmParams, paths: Paths) -> None:
         _check_pool(paths)
     if os.geteuid() != 0:
         text = "needs a node daemon that runs as root"
-        raise wrong_param("security_model", text, ErrorCode.ENVIRON)
+        raise missing_here("security_model", text)
 
 
 def _check_pool(paths: Paths) -> None:
     try:
         pool_of(paths)
     except OpPrereqError as err:
-        raise wrong_param("security_model", f"pool: {err.message}", ErrorCode.ENVIRON) from err
+        raise missing_here("security_model", f"pool: {err.message}") from err
 
 
 def _check_account(name: str) -> None:
     try:
         found = pwd.getpwnam(name)
     except KeyError as err:
-        raise wrong_param("security_domain", f"no user {name!r}", ErrorCode.ENVIRON) from err
+        raise missing_here("security_domain", f"no user {name!r}") from err
     if found.pw_uid == 0:
         raise wrong_param("security_domain", f"user {name!r} is the superuser")
 
@@ -308,7 +301,7 @@ def check_is_qemu(binary: str) -> None:
         OpPrereqError: it does not.
     """
     if _ITSELF not in _ask(binary, "--version"):
-        raise wrong_param("kvm_path", f"{binary} is not QEMU", ErrorCode.ENVIRON)
+        raise missing_here("kvm_path", f"{binary} is not QEMU")
 
 
 def words_for(binary: str, option: str) -> set[str]:
@@ -347,5 +340,5 @@ def _ask(binary: str, *arguments: str, stdin: bytes | None = None) -> str:
     try:
         done = process.run([binary, *arguments], timeout_s=_TIMEOUT_S, stdin=stdin).check()
     except CommandError as err:
-        raise wrong_param("kvm_path", err.message, ErrorCode.ENVIRON) from err
+        raise missing_here("kvm_path", err.message) from err
     return done.stdout.decode("utf-8", "replace")

@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, HypervisorError
+from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, wrong_param
+from ganeti.hypervisor.interface import check_name
+from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, missing_here
 from ganeti.system.environment import check_socket_path
 from ganeti.system.files import ensure_directory, read_bytes, remove_if_exists
 
@@ -40,16 +41,6 @@ _SUFFIXES: Final[Mapping[str, str]] = {
 _BACKLOG: Final = 16  # QEMU serves one client of a socket at a time, others wait here
 _DIRECTORY_MODE: Final = 0o750
 RUNTIME_SUFFIX: Final = ".runtime"
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that cannot be that of a file.
-
-    Raises:
-        HypervisorError: it is empty or leads elsewhere.
-    """
-    if not name or "/" in name or "\0" in name or name.startswith("."):
-        raise HypervisorError(f"{name!r} cannot be the name of an instance")
 
 
 def console_lock(socket_path: str) -> str:
@@ -178,11 +169,11 @@ def read_password(parameter: str, path: str, paths: Paths) -> str:
         data = read_bytes(local_file(path, paths), _PASSWORD_BYTES_MAX)
     except (OSError, GenericError) as err:
         text = err.message if isinstance(err, GenericError) else err.strerror
-        raise wrong_param(parameter, f"cannot read {path}: {text}", ErrorCode.ENVIRON) from err
+        raise missing_here(parameter, f"cannot read {path}: {text}") from err
     password = data.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if not password:
-        raise wrong_param(parameter, f"there is no password in {path}", ErrorCode.ENVIRON)
+        raise missing_here(parameter, f"there is no password in {path}")
     if parameter == "vnc_password_file" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
         text = f"the password in {path} has more than {VNC_PASSWORD_BYTES_MAX} characters"
-        raise wrong_param(parameter, text, ErrorCode.ENVIRON)
+        raise missing_here(parameter, text)
     return password

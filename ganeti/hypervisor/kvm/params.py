@@ -47,6 +47,12 @@ USB_DEVICES: Final[Mapping[str, str]] = {
     "tablet": "usb-tablet",
     "wacom-tablet": "usb-wacom-tablet",
 }
+SPICE_TEXTS: Final[Mapping[str, str]] = {  # parameter -> option of QEMU
+    "spice_image_compression": "image-compression",
+    "spice_jpeg_wan_compression": "jpeg-wan-compression",
+    "spice_streaming_video": "streaming-video",
+    "spice_zlib_glz_wan_compression": "zlib-glz-wan-compression",
+}
 SCSI_DISK_TYPES: Final = frozenset({"scsi", "scsi-hd", "scsi-block", "scsi-generic", "scsi-cd"})
 _NOT_BUILT: Final = frozenset({"mtd", "pflash", "sd"})
 _CD_TYPES: Final = frozenset({"", "ide", "scsi", "scsi-cd"})
@@ -119,6 +125,11 @@ class KvmParams:
     def usb_devices(self) -> list[str]:
         """Return the USB devices asked for, as written."""
         return [name for name in re.split(r"[,\s]+", self.text("usb_devices")) if name]
+
+
+def missing_here(name: str, text: str) -> OpPrereqError:
+    """Return an error about a parameter that names something that this node does not have."""
+    return wrong_param(name, text, ErrorCode.ENVIRON)
 
 
 def wrong_param(name: str, text: str, ecode: ErrorCode = ErrorCode.INVAL) -> OpPrereqError:
@@ -253,11 +264,9 @@ def _vnc(params: KvmParams) -> Iterator[GenericError]:
     address = params.text("vnc_bind_address")
     if address and not address.startswith("/"):
         yield from _wrong_address("vnc_bind_address", address)
-    for name in ("vnc_password_file", "vnc_x509_path"):
-        if params.text(name) and not address:
+    for name in ("vnc_password_file", "vnc_x509_path", "vnc_tls"):
+        if params.values.get(name) and not address:
             yield wrong_param(name, "needs vnc_bind_address")
-    if params.flag("vnc_tls") and not address:
-        yield wrong_param("vnc_tls", "needs vnc_bind_address")
     if params.flag("vnc_x509_verify") and not params.text("vnc_x509_path"):
         yield wrong_param("vnc_x509_verify", "needs vnc_x509_path")
     if params.text("vnc_x509_path") and not params.flag("vnc_tls"):
@@ -288,17 +297,9 @@ def _spice(params: KvmParams) -> Iterator[GenericError]:
         if version and ip_version(bind) not in (None, version):
             yield wrong_param("spice_ip_version", f"{bind} is not of IP version {version}")
         return
-    for name in (
-        "spice_image_compression",
-        "spice_jpeg_wan_compression",
-        "spice_password_file",
-        "spice_streaming_video",
-        "spice_zlib_glz_wan_compression",
-    ):
-        if params.text(name):
+    for name in (*SPICE_TEXTS, "spice_password_file", "spice_use_tls"):
+        if params.values.get(name):
             yield wrong_param(name, "needs spice_bind")
-    if params.flag("spice_use_tls"):
-        yield wrong_param("spice_use_tls", "needs spice_bind")
 
 
 def _security(params: KvmParams) -> Iterator[GenericError]:

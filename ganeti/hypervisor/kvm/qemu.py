@@ -25,7 +25,7 @@ import msgspec
 from ganeti.base.errors import CommandError, ErrorCode, GenericError, OpPrereqError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.params import PARAMETERS, wrong_param
+from ganeti.hypervisor.kvm.params import PARAMETERS, missing_here
 from ganeti.system import clock, process
 from ganeti.system.filelock import FileLock
 from ganeti.system.files import ensure_directory, read_bytes_or_none, remove_if_exists, write_atomic
@@ -55,7 +55,7 @@ def find_qemu(kvm_path: str = _DEFAULT_PATH) -> str:
     if kvm_path != _DEFAULT_PATH:
         if is_runnable(kvm_path):
             return kvm_path
-        raise wrong_param("kvm_path", f"there is no program {kvm_path}", ErrorCode.ENVIRON)
+        raise missing_here("kvm_path", f"there is no program {kvm_path}")
     found = next(filter(is_runnable, _PLACES), None)
     if found is not None:
         return found

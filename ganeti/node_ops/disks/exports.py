@@ -15,15 +15,8 @@ from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeHandler
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
-from ganeti.protocol.export_description import (
-    CONFIG_NAME,
-    PARTIAL_SUFFIX,
-    DumpedDisk,
-    ExportDescription,
-    ReadMethod,
-    dump_name,
-    format_description,
-)
+from ganeti.protocol import export_description
+from ganeti.protocol.export_description import PARTIAL_SUFFIX, DumpedDisk, ExportDescription
 from ganeti.system import clock, files, swap_file
 
 CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
@@ -46,7 +39,7 @@ class Exports(NodeHandler):
         return sorted(name for name in valid if os.path.isdir(f"{self.paths.export_dir}/{name}"))
 
     def export_info(self, path: str) -> str:
-        config_path = os.path.join(local_path(self.paths, path), CONFIG_NAME)
+        config_path = os.path.join(local_path(self.paths, path), export_description.CONFIG_NAME)
         data = files.read_bytes_or_none(config_path, _CONFIG_BYTES_MAX)
         if data is None:
             raise GenericError(f"there is no export in {path!r}")
@@ -61,7 +54,7 @@ class Exports(NodeHandler):
         shutil.rmtree(path)
 
     def export_note(self, export: str, method: str) -> None:
-        if method not in set(ReadMethod):
+        if method not in set(export_description.ReadMethod):
             raise GenericError(f"{method!r} is no way to read the disks of an export")
         directory = local_path(self.paths, export)
         files.ensure_directory(directory, _DIRECTORY_MODE)
@@ -77,17 +70,18 @@ class Exports(NodeHandler):
         if len(dumped) != len(instance.disks_info):
             raise GenericError(f"instance {instance.name!r} has another number of disks")
         description = _describe(instance, dumped, partial)
-        path = os.path.join(partial, CONFIG_NAME)
-        files.write_durable(path, format_description(description).encode(), _CONFIG_MODE)
+        path = os.path.join(partial, export_description.CONFIG_NAME)
+        text = export_description.format_description(description)
+        files.write_durable(path, text.encode(), _CONFIG_MODE)
         for name in os.listdir(partial):
             if name.endswith(CHECKSUM_SUFFIX) or name == _METHOD_NAME:
                 os.unlink(os.path.join(partial, name))
         _put_in_place(partial, final)
 
 
-def _noted(directory: str) -> ReadMethod | None:
+def _noted(directory: str) -> export_description.ReadMethod | None:
     data = files.read_bytes_or_none(os.path.join(directory, _METHOD_NAME), _CONFIG_BYTES_MAX)
-    return None if data is None else ReadMethod(data.decode())
+    return None if data is None else export_description.ReadMethod(data.decode())
 
 
 def local_path(paths: Paths, path: str) -> str:
@@ -142,7 +136,7 @@ def _describe(
 
 
 def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
-    dump = dump_name(disk.uuid)
+    dump = export_description.dump_name(disk.uuid)
     path = os.path.join(directory, dump + CHECKSUM_SUFFIX)
     checksum = files.read_bytes_or_none(path, _CONFIG_BYTES_MAX)
     if checksum is None:

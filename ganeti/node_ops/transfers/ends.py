@@ -16,7 +16,7 @@ import hashlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -53,29 +53,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = "/"
     log: str = ""
     sha256: str = ""
-
-
-class Source(Protocol):
-    """What is sent; ``done_bytes`` of ``data_bytes`` (0: nobody knows) have been read so far."""
-
-    data_bytes: int
-    done_bytes: int
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield everything; raises when it cannot be read to its end."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-class Sink(Protocol):
-    """What is received; ``done_bytes`` of ``data_bytes`` (0: nobody knows) have been written."""
-
-    data_bytes: int
-    done_bytes: int
-
-    def run(self) -> Iterator[None]:
-        """Write everything, stopping now and then so that progress can be told."""
 
 
 def open_source(end: End) -> Source:
@@ -336,3 +313,8 @@ class ScriptSink:
                     self._script.finish()
                     raise self._script.failure("did not read all of its input") from None
             yield
+
+
+# Both tell ``done_bytes`` of ``data_bytes`` (0: nobody knows) that have been moved so far.
+Source = FileSource | ScriptSource | DiskReader
+Sink = FileSink | ScriptSink | DiskWriter

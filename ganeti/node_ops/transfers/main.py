@@ -25,12 +25,12 @@ import ssl
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
-from ganeti.node_ops.transfers.ends import SCRIPT_END_S, open_sink, open_source
+from ganeti.node_ops.transfers.ends import SCRIPT_END_S, Sink, Source, open_sink, open_source
 from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, TransferOptions
 from ganeti.storage.stream import FrameReader, framed
@@ -65,11 +65,6 @@ def check_options(options: TransferOptions) -> None:
         )
 
 
-class _Moved(Protocol):
-    data_bytes: int
-    done_bytes: int
-
-
 class Reporter:
     """Writes the state of the transfer down, at most twice a second."""
 
@@ -85,7 +80,7 @@ class Reporter:
         self._status = replace(self._status, **changes, mtime=clock.now())
         self._files.save_status(self._status)
 
-    def moved(self, moved: _Moved, *, at_once: bool = False) -> None:
+    def moved(self, moved: Source | Sink, *, at_once: bool = False) -> None:
         """Write down the progress, if that is due."""
         now = clock.monotonic()
         if now < self._next_s and not at_once:
