@@ -9,15 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ganeti.base.errors import GenericError
-from ganeti.collectors.collector import (
-    Collector,
-    Data,
-    Measures,
-    NodeView,
-    Sample,
-    Timing,
-    read_text,
-)
+from ganeti.collectors import collector
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 
 DISKSTATS: Final = "/proc/diskstats"
 _SECTOR_BYTES: Final = 512  # of the kernel's counters, whatever the device has
@@ -45,7 +38,7 @@ _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
         "The same, times the requests under way.",
     ),
 }
-_MEASURES: Final = Measures(("device",), _ROWS)
+_MEASURES: Final = collector.Measures(("device",), _ROWS)
 _COLUMNS: Final = 3 + len(_MEASURES.rows)
 
 
@@ -83,7 +76,7 @@ class Diskstats(Collector):
 
     def collect(self, view: NodeView) -> object:
         """Return the devices."""
-        return parse(read_text(self._source), self._source)
+        return parse(collector.read_text(self._source), self._source)
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:

@@ -20,17 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import GenericError
-from ganeti.collectors.collector import (
-    Collector,
-    Data,
-    Measures,
-    Metric,
-    NodeView,
-    Sample,
-    Timing,
-    metrics_of,
-    read_text,
-)
+from ganeti.collectors import collector
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
 
 _KIB: Final = 1024
@@ -275,7 +266,7 @@ _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
     "unacknowledged": ("drbd_unacknowledged_requests", 1, "Requests of the peer not yet answered."),
     "outOfSync": ("drbd_out_of_sync_bytes", _KIB, "What differs between the two nodes."),
 }
-_MEASURES: Final = Measures(_MINOR, _ROWS)
+_MEASURES: Final = collector.Measures(_MINOR, _ROWS)
 
 
 class Drbd(Collector):
@@ -288,12 +279,12 @@ class Drbd(Collector):
     timing = Timing.AT_ONCE
     empty = {"versionInfo": {}, "deviceInfos": ()}
     metrics = (
-        Metric(
+        collector.Metric(
             "ganeti_drbd_state",
             "The state of a configured DRBD device, as labels; always 1.",
             (*_MINOR, "connection", "local_role", "remote_role", "local_disk", "remote_disk"),
         ),
-        *metrics_of(
+        *collector.metrics_of(
             _MINOR,
             {
                 "drbd_connected": "Whether the device is connected to its peer.",
@@ -314,7 +305,7 @@ class Drbd(Collector):
         owners = view.cluster.drbd_owners or {}
         if not os.path.exists(self._source):
             return absent(owners, self._source)
-        return parse(read_text(self._source), self._source, owners)
+        return parse(collector.read_text(self._source), self._source, owners)
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:

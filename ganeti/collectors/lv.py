@@ -11,16 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.collectors import collector
 from ganeti.collectors.cluster_facts import Need
-from ganeti.collectors.collector import (
-    Collector,
-    Data,
-    Measures,
-    NodeView,
-    Sample,
-    Timing,
-    read_text,
-)
+from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 
 _TIMEOUT_S: Final = 30.0  # a call takes a second where there are many disks
 _OUTPUT_BYTES_MAX: Final = 16 << 20
@@ -93,7 +86,7 @@ _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
     "size": ("lv_size_bytes", 1, "Size of a logical volume."),
     "seg_count": ("lv_segments", 1, "In how many pieces it lies."),
 }
-_MEASURES: Final = Measures(("vg", "lv", "instance"), _ROWS)
+_MEASURES: Final = collector.Measures(("vg", "lv", "instance"), _ROWS)
 
 
 class LogicalVolumes(Collector):
@@ -116,7 +109,7 @@ class LogicalVolumes(Collector):
 
     def _text(self, view: NodeView) -> str:
         if self._source is not None:
-            return read_text(self._source)
+            return collector.read_text(self._source)
         result = view.run(COMMAND, timeout_s=_TIMEOUT_S, output_bytes_max=_OUTPUT_BYTES_MAX)
         return result.check().stdout.decode("utf-8", "replace")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Final, cast
 
 from ganeti.collectors.collector import Collector
@@ -12,8 +12,7 @@ from ganeti.objects.model import DATA_COLLECTORS
 
 def _load() -> Iterator[type[Collector]]:
     for row in DATA_COLLECTORS.values():
-        module, _, name = row.target.partition(":")
-        yield cast("type[Collector]", getattr(import_module(module), name))
+        yield cast("type[Collector]", resolve_name(row.target))
 
 
 COLLECTORS: Final[Mapping[str, type[Collector]]] = {each.name: each for each in _load()}

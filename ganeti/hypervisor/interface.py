@@ -33,10 +33,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Protocol, cast
 
 import msgspec
@@ -158,18 +158,12 @@ class MigrationStatus:
     status: MigrationState
     transferred_ram: int | None = None
     total_ram: int | None = None
-    postcopy_status: str | None = None
     downtime_ms: int | None = None
     error: str | None = None
 
     def to_wire(self) -> dict[str, object]:
         """Return the MigrationStatus object, without empty fields."""
-        values: dict[str, object] = {"status": str(self.status)}
-        for name in ("transferred_ram", "total_ram", "postcopy_status", "downtime_ms", "error"):
-            value = getattr(self, name)
-            if value is not None:
-                values[name] = value
-        return values
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Migration(Protocol):
@@ -415,6 +409,5 @@ def _driver(name: str) -> tuple[type[Hypervisor], dict[str, object]]:
         raise NotSupportedError(
             f"hypervisor {name!r} is not supported; use one of {', '.join(SUPPORTED_HYPERVISORS)}"
         )
-    module, _, attribute = target.partition(":")
-    factory = cast("type[Hypervisor]", getattr(import_module(module), attribute))
+    factory = cast("type[Hypervisor]", resolve_name(target))
     return factory, parameters.defaults_of(HVPARAMS[name])

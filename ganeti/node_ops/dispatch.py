@@ -72,13 +72,10 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
         logger.exception("%s failed in an unforeseen way", call.name)
         return _failed(context, call, args, f"internal error: {type(err).__name__}: {err}")
     if call.rules.changes:
-        logger.log(
-            _level(call),
-            "%s for %s: done in %.2f s",
-            describe(call, args),
-            context.peer or "this node",
-            clock.monotonic() - started_s,
-        )
+        # Copies of job files come by the dozen for each job.
+        level = logging.DEBUG if call.name.startswith("jobqueue_") else logging.INFO
+        took_s, peer = clock.monotonic() - started_s, context.peer or "this node"
+        logger.log(level, "%s for %s: done in %.2f s", describe(call, args), peer, took_s)
     return result
 
 
@@ -145,11 +142,6 @@ def _failed(context: NodeContext, call: NodeCall, args: Sequence[object], text: 
     """Log a failure and encode it."""
     logger.warning("%s for %s failed: %s", describe(call, args), context.peer or "this node", text)
     return encode_failure(text)
-
-
-def _level(call: NodeCall) -> int:
-    """Return how loud a change is: copies of job files come by the dozen for each job."""
-    return logging.DEBUG if call.name.startswith("jobqueue_") else logging.INFO
 
 
 def _os_error_text(err: OSError) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Final, Never, Protocol
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
@@ -77,15 +77,8 @@ class BlockDevStatus:
 
     def to_wire(self) -> dict[str, object]:
         """Return the BlockDevStatus object."""
-        return {
-            "dev_path": self.dev_path,
-            "major": self.major,
-            "minor": self.minor,
-            "sync_percent": self.sync_percent,
-            "estimated_time": self.estimated_time_s,
-            "is_degraded": self.is_degraded,
-            "ldisk_status": self.ldisk_status,
-        }
+        wire = asdict(self)
+        return {"estimated_time": wire.pop("estimated_time_s"), **wire}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
-from typing import TypeVar
+from pkgutil import resolve_name
+from typing import TypeVar, cast
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, supported_templates
@@ -18,9 +18,7 @@ T = TypeVar("T")
 def _driver(template: DiskTemplate) -> type[Storage]:
     """Return the driver that the row of a template names."""
     assert template.traits.driver is not None
-    module, _, attribute = template.traits.driver.partition(":")
-    driver: type[Storage] = getattr(import_module(module), attribute)
-    return driver
+    return cast("type[Storage]", resolve_name(template.traits.driver))
 
 
 def driver_modules() -> list[str]:

@@ -28,7 +28,6 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
 )
 from ganeti.hypervisor.kvm import state
-from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
@@ -282,7 +281,9 @@ class KvmMigration(Migration):
             raise HypervisorError(f"instance {instance.name}: the description is of {machine.name}")
         _check_devices(machine, "disks", machine.disks, disks)
         _check_devices(machine, "network interfaces", machine.nics, instance.nics)
-        self._clear_incoming(files)
+        if state.look(files) is not None:
+            raise _error(files.name, f"is already on {self._hostname}; not accepted")
+        kill_now(files)  # what waits from an earlier try
         if machine.accelerator == KVM:
             choose_accelerator("enabled", find_qemu(machine.params.text("kvm_path")), env.paths)
         with contextlib.ExitStack() as undo:
@@ -296,12 +297,6 @@ class KvmMigration(Migration):
                 port = listen(monitor, address, migration_port(instance))
             undo.pop_all()
         return join_target(address, port)
-
-    def _clear_incoming(self, files: MachineFiles) -> None:
-        """Make room for a machine to be received; what waits from an earlier try is removed."""
-        if state.look(files) is not None:
-            raise _error(files.name, f"is already on {self._hostname}; not accepted")
-        kill_now(files)
 
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
         """Begin to send the machine; returns at once."""

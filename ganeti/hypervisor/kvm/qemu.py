@@ -207,7 +207,6 @@ def race(guests: Mapping[str, Contestant], timeout_s: float) -> Verdict:
 
 
 SECTOR_BYTES: Final = 512
-UP_TEXT: Final = b"guest up"
 WORK_DONE_TEXT: Final = b"work done"
 _WORK_COUNT: Final = slice(5, 9)  # place of the work count, little endian
 

@@ -32,8 +32,6 @@ RENAME: Final = "rename"
 VERIFY: Final = "verify"
 IMPORT: Final = "import"
 EXPORT: Final = "export"
-# Import and export scripts may be missing, unlike in 3.0: disks are dumped and restored whole then.
-_ALWAYS_REQUIRED: Final = (RENAME,)
 _CHECK_PARAMETERS: Final = "parameters"
 _TEXT_BYTES_MAX: Final = 1 << 20
 
@@ -156,7 +154,9 @@ def read(name: str, path: str) -> OsDefinition:
     versions = _read_versions(path)
     api_version = max(set(versions) & set(OS_API_VERSIONS))
     found = _find_scripts(path)
-    missing = [kind for kind in _required_scripts(api_version) if kind not in found]
+    # Unlike in 3.0, import and export scripts may be missing: disks are dumped and restored whole.
+    required = (RENAME, VERIFY) if api_version >= _API_WITH_PARAMETERS else (RENAME,)
+    missing = [kind for kind in required if kind not in found]
     if CREATE not in found and CREATE_UNTRUSTED not in found:
         missing.insert(0, CREATE)
     if missing:
@@ -301,11 +301,6 @@ def _read_versions(path: str) -> tuple[int, ...]:
         known = list(OS_API_VERSIONS)
         raise GenericError(f"API versions {list(versions)} are declared, {known} are known")
     return versions
-
-
-def _required_scripts(api_version: int) -> tuple[str, ...]:
-    """Return the scripts without which a definition is not valid."""
-    return (*_ALWAYS_REQUIRED, VERIFY) if api_version >= _API_WITH_PARAMETERS else _ALWAYS_REQUIRED
 
 
 def _find_scripts(path: str) -> dict[str, str]:

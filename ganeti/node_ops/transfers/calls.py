@@ -36,21 +36,20 @@ from ganeti.system.files import ensure_directory
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S: Final = 5.0
+_DIRECTORY_MODE: Final = 0o750
 _FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
+
+_Place = tuple[str, Sequence[object]]  # the form of an end on the wire, and its values
 
 
 class Transfers(NodeHandler):
     """Transfers of disks."""
 
     def import_start(
-        self,
-        opts: TransferOptions,
-        instance: RpcInstance,
-        component: str,
-        dest: tuple[str, Sequence[object]],
+        self, opts: TransferOptions, instance: RpcInstance, component: str, dest: _Place
     ) -> str:
         end_script(self.node, instance.name)
-        end = find_end(self.node, instance, component, dest, receives=True)
+        end = self._find_end(instance, component, dest, receives=True)
         host = self.node.address if self.paths.root else ""
         with _listen(host, ipv6=opts.ipv6) as listener:
             request = _request(self.node, opts, instance, end, listener=listener.fileno())
@@ -64,10 +63,10 @@ class Transfers(NodeHandler):
         port: int,
         instance: RpcInstance,
         component: str,
-        source: tuple[str, Sequence[object]],
+        source: _Place,
     ) -> str:
         end_script(self.node, instance.name)
-        end = find_end(self.node, instance, component, source, receives=False)
+        end = self._find_end(instance, component, source, receives=False)
         request = _request(self.node, opts, instance, end, host=host, port=port)
         return _start(self.node, f"export-{component}", request, None)
 
@@ -79,6 +78,68 @@ class Transfers(NodeHandler):
 
     def impexp_cleanup(self, name: str) -> None:
         files_of(self.paths, name).forget(_STOP_TIMEOUT_S)
+
+    def _find_end(
+        self, instance: RpcInstance, component: str, place: _Place, *, receives: bool
+    ) -> End:
+        """Return what one end of a transfer is on this node.
+
+        Raises:
+            BlockDeviceError: the disk is not there.
+            GenericError: a file that cannot belong to an export.
+            ProtocolError: nothing of that form is known.
+        """
+        match place:
+            case ("raw", [disk]):
+                return End(kind="raw", path=self._device(instance, disk))
+            case ("file", [str(path), *rest]):
+                return self._file(path, rest, receives=receives)
+            case ("script", [disk, int(index)]):
+                device = self._device(instance, disk)
+                return self._script(instance, component, device, index, receives=receives)
+            case ("snapshot", [str(uuid)]) if not receives:
+                found = snapshots_of(self.node, instance).address(instance.name, uuid)
+                return End(kind="snapshot", path=found.socket_path, export=found.export)
+            case (kind, args):
+                raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
+
+    def _device(self, instance: RpcInstance, wire: object) -> str:
+        """Return the local path of the disk that is meant."""
+        disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # it says what is wrong itself
+        index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
+        path = self.node.assemble_disk(instance.name, index, disk).dev_path
+        if not path:
+            text = f"has no device on node {self.hostname}, so it cannot be copied"
+            raise GenericError(f"disk {disk.uuid} {text}")
+        return path
+
+    def _file(self, path: str, rest: Sequence[object], *, receives: bool) -> End:
+        local = exports.local_path(self.paths, path)
+        if receives:
+            ensure_directory(os.path.dirname(local), _DIRECTORY_MODE)
+        elif not os.path.isfile(local):
+            raise GenericError(f"node {self.hostname} has no file {path}")
+        return End(kind="file", path=local, sha256=str(rest[0]) if rest and rest[0] else "")
+
+    def _script(
+        self, instance: RpcInstance, name: str, device: str, index: int, *, receives: bool
+    ) -> End:
+        kind = os_definitions.IMPORT if receives else os_definitions.EXPORT
+        if not instance.os:
+            return End(kind="script", path=device)
+        definition = os_definitions.load(self.paths, instance.os)
+        if kind not in definition.scripts:
+            return End(kind="script", path=device)
+        env = os_environment(self.node, definition, instance, 0)
+        env |= {f"{kind.upper()}_DEVICE": device, f"{kind.upper()}_INDEX": str(index)}
+        return End(
+            kind="script",
+            path=device,
+            argv=[definition.script(kind)],
+            env=env,
+            cwd=definition.path,
+            log=log_path(self.node, kind, definition.name, f"{instance.name}-{name}"),
+        )
 
 
 def _request(
@@ -171,83 +232,3 @@ def _state(paths: Paths, name: str) -> object:
         message = f"the process of the transfer ended early: {files.last_words()}"
         wire.update(exit_status=1, error_message=message)
     return wire
-
-
-_DIRECTORY_MODE: Final = 0o750
-
-
-def find_end(
-    context: NodeContext,
-    instance: RpcInstance,
-    component: str,
-    place: tuple[str, Sequence[object]],
-    *,
-    receives: bool,
-) -> End:
-    """Return what one end of a transfer is on this node.
-
-    Raises:
-        BlockDeviceError: the disk is not there.
-        GenericError: a file that cannot belong to an export.
-        ProtocolError: nothing of that form is known.
-    """
-    match place:
-        case ("raw", [disk]):
-            return End(kind="raw", path=_device(context, instance, disk))
-        case ("file", [str(path), *rest]):
-            return _file(context, path, rest, receives=receives)
-        case ("script", [disk, int(index)]):
-            device = _device(context, instance, disk)
-            return _script(context, instance, component, device, index, receives=receives)
-        case ("snapshot", [str(uuid)]) if not receives:
-            found = snapshots_of(context, instance).address(instance.name, uuid)
-            return End(kind="snapshot", path=found.socket_path, export=found.export)
-        case (kind, args):
-            raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
-
-
-def _device(context: NodeContext, instance: RpcInstance, wire: object) -> str:
-    """Return the local path of the disk that is meant."""
-    disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # it says what is wrong itself
-    index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
-    path = context.assemble_disk(instance.name, index, disk).dev_path
-    if not path:
-        text = f"has no device on node {context.hostname}, so it cannot be copied"
-        raise GenericError(f"disk {disk.uuid} {text}")
-    return path
-
-
-def _file(context: NodeContext, path: str, rest: Sequence[object], *, receives: bool) -> End:
-    local = exports.local_path(context.paths, path)
-    if receives:
-        ensure_directory(os.path.dirname(local), _DIRECTORY_MODE)
-    elif not os.path.isfile(local):
-        raise GenericError(f"node {context.hostname} has no file {path}")
-    return End(kind="file", path=local, sha256=str(rest[0]) if rest and rest[0] else "")
-
-
-def _script(
-    context: NodeContext,
-    instance: RpcInstance,
-    component: str,
-    device: str,
-    index: int,
-    *,
-    receives: bool,
-) -> End:
-    kind = os_definitions.IMPORT if receives else os_definitions.EXPORT
-    if not instance.os:
-        return End(kind="script", path=device)
-    definition = os_definitions.load(context.paths, instance.os)
-    if kind not in definition.scripts:
-        return End(kind="script", path=device)
-    env = os_environment(context, definition, instance, 0)
-    env |= {f"{kind.upper()}_DEVICE": device, f"{kind.upper()}_INDEX": str(index)}
-    return End(
-        kind="script",
-        path=device,
-        argv=[definition.script(kind)],
-        env=env,
-        cwd=definition.path,
-        log=log_path(context, kind, definition.name, f"{instance.name}-{component}"),
-    )

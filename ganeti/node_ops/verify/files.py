@@ -8,11 +8,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
-from ganeti.storage.allowed_paths import (
-    load_allowed_paths,
-    refused_directories,
-    storage_directory_problem,
-)
+from ganeti.storage import allowed_paths
 from ganeti.system import files, programs
 
 # Source: constants.json, "verify": SSL_CERT_EXPIRATION_ERROR and SSL_CERT_EXPIRATION_WARN.
@@ -85,7 +81,7 @@ def storage_directory(node: NodeContext, path: str) -> str:
     Raises:
         NothingToSayError: it is as it should be.
     """
-    message = storage_directory_problem(path, node.paths)
+    message = allowed_paths.storage_directory_problem(path, node.paths)
     if message is None:
         raise NothingToSayError
     return message
@@ -99,7 +95,7 @@ def forbidden_storage_paths(node: NodeContext, who: str) -> list[str]:
     """
     if who != node.hostname:
         raise NothingToSayError
-    return refused_directories(load_allowed_paths(node.paths))
+    return allowed_paths.refused_directories(allowed_paths.load_allowed_paths(node.paths))
 
 
 def stored_disks(node: NodeContext, wire_directories: list[str]) -> list[str]:
@@ -109,7 +105,7 @@ def stored_disks(node: NodeContext, wire_directories: list[str]) -> list[str]:
         GenericError: there are too many.
     """
     paths = node.paths
-    allowed = frozenset(load_allowed_paths(paths))
+    allowed = frozenset(allowed_paths.load_allowed_paths(paths))
     found: list[str] = []
     for wire_directory in wire_directories:
         if wire_directory not in allowed:
