@@ -37,7 +37,7 @@ class RunCommand(Protocol):
         cwd: str | None = None,
         output_bytes_max: int = process.OUTPUT_BYTES_MAX,
     ) -> CommandResult:
-        """Return what became of it; raises CommandError if it cannot be started."""
+        """Return its result; raises CommandError if it cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)

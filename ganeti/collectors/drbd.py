@@ -241,8 +241,7 @@ def _missing(version: str, source: str, minors: list[int], owners: Mapping[int, 
     """Judge a node that is to have devices which are not listed."""
     major = version.partition(".")[0]
     if major.isdecimal() and int(major) >= _VERSION_THAT_LISTS_NOTHING:
-        text = f"DRBD {version} does not list its devices in {source}"
-        return Status(StatusCode.UNKNOWN, text)
+        return Status(StatusCode.UNKNOWN, f"DRBD {version} does not list its devices in {source}")
     names = ", ".join(f"{minor} ({owners[minor]})" for minor in minors)
     return Status(_BAD, f"These devices are not there: {names}")
 

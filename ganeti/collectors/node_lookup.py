@@ -1,4 +1,4 @@
-"""What RConfD knows of a node: its instances, however many, and whose disks it has.
+"""The instances of a node, however many, and the owners of its disks, as RConfD knows them.
 
 One answer holds some sixty instances.  Where there are more it is refused; then the instances are
 listed by serial number, and those are asked for one by one that are new or have changed.
@@ -125,7 +125,7 @@ class NodeLookup:
         return cluster_facts.owners_of_volumes(await self._with_disks(everyone))
 
     async def _with_disks(self, instances: Iterable[InstanceFacts]) -> list[InstanceFacts]:
-        """Return those of the instances that have disks, with what these are."""
+        """Return the instances that have disks, with the disks themselves."""
         found: dict[str, InstanceFacts] = {}
 
         async def look(instance: InstanceFacts) -> None:

@@ -19,7 +19,7 @@ MAIN_TABLES: Final = frozenset({"", "main", "default", "local"})  # they are the
 
 
 class BackendKind(StrEnum):
-    """What stands behind a network interface."""
+    """The kind of a backend."""
 
     TAP = "tap"  # an interface of the node
     USER = "user"  # the hypervisor's own network: outgoing connections only, needs no rights
@@ -27,7 +27,7 @@ class BackendKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NicBackend:
-    """What stands behind one network interface; all but ``uuid`` and ``kind`` is for kind TAP.
+    """The backend of one network interface; all but ``uuid`` and ``kind`` is for kind TAP.
 
     ``is_table``: in mode routed, ``link`` is a routing table, not an interface of the node;
     ``variables`` are the environment of the administrator's script.

@@ -181,7 +181,7 @@ def is_bridge(name: str) -> bool:
 
 
 def missing_bridges(names: Iterable[str]) -> list[str]:
-    """Return those of the names that are no bridges of this node."""
+    """Return the names that are no bridges of this node."""
     return [name for name in names if not is_bridge(name)]
 
 
@@ -228,7 +228,7 @@ def _names_in(path: str) -> list[str]:
 
 
 def _switches(links: Iterable[str]) -> frozenset[str] | None:
-    """Return which links are switches of Open vSwitch; None where there is none of its tools."""
+    """Return the links that are switches of Open vSwitch; None where its tools are missing."""
     if shutil.which("ovs-vsctl") is None:
         return None
     commands = {link: _ovs("br-exists", link) for link in links}

@@ -145,6 +145,6 @@ def _failed(context: NodeContext, call: NodeCall, args: Sequence[object], text: 
 
 
 def _os_error_text(err: OSError) -> str:
-    """Return what the operating system said, with the file that it was about."""
+    """Return the words of the operating system, with the file that they are about."""
     reason = err.strerror or str(err) or type(err).__name__
     return f"{err.filename}: {reason}" if err.filename else reason

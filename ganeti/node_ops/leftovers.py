@@ -1,9 +1,9 @@
-"""What an earlier job left at work on an instance of this node, and how it is ended.
+"""The work that an earlier job left running on an instance of this node is ended here.
 
-A job that is killed or canceled lets go of its locks while what it began on a node goes on: a
-script of the operating system or of an external storage provider, a transfer that reads or fills
-a disk.  Nobody waits for it any more, and whoever comes next has the instance to itself: the next
-call for that instance, or for that disk of it, ends it.
+A job that is killed or canceled gives up its locks while its work on a node goes on: a script
+of the operating system or of an external storage provider, a transfer that reads or fills a disk.
+Nobody waits for it any more, and the next job has the instance to itself: its first call for that
+instance, or for that disk of it, ends the work.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """How a script went whose output is in a log file; ``status`` is None when it was stopped."""
+    """The end of a script whose output is in a log file; ``status`` is None when it was stopped."""
 
     status: int | None
     log_path: str

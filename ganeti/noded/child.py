@@ -32,7 +32,7 @@ _EXIT_CRASHED: Final = 70
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """What a child is told beside the body of the request; see NodeContext."""
+    """The facts of a call beside the body of its request; see NodeContext."""
 
     call: str
     peer: str = ""

@@ -176,7 +176,7 @@ class Children:
                 running.received += chunk
 
     async def _answer(self, call: NodeCall, running: _Running) -> bytes:
-        """Return what the child answered, or that it did not."""
+        """Return the answer of the child, or a failure when there is none."""
         if running.is_complete:
             return bytes(running.received)
         if len(running.received) > _ANSWER_BYTES_MAX:

@@ -152,7 +152,7 @@ class NodeServer:
 
 
 def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:
-    """Return what the handler is told beside the arguments."""
+    """Return the facts of a call beside its arguments."""
     job = request.headers.get(node_rpc.JOB_HEADER.lower(), "")
     name = request.peer.common_name if request.peer is not None else ""
     return RequestHead(
@@ -172,7 +172,7 @@ def _limit_s(call: NodeCall, body: bytes) -> float:
 
 
 def _speed(call: NodeCall) -> str:
-    """Return which calls this one shares its slots with."""
+    """Return the group of calls whose slots this one shares."""
     if call.rules.limit_s <= node_rpc.FAST_S:
         return "quick"
     return "normal" if call.rules.limit_s <= node_rpc.NORMAL_S else "slow"

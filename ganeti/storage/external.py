@@ -145,7 +145,7 @@ class ExternalVolume(Volume):
         """Run a script of the provider and return what it printed to its standard output.
 
         Args:
-            values: what this action's script is told besides, by the names of its environment.
+            values: more variables for this action's script.
 
         Raises:
             NotSupportedError: the provider does not have that script, which is optional.

@@ -184,7 +184,7 @@ class FileStorage(Storage):
 
 
 def _used_mib(directory: str) -> int:
-    """Return what the files below a directory take on disk."""
+    """Return the space that the files below a directory take on disk."""
     used = 0
     for place, _directories, files in os.walk(directory):
         for file in files:

@@ -32,7 +32,7 @@ class StorageEnv(Protocol):
 
 
 class DiskLike(Protocol):
-    """What a driver needs to know of a disk; disks of the configuration and of the wire fit."""
+    """A disk, as far as drivers need it; disks of the configuration and of the wire fit."""
 
     @property
     def uuid(self) -> str:

@@ -203,8 +203,7 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     _check_cpus(params, env)
     check_on_node(params, env)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
-        text = f"there is no {_VHOST} on node {env.hostname}"
-        raise missing_here("vhost_net", text)
+        raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
 
 
 def _check_words(params: KvmParams, binary: str) -> None:
@@ -239,8 +238,7 @@ def _check_cpus(params: KvmParams, env: NodeEnv) -> None:
     (here,) = parse_cpu_mask(text)
     if here is not None and not wanted <= here:
         lacking = ", ".join(map(str, sorted(wanted - here)[:_SHOWN_MAX]))
-        text = f"node {env.hostname} has processors {text}, not {lacking}"
-        raise missing_here("cpu_mask", text)
+        raise missing_here("cpu_mask", f"node {env.hostname} has processors {text}, not {lacking}")
 
 
 def _check_files(params: KvmParams, paths: Paths) -> None:
@@ -264,8 +262,7 @@ def _check_user(params: KvmParams, paths: Paths) -> None:
     else:
         _check_pool(paths)
     if os.geteuid() != 0:
-        text = "needs a node daemon that runs as root"
-        raise missing_here("security_model", text)
+        raise missing_here("security_model", "needs a node daemon that runs as root")
 
 
 def _check_pool(paths: Paths) -> None:

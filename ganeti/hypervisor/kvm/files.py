@@ -75,7 +75,7 @@ class MachineFiles:
 
     @property
     def log(self) -> str:
-        """What QEMU prints."""
+        """The messages of QEMU."""
         return f"{self.paths.log_kvm_dir}/{self.name}.log"
 
     @property

@@ -161,7 +161,7 @@ def _placement(
 
 
 def _socket_kinds(params: KvmParams) -> list[str]:
-    """Return which sockets a machine has."""
+    """Return the kinds of sockets that a machine has."""
     kinds = ["control", "info"]
     if params.flag("serial_console"):
         kinds.append("serial")

@@ -56,7 +56,7 @@ class QemuProcess:
     arguments: tuple[str, ...]
 
     def argument(self, option: str) -> str:
-        """Return what follows an option on the command line, or ""."""
+        """Return the word after an option on the command line, or ""."""
         with contextlib.suppress(ValueError, IndexError):
             return self.arguments[self.arguments.index(option) + 1]
         return ""
@@ -146,7 +146,7 @@ _MODE: Final = 0o600
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs.
+    """The description of a machine that runs.
 
     ``taps`` are the interfaces made for it, ``modes`` how those are connected; ``paused``: its
     guest was left paused at the start; ``stopped``: its guest was stopped to be moved; ``uid`` is

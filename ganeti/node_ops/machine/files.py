@@ -54,7 +54,7 @@ _HOSTS_BYTES_MAX: Final = 16 << 20
 
 
 class _ClusterHead(msgspec.Struct, frozen=True):
-    """What tells one cluster from another."""
+    """The identity of a cluster."""
 
     uuid: str = ""
 

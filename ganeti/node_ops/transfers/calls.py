@@ -82,7 +82,7 @@ class Transfers(NodeHandler):
     def _find_end(
         self, instance: RpcInstance, component: str, place: _Place, *, receives: bool
     ) -> End:
-        """Return what one end of a transfer is on this node.
+        """Return one end of a transfer on this node.
 
         Raises:
             BlockDeviceError: the disk is not there.

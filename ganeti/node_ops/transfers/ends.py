@@ -56,7 +56,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_source(end: End) -> Source:
-    """Return what is to be sent."""
+    """Return the source of the bytes that are sent."""
     if end.kind == "file":
         return FileSource(end)
     if end.kind == "snapshot":
@@ -65,7 +65,7 @@ def open_source(end: End) -> Source:
 
 
 def open_sink(end: End, incoming: Incoming) -> Sink:
-    """Return what takes the bytes; a dump of a whole disk needs no script."""
+    """Return the sink of the bytes that come; a dump of a whole disk needs no script."""
     if end.kind == "raw":
         return DiskWriter(end.path, incoming)
     if end.kind == "file":

@@ -25,7 +25,7 @@ _FILE_BYTES_MAX: Final = 1 << 20
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a transfer is to do; a sender has ``host`` and ``port``, a receiver a ``listener``.
+    """The orders for a transfer; a sender has ``host`` and ``port``, a receiver a ``listener``.
 
     ``instance`` is the name of the instance whose disk it reads or fills.
     """
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a transfer is; ``exit_status`` is None until it has ended."""
+    """The progress of a transfer; ``exit_status`` is None until it has ended."""
 
     recent_output: list[str] = []
     listen_port: int | None = None
@@ -63,7 +63,7 @@ class TransferFiles(Detached):
 
     @property
     def status(self) -> str:
-        """How far it is."""
+        """The file with its progress."""
         return f"{self.directory}/status"
 
     def save_authority(self, pem: str) -> str:

@@ -57,7 +57,7 @@ def client_certificate(paths: Paths, now: float) -> tuple[str | None, str]:
 
 
 def not_executable(node: NodeContext, wire_paths: list[str]) -> list[str]:
-    """Return those of some programs that cannot be run here."""
+    """Return the programs that cannot be run here."""
     return [path for path in wire_paths if not programs.is_runnable(node.paths.localize(path))]
 
 

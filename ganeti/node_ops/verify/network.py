@@ -124,7 +124,7 @@ def _problem(name: str, argv: Sequence[str]) -> str | None:
 
 
 class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a node is told of another one about keys."""
+    """A node of the cluster, as the check of SSH keys needs it."""
 
     uuid: str
     name: str
