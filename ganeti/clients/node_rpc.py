@@ -59,6 +59,9 @@ class Target(msgspec.Struct, frozen=True):
         return f"https://{host}:{self.port}/{call}"
 
 
+AnyNode = Node | Target
+
+
 class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
     """The answer of one node.
 
@@ -178,23 +181,21 @@ class NodeClient(ABC):
             ProtocolError: not the arguments that the call takes.
         """
 
-    def on(self, node: Node | Target, doing: str) -> NodeCalls:
+    def on(self, node: AnyNode, doing: str) -> NodeCalls:
         """Return the calls of one node, for a step that reads as ``doing`` after "cannot".
 
         They raise OpExecError if the node is offline, was not reached, or failed.
         """
         return _OnNode(self, node, lambda result: OpExecError(result.explain(doing)))
 
-    def check(
-        self, node: Node | Target, doing: str, ecode: ErrorCode = ErrorCode.ENVIRON
-    ) -> NodeCalls:
+    def check(self, node: AnyNode, doing: str, ecode: ErrorCode = ErrorCode.ENVIRON) -> NodeCalls:
         """As `on`, for a check: its calls raise OpPrereqError."""
         return _OnNode(self, node, lambda result: OpPrereqError(result.explain(doing), ecode))
 
     def call_one(
         self,
         method: Callable[Concatenate[NodeCalls, P], R],
-        node: Node | Target,
+        node: AnyNode,
         *args: P.args,
         **named: P.kwargs,
     ) -> RpcResult[R]:
@@ -204,7 +205,7 @@ class NodeClient(ABC):
     def call_all(
         self,
         method: Callable[Concatenate[NodeCalls, P], R],
-        nodes: Iterable[Node | Target],
+        nodes: Iterable[AnyNode],
         *args: P.args,
         **named: P.kwargs,
     ) -> dict[str, RpcResult[R]]:
@@ -224,10 +225,7 @@ class _OnNode(NodeCalls):
     """The calls of one node; failures are raised."""
 
     def __init__(
-        self,
-        client: NodeClient,
-        node: Node | Target,
-        failure: Callable[[RpcResult[Any]], GenericError],
+        self, client: NodeClient, node: AnyNode, failure: Callable[[RpcResult[Any]], GenericError]
     ) -> None:
         self._client = client
         self._target = target_of(node)
@@ -266,7 +264,7 @@ class NodeRpcClient(Caller[CurlPool], NodeClient):
         return results(call, targets, zip(asked, responses, strict=True))
 
 
-def target_of(node: Node | Target) -> Target:
+def target_of(node: AnyNode) -> Target:
     """Return where a node's daemon is reached."""
     if isinstance(node, Target):
         return node

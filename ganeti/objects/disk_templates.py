@@ -176,6 +176,9 @@ class Traits(Struct, frozen=True, kw_only=True):
         return "provider" in self.logical_id
 
 
+_EXTERNAL: Final = Mirroring.EXTERNAL
+
+
 def _template(word: str, storage: StorageType, **traits: Any) -> tuple[str, Traits]:
     return word, Traits(storage=storage, **traits)
 
@@ -190,14 +193,12 @@ class DiskTemplate(Row):
         StorageType.BLOCKDEV,
         driver="ganeti.storage.block_device:AdoptedStorage",
         logical_id=_FILE,
-        mirroring=Mirroring.EXTERNAL,
+        mirroring=_EXTERNAL,
         adoption=Adoption.ALWAYS,
         can_grow=False,
         counts_as_usage=False,
     )
-    DISKLESS = _template(
-        "diskless", StorageType.DISKLESS, mirroring=Mirroring.EXTERNAL, can_grow=False
-    )
+    DISKLESS = _template("diskless", StorageType.DISKLESS, mirroring=_EXTERNAL, can_grow=False)
     DRBD = _template(
         "drbd",
         StorageType.LVM_VG,
@@ -219,7 +220,7 @@ class DiskTemplate(Row):
         StorageType.EXT,
         driver="ganeti.storage.external:ExternalStorage",
         logical_id={"provider": str, "name": str},
-        mirroring=Mirroring.EXTERNAL,
+        mirroring=_EXTERNAL,
         has_snapshots=True,
         has_access=True,
     )
@@ -232,11 +233,7 @@ class DiskTemplate(Row):
         has_own_directory=True,
     )
     GLUSTER = _template(
-        "gluster",
-        StorageType.GLUSTER,
-        logical_id=_FILE,
-        mirroring=Mirroring.EXTERNAL,
-        has_access=True,
+        "gluster", StorageType.GLUSTER, logical_id=_FILE, mirroring=_EXTERNAL, has_access=True
     )
     PLAIN = _template(
         "plain",
@@ -251,7 +248,7 @@ class DiskTemplate(Row):
         "rbd",
         StorageType.RADOS,
         logical_id={"driver": str, "name": str},
-        mirroring=Mirroring.EXTERNAL,
+        mirroring=_EXTERNAL,
         has_access=True,
         counts_as_usage=False,
     )
@@ -260,7 +257,7 @@ class DiskTemplate(Row):
         StorageType.SHAREDFILE,
         driver="ganeti.storage.file:FileStorage",
         logical_id=_FILE,
-        mirroring=Mirroring.EXTERNAL,
+        mirroring=_EXTERNAL,
         has_own_directory=True,
     )
 

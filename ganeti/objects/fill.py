@@ -20,7 +20,8 @@ from ganeti.objects.model import DEFAULTS, Cluster, Instance, Node, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams, explain_validation
 
-_NO_PARAMS: Final[Mapping[str, object]] = {}
+Params = Mapping[str, object]
+_NO_PARAMS: Final[Params] = {}
 
 
 class BeParams(TypedDict):
@@ -58,7 +59,7 @@ class NdParams(TypedDict):
 _Filled = TypeVar("_Filled", BeParams, NicParams, NdParams)
 
 
-def _typed(kind: type[_Filled], params: Mapping[str, object], owner: str) -> _Filled:
+def _typed(kind: type[_Filled], params: Params, owner: str) -> _Filled:
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as err:
@@ -66,7 +67,7 @@ def _typed(kind: type[_Filled], params: Mapping[str, object], owner: str) -> _Fi
         raise ConfigurationError(f"{owner}: parameter {place!r}: {what}") from err
 
 
-def _fill(table: parameters.ParamTable, *layers: Mapping[str, object]) -> dict[str, object]:
+def _fill(table: parameters.ParamTable, *layers: Params) -> dict[str, object]:
     filled = parameters.defaults_of(table)
     for layer in layers:
         filled.update(layer)
@@ -80,16 +81,14 @@ def fill_beparams(cluster: Cluster, instance: Instance | None = None) -> BeParam
     return fill_beparams_with(cluster, instance.beparams, f"instance {instance.name!r}")
 
 
-def fill_beparams_with(cluster: Cluster, own: Mapping[str, object], owner: str) -> BeParams:
+def fill_beparams_with(cluster: Cluster, own: Params, owner: str) -> BeParams:
     """Fill backend parameters given by themselves; ``owner`` is whose they are, in errors."""
     return _typed(
         BeParams, _fill(parameters.BEPARAMS, cluster.beparams.get(DEFAULTS, _NO_PARAMS), own), owner
     )
 
 
-def _os_layers(
-    by_os: Mapping[str, Mapping[str, object]], os_name: str
-) -> list[Mapping[str, object]]:
+def _os_layers(by_os: Mapping[str, Params], os_name: str) -> list[Params]:
     """Return the values for an OS: those of its name without variant, then of the full name."""
     base = os_name.split("+", 1)[0]
     names = [base] if base == os_name else [base, os_name]
@@ -97,7 +96,7 @@ def _os_layers(
 
 
 def fill_hvparams_for(
-    cluster: Cluster, hypervisor: str, os_name: str, own: Mapping[str, object] = _NO_PARAMS
+    cluster: Cluster, hypervisor: str, os_name: str, own: Params = _NO_PARAMS
 ) -> dict[str, object]:
     """Fill hypervisor parameters: table, cluster, OS, then the given own values."""
     layers = [cluster.hvparams.get(hypervisor, _NO_PARAMS)]
@@ -121,9 +120,7 @@ def cluster_hvparams(cluster: Cluster) -> dict[str, dict[str, object]]:
     }
 
 
-def fill_osparams(
-    cluster: Cluster, os_name: str, own: Mapping[str, object] = _NO_PARAMS
-) -> dict[str, object]:
+def fill_osparams(cluster: Cluster, os_name: str, own: Params = _NO_PARAMS) -> dict[str, object]:
     """Fill the public parameters of an operating system."""
     return _fill({}, *_os_layers(cluster.osparams, os_name), own)
 
@@ -131,7 +128,7 @@ def fill_osparams(
 def fill_osparams_all(
     cluster: Cluster,
     os_name: str,
-    public: Mapping[str, object],
+    public: Params,
     private: PrivateParams,
     secret: PrivateParams | None = None,
 ) -> PrivateParams:
@@ -142,7 +139,7 @@ def fill_osparams_all(
     return filled if secret is None else filled.merged(secret)
 
 
-def fill_nicparams(cluster: Cluster, nic: NIC | Mapping[str, object]) -> NicParams:
+def fill_nicparams(cluster: Cluster, nic: NIC | Params) -> NicParams:
     """Fill the parameters of a network interface, given as a NIC or as its own parameters."""
     own = nic.nicparams if isinstance(nic, NIC) else nic
     owner = f"NIC {nic.mac}" if isinstance(nic, NIC) else "NIC"
@@ -178,7 +175,7 @@ def fill_all_diskparams(cluster: Cluster, group: NodeGroup) -> dict[str, dict[st
     }
 
 
-def fill_ipolicy_over(filled: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+def fill_ipolicy_over(filled: Params, own: Params) -> dict[str, object]:
     """Lay a partial instance policy over a full one; only ``std`` is merged key by key."""
     policy = {**filled, **own}
     std, own_std = filled.get("std"), own.get("std")

@@ -21,6 +21,8 @@ STD: Final = "std"
 TEMPLATES: Final = "disk-templates"
 POLICY_KEYS: Final = (TEMPLATES, MINMAX, *IPOLICY_RATIOS, STD)
 
+Policy = Mapping[str, object]
+
 
 class InstanceSpec(Struct, frozen=True):
     """What a policy looks at: sizes in MiB, counts, and the disk template."""
@@ -44,7 +46,7 @@ class InstanceSpec(Struct, frozen=True):
             yield "disk-size", f" of disk {index}", size_mib
 
 
-def violations(policy: Mapping[str, object], spec: InstanceSpec) -> list[str]:
+def violations(policy: Policy, spec: InstanceSpec) -> list[str]:
     """Say in what an instance does not fit a filled policy.
 
     It fits the limits if it fits one of their pairs; if it fits none, the pair that it misses by
@@ -79,9 +81,7 @@ def _limits(pair: Mapping[str, object], which: str) -> dict[str, int]:
     return {str(name): value for name, value in limits.items() if isinstance(value, int)}
 
 
-def policy_problems(
-    policy: Mapping[str, object], *, of_cluster: bool, partial: bool
-) -> Iterator[str]:
+def policy_problems(policy: Policy, *, of_cluster: bool, partial: bool) -> Iterator[str]:
     """Say what is wrong with a policy by itself.
 
     Args:
@@ -160,7 +160,7 @@ def _spec_problems(which: str, spec: object, *, partial: bool) -> Iterator[str]:
             yield f"{which}: {name} must be an integer from 0, got {number!r}"
 
 
-def std_problem(policy: Mapping[str, object]) -> str | None:
+def std_problem(policy: Policy) -> str | None:
     """Say if the standard specification lies outside every pair of limits."""
     std, pairs = policy.get(STD), policy.get(MINMAX)
     if not isinstance(std, Mapping) or not _is_list(pairs) or not pairs:

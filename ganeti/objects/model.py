@@ -49,9 +49,7 @@ DATA_COLLECTORS: Final[Mapping[str, DataCollector]] = {
     "inst-status-kvm": DataCollector("ganeti.collectors.kvm:KvmInstanceStatus"),
     "diagnose": DataCollector("ganeti.collectors.diagnose:Diagnose"),
 }
-COLLECTORS_OF_3_0: Final = tuple(
-    sorted(name for name, row in DATA_COLLECTORS.items() if row.in_3_0)
-)
+COLLECTORS_OF_3_0: Final = tuple(sorted(key for key, row in DATA_COLLECTORS.items() if row.in_3_0))
 COLLECTOR_INTERVAL_US: Final = 5_000_000  # constants.json, MOND_TIME_INTERVAL
 
 

@@ -33,6 +33,7 @@ from ganeti.protocol.service import Service
 Params = Mapping[str, object]
 Facts = dict[str, object]
 Texts = Sequence[str]
+Values = Sequence[object]
 Disks = Sequence[RpcDisk]
 
 
@@ -355,14 +356,12 @@ class InstanceCalls(Service):
 
     @rpc.changes(rpc.NORMAL_S)
     def instance_start(
-        self, instance: RpcInstance, *, startup_paused: bool, reason: Sequence[object]
+        self, instance: RpcInstance, *, startup_paused: bool, reason: Values
     ) -> None:
         """Start an instance; one that runs already is left alone."""
 
     @rpc.changes(rpc.NORMAL_S)
-    def instance_shutdown(
-        self, instance: RpcInstance, timeout: float, reason: Sequence[object]
-    ) -> None:
+    def instance_shutdown(self, instance: RpcInstance, timeout: float, reason: Values) -> None:
         """Stop an instance, by force once ``timeout`` seconds are over; 0 asks for force at once.
 
         Work that an earlier job left on its disks is ended, too.
@@ -374,7 +373,7 @@ class InstanceCalls(Service):
         instance: RpcInstance,
         reboot_type: RebootType,
         shutdown_timeout: float,
-        reason: Sequence[object],
+        reason: Values,
     ) -> None:
         """Reboot an instance that runs: ``soft`` inside its machine, ``hard`` with a new one."""
 
@@ -529,7 +528,7 @@ class DiskCalls(Service):
         """Return the state of each disk, all of which must exist."""
 
     @rpc.reads(rpc.NORMAL_S)
-    def blockdev_getmirrorstatus_multi(self, disks: Disks) -> Sequence[object]:
+    def blockdev_getmirrorstatus_multi(self, disks: Disks) -> Values:
         """Return (true, state) or (false, message) for each disk."""
 
     @rpc.changes(rpc.NORMAL_S)
@@ -569,7 +568,7 @@ class StorageCalls(Service):
 
     @rpc.reads(rpc.NORMAL_S)
     def storage_list(
-        self, su_name: str, su_args: Sequence[object], name: str | None, fields: Texts
+        self, su_name: str, su_args: Values, name: str | None, fields: Texts
     ) -> list[list[object]]:
         """Return the asked fields of each storage unit of a type, or of the one named.
 
@@ -577,13 +576,11 @@ class StorageCalls(Service):
         """
 
     @rpc.changes(rpc.NORMAL_S)
-    def storage_modify(
-        self, su_name: str, su_args: Sequence[object], name: str, changes: Params
-    ) -> None:
+    def storage_modify(self, su_name: str, su_args: Values, name: str, changes: Params) -> None:
         """Change a storage unit; of the supported ones, none can be changed."""
 
     @rpc.changes(rpc.NORMAL_S)
-    def storage_execute(self, su_name: str, su_args: Sequence[object], name: str, op: str) -> None:
+    def storage_execute(self, su_name: str, su_args: Values, name: str, op: str) -> None:
         """Repair a storage unit; of the supported ones, none can be repaired."""
 
     @rpc.changes(rpc.FAST_S)
@@ -623,7 +620,7 @@ class ExportCalls(Service):
         """Note how the disks are read, for the description of an export in the making.  Ours."""
 
     @rpc.changes(rpc.NORMAL_S)
-    def finalize_export(self, instance: RpcInstance, snap_disks: Sequence[object]) -> None:
+    def finalize_export(self, instance: RpcInstance, snap_disks: Values) -> None:
         """Describe an export whose dumps are all here, and replace an older one by it."""
 
     @rpc.changes(rpc.NORMAL_S)
@@ -634,17 +631,13 @@ class ExportCalls(Service):
         port: int,
         instance: RpcInstance,
         component: str,
-        source: tuple[str, Sequence[object]],
+        source: tuple[str, Values],
     ) -> str:
         """Begin to send a disk to a receiver; returns the name of the transfer."""
 
     @rpc.changes(rpc.NORMAL_S)
     def import_start(
-        self,
-        opts: TransferOptions,
-        instance: RpcInstance,
-        component: str,
-        dest: tuple[str, Sequence[object]],
+        self, opts: TransferOptions, instance: RpcInstance, component: str, dest: tuple[str, Values]
     ) -> str:
         """Begin to receive a disk; returns the name of the transfer, whose status has the port."""
 

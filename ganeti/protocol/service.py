@@ -102,9 +102,8 @@ class Call(Generic[RulesT]):
         self._function = function
         code = function.__code__
         self._by_place = code.co_argcount - 1
-        self.names: tuple[str, ...] = code.co_varnames[
-            1 : 1 + self._by_place + code.co_kwonlyargcount
-        ]
+        count = self._by_place + code.co_kwonlyargcount
+        self.names: tuple[str, ...] = code.co_varnames[1 : 1 + count]
 
     @property
     def summary(self) -> str:

@@ -60,9 +60,7 @@ _FILE_BYTES_MAX: Final = 1 << 20
 _CURE: Final = "write a new one there, it is taken up without a restart"
 
 
-def certificate_complaint(
-    not_before: float, not_after: float, now: float
-) -> tuple[int, str] | None:
+def certificate_problem(not_before: float, not_after: float, now: float) -> tuple[int, str] | None:
     """Return how bad it is, as a level of the log, and what there is to say of a certificate."""
     if now >= not_after:
         return logging.ERROR, f"expired on {_date(not_after)}, clients refuse it; {_CURE}"
@@ -84,7 +82,7 @@ def check_certificate(path: str) -> None:
         facts = certificates.facts(files.read_bytes(path, _FILE_BYTES_MAX), path)
     except (OSError, GenericError):
         return
-    found = certificate_complaint(facts.not_before, facts.not_after, clock.now())
+    found = certificate_problem(facts.not_before, facts.not_after, clock.now())
     if found is not None:
         level, text = found
         logger.log(level, "The certificate in %s %s", path, text)

@@ -145,13 +145,12 @@ def _tags(path: str, kind: str) -> list[Route]:
     ask = Question(
         "QueryTags", lambda inputs: [kind, inputs.path.get(placeholder, "")], answers.as_it_is
     )
+    tags = f"{path}/tags?tag&dry-run"
     more: dict[str, Any] = {"from_path": from_path, "fixed": fixed, "has_body": False}
     return [
         Route(f"{path}/tags", "GET", f"List the tags of {about}.", ask, result=_TEXTS),
-        _job(f"PUT {path}/tags?tag&dry-run", "OP_TAGS_SET", f"Add tags to {about}.", **more),
-        _job(
-            f"DELETE {path}/tags?tag&dry-run", "OP_TAGS_DEL", f"Remove tags from {about}.", **more
-        ),
+        _job(f"PUT {tags}", "OP_TAGS_SET", f"Add tags to {about}.", **more),
+        _job(f"DELETE {tags}", "OP_TAGS_DEL", f"Remove tags from {about}.", **more),
     ]
 
 

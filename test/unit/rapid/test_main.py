@@ -23,14 +23,14 @@ START, END = 1_700_000_000.0, 1_800_000_000.0
     ],
 )
 def test_what_is_wrong_is_said(now: float, level: int, text: str) -> None:
-    found = main.certificate_complaint(START, END, now)
+    found = main.certificate_problem(START, END, now)
     assert found is not None
     assert (found[0], text in found[1]) == (level, True)
 
 
 def test_nothing_is_said_of_one_that_is_valid() -> None:
-    assert main.certificate_complaint(START, END, START) is None
-    assert main.certificate_complaint(START, END, END - 31 * DAY_S) is None
+    assert main.certificate_problem(START, END, START) is None
+    assert main.certificate_problem(START, END, END - 31 * DAY_S) is None
 
 
 def test_the_line_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
