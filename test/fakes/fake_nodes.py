@@ -85,10 +85,7 @@ class FakeNode(Paths):
     @property
     def receiving(self) -> list[str]:
         """The instances that are expected from other nodes."""
-        books = self.books
-        return [
-            name for name in books.names() if books.existing(name, *Phase).phase is Phase.INCOMING
-        ]
+        return [name for name in self.books.names() if name not in self.running]
 
     def write(self, path: str, content: str) -> None:
         """Write one of the node's files."""
@@ -115,7 +112,7 @@ class FakeNode(Paths):
 class _Running(MutableMapping[str, int]):
     """The guests of a node by name, with their state: 0 running, 1 stopped."""
 
-    def __init__(self, books: Any) -> None:
+    def __init__(self, books: fake._Books) -> None:
         self._books = books
 
     def __getitem__(self, name: str) -> int:
@@ -336,7 +333,7 @@ class FakeRpc(NodeClient):
         self.os_list: dict[str, list[Any]] = {}
         self.verify_answers: dict[str, Any] = {}
         self.has_ip = True
-        self.answers: dict[str, Any] = {}  # of calls that nothing here plays
+        self.answers: dict[str, Any] = {}  # by call, in place of the node daemon's
         # allocators by name: question and options to what is printed
         self.allocators: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {}
 
@@ -394,7 +391,7 @@ class FakeRpc(NodeClient):
         """Return the names of all calls in order."""
         return [name for _, name, _ in self.calls]
 
-    # What the node daemons do.
+    # Played answers.
 
     def do_test_delay(self, _node: FakeNode, _duration: float) -> None:
         return None

@@ -33,39 +33,32 @@ OPTIONS: Final = (
         " secondary nodes of mirrored instances are still checked",
     ),
     opt.commas(
-        "--restrict-allocation-to",
+        "--restrict-allocation-to=NODE,...",
         "place instances on these nodes only, whatever the question says",
-        metavar="NODE,...",
     ),
     opt.flag("--ignore-dynu", "leave the number of instances out of the score"),
     opt.number(
-        "--static-kvm-node-memory",
+        "--static-kvm-node-memory=N",
         "memory in MiB that a KVM node needs for itself, instead of what it reports; 0 is what it"
         " reports",
-        metavar="N",
         default=0,
     ),
     opt.option(
-        "-t --text-data",
+        "-t --text-data=FILE",
         "read the cluster from this file, not from the question",
-        metavar="FILE",
         completes=ArgKind.FILE,
     ),
     opt.several(
-        "--simulate",
-        "make an empty group up: policy,nodes,disk,memory,cpus,spindles",
-        metavar="SPEC",
+        "--simulate=SPEC", "make an empty group up: policy,nodes,disk,memory,cpus,spindles"
     ),
     opt.option(
-        "-S --save",
+        "-S --save=FILE",
         "write the cluster to FILE.pre-ialloc, and as it will be to FILE.post-ialloc",
-        metavar="FILE",
         completes=ArgKind.FILE,
     ),
     opt.option(
-        "-p --print-nodes",
+        "-p --print-nodes=FIELDS",
         "print the nodes before and afterwards (not supported yet)",
-        metavar="FIELDS",
         alone="",
     ),
     opt.option(

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
@@ -26,11 +26,11 @@ from ganeti.protocol.rapi.values import DEFAULT_PORT
 NAME = "move-instance"
 
 
-def _both(suffix: str, text: str, **settings: object) -> tuple[opt.Option, opt.Option]:
+def _both(suffix: str, text: str, **settings: Any) -> tuple[opt.Option, opt.Option]:
     """Declare one option for each of the two clusters."""
     return (
-        opt.Option((f"--src-{suffix}",), text.format("source"), **settings),  # type: ignore[arg-type]
-        opt.Option((f"--dest-{suffix}",), text.format("destination"), **settings),  # type: ignore[arg-type]
+        opt.option(f"--src-{suffix}", text.format("source"), **settings),
+        opt.option(f"--dest-{suffix}", text.format("destination"), **settings),
     )
 
 
@@ -48,50 +48,35 @@ OPTIONS = (
         opt.NET, "settings of an interface that are to be others: N:link=...,mac=generate"
     ),
     *_both(
-        "rapi-port",
-        "port of the remote API of the {} cluster",
-        type=Int,
-        metavar="PORT",
-        default=DEFAULT_PORT,
+        "rapi-port=PORT", "port of the remote API of the {} cluster", type=Int, default=DEFAULT_PORT
     ),
     *_both(
-        "ca-file",
+        "ca-file=FILE",
         "PEM file with the certificate of that remote API ({} cluster), or its authority's",
-        metavar="FILE",
         completes=ArgKind.FILE,
     ),
-    *_both("username", "user of the remote API of the {} cluster", metavar="NAME"),
+    *_both("username=NAME", "user of the remote API of the {} cluster"),
     *_both(
-        "password-file",
+        "password-file=FILE",
         "file with the password of that user, {} cluster",
-        metavar="FILE",
         completes=ArgKind.FILE,
     ),
-    opt.option("--dest-instance-name", "name there; by default the same", metavar="NAME"),
+    opt.option("--dest-instance-name=NAME", "name there; by default the same"),
     opt.option("--dest-primary-node", "node to put it on", metavar="NODE"),
     opt.option("--dest-secondary-node", "secondary node, for mirrored disks", metavar="NODE"),
     opt.option(
-        "--dest-disk-template",
+        "--dest-disk-template=TEMPL",
         "disk template there; by default the same",
-        metavar="TEMPL",
         choices=DISK_TEMPLATES,
     ),
     opt.with_help(opt.COMPRESS, "compression of what is sent"),
+    opt.number("-p --parallel=<number>", "how many instances to move at a time", default=1),
     opt.number(
-        "-p --parallel", "how many instances to move at a time", metavar="<number>", default=1
-    ),
-    opt.number(
-        "--opportunistic-tries",
+        "--opportunistic-tries=<number>",
         "how often to try with opportunistic locking, if resources are short for the moment",
-        metavar="<number>",
         default=0,
     ),
-    opt.number(
-        "--opportunistic-delay",
-        "seconds between two of these tries",
-        metavar="<number>",
-        default=30,
-    ),
+    opt.number("--opportunistic-delay=<number>", "seconds between two of these tries", default=30),
 )
 _EXAMPLE = (
     "move-instance --src-username=jim --src-password-file=src.pw --src-ca-file=src.pem"
