@@ -105,7 +105,7 @@ def option(flags: str, help: str, type: Any = None, **more: Any) -> Option:
     if dest:
         more["dest"] = dest
     if label:
-        more |= {"metavar": label, "completes": _COMPLETES.get(label)}
+        more = {"metavar": label, "completes": _COMPLETES.get(label), **more}
     return Option(tuple(words.split()), help, type, **more)
 
 
