@@ -20,25 +20,26 @@ TABLES = frozenset(
     {
         "ganeti.query.engine",
         "ganeti.node_ops.dispatch",
+        "ganeti.protocol.rapi.table",
         "ganeti.config.upgrade.upgrading",
         "ganeti.luxid.main",
         "ganeti.wconfd.main",
     }
 )
 
-# Code lines of each package.  The aim for all of them is 60,000, and 12 % for the next figure.
+# Code lines of each package; 60,000 in all when they were recorded.
 CODE_LINES_MAX = {
-    "allocation": 1_696,
+    "allocation": 1_694,
     "base": 477,
     "bootstrap": 1_613,
-    "cli": 8_800,
+    "cli": 8_776,
     "clients": 1_132,
     "collectors": 1_270,
     "config": 3_341,
     "copies": 137,
     "daemon": 799,
     "hypervisor": 3_413,
-    "jobexec": 620,
+    "jobexec": 618,
     "jobs": 843,
     "locking": 695,
     "logical_units": 10_893,
@@ -59,13 +60,12 @@ CODE_LINES_MAX = {
     "transport": 1_647,
     "wconfd": 1_824,
 }
-THIN_SHARE_MAX = 0.208
-SINGLE_IMPORTER_MAX = 114
+# By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
+THIN_SHARE_MAX = 0.176
+SINGLE_IMPORTER_MAX = 60
 SMALL_SINGLE_IMPORTER_MAX = 1
-# The modules in this have one subject, and their names tell the parts: the wire formats of all
-# services.
-LARGE_FOLDERS = {"ganeti/protocol"}
-DEFERRED_IMPORTS_MAX = 39
+LARGE_FOLDERS: set[str] = set()
+DEFERRED_IMPORTS_MAX = 37
 
 
 def test_code_lines() -> None:
