@@ -1,6 +1,6 @@
-"""The daemons of a cluster: a table of what they are called and which nodes run them.
+"""The daemons of a cluster: a table of their names and the nodes that run them.
 
-Whatever starts, stops or lists daemons goes through this table, a new daemon is one row more.
+Programs that start, stop or list daemons read this table; a new daemon is one row more.
 
 Source: constants.json, "daemons_and_ports"; ARCHITECTURE, "Who does what".
 """

@@ -1,4 +1,4 @@
-"""The one tree of errors, drawn by who can act on them.
+"""The one tree of errors, split by the party that can act on them.
 
     GenericError
     ├── OpPrereqError            the request cannot be met as things stand; nothing was changed
@@ -111,7 +111,7 @@ class NotSupportedError(OpPrereqError):
 
 
 class OpExecError(GenericError):
-    """The work began and failed; the message says what state was left."""
+    """The work began and failed; the message names the state that was left."""
 
 
 class OpResultError(GenericError):
@@ -401,7 +401,7 @@ def failing_as(error: Callable[[str], GenericError], text: str) -> Iterator[None
     """Turn a refusal of the operating system, or a failed command, into an error of ours.
 
     Args:
-        text: what was tried, the beginning of the message: ``cannot create /x``.
+        text: the beginning of the message, which names the attempt: ``cannot create /x``.
     """
     try:
         yield
@@ -450,16 +450,16 @@ def encode_error(error: BaseException) -> list[object]:
 
 
 def decode_error(value: object) -> GenericError:
-    """Turn what stood in a failed response into an error to raise.
+    """Turn the result of a failed response into an error to raise.
 
     Anything that is not ``[known class, [arguments]]`` becomes a GenericError with the whole
-    value as text: what a peer says must never be swallowed.
+    value as text: the report of a peer is never lost.
     """
     match value:
         case [str(name), [*args]] if name in WIRE_CLASSES:
             try:
                 return WIRE_CLASSES[name](*args)
-            except TypeError:  # other arity than ours: keep what was said
+            except TypeError:  # other arity than ours: keep the arguments
                 return GenericError(f"{name}: {args}")
         case [str(name), [*args]]:
             return GenericError(": ".join([name, *map(str, args)]))

@@ -27,7 +27,7 @@ def natural_sorted(texts: Iterable[str]) -> list[str]:
 def match_name_component(key: str, names: Iterable[str]) -> str | None:
     """Find the one name meant by a full or short name (``node1`` for ``node1.example.com``).
 
-    Case does not count, unless that is what tells two names apart.
+    Case does not count, unless two names differ in nothing else.
 
     Raises:
         OpPrereqError: the short name fits several names (wrong_input); the text lists them.

@@ -1,4 +1,4 @@
-"""The files that one node should have, those that it has, and when it is tried again.
+"""The versions of files that one node should have and has, and the time of its next trial.
 
 Theory of operation.  Whoever copies files to nodes only says which version of a file a node should
 have.  Nothing is queued: a newer version takes the place of an older one that has not been sent.
@@ -11,8 +11,8 @@ will, after newer ones perhaps.  Such a file is *in doubt*: the next acknowledge
 doubt, the one after that counts.  The node is *missing* until it answers again.  It is tried
 again and again, less and less often, with nothing but a question first.
 
-A node whose trip takes long is *set aside*: whoever waits for copies goes on without it.  The trip
-itself is not cut short, as the node may only be slow.
+A node whose trip takes long is *set aside*: a write that waits for copies goes on without it.  The
+trip itself is not cut short, as the node may only be slow.
 
 Times are seconds of a monotonic clock, given by the caller.
 
@@ -86,7 +86,7 @@ class NodeCopies:
             self._refused.discard(file)
 
     def forget(self, files: Collection[str]) -> None:
-        """Note that the node needs nothing of these files, and that nobody knows what it has."""
+        """Forget the versions of these files that the node should have and has."""
         for file in files:
             self.wanted.pop(file, None)
             self.has.pop(file, None)
@@ -131,7 +131,7 @@ class NodeCopies:
         return self._not_before_s if self.is_missing or self._refused else None
 
     def hurry(self) -> None:
-        """Try the node again at once, whatever happened."""
+        """Try the node again at once, even if it failed to answer a moment ago."""
         self._not_before_s = 0.0
 
     def rests(self, now_s: float) -> bool:

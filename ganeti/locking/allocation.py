@@ -1,7 +1,7 @@
 """Decides which owner gets which locks: the whole of WConfD's locking, without I/O or clock.
 
 An owner's locks change by *updates*, each all or nothing.  The rules that keep owners that obey
-them from deadlocks: what is newly wanted must come after everything held (`names.order_key`);
+them from deadlocks: a lock newly wanted must come after all locks held (`names.order_key`);
 nothing exclusive below a group held shared; no update while one is pending.  What the rules do not
 cover, two owners that both want to turn a shared lock into an exclusive one, is found as a circle
 of waiting owners and refused to the one who closes it.
@@ -280,7 +280,7 @@ class LockAllocation:
         self._owned.set_mode(owner, lock, None)
         self._owned.set_mode(heir, lock, mode)
 
-    # Serving those who wait.
+    # Serving the waiters.
 
     def grantable(self) -> ClientId | None:
         """Return the next owner whose pending request can be granted now, or None."""

@@ -1,7 +1,7 @@
 """The lock state as it stands in ``locks.data``.
 
-Encoding joins what is cached per owner and per waiter, so it costs what changed since the last
-time plus the joining.
+Encoding joins the pieces cached per owner and per waiter, so it costs the encoding of the owners
+and waiters that changed since the last time, plus the joining.
 
 Source: wconfd.json, "files".
 """

@@ -3,8 +3,8 @@
 Theory of operation.  A waiter is *parked* on one reason why it cannot be granted: either one lock
 that somebody else holds, or one older waiter that it must not overtake any more.  When that reason
 may have gone, the waiter is *stirred*: put on the heap of those to look at again, in the order in
-which they are to be served (starving first, then priority, then age).  So a release costs what it
-touches, not the length of the queue.
+which they are to be served (starving first, then priority, then age).  So a release costs the
+number of waiters that it touches, not the length of the queue.
 
 Ageing.  Whoever comes later but can be served at once is served, so a request for {1..4} that
 waits for 4 does not delay a request for {1}.  Each time such a later request takes something that

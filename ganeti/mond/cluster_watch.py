@@ -1,7 +1,7 @@
 """Facts of the cluster on this node: asked of RConfD, so that it works without the master.
 
-Everything is asked again from time to time; an answer that does not come leaves what was known, and
-a note of why.  Which hypervisors there are stands in the simple configuration, on every node.
+Every question is asked again from time to time; a missing answer leaves the known facts, and a note
+of the reason.  The list of hypervisors stands in the simple configuration, on every node.
 
 Source: mond.json, "intervals"; confd.json, "query_types".
 """
@@ -84,7 +84,7 @@ class ClusterWatch:
         return self.facts
 
     async def _look_up(self, need: Need) -> None:
-        """Look one thing up; what goes wrong is said once, not every few seconds."""
+        """Look one thing up; a problem is logged when it begins, not every few seconds."""
         problem = None
         changes: Changes = {}
         try:

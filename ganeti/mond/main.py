@@ -1,8 +1,8 @@
 """The monitoring daemon: tells over HTTP how its node is.
 
 Runs on every node, asks RConfD about the cluster, and goes on without the master.
-See `service` for the addresses, `sampling` for when collectors work, `cluster_watch` for what is
-asked of RConfD.
+See `service` for the addresses, `sampling` for when collectors work, `cluster_watch` for the
+questions to RConfD.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Questions:
 
 @contextlib.contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Threads for the collectors; what has not begun when we leave is dropped."""
+    """Threads for the collectors; at the end, work that has not begun is dropped."""
     threads = ThreadPoolExecutor(_THREADS, "collector")
     try:
         yield threads

@@ -1,10 +1,10 @@
 """When collectors work, and their last reports.
 
-Theory of operation.  Whoever asks gets an answer at once, however long a collector takes: what
-reads a file or two is read for the request, everything else works on its own, at its interval, and
-the request gets what was found last.  What is WHEN_ASKED goes to sleep when nobody has asked for a
-while, and its first report after that is waited for, but not for long.  A collector works in a
-thread, one at a time; many clients that ask at once share one answer.
+Theory of operation.  A request is answered at once, however long a collector takes: a collector
+that reads a file or two runs for the request, all others run on their own, at their intervals, and
+the request gets their last reports.  A collector that is WHEN_ASKED goes to sleep when nobody has
+asked for a while; the first request after that waits for its report, but not for long.  A collector
+works in a thread, one at a time; many clients that ask at once share one answer.
 
 Source: mond.json, "intervals".
 """

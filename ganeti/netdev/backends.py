@@ -50,8 +50,8 @@ class NetworkAbilities:
 
     ``switches`` are those of Open vSwitch, None where its tools are missing; ``tables`` are routing
     tables by name or number; ``has_script``: the administrator's script connects the taps, so it
-    alone knows what a link is; ``is_virtual``: the node shares its machine, so a missing link is no
-    mistake.
+    alone knows the meaning of a link; ``is_virtual``: the node shares its machine, so a missing
+    link is no mistake.
     """
 
     can_make_taps: bool
@@ -72,8 +72,8 @@ def tap_name(nic_uuid: str) -> str:
 def choose_backends(instance: RpcInstance, node: NetworkAbilities) -> list[NicBackend]:
     """Decide how each network interface of an instance is connected.
 
-    What is there is used; where it is missing, or the right to, a virtual node falls back to
-    user-mode networking and a real one refuses.
+    Where the link is missing, or the right to make a tap, a virtual node falls back to user-mode
+    networking and a real one refuses.
 
     Raises:
         OpPrereqError: a real node lacks the link, or the right to make taps.
@@ -111,7 +111,7 @@ def _tap(instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities)
 
 
 def _problem(nic: RpcNIC, node: NetworkAbilities) -> str | None:
-    """Say what keeps a tap from being made and connected; None if nothing does."""
+    """Return the obstacle to making and connecting a tap; None if there is none."""
     link = nic.nicparams["link"]
     if not node.has_script:
         problem = _LINK_PROBLEMS[nic.nicparams["mode"]](nic, node, link)

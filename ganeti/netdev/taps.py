@@ -1,11 +1,11 @@
 """Bridges, switches and taps of this node, by sysfs, ``ip``, ``bridge`` and ``ovs-vsctl``.
 
-The steps that connect a tap to its link, and those that undo them, are plain values:
+The steps that connect a tap to its link, and the steps that undo them, are plain values:
 
     bridged      the tap becomes a port of the bridge; VLANs are set on that port
     openvswitch  the tap becomes a port of the switch, with its tag and trunks
     routed       the guest's address is routed to the tap, in the main routing table or in one of
-                 its own that then answers what comes from the tap; the node answers ARP and
+                 its own, which then routes the packets from the tap; the node answers ARP and
                  neighbour requests of the guest for all addresses that it can reach
 
 Source: design-2.1, "Non bridged instances support"; manual pages ip-link(8), ip-rule(8),
@@ -74,7 +74,7 @@ def attach_steps(backend: NicBackend, default_vlan: int = _DEFAULT_VLAN) -> list
 
 
 def detach_steps(tap: str, mode: str) -> list[Step]:
-    """Return how a tap is disconnected, beyond what ends with the tap itself."""
+    """Return the steps that disconnect a tap, as far as its removal does not."""
     match mode:
         case NicMode.ROUTED:
             return [Run(_rule(version, "del", tap), may_fail=True) for version in (4, 6)]

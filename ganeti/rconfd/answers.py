@@ -25,7 +25,7 @@ from ganeti.objects.model import Node
 from ganeti.protocol import confd, confd_queries
 
 _INDEX_DIGITS_MAX: Final = 9
-# What a part of a list may have: a datagram less the packet around it.
+# The size of a part of a list: a datagram less the packet around it.
 _PART_BYTES_MAX: Final = confd.DATAGRAM_BYTES_MAX - 2048
 _XEN_PREFIX: Final = "xen-"
 XEN_COLLECTORS: Final = frozenset({"inst-status-xen", "xen-cpu-avg-load"})
@@ -280,7 +280,7 @@ def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> bytes:
 
 
 def _in_value(value: Raw, words: Sequence[str]) -> bytes:
-    """Return what stands at a path below a value; only what is on the way is taken apart."""
+    """Return the value at a path below another; only the values on the way are decoded."""
     for word in words:
         try:
             value = _items.decode(value)[_index(word)] if _is_list(value) else _member(value, word)

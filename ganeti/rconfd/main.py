@@ -1,7 +1,7 @@
 """RConfD: answers questions about the configuration, on every master candidate.
 
 Reads the node's own copy of the configuration and nothing else, so it answers as long as its node
-runs, whatever became of the master.  Questions are signed, answers as well; what is not is dropped.
+runs, with or without a master.  Questions and answers are signed; unsigned questions are dropped.
 
 Theory of operation.  Three things make a node answer: it is a master candidate (by the simple
 configuration), it has the cluster's key, and it has a configuration that could be read.  Without
@@ -70,7 +70,7 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the answers come from."""
+    """The key and the files that answers are made with."""
 
     key: bytes
     config: config_file.Identity
