@@ -3,7 +3,8 @@
 Theory of operation.  Every node remembers who the master is.  A daemon of the master starts only
 if half plus one of all nodes, offline ones included, name this node, and if none of those that
 answered has a newer configuration; so two groups of nodes that do not see each other never have a
-master each.
+master each.  A newer configuration on a node that follows another master does not count against
+such a majority: it was written apart from it, and nobody acknowledged it.
 
 A node that is to take the master's place needs the answers of half plus one of all nodes as well,
 and those of more than C - W of the C candidates: a record counts when it is on W of them, so the
@@ -112,14 +113,14 @@ def judge(poll: Poll) -> Verdict:
             own.master_name or None,
             is_deposed=bool(own.master_name),
         )
-    newer = newer_configuration(poll)
-    if newer is not None:
-        return Verdict(Standing.REFUSED, newer, is_deposed=True)
     votes = {
         name: _vote(answer, own_name, own.config_serial) for name, answer in poll.answers.items()
     }
     needed = votes_needed(len(poll.nodes))
     mine = sum(name == own_name for name in votes.values())
+    newer = newer_configuration(poll, of_followers=mine >= needed)
+    if newer is not None:
+        return Verdict(Standing.REFUSED, newer, is_deposed=True)
     if mine >= needed:
         return Verdict(Standing.CONFIRMED)
     others = {name for name in votes.values() if name not in (own_name, "")}
@@ -134,9 +135,17 @@ def judge(poll: Poll) -> Verdict:
     return Verdict(Standing.UNDECIDED, reason)
 
 
-def newer_configuration(poll: Poll) -> str | None:
-    """Say which node has a newer configuration than this one, and what to do; or None."""
-    serial, name = max((facts.config_serial, name) for name, facts in poll.known().items())
+def newer_configuration(poll: Poll, *, of_followers: bool = False) -> str | None:
+    """Say which node has a newer configuration than this one, and what to do; or None.
+
+    Args:
+        of_followers: look only at nodes for which this one is the master.
+    """
+    serial, name = max(
+        (facts.config_serial, name)
+        for name, facts in poll.known().items()
+        if not of_followers or facts.master_name == poll.own_name
+    )
     if serial <= poll.own.config_serial:
         return None
     return (

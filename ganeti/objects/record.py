@@ -95,13 +95,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def from_wire(cls: type[RecordType], wire: Mapping[str, object]) -> RecordType:
         """Make the record from its JSON form; keys that it does not declare are ignored.
 
+        A whole number may be written as ``5000000.0``, as 3.0's own upgrade does and 3.0 reads.
+
         Raises:
             ConfigurationError: a field is missing or of the wrong type; names object and field.
         """
         try:
             return msgspec.convert(wire, cls, dec_hook=decode_private)
         except msgspec.ValidationError as err:
-            raise wrong_record(cls, wire, err) from err
+            try:
+                return msgspec.convert(_whole_numbers(wire), cls, dec_hook=decode_private)
+            except msgspec.ValidationError:
+                raise wrong_record(cls, wire, err) from err
 
     def to_wire(self) -> dict[str, object]:
         """Return the JSON form, private parameters included as plain values."""
@@ -113,6 +118,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 continue
             wire[name] = plain(value)
         return wire
+
+
+def _whole_numbers(value: object) -> object:
+    """Return JSON whose numbers without a fraction are integers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    return [_whole_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 def wrong_record(

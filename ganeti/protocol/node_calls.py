@@ -148,6 +148,14 @@ class MasterCalls(Service):
     def config_read(self) -> CompressedText | None:
         """Return the copy of the configuration on this node; None without one.  Ours."""
 
+    @rpc.changes(rpc.FAST_S, rpc.Place.DAEMON)
+    def config_set_aside(self) -> str | None:
+        """Rename the copy of the configuration here, and forget who was to be master.  Ours.
+
+        Returns:
+            The path where it lies now; None where there was none.
+        """
+
     @rpc.changes(rpc.FAST_S)
     def node_start_master_daemons(self, *, no_voting: bool) -> None:
         """Start the daemons of a master; those that are not installed are passed over."""

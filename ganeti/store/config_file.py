@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError
@@ -14,6 +15,7 @@ from ganeti.base.paths import Paths
 from ganeti.system import files
 
 FILE_MODE: Final = 0o640
+NAMES_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody tries in a loop
 SIZE_BYTES_MAX: Final = 1 << 30  # 200 times the 5,000 instances that 3.0 can bear
 
 
@@ -68,3 +70,18 @@ def write_config(paths: Paths, data: bytes) -> None:
 def write_config_pieces(paths: Paths, pieces: Sequence[bytes]) -> None:
     """As `write_config`, from pieces that need not be joined first."""
     files.write_durable(paths.config_data, pieces, FILE_MODE)
+
+
+def free_name(path: str, label: str, now: float) -> str:
+    """Return a name beside the file that tells what is kept there and since when.
+
+    Raises:
+        ConfigurationError: no name is free.
+    """
+    moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = f"{path}.{label}-{moment}"
+    for number in range(NAMES_PER_SECOND_MAX):
+        candidate = f"{name}.{number}" if number else name
+        if not os.path.exists(candidate):
+            return candidate
+    raise ConfigurationError(f"{name} and {NAMES_PER_SECOND_MAX} names like it exist already")

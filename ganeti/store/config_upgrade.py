@@ -15,19 +15,15 @@ import logging
 import os
 import stat
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Final
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.config.upgrade.upgrading import needs_upgrade, upgrade_bytes
 from ganeti.config.upgrade.versions import Version
-from ganeti.store.config_file import SIZE_BYTES_MAX, read_config
+from ganeti.store.config_file import SIZE_BYTES_MAX, free_name, read_config
 from ganeti.system import clock, files
 
 logger = logging.getLogger(__name__)
-
-BACKUPS_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody tries in a loop
 
 
 def load_and_upgrade(
@@ -86,17 +82,7 @@ def replace_with_backup(path: str, old: bytes, new: bytes, *, version: Version, 
     status = os.stat(path)
     mode = stat.S_IMODE(status.st_mode)
     owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
-    backup = _backup_path(path, version, now)
+    backup = free_name(path, f"backup-{version}", now)
     files.write_durable(backup, old, mode, owner=owner)
     files.write_durable(path, new, mode, owner=owner)
     return backup
-
-
-def _backup_path(path: str, version: Version, now: float) -> str:
-    moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    name = f"{path}.backup-{version}-{moment}"
-    for number in range(BACKUPS_PER_SECOND_MAX):
-        candidate = f"{name}.{number}" if number else name
-        if not os.path.exists(candidate):
-            return candidate
-    raise ConfigurationError(f"{name} and {BACKUPS_PER_SECOND_MAX} names like it exist already")

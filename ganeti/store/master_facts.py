@@ -206,6 +206,23 @@ def accept_master(paths: Paths, *, serial_no: int, values: dict[str, str]) -> li
         return ssconf.write_values(paths, values)
 
 
+def set_config_aside(paths: Paths, *, now: float) -> str | None:
+    """Rename the configuration here, and forget the claim; returns the new path, if there was one.
+
+    Raises:
+        OSError: it stays.
+    """
+    with _locked(paths):
+        files.remove_if_exists(claim_path(paths))
+        if not config_file.has_config(paths):
+            return None
+        label = f"aside-{_config_head(paths).serial_no}"
+        path = config_file.free_name(paths.config_data, label, now)
+        os.rename(paths.config_data, path)
+        files.fsync_directory(paths.data_dir)
+        return path
+
+
 def _locked(paths: Paths) -> FileLock:
     lock = FileLock(f"{paths.lock_dir}/ganeti-master-claim.lock")
     try:

@@ -69,6 +69,7 @@ class Distributor:
         self._own_name = own_name
         self._watch = watch
         self._nodes: dict[str, Node] = {}  # by name
+        self._strangers: dict[str, int] = {}  # node -> serial number that was told
         self._couriers = Couriers(self, spawn, files_max=2, trip_s_max=TRIP_S_MAX)
         self._ssconf = SsconfComposer(keeper.durable)
         self._ssconf_version = 1
@@ -166,7 +167,20 @@ class Distributor:
             return None
         if await self._may_overrule(answer, self._watch):
             return None
+        self._tell_stranger(courier.name, answer)
         return f"it follows {answer.master_name} as the master"
+
+    def _tell_stranger(self, name: str, answer: Answer) -> None:
+        """Say once that a node has a configuration that was written apart from the others."""
+        serial_no = answer.facts.config_serial if answer.facts is not None else 0
+        if self._strangers.get(name) != serial_no:
+            self._strangers[name] = serial_no
+            logger.warning(
+                "Node %s follows %s as the master, with a configuration of serial number %s; it"
+                " gets nothing.  'gnt-node modify --offline=yes %s', then '--offline=no', has"
+                " that looked at and set aside",
+                *(name, answer.master_name, serial_no, name),
+            )
 
     async def _may_overrule(self, answer: Answer, watch: MasterWatch) -> bool:
         facts = answer.facts

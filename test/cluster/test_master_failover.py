@@ -21,7 +21,7 @@ from ganeti.jobs.record import decode_job
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DrainResult
-from ganeti.store import master_facts
+from ganeti.store import master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
@@ -420,6 +420,51 @@ def test_a_node_that_missed_the_change_is_brought_in_line(three: FailingCluster)
     three.wait_all_follow([new, late])
     three.start_noded(old)
     assert three.running(new) == ["ganeti-wconfd", "ganeti-luxid"]
+
+
+def make_master_of_its_own(cluster: FailingCluster, node: str) -> None:
+    """Let a node believe that it is the master, with a configuration that is newer than ours."""
+    cluster.kill_node(node)
+    cluster.gnt(f"cluster add-tags without-{node}")
+    paths = cluster.paths_of(node)
+    data = files.read_bytes(cluster.paths.config_data)
+    config = json.loads_as(dict[str, object], data)
+    config["serial_no"] = config_serial(cluster, cluster.master) + 50_000
+    files.write_atomic(paths.config_data, json.dumps(config))
+    ssconf.write_values(paths, {"master_node": node})
+    cluster.start_noded(node)
+
+
+@pytest.mark.parametrize("was_marked", [True, False], ids=["offline", "never marked offline"])
+def test_a_node_back_from_repair_does_not_depose_the_master(
+    three: FailingCluster, was_marked: bool
+) -> None:
+    master, _, back = three.nodes
+    if was_marked:
+        three.gnt(f"node modify --offline=yes {back}")
+    make_master_of_its_own(three, back)
+    if not was_marked:
+        log = Path(three.paths.log_file("ganeti-wconfd"))
+        wait_until(
+            lambda: f"Node {back} follows {back} as the master" in log.read_text(), "it is noticed"
+        )
+        three.gnt(f"node modify --offline=yes {back}")
+    outcome = three.gnt(f"node modify --offline=no {back}")
+    assert "higher than that of the cluster" in outcome.out + outcome.err, outcome
+    [kept] = Path(three.paths_of(back).data_dir).glob("config.data.aside-*")
+    assert kept.name in outcome.out + outcome.err
+    three.wait_all_follow()
+    wait_until(
+        lambda: (
+            files.read_bytes_or_none(three.paths_of(back).config_data)
+            == files.read_bytes(three.paths.config_data)
+        ),
+        "it has the configuration of the others",
+    )
+    assert three.running(master) == ["ganeti-wconfd", "ganeti-luxid"]
+    three.kill_master_daemons()
+    three.start_master_daemons()  # by a new vote
+    three.wait_status(three.submit("debug delay 0"), "success")
 
 
 def test_a_drain_tells_what_is_left_and_takes_itself_back(shared: FailingCluster) -> None:

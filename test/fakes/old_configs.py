@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-OLD_VERSIONS = ("2.7", "2.12", "2.16")
+OLD_VERSIONS = ("2.0", "2.7", "2.12", "2.16")
 CURRENT_VERSION = "3.0"
 NOW = 1400000000.5
 

@@ -196,7 +196,7 @@ def _lies_below(directory: str, allowed: Sequence[str]) -> bool:
 PROGRAM: Final = single_program(
     NAME,
     "upgrade the configuration file of an older version",
-    """Brings config.data of version 2.7 to 2.16 into the form of this version, in one step, and
+    """Brings config.data of version 2.0 to 2.16 into the form of this version, in one step, and
 says what it changes.  It runs on the master node while the cluster's daemons are stopped.  The file
 as it was is kept beside the new one, as config.data.backup-VERSION-TIME.  A file that is as it
 should be is left alone, so the program may be run again at any time.

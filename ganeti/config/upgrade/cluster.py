@@ -92,6 +92,16 @@ def settings_are_there(draft: Draft) -> Iterator[str]:
         yield f"cluster: master_netmask is {cluster['master_netmask']}, the address alone"
 
 
+def default_hypervisor_is_first(draft: Draft) -> Iterator[str]:
+    """Put the default hypervisor, which had a key of its own in 2.0, in front of the others."""
+    default = draft.cluster.get("default_hypervisor")
+    enabled = draft.cluster.get("enabled_hypervisors") or []
+    if not isinstance(default, str) or enabled[:1] == [default]:
+        return
+    draft.cluster["enabled_hypervisors"] = [default, *(each for each in enabled if each != default)]
+    yield f"cluster: the default hypervisor {default} is the first of those enabled"
+
+
 def collectors_are_there(draft: Draft) -> Iterator[str]:
     """Add the monitoring daemon's collectors that came later, switched on."""
     collectors = draft.cluster.get("data_collectors")

@@ -38,6 +38,8 @@ class _Cluster(msgspec.Struct):
     diskparams: _Groups | None = None
     ipolicy: _Policy | None = None
     data_collectors: _Groups | None = None
+    default_hypervisor: str | None = None
+    default_bridge: str | None = None
     enabled_hypervisors: list[str] | None = None
     primary_ip_family: int | None = None
     volume_group_name: str | None = None
@@ -59,6 +61,8 @@ class _Object(msgspec.Struct):
     logical_id: list[JsonValue] | None = None
     children: list[_Object] | None = None
     nodes: list[str] | None = None
+    group: str | None = None
+    bridge: str | None = None
     hypervisor: str | None = None
     primary_node: str | None = None
     disk_template: str | None = None

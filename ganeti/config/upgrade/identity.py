@@ -10,6 +10,7 @@ from ganeti.base.errors import ConfigurationError
 from ganeti.config.upgrade.draft import Draft, Fields, count_of
 
 _UUID: Final = re.compile(r"[a-f0-9]{8}(-[a-f0-9]{4}){3}-[a-f0-9]{12}", re.IGNORECASE)
+_FIRST_GROUP: Final = "default"
 _KEYED_BY_UUID: Final = {
     "nodegroups": "node group",
     "networks": "network",
@@ -35,6 +36,22 @@ def _give_uuids(draft: Draft, parts: Iterable[Fields], what: str) -> Iterator[st
         part["uuid"] = draft.new_uuid()
     if without:
         yield f"{count_of(len(without), what)} got a UUID"
+
+
+def nodes_have_a_group(draft: Draft) -> Iterator[str]:
+    """Put nodes without a node group, which came with 2.4, into the first one."""
+    without = [node for node in draft.objects("nodes") if not node.get("group")]
+    if not without:
+        return
+    groups = draft.table("nodegroups")
+    if not groups:
+        uuid = draft.new_uuid()
+        groups[uuid] = {"name": _FIRST_GROUP, "uuid": uuid}
+        yield f"a node group {_FIRST_GROUP!r} was added"
+    key, first = next(iter(groups.items()))
+    for node in without:
+        node["group"] = first.get("uuid") or key
+    yield f"{count_of(len(without), 'node')} put into the node group {first.get('name')!r}"
 
 
 def networks_by_uuid(draft: Draft) -> Iterator[str]:

@@ -13,6 +13,18 @@ from ganeti.objects.model import AdminState, AdminStateSource
 from ganeti.objects.parameters import cluster_wide_only
 
 
+def states_are_words(draft: Draft) -> Iterator[str]:
+    """Turn ``admin_up``, which was true or false, into the state that came with 2.6."""
+    changed = 0
+    for instance in draft.objects("instances"):
+        is_up = instance.pop("admin_up", None)
+        if is_up is not None and "admin_state" not in instance:
+            instance["admin_state"] = str(AdminState.UP if is_up else AdminState.DOWN)
+            changed += 1
+    if changed:
+        yield f"{count_of(changed, 'instance')}: admin_up became admin_state"
+
+
 def memory_has_bounds(draft: Draft) -> Iterator[str]:
     """Turn ``memory`` into ``minmem`` and ``maxmem``, of the cluster and of instances."""
     changed = _bound_memory(draft.cluster.get("beparams", {}).values())
@@ -141,6 +153,7 @@ def disks_know_their_nodes(draft: Draft) -> Iterator[str]:
     for disk in draft.objects("disks"):
         for device in with_children(disk):
             device.setdefault("serial_no", 1)
+            device.setdefault("nodes", list(disk.get("nodes", ())))
 
 
 def _nodes_of(disk: Fields, primary_node: str) -> list[str]:

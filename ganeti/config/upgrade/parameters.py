@@ -10,8 +10,28 @@ from ganeti.config.upgrade.draft import Draft, Fields, count_of
 from ganeti.objects import parameters
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import DEFAULTS
+from ganeti.objects.nic import NicMode
 
 _BOUNDS: Final = ("min", "max")
+
+
+def bridges_are_links(draft: Draft) -> Iterator[str]:
+    """Turn bridges, of the cluster and of NICs, into NIC parameters, which came with 2.1."""
+    cluster = draft.cluster
+    bridge = cluster.get("default_bridge")
+    if bridge:
+        params = cluster.setdefault("nicparams", {}).setdefault(DEFAULTS, {})
+        params |= {"mode": str(NicMode.BRIDGED), "link": bridge}
+        yield f"cluster: the default bridge {bridge} became the NIC parameter link"
+    changed = 0
+    for nic in draft.nics():
+        bridge = nic.pop("bridge", None)
+        if bridge:
+            own = {"mode": str(NicMode.BRIDGED), "link": bridge}
+            nic["nicparams"] = own | nic.get("nicparams", {})
+            changed += 1
+    if changed:
+        yield f"{count_of(changed, 'NIC')}: the bridge became the parameter link"
 
 
 def values_have_types(draft: Draft) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Bring a configuration of 2.7 to 2.16 into the form of 3.0, step by step.  Pure.
+"""Bring a configuration of 2.0 to 2.16 into the form of 3.0, step by step.  Pure.
 
 Theory of operation.  Every step looks at what is there, not at the version number: it changes what
 is still in an old form and leaves the rest, so steps can be taken twice, and a configuration that
@@ -41,7 +41,11 @@ class Step(NamedTuple):
 
 
 STEPS: Final = (
-    Step(Version(2, 6), keys.no_value_is_no_key),
+    Step(Version(2, 1), keys.no_value_is_no_key),
+    Step(Version(2, 1), cluster.default_hypervisor_is_first),
+    Step(Version(2, 1), parameters.bridges_are_links),
+    Step(Version(2, 4), identity.nodes_have_a_group),
+    Step(Version(2, 6), instances.states_are_words),
     Step(Version(2, 6), instances.memory_has_bounds),
     Step(Version(2, 8), parameters.bounds_are_pairs),
     Step(Version(2, 8), identity.parts_have_uuids),

@@ -33,7 +33,7 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-OLDEST: Final = Version(2, 7)
+OLDEST: Final = Version(2, 0)
 LAST_OF_2: Final = Version(2, 16)  # 2.17 and 2.18 were tried out, but never released
 CURRENT: Final = Version.of(CONFIG_VERSION)
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.base.text import natural_sort_key
 from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.jobs.votes import Answer, Poll, Standing, judge
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
@@ -17,6 +20,7 @@ from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Cluster, Instance, Node, NodeGroup
 from ganeti.objects.parameters import NDPARAMS
 from ganeti.opcodes.node import NodeOpCode
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
 
 NodeOpType = TypeVar("NodeOpType", bound=NodeOpCode)
@@ -103,6 +107,64 @@ def check_version(context: JobContext, node: Node) -> None:
             f"node {node.name!r} speaks protocol version {version}, the master {PROTOCOL_VERSION};"
             " install the same version on both",
             ErrorCode.ENVIRON,
+        )
+
+
+def find_foreign_config(context: JobContext, node: Node, others: Sequence[Node]) -> str | None:
+    """Say why the configuration on a node that comes back is not the cluster's; None if it is.
+
+    One that is newer than the master's counts as foreign if the others agree that this master is
+    the master: then they never acknowledged it.
+
+    Args:
+        others: all other nodes, the master included.
+
+    Raises:
+        OpPrereqError: daemons of a master run there, or the others do not agree.
+    """
+    there = replace(node, offline=False)
+    answers = context.nodes.call_all(NodeCalls.master_facts, [*others, there])
+    facts = {name: answer.payload for name, answer in answers.items() if answer.error is None}
+    found, master = facts.pop(node.name, None), context.config.get_cluster().master_node
+    own_name = next(other.name for other in others if other.uuid == master)
+    if found is None or own_name not in facts:
+        return None  # a node of Ganeti 3.0 answers no such question
+    if found.daemons:
+        raise wrong_state(
+            f"{' and '.join(found.daemons)} run on node {node.name!r}, as if it were the master;"
+            " stop them there first"
+        )
+    own = facts[own_name]
+    serial = max(found.config_serial, found.claim_serial)
+    if found.cluster_uuid not in ("", own.cluster_uuid):
+        return f"is that of another cluster ({found.cluster_uuid})"
+    if serial <= own.config_serial:
+        return None
+    newer = f"has serial number {serial}, higher than that of the cluster ({own.config_serial})"
+    online = [other.name for other in others if not other.offline]
+    votes = {name: Answer(each.master_name, each) for name, each in facts.items()}
+    silent = {name: str(answers[name].error) for name in online if name not in facts}
+    verdict = judge(Poll(own_name, online, votes, silent))
+    if verdict.standing is not Standing.CONFIRMED:
+        raise wrong_state(
+            f"the configuration on node {node.name!r} {newer}, and the other nodes do not agree"
+            f" that it is not needed: {verdict.reason}"
+        )
+    return newer
+
+
+def set_foreign_config_aside(context: JobContext, node: Node, why: str) -> None:
+    """Rename the configuration of a node that comes back.
+
+    Raises:
+        OpExecError: the node cannot.
+    """
+    calls = context.nodes.on(replace(node, offline=False), "set the configuration there aside")
+    path = calls.config_set_aside()
+    if path is not None:
+        context.warn(
+            f"the configuration on node {node.name} {why}; it was written while the node was apart"
+            f" from the others and counts no more.  It is kept there as {path}"
         )
 
 

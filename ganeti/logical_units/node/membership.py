@@ -37,12 +37,14 @@ class Joining:
         node: the node as it will be in the configuration.
         known: the node as it is in the configuration, if it was in the cluster before.
         others: all other nodes.
+        foreign_config: why the configuration that it brings is not the cluster's, if so.
     """
 
     node: Node
     group: NodeGroup
     known: Node | None
     others: Sequence[Node]
+    foreign_config: str | None = None
 
 
 class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
@@ -148,7 +150,11 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         checks.check_version(self.context, node)
         if node.secondary_ip != node.primary_ip:
             checks.check_has_secondary_ip(self.context, node)
-        return replace(found, node=structs.replace(node, master_candidate=wanted))
+        return replace(
+            found,
+            node=structs.replace(node, master_candidate=wanted),
+            foreign_config=checks.find_foreign_config(self.context, node, others),
+        )
 
     def hook_nodes(self, plan: Joining) -> Sequence[Node]:
         """Run hooks on all other nodes."""
@@ -172,6 +178,8 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
     def execute(self, plan: Joining) -> None:
         """Enter the node into the configuration, and make it known and trusted."""
         node, cluster = plan.node, self.cluster
+        if plan.foreign_config is not None:
+            checks.set_foreign_config_aside(self.context, node, plan.foreign_config)
         if node.master_candidate:
             self.context.info("Node will be a master candidate")
         if cluster.modify_etc_hosts:

@@ -102,11 +102,15 @@ def _is_freed(old: Node, new: Mapping[str, bool], asked: Mapping[str, bool]) -> 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """New values of flags and other fields of a node."""
+    """New values of flags and other fields of a node.
+
+    ``foreign_config``: why the configuration that it brings is not the cluster's, if so.
+    """
 
     node: Node
     flags: FlagPlan
     settings: Mapping[str, object]
+    foreign_config: str | None = None
 
 
 class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
@@ -137,6 +141,8 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
             self._check_no_instances(found)
         if found.offline and not is_offline:
             self._check_answers(found, settings)
+            foreign = checks.find_foreign_config(self.context, found, others)
+            return NodeChange(found, flags, settings, foreign)
         return NodeChange(found, flags, settings)
 
     def _plan_settings(
@@ -224,6 +230,8 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         node, flags, settings = plan.node, plan.flags, plan.settings
         for flag, why in flags.reasons.items():
             self.context.info(f"{flag} of node {node.name}: {why}")
+        if plan.foreign_config is not None:
+            checks.set_foreign_config_aside(self.context, node, plan.foreign_config)
         changes = {**flags.changes, **settings}
         if changes.keys() & {"ndparams", "offline"}:
             self._make_switch(node, replace(node, **changes))

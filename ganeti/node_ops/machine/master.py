@@ -27,7 +27,14 @@ from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, NodeFacts
 from ganeti.store import config_file
 from ganeti.store.job_files import JobFiles
-from ganeti.store.master_facts import Claim, accept_master, own_facts, running_jobs, take_claim
+from ganeti.store.master_facts import (
+    Claim,
+    accept_master,
+    own_facts,
+    running_jobs,
+    set_config_aside,
+    take_claim,
+)
 from ganeti.system import clock, daemon_control, environment, process, programs
 from ganeti.system.filelock import FileLock
 from ganeti.transport.addresses import serves
@@ -63,6 +70,15 @@ class Master(NodeHandler):
         if not config_file.has_config(self.paths):
             return None
         return CompressedText(config_file.read_config(self.paths))
+
+    def config_set_aside(self) -> str | None:
+        running = own_facts(self.paths).daemons
+        if running:
+            raise GenericError(f"{' and '.join(running)} run here")
+        path = set_config_aside(self.paths, now=clock.now())
+        if path is not None:
+            logger.warning("The configuration here was not the cluster's; it is now %s", path)
+        return None if path is None else self.paths.globalize(path)
 
     def master_drain(self, timeout_s: float) -> DrainResult:
         deadline_s = clock.monotonic() + timeout_s

@@ -24,7 +24,9 @@ from ganeti.base.errors import ConfigurationError, ConfigVersionMismatch
 from ganeti.base.versions import CONFIG_VERSION
 from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode, build_config
 from ganeti.config.config_data import TABLES, ConfigData, join_config, split_config
+from ganeti.config.overlay import decode_record
 from ganeti.config.state import problems_in
+from ganeti.config.upgrade.downgrade import find_foreign_keys
 from ganeti.config.upgrade.upgrading import (
     STEPS,
     decode_config,
@@ -34,6 +36,7 @@ from ganeti.config.upgrade.upgrading import (
     upgrade_config,
 )
 from ganeti.config.upgrade.versions import CURRENT, UnsupportedVersion, Version, check_version
+from ganeti.objects.model import Cluster
 
 FILES = [*OLD_VERSIONS, CURRENT_VERSION]
 UNKNOWN = "x-nobody-knows"
@@ -69,6 +72,64 @@ def test_the_result_is_a_configuration_without_problems(version: str) -> None:
         assert all(
             json.loads(bytes(raw))["uuid"] == key for key, raw in split.tables[table].items()
         )
+
+
+@pytest.mark.parametrize("version", OLD_VERSIONS)
+def test_the_result_has_no_keys_that_3_0_does_not_know(version: str) -> None:
+    assert find_foreign_keys(upgraded(load_config(version)).config) == []
+
+
+@pytest.mark.parametrize("version", OLD_VERSIONS)
+def test_both_nodes_hold_the_volumes_below_a_drbd_disk(version: str) -> None:
+    config: Any = upgraded(load_config(version)).config
+    drbd = [disk for disk in config["disks"].values() if disk["dev_type"] == "drbd"]
+    assert drbd
+    for disk in drbd:
+        assert disk["nodes"] == disk["logical_id"][:2]
+        assert [child["nodes"] for child in disk["children"]] == [disk["nodes"]] * 2
+
+
+def test_a_configuration_of_2_0_gets_what_came_later() -> None:
+    config: Any = upgraded(load_config("2.0")).config
+    by_name = {one["name"]: one for one in config["instances"].values()}
+    web, mail = by_name["web.example.com"], by_name["mail.example.com"]
+    assert (web["admin_state"], mail["admin_state"]) == ("up", "down")
+    assert (web["disks_active"], mail["disks_active"]) == (True, False)
+    assert [nic["nicparams"] for nic in (*web["nics"], *mail["nics"])] == [
+        {"mode": "bridged", "link": "xen-br0"},
+        {"mode": "bridged", "link": "br-dmz"},
+        {},
+    ]
+    cluster = config["cluster"]
+    assert cluster["nicparams"]["default"]["link"] == "xen-br0"
+    assert cluster["enabled_hypervisors"] == ["xen-pvm", "kvm"]
+    (group,) = config["nodegroups"].values()
+    assert group["name"] == "default"
+    assert {node["group"] for node in config["nodes"].values()} == {group["uuid"]}
+    things = [config[table].values() for table in ("nodes", "nodegroups", "instances", "disks")]
+    uuids = [cluster["uuid"], *(one["uuid"] for table in things for one in table)]
+    assert len(set(uuids)) == len(uuids) == 1 + 3 + 1 + 3 + 3
+    assert config["nodes"][cluster["master_node"]]["name"] == "node1.example.com"
+
+
+def test_whole_numbers_may_have_a_fraction_of_nothing() -> None:
+    """As 3.0's own upgrade writes the intervals of data collectors."""
+    config = load_config(CURRENT_VERSION)
+    for collector in config["cluster"]["data_collectors"].values():
+        collector["interval"] = 5000000.0
+    data = json.dumps(config).encode()
+    assert b"5000000.0" in data
+    assert problems_in(data) == []
+    assert not needs_upgrade(data)
+    for cluster in (
+        ConfigData.from_wire(config).cluster,
+        decode_record(split_config(data).cluster, Cluster),
+    ):
+        assert {each.interval for each in cluster.data_collectors.values()} == {5_000_000}
+        assert all(type(each.interval) is int for each in cluster.data_collectors.values())
+    config["cluster"]["data_collectors"]["lv"]["interval"] = 0.5
+    with pytest.raises(ConfigurationError, match="interval"):
+        ConfigData.from_wire(config)
 
 
 @pytest.mark.parametrize("version", FILES)
@@ -239,8 +300,7 @@ def test_new_settings_are_those_of_a_new_cluster() -> None:
         (3010000, r"version 3\.1 \(3010000\).*knows versions up to 3\.0"),
         (4000000, r"version 4\.0 \(4000000\).*Use the software of version 4\.0"),
         (3000001, r"version 3\.0 \(3000001\)"),
-        (2060000, r"version 2\.6 .*start from 2\.7.*between 2\.7 and 2\.16 first"),
-        (1020000, r"version 1\.2 "),
+        (1020000, r"version 1\.2 .*start from 2\.0.*between 2\.0 and 2\.16 first"),
         (0, r"version 0\.0 "),
         (2170000, r"version 2\.17 .*no such version was ever released.*back to 2\.16"),
     ],
@@ -254,8 +314,8 @@ def test_other_versions_are_refused_with_what_to_do(number: int, words: str) -> 
         needs_upgrade(json.dumps(config).encode())
 
 
-@pytest.mark.parametrize("minor", range(7, 17))
-def test_all_versions_from_2_7_on_are_taken(minor: int) -> None:
+@pytest.mark.parametrize("minor", range(17))
+def test_all_versions_from_2_0_on_are_taken(minor: int) -> None:
     number = 2000000 + minor * 10000
     check_version(number)
     assert Version.of(number) == (2, minor)

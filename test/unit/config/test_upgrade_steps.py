@@ -347,3 +347,40 @@ def test_a_shape_that_never_was_is_refused(table: str, value: object, words: str
     config = load_config("2.16") | {table: value}
     with pytest.raises(ConfigurationError, match=f"cannot be understood: ({words})"):
         upgrade_config(config, new_uuid=counted_uuids())
+
+
+def test_a_default_hypervisor_that_is_first_already_stays() -> None:
+    draft = draft_of()
+    draft.cluster.update(default_hypervisor="kvm", enabled_hypervisors=["kvm", "fake"])
+    assert list(cluster.default_hypervisor_is_first(draft)) == []
+    draft.cluster["default_hypervisor"] = "fake"
+    assert len(list(cluster.default_hypervisor_is_first(draft))) == 1
+    assert draft.cluster["enabled_hypervisors"] == ["fake", "kvm"]
+
+
+def test_what_a_nic_says_itself_counts_more_than_its_bridge() -> None:
+    draft = draft_of(
+        instances={"i": {"nics": [{"bridge": "br1", "nicparams": {"link": "br2"}}, {"mac": "m"}]}}
+    )
+    assert list(parameters.bridges_are_links(draft)) == [
+        "1 NIC: the bridge became the parameter link"
+    ]
+    assert instance_of(draft)["nics"] == [
+        {"nicparams": {"mode": "bridged", "link": "br2"}},
+        {"mac": "m"},
+    ]
+
+
+def test_nodes_without_a_group_join_the_one_that_is_there() -> None:
+    draft = draft_of(
+        nodes={"a": {"name": "a"}, "b": {"name": "b", "group": "g2"}},
+        nodegroups={"g1": {"name": "first", "uuid": "g1"}, "g2": {"name": "second", "uuid": "g2"}},
+    )
+    assert list(identity.nodes_have_a_group(draft)) == ["1 node put into the node group 'first'"]
+    assert [node["group"] for node in draft.config["nodes"].values()] == ["g1", "g2"]
+
+
+def test_a_state_in_words_counts_more_than_admin_up() -> None:
+    draft = draft_of(instances={"i": {"admin_up": True, "admin_state": "offline"}})
+    assert list(instances.states_are_words(draft)) == []
+    assert draft.config["instances"] == {"i": {"admin_state": "offline"}}

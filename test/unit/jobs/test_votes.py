@@ -83,6 +83,13 @@ def test_a_node_that_knows_better_need_not_ask() -> None:
     assert (verdict.standing, verdict.master_name) == (Standing.REFUSED, None)
 
 
+def test_a_majority_outweighs_a_newer_configuration_of_somebody_elses() -> None:
+    back = {"n1": facts(), "n2": facts(), "n3": facts("n3", 60_000)}
+    assert judge(poll("n1", 3, back)).standing is Standing.CONFIRMED
+    apart = judge(poll("n1", 3, {"n1": facts(), "n3": facts("n3", 60_000)}))
+    assert (apart.standing, apart.is_deposed) == (Standing.REFUSED, True), "n2 may follow it"
+
+
 def test_a_newer_configuration_outweighs_all_votes() -> None:
     verdict = judge(poll("n1", 3, {"n1": facts(), "n2": facts(), "n3": facts(serial=6)}))
     assert verdict.standing is Standing.REFUSED

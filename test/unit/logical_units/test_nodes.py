@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node.candidates import has_room
 from ganeti.logical_units.node.set_params import plan_flags
 from ganeti.objects.model import Node
+from ganeti.system.filelock import FileLock
 
 
 def add(cluster: FakeCluster, name: str = "node4", **params: Any) -> None:
@@ -192,6 +196,84 @@ def test_a_node_that_comes_back_is_promoted_when_there_is_room(cluster: FakeClus
     assert cluster.config.node(2)["master_candidate"]
     assert uuid_of("node2") in cluster.config.cluster["candidate_certs"]
     assert cluster.said("without being re-added")
+
+
+def write_config(cluster: FakeCluster, name: str, serial: int, uuid: str = "the-cluster") -> Path:
+    path = cluster.rpc.node(name).config_data
+    content = json.dumps({"serial_no": serial, "cluster": {"uuid": uuid}})
+    cluster.rpc.node(name).write("/var/lib/ganeti/config.data", content)
+    return Path(path)
+
+
+def follow(cluster: FakeCluster, master: str, *names: str) -> None:
+    for name in names:
+        cluster.rpc.node(name).write("/var/lib/ganeti/ssconf_master_node", f"{master}.example.com")
+
+
+def back_from_repair(cluster: FakeCluster) -> Path:
+    """Let node2, which was master once, be offline; its configuration is the newest."""
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+    write_config(cluster, "node1", 20)
+    follow(cluster, "node1", "node1", "node3")
+    follow(cluster, "node2", "node2")
+    return write_config(cluster, "node2", 10_020)
+
+
+def come_back(cluster: FakeCluster) -> None:
+    modify(cluster, offline=False)
+
+
+def readd(cluster: FakeCluster) -> None:
+    add(cluster, "node2", readd=True)
+
+
+@pytest.mark.parametrize("bring", [come_back, readd])
+def test_a_newer_configuration_of_a_node_that_comes_back_is_set_aside(
+    cluster: FakeCluster, bring: Callable[[FakeCluster], None]
+) -> None:
+    path = back_from_repair(cluster)
+    bring(cluster)
+    assert not path.exists()
+    (kept,) = path.parent.glob("config.data.aside-10020-*")
+    assert json.loads(kept.read_text())["serial_no"] == 10_020
+    assert cluster.said("has serial number 10020, higher than that of the cluster (20)")
+    assert cluster.said(f"/var/lib/ganeti/{kept.name}")
+    assert not cluster.config.node(2)["offline"]
+
+
+def test_an_older_configuration_of_a_node_that_comes_back_stays(cluster: FakeCluster) -> None:
+    back_from_repair(cluster)
+    path = write_config(cluster, "node2", 20)
+    come_back(cluster)
+    assert path.exists()
+
+
+def test_the_configuration_of_another_cluster_is_set_aside(cluster: FakeCluster) -> None:
+    back_from_repair(cluster)
+    path = write_config(cluster, "node2", 3, "another")
+    come_back(cluster)
+    assert not path.exists()
+    assert cluster.said("is that of another cluster (another)")
+
+
+@pytest.mark.parametrize("bring", [come_back, readd])
+def test_a_newer_configuration_that_others_may_need_keeps_a_node_away(
+    cluster: FakeCluster, bring: Callable[[FakeCluster], None]
+) -> None:
+    path = back_from_repair(cluster)
+    follow(cluster, "node2", "node3")
+    with pytest.raises(OpPrereqError, match=r"do not agree .*: 1 of 2 nodes say"):
+        bring(cluster)
+    assert path.exists()
+    assert cluster.config.node(2)["offline"]
+
+
+def test_a_node_on_which_a_master_runs_does_not_come_back(cluster: FakeCluster) -> None:
+    back_from_repair(cluster)
+    node = cluster.rpc.node("node2")
+    node.write("/var/run/ganeti/ganeti-wconfd.pid", "1\n")
+    with FileLock(node.pid_file("ganeti-wconfd")), pytest.raises(OpPrereqError, match="stop them"):
+        come_back(cluster)
 
 
 def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:

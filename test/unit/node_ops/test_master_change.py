@@ -42,6 +42,29 @@ def test_the_configuration_is_given_out_as_it_is(context: NodeContext) -> None:
     assert master.Master(context).config_read() == CompressedText(content)
 
 
+def test_a_configuration_is_set_aside_with_the_claim(context: NodeContext) -> None:
+    calls = master.Master(context)
+    assert calls.config_set_aside() is None
+    Path(context.paths.config_data).write_bytes(b'{"serial_no": 60000}')
+    calls.master_claim(0, 70000, "n2")
+    path = calls.config_set_aside()
+    assert path is not None
+    assert path.startswith("/var/lib/ganeti/config.data.aside-60000-")
+    assert Path(context.paths.localize(path)).read_bytes() == b'{"serial_no": 60000}'
+    facts = calls.master_facts()
+    assert (facts.config_serial, facts.claim_serial) == (0, 0)
+
+
+def test_the_configuration_of_a_living_master_stays(context: NodeContext) -> None:
+    Path(context.paths.config_data).write_bytes(b"{}")
+    Path(context.paths.run_dir).mkdir(parents=True, exist_ok=True)
+    with FileLock(context.paths.pid_file("ganeti-wconfd")) as lock:
+        Path(lock.path).write_text("1")
+        with pytest.raises(GenericError, match="ganeti-wconfd run"):
+            master.Master(context).config_set_aside()
+    assert Path(context.paths.config_data).exists()
+
+
 def test_the_queue_is_listed_and_read(context: NodeContext) -> None:
     queue = JobFiles(context.paths)
     assert job_queue.JobQueue(context).jobqueue_list() == QueueListing()

@@ -38,7 +38,14 @@ JSON = st.recursive(
 
 
 OWN_CALLS = {
-    *("config_read", "export_note", "jobqueue_list", "jobqueue_read", "instance_snapshot"),
+    *(
+        "config_read",
+        "config_set_aside",
+        "export_note",
+        "jobqueue_list",
+        "jobqueue_read",
+        "instance_snapshot",
+    ),
     *("instance_snapshot_drop", "instance_snapshot_supported", "master_accept", "master_claim"),
     *("master_drain", "master_facts", "ssh_authorize", "ssh_next_key", "ssh_root_key"),
     *("ssh_take_key", "jobqueue_write"),

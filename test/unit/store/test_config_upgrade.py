@@ -13,7 +13,7 @@ from fakes.old_configs import NOW, OLD_VERSIONS, config_bytes, counted_uuids, lo
 from ganeti.base.errors import ConfigurationError, ConfigVersionMismatch
 from ganeti.base.paths import Paths
 from ganeti.config.upgrade.versions import Version
-from ganeti.store import config_upgrade
+from ganeti.store import config_file, config_upgrade
 from ganeti.system import files
 
 
@@ -64,7 +64,7 @@ def test_a_proper_file_is_not_touched(paths: Paths) -> None:
     assert os.stat(paths.config_data).st_ino == before.st_ino
 
 
-@pytest.mark.parametrize("number", [3010000, 2060000])
+@pytest.mark.parametrize("number", [3010000, 1020000])
 def test_a_file_that_cannot_be_upgraded_is_left_alone(paths: Paths, number: int) -> None:
     data = json.dumps(load_config("3.0") | {"version": number}).encode()
     put(paths, data)
@@ -124,7 +124,7 @@ def test_a_backup_never_replaces_another(paths: Paths) -> None:
 
 def test_names_for_backups_run_out(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     put(paths, b"old")
-    monkeypatch.setattr(config_upgrade, "BACKUPS_PER_SECOND_MAX", 1)
+    monkeypatch.setattr(config_file, "NAMES_PER_SECOND_MAX", 1)
     replace = config_upgrade.replace_with_backup
     replace(paths.config_data, b"old", b"new", version=Version(2, 9), now=NOW)
     with pytest.raises(ConfigurationError, match="exist already"):
