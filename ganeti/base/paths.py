@@ -20,8 +20,8 @@ VIRTUAL_PATH_PREFIX: Final = "/###-VIRTUAL-PATH-###,"
 UNIX_SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of Linux, less the final zero byte
 VIRTUAL_CLUSTER_RECORD: Final = "vcluster.json"  # beside the roots of its nodes
 
-_LIBRARIES: Final = ("/usr/local/lib/ganeti", "/usr/lib/ganeti")
-_SHARES: Final = ("/srv/ganeti", *_LIBRARIES, "/usr/share/ganeti")
+LIBRARIES: Final = ("/usr/local/lib/ganeti", "/usr/lib/ganeti")
+SHARES: Final = ("/srv/ganeti", *LIBRARIES, "/usr/share/ganeti")
 
 _LOG_NAMES: Final = {daemon.name: daemon.log_name for daemon in DAEMONS}
 
@@ -113,17 +113,17 @@ class Paths:
     @property
     def os_search_path(self) -> list[str]:
         """Directories with operating system definitions, first match wins."""
-        return [f"{self.root}{directory}/os" for directory in _SHARES]
+        return [f"{self.root}{directory}/os" for directory in SHARES]
 
     @property
     def es_search_path(self) -> list[str]:
         """Directories with external storage providers, first match wins."""
-        return [f"{self.root}{directory}/extstorage" for directory in _SHARES]
+        return [f"{self.root}{directory}/extstorage" for directory in SHARES]
 
     @property
     def iallocator_search_path(self) -> list[str]:
         """Directories with allocators, first match wins."""
-        return [f"{self.root}{directory}/iallocators" for directory in _LIBRARIES]
+        return [f"{self.root}{directory}/iallocators" for directory in LIBRARIES]
 
     @property
     def virtual_cluster_record(self) -> str | None:

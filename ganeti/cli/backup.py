@@ -87,7 +87,7 @@ gnt-backup export --noshutdown -n node3 web1  # while it runs""",
     ),
     command(
         import_,
-        "<instance> NEW_INSTANCE --compress",
+        "<instance>@export NEW_INSTANCE --compress",
         devices.DISK_KIND,
         opt.flag("--identify-defaults", "leave parameters unset that equal the defaults"),
         opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
@@ -102,5 +102,5 @@ gnt-backup import --src-node node3 --src-dir web1 -n node2 web2 \
         opcode=OpInstanceCreate,
         fixed={"mode": "import", "start": False},
     ),
-    job("remove: remove an export", OpBackupRemove, "<export>=instance_name CHANGE"),
+    job("remove: remove an export", OpBackupRemove, "<export>=instance_name@export CHANGE"),
 )

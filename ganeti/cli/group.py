@@ -11,7 +11,7 @@ from ganeti.cli.run.jobs import follow_moves
 from ganeti.opcodes import group
 
 _PARAMETERS = (
-    "<group> --disk-parameters --disk-state --hypervisor-state --node-parameters IPOLICY CHANGE",
+    "--disk-parameters --disk-state --hypervisor-state --node-parameters IPOLICY CHANGE",
     opt.option(
         "--alloc-policy=POLICY",
         "preferred, last_resort or unallocable: whether new instances go there",
@@ -19,7 +19,7 @@ _PARAMETERS = (
     ),
 )
 COMMANDS: Final = (
-    job("add: make a group", group.OpGroupAdd, _PARAMETERS, makes=ipolicy_of),
+    job("add: make a group", group.OpGroupAdd, "<group>@nothing", _PARAMETERS, makes=ipolicy_of),
     job(
         "assign-nodes: put nodes into a group",
         group.OpGroupAssignNodes,
@@ -36,6 +36,7 @@ COMMANDS: Final = (
     job(
         "modify: change a group",
         group.OpGroupSetParams,
+        "<group>",
         _PARAMETERS,
         makes=ipolicy_of,
         changes=True,

@@ -198,7 +198,9 @@ _STATUSES = (
     state("--waiting", "jobs that wait for locks", ("waiting",)),
 )
 COMMANDS: Final = (
-    command(archive, "<job-id>...", examples="gnt-job archive 12 13  # archive two jobs"),
+    command(
+        archive, "<job-id>...@finished-job", examples="gnt-job archive 12 13  # archive two jobs"
+    ),
     command(
         autoarchive,
         opt.Argument(ArgKind.SUGGEST, choices=("1d", "1w", "4w", "all"), metavar="<age>|all"),
@@ -206,7 +208,7 @@ COMMANDS: Final = (
     ),
     command(
         cancel,
-        "[<job-id>...] --force --yes-do-it",
+        "[<job-id>...]@pending-job --force --yes-do-it",
         opt.flag("--kill", "kill the process of a running job"),
         _STATUSES,
         description="""Give job numbers, or one of --pending, --queued and --waiting.  Queued
@@ -219,11 +221,11 @@ gnt-job cancel --kill --yes-do-it 12  # kill job 12 even when it runs""",
     ),
     command(
         change_priority,
-        "[<job-id>...] --force --priority",
+        "[<job-id>...]@pending-job --force --priority",
         _STATUSES,
         examples="gnt-job change-priority --priority=high 12  # let job 12 go first",
     ),
     command(info, "<job-id>...", aliases=("show",)),
-    command(wait, "<job-id>"),
-    command(watch, "<job-id>"),
+    command(wait, "<job-id>@unfinished-job"),
+    command(watch, "<job-id>@unfinished-job"),
 )

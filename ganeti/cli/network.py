@@ -39,7 +39,7 @@ def check_addresses(options: Options) -> Mapping[str, object]:
 
 
 _SETTINGS = (
-    "<network> CHANGE",
+    "CHANGE",
     opt.commas("--add-reserved-ips", "addresses that instances may not get, separated by commas"),
     opt.option("--gateway", "IPv4 gateway"),
     opt.option("--gateway6", "IPv6 gateway"),
@@ -50,6 +50,7 @@ COMMANDS: Final = (
     job(
         "add: make a network",
         network.OpNetworkAdd,
+        "<network>@nothing",
         _SETTINGS,
         "--no-conflicts-check --tags",
         opt.option("--network", "IPv4 network, as 192.0.2.0/24"),
@@ -71,6 +72,7 @@ COMMANDS: Final = (
     job(
         "modify: change a network",
         network.OpNetworkSetParams,
+        "<network>",
         _SETTINGS,
         opt.commas(
             "--remove-reserved-ips", "addresses that instances may get again, separated by commas"

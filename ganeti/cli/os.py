@@ -209,7 +209,7 @@ this definition, which an instance's own ones override.""",
         ),
         command(
             provider_info,
-            "[<provider>...]:os --priority",
+            "[<provider>...]:os@provider --priority",
             title="info: show the parameters of providers, and which groups can use them",
         ),
     ),

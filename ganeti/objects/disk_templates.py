@@ -326,12 +326,6 @@ class LocalDiskStatus:
     FAULTY: Final = 4
 
 
-DISK_PARAM_NAMES: Final = frozenset(
-    {"access", "adopt", "dev_type", "metavg", "mode", "name", "provider", "size", "spindles", "vg"}
-)
-"""Keys of one disk in an opcode; disks of template ext take others besides (for the provider)."""
-
-
 def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
     """Return how much space disks take on a node, with what their template needs besides."""
     extra_mib = traits_of(template).extra_mib

@@ -54,11 +54,6 @@ IP_FROM_POOL: Final = "pool"
 MAC_AUTO: Final = "auto"
 MAC_GENERATE: Final = "generate"
 
-NIC_PARAM_NAMES: Final = frozenset(
-    {"bridge", "ip", "link", "mac", "mode", "name", "network", "vlan"}
-)
-"""Keys of one NIC in an opcode."""
-
 
 VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 and 4095 mean something else
 _FORM: Final = re.compile(r"(?P<access>\.?\d{1,4})?(?P<trunks>(:\d{1,4})*)")

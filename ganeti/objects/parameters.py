@@ -14,10 +14,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.objects.disk_templates import DiskAccess, DiskTemplate
+from ganeti.objects.disk_templates import DiskAccess, DiskMode, DiskTemplate
 from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH
 
 VALUE_DEFAULT: Final = "default"  # given for a parameter: forget the own value
@@ -108,6 +109,12 @@ BEPARAMS: Final[ParamTable] = {
     "spindle_use": integer(1, "The load on spindles that the instance counts for.", least=0),
     "vcpus": integer(1, "The number of virtual processors.", least=1),
 }
+BACKEND_SETTINGS: Final[ParamTable] = {
+    **BEPARAMS,
+    "memory": size(None, "Both minmem and maxmem.", least=1),
+}
+"""Back-end parameters as commands take them."""
+
 NICPARAMS: Final[ParamTable] = {
     "link": text(DEFAULT_BRIDGE, "The bridge, routing table or switch that the interface is on."),
     "mode": choice("bridged", "How the interface is attached.", "bridged routed openvswitch"),
@@ -161,24 +168,52 @@ DISKPARAMS: Final[Mapping[str, ParamTable]] = {
 NDPARAMS_CLUSTER_AND_GROUP: Final = frozenset({"exclusive_storage"})
 """Node parameters that cannot be set for one node alone."""
 
+DISK_SETTINGS: Final[ParamTable] = {
+    "access": _ACCESS,
+    "adopt": text("", "The existing volume or device that becomes the disk, instead of a new one."),
+    "dev_type": text("", "The disk template of this disk, where it is not that of the instance."),
+    "metavg": text("", "The volume group of DRBD's metadata."),
+    "mode": choice("rw", "Whether the instance may write.", " ".join(DiskMode)),
+    "name": maybe_text("", "A name of the disk's own, unique in its instance; none removes it."),
+    "provider": text("", "The external storage provider; further keys are its own parameters."),
+    "size": size(None, "The size of the disk.", least=1),
+    "spindles": integer(None, "The spindles of the disk, on nodes that give them out.", least=1),
+    "vg": text("", "The volume group of the disk."),
+}
+"""Settings of one disk in an opcode; disks of template ext take others besides."""
+
+NIC_SETTINGS: Final[ParamTable] = {
+    "bridge": maybe_text("", "The older name of link."),
+    "ip": maybe_text("", "The IP address; pool takes a free one of the network, none removes it."),
+    **{name: replace(spec, default="") for name, spec in NICPARAMS.items()},
+    "mac": text("auto", "The MAC address; auto and generate make a new one."),
+    "name": maybe_text("", "A name of the interface's own; none removes it."),
+    "network": maybe_text("", "The network that gives mode, link and address; none removes it."),
+}
+"""Settings of one network interface in an opcode."""
+
 DISK_STATE_PARAMS: Final[ParamTable] = {
-    name: integer(0, least=0) for name in ("disk_overhead", "disk_reserved", "disk_total")
+    "disk_overhead": size(0, "The space that the storage takes for itself.", least=0),
+    "disk_reserved": size(0, "The space that instances do not get.", least=0),
+    "disk_total": size(0, "The space of the storage.", least=0),
 }
 HV_STATE_PARAMS: Final[ParamTable] = {
-    "cpu_node": integer(1, least=0),
-    "cpu_total": integer(1, least=0),
-    "mem_hv": integer(0, least=0),
-    "mem_node": integer(0, least=0),
-    "mem_total": integer(0, least=0),
+    "cpu_node": integer(1, "The processors that the node itself needs.", least=0),
+    "cpu_total": integer(1, "The processors of the node.", least=0),
+    "mem_hv": size(0, "The memory that the hypervisor needs.", least=0),
+    "mem_node": size(0, "The memory that the node itself needs.", least=0),
+    "mem_total": size(0, "The memory of the node.", least=0),
 }
 
-ISPEC_PARAMS: Final = (
-    *("memory-size", "disk-size", "disk-count", "cpu-count", "nic-count", "spindle-use"),
-)
 ISPEC_TABLE: Final[ParamTable] = {
-    name: size(0, least=0) if name.endswith("-size") else integer(0, least=0)
-    for name in ISPEC_PARAMS
+    "memory-size": size(0, "The memory of an instance.", least=0),
+    "disk-size": size(0, "The size of each of its disks.", least=0),
+    "disk-count": integer(0, "The number of its disks.", least=0),
+    "cpu-count": integer(0, "The number of its virtual processors.", least=0),
+    "nic-count": integer(0, "The number of its network interfaces.", least=0),
+    "spindle-use": integer(0, "The load on spindles that it counts for.", least=0),
 }
+ISPEC_PARAMS: Final = tuple(ISPEC_TABLE)
 IPOLICY_RATIOS: Final = ("spindle-ratio", "vcpu-ratio")
 
 

@@ -342,12 +342,11 @@ def test_submit_job_tells_each_refusal(
 
 def completed(cluster: TestCluster, *words: str) -> list[str]:
     """Return what bash would offer for the last word."""
-    function = "_" + words[0].replace("-", "_")
     script = f"""
 source {COMPLETION}
 COMP_WORDS=({" ".join(f"'{word}'" for word in words)})
 COMP_CWORD={len(words) - 1}
-{function}
+_ganeti_complete
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     environment = lifecycle.command_environment(cluster.layout, cluster.master)
@@ -365,8 +364,14 @@ def test_names_are_completed(cluster: TestCluster, paused: str) -> None:
     assert str(job_id) in completed(cluster, "gnt-job", "watch", "")
     assert completed(cluster, "gnt-filter", "info", "") == [paused]
     assert str(job_id) in completed(cluster, "gnt-debug", "delay", "--depend", "")
+    assert completed(cluster, "gnt-job", "cancel", "") == [str(job_id)]
     assert completed(cluster, "gnt-debug", "delay", "--prio") == ["--priority"]
     assert completed(cluster, "gnt-debug", "delay", "--priority", "h") == ["high"]
     assert "change-priority" in completed(cluster, "gnt-job", "c")
     assert completed(cluster, "gnt-cluster", "queue", "") == ["drain", "info", "undrain"]
     cluster.gnt(f"job cancel {job_id}")
+    assert str(job_id) not in completed(cluster, "gnt-job", "watch", "")
+    assert str(job_id) in completed(cluster, "gnt-job", "archive", "")
+    assert completed(cluster, "gnt-backup", "remove", "") == []
+    assert completed(cluster, "gnt-instance", "add", "-t", "sh") == ["sharedfile"]
+    assert completed(cluster, "gnt-instance", "add", "-t", "dr") == []  # not enabled

@@ -86,6 +86,35 @@ def test_every_program_is_installed_and_documented(built: Path) -> None:
         assert (completion in data) == name.startswith("gnt-")
 
 
+def test_pages_and_completion_are_found_where_the_guide_links_them(
+    built: Path, tmp_path: Path
+) -> None:
+    """`man` and bash look below /usr/local/share for what is called as in /usr/local/sbin."""
+    guide = (CHECKOUT / "doc/installation.md").read_text()
+    [line] = [line for line in guide.splitlines() if "share/bash-completion /usr" in line]
+    (tmp_path / "share/man/man8").mkdir(parents=True)  # there may be some already
+    line = line.replace("/opt/ganeti", f"{built}/data").replace("/usr/local", str(tmp_path))
+    look_up = f"man -M {tmp_path}/share/man -w gnt-node ganeti.7"
+    if shutil.which("man") is None:
+        look_up = (
+            f"readlink {tmp_path}/share/man/man8/gnt-node.8 {tmp_path}/share/man/man7/ganeti.7"
+        )
+    script = f"""
+{line} && {line}
+{look_up}
+source {tmp_path}/share/bash-completion/completions/gnt-node
+COMP_WORDS=(gnt-node evac) COMP_CWORD=1
+_ganeti_complete
+echo "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    pages = [f"{built}/data/share/man/{name}" for name in ("man8/gnt-node.8", "man7/ganeti.7")]
+    assert done.stdout.split() == [*pages, "evacuate"]
+
+
 def test_examples_can_be_run_where_they_are_installed(built: Path) -> None:
     installed = built / "data" / "share" / "ganeti"
     examples = CHECKOUT / "doc/examples"

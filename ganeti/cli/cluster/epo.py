@@ -210,7 +210,7 @@ def _power(options: Options, nodes: Sequence[EpoNode], command: str) -> OpCode:
 COMMANDS: Final = (
     command(
         epo,
-        "[<text>...] --force --oob-timeout --power-delay --shutdown-timeout",
+        "[<text>...]@node --force --oob-timeout --power-delay --shutdown-timeout",
         opt.flag("--all -> show_all", "all nodes"),
         opt.flag("--groups", "the arguments are groups"),
         opt.flag("--on", "switch them on again"),

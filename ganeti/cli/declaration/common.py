@@ -4,7 +4,8 @@ A command is a function, or an opcode with a title, and a text of its arguments 
 as a manual page would show them: ``"<node> <file>=name [<tag>...] --force --iallocator CHANGE"``.
 
 * ``<instance>`` names one thing of a kind, or anything; ``:kind`` says which where it is another,
-  ``=name`` the parameter of the opcode that it sets; ``{a|b}`` is a choice.
+  ``=name`` the parameter of the opcode that it sets, ``@what`` what the shell offers for it where
+  the kind does not say that; ``{a|b}`` is a choice.
 * ``--force`` is the shared option with that flag, and a word in capitals is a group of them.
 
 An option's own flags are written the same way: ``-s --secondary-ip=ADDRESS -> ip`` takes a value
@@ -84,6 +85,7 @@ _KINDS: Final = {Argument(kind).label: kind for kind in reversed(ArgKind)}
 
 def _argument(word: str) -> Argument:
     """Return the argument that a word such as ``[<node>...]=nodes`` declares."""
+    word, _, completes = word.partition("@")
     shape, _, dest = word.partition("=")
     shape, _, kind = shape.partition(":")
     label = shape.strip("[.]")
@@ -91,7 +93,7 @@ def _argument(word: str) -> Argument:
     if label.startswith("{"):
         return Argument(ArgKind.CHOICE, *bounds, tuple(label[1:-1].split("|")), dest=dest)
     known = ArgKind(kind) if kind else _KINDS.get(label, ArgKind.TEXT)
-    return Argument(known, *bounds, metavar=label, dest=dest)
+    return Argument(known, *bounds, metavar=label, dest=dest, completes=completes)
 
 
 def option(flags: str, help: str, type: Any = None, **more: Any) -> Option:

@@ -57,7 +57,11 @@ class ArgKind(StrEnum):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """One positional argument, or several of a kind."""
+    """One positional argument, or several of a kind.
+
+    Attributes:
+        completes: what the shell offers, where the kind does not say it.
+    """
 
     kind: ArgKind
     min: int = 1
@@ -65,6 +69,7 @@ class Argument(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     metavar: str = ""
     dest: str = ""
+    completes: str = ""
 
     @property
     def destination(self) -> str:

@@ -25,7 +25,7 @@ _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _FINAL_STATUSES: Final = ("success", "error", "canceled")
-_FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
+FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
 
 
 PRIORITIES: Final = {"low": 10, "normal": 0, "high": -10}
@@ -184,7 +184,7 @@ def parse_filter_action(text: str) -> object:
     """Parse ACCEPT, PAUSE, REJECT, CONTINUE or ``RATE_LIMIT n``."""
     words = text.split()
     match words:
-        case [action] if action.upper() in _FILTER_ACTIONS:
+        case [action] if action.upper() in FILTER_ACTIONS:
             return action.upper()
         case [action, count] if action.upper() == "RATE_LIMIT":
             limit = parse_int(count)
@@ -192,7 +192,7 @@ def parse_filter_action(text: str) -> object:
                 raise ParameterError("RATE_LIMIT needs a number above zero")
             return ["RATE_LIMIT", limit]
         case _:
-            names = ", ".join(_FILTER_ACTIONS)
+            names = ", ".join(FILTER_ACTIONS)
             raise ParameterError(f"{text!r} is not one of {names} or 'RATE_LIMIT n'")
 
 

@@ -1,169 +1,200 @@
-"""Shell completion for bash, generated from the tables.
+"""Shell completion for bash: its functions, written by hand, and what fits where, from the tables.
 
-The script knows commands, options and choices by heart.  Names of nodes, instances and so on are
-read from the simple configuration of the node it runs on, so no daemon is asked.
+The functions are ``doc/manual/completion.sh``, which says how the tables below them are to be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
+from ganeti.base import paths
+from ganeti.base.daemons import FACES
+from ganeti.cli.declaration.parameters import tables_of, takes_names
 from ganeti.cli.declaration.parser import options_of
-from ganeti.cli.declaration.program import ArgKind, Argument, Command, Option, Program
-from ganeti.cli.declaration.values import PRIORITIES, Priority, YesNo
+from ganeti.cli.declaration.program import Action, Argument, Command, Option, Program
+from ganeti.cli.declaration.values import FILTER_ACTIONS, PRIORITIES, Priority, YesNo
+from ganeti.cli.node.storage import STORAGE_COLUMNS, VOLUME_COLUMNS
+from ganeti.collectors.registry import COLLECTORS
+from ganeti.objects import parameters
+from ganeti.objects.disk_templates import DeviceAction, supported_templates
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
+from ganeti.objects.parameters import ParamSpec, ParamTable, ValueType
+from ganeti.objects.query_words import QueryResource
+from ganeti.query.engine import resource_of
 
-# kind -> the function of the script that lists candidates
-_LISTERS: Final = {
-    ArgKind.NODE: "_gnt_nodes",
-    ArgKind.NODE_PAIR: "_gnt_nodes",
-    ArgKind.INSTANCE: "_gnt_instances",
-    ArgKind.GROUP: "_gnt_groups",
-    ArgKind.NETWORK: "_gnt_networks",
-    ArgKind.JOB_ID: "_gnt_jobs",
-    ArgKind.FILTER: "_gnt_filters",
-    ArgKind.OS: "_gnt_os",
-    ArgKind.OS_NAME: "_gnt_os",
-    ArgKind.FILE: "_gnt_files",
-    ArgKind.COMMAND: "_gnt_files",
+_YES_NO: Final = "=yes|no"
+_TEMPLATES: Final = supported_templates()
+_HYPERVISORS: Final = [str(each) for each in SUPPORTED_HYPERVISORS]
+
+# What no type, kind or table of an option says: its long flag -> source
+_SOURCES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            *("--cluster-domain-secret", "--diagnose-data-collector-filename", "--from"),
+            *("--install-image", "--rapi-certificate", "--spice-ca-certificate"),
+            *("--spice-certificate", "--zeroing-image"),
+        ),
+        "file",
+    ),
+    **dict.fromkeys(
+        ("--confdir", "--gluster-storage-dir", "--shared-file-storage-dir"), "directory"
+    ),
+    "--action": f"={'|'.join(FILTER_ACTIONS)}",
+    "--alloc-policy": "=preferred|last_resort|unallocable",
+    "--data-collector-interval": "keys:intervals",
+    "--disk-state": "named:nothing:disk_state",
+    "--disk-template": "template",
+    "--enabled-data-collectors": "keys:collectors",
+    "--enabled-disk-templates": f",={'|'.join(_TEMPLATES)}",
+    "--enabled-hypervisors": f",={'|'.join(_HYPERVISORS)}",
+    "--hypervisor-state": "named:hypervisor:hv_state",
+    "--ipolicy-bounds-specs": "named:=min|max:ispecs",
+    "--ipolicy-disk-templates": ",template",
+    "--ipolicy-std-specs": "keys:ispecs",
+    "--os-parameters": "keys:osparams",
+    "--os-parameters-private": "keys:osparams",
+    "--os-parameters-secret": "keys:osparams",
+    "--primary-ip-version": "=4|6",
+    "--rights": ",=read|write",
+    "--src-dir": "export",
+    "--without": f",={'|'.join(FACES)}",
+}
+_FIELDS: Final[Mapping[tuple[str, str], str]] = {
+    ("gnt-debug", "locks"): "lock",
+    ("gnt-node", "list-storage"): "storage",
+    ("gnt-node", "volumes"): "volume",
+    **{
+        (f"gnt-{kind.replace('export', 'backup')}", command): kind
+        for kind in ("export", "filter", "group", "instance", "job", "network", "node")
+        for command in ("list", "list-fields")
+    },
+}
+# an option that says what the arguments are -> source
+_SELECTIONS: Final[Mapping[str, str]] = {
+    "nodes": "node",
+    "nodes-pri": "node",
+    "nodes-sec": "node",
+    "instances-by-tags": "nothing",
+    "nodes-by-tags": "nothing",
+    "nodes-pri-by-tags": "nothing",
+    "nodes-sec-by-tags": "nothing",
 }
 
-_HEADER: Final = """\
-# bash completion for the gnt-* programs; generated, do not edit
 
-_gnt_ssconf() {
-    cat "${GANETI_ROOTDIR}/var/lib/ganeti/ssconf_$1" 2>/dev/null
-}
-_gnt_nodes() { _gnt_ssconf node_list; }
-_gnt_instances() { _gnt_ssconf instance_list; }
-_gnt_groups() { _gnt_ssconf nodegroups | cut -d" " -f2; }
-_gnt_networks() { _gnt_ssconf networks | cut -d" " -f2; }
-_gnt_jobs() { ls "${GANETI_ROOTDIR}/var/lib/ganeti/queue" 2>/dev/null | sed -n "s/^job-//p"; }
-_gnt_filters() { gnt-filter list --no-headers -o uuid 2>/dev/null; }
-_gnt_os() {
-    local directory
-    for directory in srv/ganeti/os usr/local/lib/ganeti/os usr/lib/ganeti/os usr/share/ganeti/os; do
-        ls "${GANETI_ROOTDIR}/$directory" 2>/dev/null
-    done
-}
-_gnt_files() { compgen -f -- "$1"; }
-
-# _gnt_complete WORDS...: offer those that fit what was typed
-_gnt_complete() {
-    COMPREPLY=( $(compgen -W "$*" -- "${COMP_WORDS[COMP_CWORD]}") )
-}
-
-# _gnt_position: how many arguments stand before the cursor, behind the subcommand and its options
-_gnt_position() {
-    local i=2 n=0
-    while [ "$i" -lt "$COMP_CWORD" ]; do
-        case ${COMP_WORDS[i]} in
-            -*)
-                case " $1 " in *" ${COMP_WORDS[i]} "*) i=$((i + 1)) ;; esac
-                ;;
-            *) n=$((n + 1)) ;;
-        esac
-        i=$((i + 1))
-    done
-    echo "$n"
-}
-"""
+def completion_script(functions: str, programs: Sequence[Program]) -> str:
+    """Return the script for some programs, with or without subcommands."""
+    for name, words in {
+        "HYPERVISORS": _HYPERVISORS,
+        "TEMPLATES": _TEMPLATES,
+        "SHARES": paths.SHARES,
+        "LIBRARIES": paths.LIBRARIES,
+    }.items():
+        functions = functions.replace(f"@{name}@", " ".join(words))
+    lines = [f"_ganeti_keys[{name}]='{' '.join(keys)}'" for name, keys in _keys().items()]
+    for program in programs:
+        lines += _program(program)
+    names = " ".join(program.name for program in programs)
+    return "\n".join([functions, *lines, f"complete -F _ganeti_complete {names}", ""])
 
 
-def completion_script(programs: Sequence[Program], tools: Sequence[Program] = ()) -> str:
-    """Return the script for all programs, and for tools that have one command of their own name."""
-    return "\n".join([_HEADER, *map(_program, programs), *map(_tool, tools)])
-
-
-def _tool(program: Program) -> str:
-    function = "_" + program.name.replace("-", "_")
-    [command] = program.commands
-    lines = [
-        f"{function}() {{",
-        '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"',
-        "    COMPREPLY=()",
-    ]
-    within_case = _command(program, replace(command, args=()))
-    lines += [line.removeprefix("        ") for line in within_case[1:-1]]
-    lines += ["}", f"complete -F {function} {program.name}", ""]
-    return "\n".join(lines)
-
-
-def _program(program: Program) -> str:
-    function = "_" + program.name.replace("-", "_")
-    names = [name for command in program.commands for name in (command.name, *command.aliases)]
-    lines = [
-        f"{function}() {{",
-        '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"',
-        "    COMPREPLY=()",
-        '    if [ "$COMP_CWORD" -eq 1 ]; then',
-        f"        _gnt_complete {' '.join(sorted(names))} --help --version",
-        "        return",
-        "    fi",
-        "    case ${COMP_WORDS[1]} in",
-    ]
+def _program(program: Program) -> Iterator[str]:
+    if program.is_interspersed:
+        yield f"_ganeti_interspersed[{program.name}]=yes"
+    if not program.is_single:
+        names = [name for each in program.commands for name in (each.name, *each.aliases)]
+        yield f"_ganeti_commands[{program.name}]='{'|'.join(sorted(names))}'"
     for command in program.commands:
-        lines += _command(program, command)
-    lines += ["    esac", "}", f"complete -F {function} {program.name}", ""]
-    return "\n".join(lines)
+        at = program.name if program.is_single else f"{program.name} {command.name}"
+        for alias in command.aliases:
+            yield f"_ganeti_aliases['{program.name} {alias}']='{at}'"
+        options = [_option(program, command, each) for each in options_of(program, command)]
+        yield f"_ganeti_options['{at}']='{' '.join(options)}'"
+        arguments = [word for each in command.args for word in _argument(program, command, each)]
+        if arguments:
+            yield f"_ganeti_arguments['{at}']='{' '.join(arguments)}'"
 
 
-def _command(program: Program, command: Command) -> list[str]:
-    options = options_of(program, command)
-    flags = sorted(flag for option in options for flag in option.flags if len(flag) > 2)
-    valued = [flag for option in options if option.takes_value for flag in option.flags]
-    pattern = "|".join((command.name, *command.aliases))
-    lines = [f"        {pattern})", "            case $previous in"]
-    for option in options:
-        candidates = _values(option)
-        if candidates:
-            lines.append(f"                {'|'.join(option.flags)}) {candidates}; return ;;")
-    lines += ["            esac", "            case $current in"]
-    lines.append(f"                -*) _gnt_complete {' '.join([*flags, '--help'])}; return ;;")
-    lines.append("            esac")
-    lines += _arguments(command.args, valued)
-    lines.append("            ;;")
-    return lines
+def _option(program: Program, command: Command, option: Option) -> str:
+    flags = ",".join(option.flags)
+    if option.takes_value:
+        return f"{flags}={source_of(program, command, option)}"
+    named = _SELECTIONS.get(str(option.const)) if option.action is Action.CONST else None
+    if (command.name, option.long) == ("epo", "--groups"):
+        named = "group"
+    return f"{flags}!{named}" if named else flags
 
 
-def _values(option: Option) -> str:
-    if not option.takes_value:
-        return ""
+def source_of(program: Program, command: Command, option: Option) -> str:
+    """Return where the values of an option come from, "" if they cannot be guessed."""
+    if option.destination == "output":
+        return f"+table:fields:{_FIELDS[program.name, command.name]}"
+    if option.long in _SOURCES:
+        return _SOURCES[option.long]
+    if tables_of(option):
+        return _keys_source(command, option)
     if option.type == YesNo:
-        return "_gnt_complete yes no"
-    if option.type == Priority:
-        return f"_gnt_complete {' '.join(PRIORITIES)}"
-    if option.choices:
-        return f"_gnt_complete {' '.join(option.choices)}"
-    if option.completes in _LISTERS:
-        return f'_gnt_complete "$({_LISTERS[option.completes]})"'
-    return ":"  # a value that cannot be guessed: offer nothing, not even arguments
+        return _YES_NO
+    choices = tuple(PRIORITIES) if option.type == Priority else option.choices
+    return f"={'|'.join(choices)}" if choices else str(option.completes or "")
 
 
-def _arguments(args: Sequence[Argument], valued: Sequence[str]) -> list[str]:
-    if not args:
-        return []
-    lines = [f"            case $(_gnt_position '{' '.join(valued)}') in"]
-    position = 0
-    for argument in args:
-        candidates = _candidates(argument)
-        if argument.max is None:
-            lines.append(f"                *) {candidates} ;;")
-            break
-        for _ in range(argument.max):
-            lines.append(f"                {position}) {candidates} ;;")
-            position += 1
-    lines.append("            esac")
-    return lines
+def _keys_source(command: Command, option: Option) -> str:
+    name = option.destination.replace("hypervisor", "hvparams")
+    if name in ("disks", "nics"):
+        is_change = command.name == "modify"
+        return f"named:change:{name}-change" if is_change else f"named:device:{name}"
+    if takes_names(option):
+        return f"named:{'hypervisor' if name == 'hvparams' else 'template'}:{name}"
+    return f"keys:{name}"
 
 
-def _candidates(argument: Argument) -> str:
+def _argument(program: Program, command: Command, argument: Argument) -> Iterator[str]:
+    """Yield the sources of an argument, one for each time that it may stand."""
     if argument.choices:
-        return f"_gnt_complete {' '.join(argument.choices)}"
-    if argument.kind in (ArgKind.FILE, ArgKind.COMMAND):
-        return 'COMPREPLY=( $(compgen -f -- "$current") )'
-    if argument.kind in _LISTERS:
-        return f'_gnt_complete "$({_LISTERS[argument.kind]})"'
-    return ":"
+        source = f"={'|'.join(argument.choices)}"
+    elif command.name == "list-fields":
+        source = f"table:fields:{_FIELDS[program.name, command.name]}"
+    else:
+        source = argument.completes or str(argument.kind)
+    if argument.max is None:
+        yield f"{source}+"
+    else:
+        yield from [source] * argument.max
+
+
+def _keys() -> Mapping[str, Sequence[str]]:
+    """Return the keys of each table of parameters, and the fields of each list."""
+    found = {
+        "beparams": _of(parameters.BACKEND_SETTINGS),
+        "collectors": [f"{name}=yes|no" for name in COLLECTORS],
+        "disk_state": _of(parameters.DISK_STATE_PARAMS),
+        "disks": _of(parameters.DISK_SETTINGS),
+        "disks-change": [*map(str, DeviceAction), *_of(parameters.DISK_SETTINGS)],
+        "hv_state": _of(parameters.HV_STATE_PARAMS),
+        "intervals": [f"{name}=" for name in COLLECTORS],
+        "ispecs": _of(parameters.ISPEC_TABLE),
+        "ndparams": _of(parameters.NDPARAMS),
+        "nicparams": _of(parameters.NICPARAMS),
+        "nics": _of(parameters.NIC_SETTINGS),
+        "nics-change": ["add", "modify", "remove", *_of(parameters.NIC_SETTINGS)],
+        **{f"hvparams:{name}": _of(table) for name, table in HVPARAMS.items()},
+        **{f"diskparams:{name}": _of(table) for name, table in parameters.DISKPARAMS.items()},
+        "fields:storage": [*STORAGE_COLUMNS],
+        "fields:volume": [*VOLUME_COLUMNS],
+    }
+    for resource in QueryResource:
+        names = [name for name in resource_of(resource).fields if not re.search("/[1-9]", name)]
+        found[f"fields:{resource}"] = names
+    return found
+
+
+def _of(table: ParamTable) -> list[str]:
+    return [f"{name}={_values(spec)}" for name, spec in sorted(table.items())]
+
+
+def _values(spec: ParamSpec) -> str:
+    if spec.type is ValueType.BOOL:
+        return "yes|no"
+    return "|".join(str(choice) for choice in spec.choices if choice != "")

@@ -83,8 +83,8 @@ def documents() -> dict[str, str]:
         page = daemon_page(daemon, spec.description, prose, options, sections, see_also)
         found[f"man/{daemon}.{SECTION}"] = page
     found[_METRICS_PATH] = metrics.document()
-    completed = [tool for tool in tools() if tool.name == "move-instance"]
-    found[_COMPLETION_PATH] = completion_script(PROGRAMS, completed)
+    functions = (_PROSE / "completion.sh").read_text(encoding="utf-8")
+    found[_COMPLETION_PATH] = completion_script(functions, [*PROGRAMS, *tools()])
     return found
 
 

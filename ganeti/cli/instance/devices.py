@@ -10,7 +10,7 @@ from ganeti.base.units import parse_unit
 from ganeti.cli.command import Options, opt
 from ganeti.cli.declaration.values import with_defaults
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
-from ganeti.objects.nic import NIC_PARAM_NAMES
+from ganeti.objects.parameters import NIC_SETTINGS
 
 
 def split_nodes(text: str | None) -> tuple[str | None, str | None]:
@@ -138,8 +138,8 @@ def nic_settings(index: object, settings: Mapping[str, object]) -> dict[str, obj
     """
     converted: dict[str, object] = {}
     for name, value in settings.items():
-        if name not in NIC_PARAM_NAMES:
-            known = ", ".join(sorted(NIC_PARAM_NAMES))
+        if name not in NIC_SETTINGS:
+            known = ", ".join(sorted(NIC_SETTINGS))
             raise OpPrereqError(f"interface {index}: unknown setting {name!r}; known are: {known}")
         if value is True or value is False:
             raise OpPrereqError(f"interface {index}: {name} needs a value")

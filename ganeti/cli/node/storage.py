@@ -13,7 +13,7 @@ from ganeti.cli.run.table import Column, format_table
 from ganeti.objects.disk_templates import StorageType
 from ganeti.opcodes import node
 
-_STORAGE: Final[Mapping[str, Column]] = {
+STORAGE_COLUMNS: Final[Mapping[str, Column]] = {
     "node": Column("Node"),
     "type": Column("Type"),
     "name": Column("Name"),
@@ -22,7 +22,7 @@ _STORAGE: Final[Mapping[str, Column]] = {
     "free": Column("Free", "unit"),
     "allocatable": Column("Allocatable", "bool"),
 }
-_VOLUMES: Final[Mapping[str, Column]] = {
+VOLUME_COLUMNS: Final[Mapping[str, Column]] = {
     "node": Column("Node"),
     "phys": Column("PhysDev"),
     "vg": Column("VG"),
@@ -51,12 +51,12 @@ def _show(
 
 def list_storage(context: Context, options: Options, args: list[str]) -> None:
     """List storage units."""
-    _show(context, options, args, _STORAGE)
+    _show(context, options, args, STORAGE_COLUMNS)
 
 
 def volumes(context: Context, options: Options, args: list[str]) -> None:
     """List logical volumes."""
-    _show(context, options, args, _VOLUMES)
+    _show(context, options, args, VOLUME_COLUMNS)
 
 
 def allocation_change(options: Options) -> Mapping[str, object]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.manual import escape, manual_page
 from ganeti.cli.documents.write import documents, tools
 from ganeti.cli.programs import PROGRAMS
@@ -59,14 +58,6 @@ def test_every_page_says_in_a_phrase_what_it_is_about(path: str) -> None:
     line = documents()[path].splitlines()[4]
     assert line.startswith(f"{escape(name)} \\- ")
     assert not line.endswith(".")
-
-
-def test_completion_knows_every_program_and_choice() -> None:
-    script = completion_script(PROGRAMS)
-    for program in PROGRAMS:
-        assert f"complete -F _{program.name.replace('-', '_')} {program.name}" in script
-    assert "_gnt_complete drain info undrain" in script
-    assert '-n|--target-node) _gnt_complete "$(_gnt_nodes)"' in script
 
 
 def test_documents_in_the_tree_are_those_of_the_tables() -> None:

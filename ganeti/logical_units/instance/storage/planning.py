@@ -22,7 +22,6 @@ from ganeti.logical_units.instance.parameters import check_enabled, device_name
 from ganeti.objects.disk_templates import (
     ADOPTABLE_BLOCKDEV_ROOT,
     BLOCKDEV_DRIVER,
-    DISK_PARAM_NAMES,
     DISKS_MAX,
     Adoption,
     DiskAccess,
@@ -34,6 +33,7 @@ from ganeti.objects.disk_templates import (
     traits_of,
 )
 from ganeti.objects.model import Cluster, Disk, Node
+from ganeti.objects.parameters import DISK_SETTINGS
 from ganeti.protocol.node_calls import NodeCalls
 
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
@@ -79,7 +79,7 @@ class Planner:
         """
         quoted, traits = repr(str(self.template)), self.template.traits
         if not traits.has_provider:
-            of_provider = settings.keys() - (DISK_PARAM_NAMES - {"provider"})
+            of_provider = settings.keys() - (DISK_SETTINGS.keys() - {"provider"})
             if of_provider:
                 raise OpPrereqError(
                     f"{what}: {', '.join(sorted(of_provider))}: not known for disk template"
@@ -235,7 +235,7 @@ class ExternalDisks(Planner):
                 " see 'gnt-storage list'"
             )
         params: dict[str, object] = {
-            name: value for name, value in settings.items() if name not in DISK_PARAM_NAMES
+            name: value for name, value in settings.items() if name not in DISK_SETTINGS
         }
         if access is not None:
             if access not in tuple(DiskAccess):
