@@ -10,6 +10,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+ROOT: Final = "root"
+MASTERD: Final = "gnt-masterd"
+CONFD: Final = "gnt-confd"
+RAPI: Final = "gnt-rapi"
+ALL_DAEMONS: Final = "gnt-daemons"
+
 
 class Place(StrEnum):
     """Which nodes run a daemon."""
@@ -27,6 +33,8 @@ class Daemon(NamedTuple):
         log_name: of the log file, as operators know it, without its ending.
         is_essential: a node or a master without it is none; the others are faces to the outside,
             which must not keep a cluster from working, and which may be left out.
+        user: whom it runs as where the installation has users for the daemons; so has Debian's.
+        group: its group there.
     """
 
     name: str
@@ -34,6 +42,8 @@ class Daemon(NamedTuple):
     place: Place
     log_name: str
     is_essential: bool = False
+    user: str = ROOT
+    group: str = ROOT
 
 
 NODED: Final = "ganeti-noded"
@@ -41,11 +51,12 @@ NODED: Final = "ganeti-noded"
 # In the order in which they start; they are stopped the other way round.
 DAEMONS: Final = (
     Daemon(NODED, "noded", Place.NODE, "node-daemon", is_essential=True),
-    Daemon("ganeti-wconfd", "wconfd", Place.MASTER, "wconf-daemon", is_essential=True),
-    Daemon("ganeti-luxid", "luxid", Place.MASTER, "luxi-daemon", is_essential=True),
-    Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon"),  # silent unless a master candidate
+    Daemon("ganeti-wconfd", "wconfd", Place.MASTER, "wconf-daemon", True, MASTERD, MASTERD),
+    Daemon("ganeti-luxid", "luxid", Place.MASTER, "luxi-daemon", True, MASTERD, "gnt-luxid"),
+    # Silent unless the node is a master candidate.
+    Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon", False, CONFD, CONFD),
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
-    Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon"),
+    Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
 )
 FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
 # The daemons that make a node the master, in the order in which they start.
@@ -54,6 +65,6 @@ MASTER_DAEMONS: Final = tuple(
 )
 
 
-def package_of(name: str) -> str:
-    """Return the package of the daemon of a name."""
-    return next(daemon.package for daemon in DAEMONS if daemon.name == name)
+def daemon_of(name: str) -> Daemon:
+    """Return the daemon of a name."""
+    return next(daemon for daemon in DAEMONS if daemon.name == name)

@@ -74,6 +74,7 @@ _WELL_KNOWN: Final = {
     "log_dir": "/var/log/ganeti",
     "log_os_dir": "/var/log/ganeti/os",
     "log_kvm_dir": "/var/log/ganeti/kvm",
+    "log_xen_dir": "/var/log/ganeti/xen",
     "log_es_dir": "/var/log/ganeti/extstorage",
     "lock_dir": "/var/lock",
     "ssconf_lock": "/var/lock/ganeti-ssconf.lock",

@@ -1,7 +1,7 @@
 """The directories and files that make a machine a node of a cluster.
 
-Source: config.json, "paths_ensured_by_installation".  Owners are left to the installation: this
-build runs all daemons as root, or as the user of a virtual cluster.
+Owners are left to the start of the daemons (`ganeti.store.accounts`): without users for them they
+run as root, or as the user of a virtual cluster.
 """
 
 from __future__ import annotations
@@ -11,23 +11,9 @@ import os
 import shutil
 from typing import Final
 
+from ganeti.base.owned_files import DIRECTORY, OWNED
 from ganeti.base.paths import Paths
 from ganeti.system import files
-
-# mode -> well-known paths, each after those that it is in
-DIRECTORIES: Final = {
-    0o775: ("run_dir",),
-    0o755: (
-        *("data_dir", "conf_dir", "lock_dir", "bdev_cache_dir", "disk_links_dir"),
-        *("import_export_dir", "instance_reason_dir"),
-    ),
-    0o770: ("socket_dir", "log_dir"),
-    0o750: (
-        *("queue_dir", "queue_archive_dir", "rapi_dir", "uid_pool_dir", "livelock_dir"),
-        *("luxid_message_dir", "log_os_dir", "log_kvm_dir"),
-    ),
-    0o700: ("crypto_keys_dir",),
-}
 
 SECRET_MODE: Final = 0o440
 CONFIG_MODE: Final = 0o640
@@ -52,9 +38,11 @@ def ensure_directories(paths: Paths) -> None:
     Raises:
         OSError: one cannot be made.
     """
-    for mode, names in DIRECTORIES.items():
-        for name in names:
-            files.ensure_directory(getattr(paths, name), mode)
+    for name in ("conf_dir", "lock_dir"):
+        files.ensure_directory(getattr(paths, name), 0o755)
+    for row in OWNED:
+        if row.kind == DIRECTORY and not row.pattern:
+            files.ensure_directory(getattr(paths, row.place), row.mode)
 
 
 def cluster_files(paths: Paths) -> list[str]:

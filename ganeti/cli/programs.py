@@ -155,6 +155,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "cfgupgrade": "tools.cfgupgrade",
     "confd-client": "tools.confd_client",
     "demo": "tools.demo",
+    "ensure-dirs": "tools.ensure_dirs",
     "hail": "htools.hail",
     "make-docs": "documents.write",
     "mon-collector": "tools.mon_collector",

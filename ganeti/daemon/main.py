@@ -32,13 +32,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from ganeti.base.daemons import package_of
-from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, OpPrereqError
+from ganeti.base.daemons import daemon_of
+from ganeti.base.errors import (
+    ConfigurationError,
+    GenericError,
+    NotMasterError,
+    OpPrereqError,
+    failing_as,
+)
 from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.options import Options, parse
 from ganeti.daemon.starter import READY, STATUS, STOPPING, Report, detach, notify
+from ganeti.store import accounts
 from ganeti.system import environment, files
 from ganeti.system.filelock import PidFile
 from ganeti.system.process_facts import show_name
@@ -69,7 +76,7 @@ class DaemonSpec:
     ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
     threads exist; what it returns is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from
     SIGTERM to being cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others
-    run as the owner of the data directory.
+    run as the owner of the data directory, or as their users where the installation has them.
     """
 
     name: str
@@ -84,7 +91,7 @@ class DaemonSpec:
 
 def main() -> int:
     """Run the daemon by whose name the program was called."""
-    package = package_of(os.path.basename(sys.argv[0]))
+    package = daemon_of(os.path.basename(sys.argv[0])).package
     spec: DaemonSpec = import_module(f"ganeti.{package}.main").SPEC
     return run_daemon(spec)
 
@@ -96,8 +103,8 @@ def run_daemon(spec: DaemonSpec, argv: Sequence[str] | None = None) -> int:
     )
     try:
         paths = environment.current_paths()
-        if not paths.root and not options.no_user_checks:
-            _check_user(spec, paths)
+        if not options.no_user_checks:
+            _be_the_right_user(spec, paths)
     except GenericError as err:
         return _fail(spec, None, err)
     report = None if options.foreground else detach(spec.name)
@@ -133,11 +140,24 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
     return status
 
 
-def _check_user(spec: DaemonSpec, paths: Paths) -> None:
-    """Refuse to leave files in the data directory that its owner cannot use."""
-    if not os.path.isdir(paths.data_dir):
+def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
+    """Become the daemon's user, or refuse to leave files that their owner cannot use.
+
+    Where the installation has users for the daemons, root gives everything to its owner first.
+    """
+    has_accounts = accounts.has_accounts(paths)
+    if not os.path.isdir(paths.data_dir) or (paths.root and not has_accounts):
         return
-    wanted = 0 if spec.runs_as_root else os.stat(paths.data_dir).st_uid
+    if not has_accounts:
+        wanted = 0 if spec.runs_as_root else os.stat(paths.data_dir).st_uid
+    else:
+        wanted = accounts.user_of(daemon_of(spec.name))
+        if os.geteuid() == 0:
+            _make_directories(paths)
+            with failing_as(GenericError, "cannot give files to the users of the daemons"):
+                accounts.settle(paths)
+                if wanted:
+                    accounts.become(daemon_of(spec.name))
     if os.geteuid() != wanted:
         raise OpPrereqError(
             f"must run as user id {wanted}, not {os.geteuid()} (--no-user-checks overrides)"

@@ -93,7 +93,7 @@ class JobFiles:
     def archive(self, job_id: JobId) -> bool:
         """Move a job to the archive; returns False if it is not in the queue."""
         target = self._paths.archived_job_file(job_id)
-        files.ensure_directory(os.path.dirname(target), DIRECTORY_MODE)
+        files.ensure_directory(os.path.dirname(target), DIRECTORY_MODE, inherits_owner=True)
         try:
             os.rename(self._paths.job_file(job_id), target)
         except FileNotFoundError:

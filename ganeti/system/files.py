@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -45,22 +46,57 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def give_to(target: int | str, uid: int, gid: int) -> None:
+    """Give a file, or an open one, to a user and a group, as far as we may."""
+    if (uid, gid) == (os.geteuid(), os.getegid()):
+        return
+    try:
+        os.chown(target, uid, gid)
+    except PermissionError:
+        with contextlib.suppress(PermissionError):  # who is no root may give to its own groups
+            os.chown(target, -1, gid)
+
+
 @contextlib.contextmanager
-def _temporary(path: str, mode: int) -> Iterator[tuple[int, str]]:
-    """Open a new file beside ``path``; it is removed again if the block fails."""
+def _temporary(
+    path: str, mode: int, owner: tuple[int, int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """Open a file that is to replace ``path``; it is removed again if the block fails.
+
+    It gets the owner, the group and the mode of the one that it replaces.  A new one belongs to
+    whom its directory belongs to, and has the mode given here.
+
+    Args:
+        owner: user and group that it is to have in any case; then the mode counts as well.
+    """
     name = _temporary_name(path)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with closing(descriptor):
-            os.fchmod(descriptor, mode)
+            if owner is None:
+                uid, gid, mode = _inherited(path, mode)
+                give_to(descriptor, uid, gid)
+            else:
+                os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, mode)  # chown takes some bits away
             yield descriptor, name
     except BaseException:
         remove_if_exists(name)
         raise
 
 
+def _inherited(path: str, mode: int) -> tuple[int, int, int]:
+    """Return owner, group and mode of the file there, or those of a new one."""
+    with contextlib.suppress(FileNotFoundError):
+        present = os.lstat(path)
+        if stat.S_ISREG(present.st_mode):
+            return present.st_uid, present.st_gid, stat.S_IMODE(present.st_mode)
+    directory = os.stat(os.path.dirname(path) or ".")
+    return directory.st_uid, directory.st_gid, mode
+
+
 def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
-    """Replace the file in one step.
+    """Replace the file in one step; one that is there keeps its owner, group and mode.
 
     Raises:
         OSError: nothing was changed (disk full, no such directory, ...).
@@ -85,6 +121,8 @@ def write_durable(
 ) -> None:
     """Replace the file in one step and return once that survives a power cut.
 
+    One that is there keeps its owner, group and mode, unless an owner is given.
+
     Args:
         data: the content, or pieces of it that need not be joined first.
         owner: user and group id to give the file to.
@@ -97,11 +135,9 @@ def write_durable(
         NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
     pieces = [data] if isinstance(data, bytes) else data
-    with _temporary(path, mode) as (descriptor, name):
+    with _temporary(path, mode, owner) as (descriptor, name):
         for start in range(0, len(pieces), _PIECES_MAX):
             _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
-        if owner is not None:
-            os.fchown(descriptor, *owner)
         if times is not None:
             os.utime(descriptor, times)
         os.fsync(descriptor)
@@ -178,10 +214,13 @@ def owner_names(status: os.stat_result) -> tuple[str, str]:
         return user, str(status.st_gid)
 
 
-def ensure_directory(path: str, mode: int = 0o750) -> None:
+def ensure_directory(path: str, mode: int = 0o750, *, inherits_owner: bool = False) -> None:
     """Create a directory with its parents, if it is not there.
 
     A directory that exists keeps its mode: it may be an administrator's.
+
+    Args:
+        inherits_owner: a new one belongs to whom its parent belongs to.
     """
     if os.path.isdir(path):
         return
@@ -190,4 +229,7 @@ def ensure_directory(path: str, mode: int = 0o750) -> None:
         ensure_directory(parent, 0o755)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, mode)
-        os.chmod(path, mode)  # mkdir obeys the umask
+        if inherits_owner:
+            above = os.stat(parent or ".")
+            give_to(path, above.st_uid, above.st_gid)
+        os.chmod(path, mode)  # mkdir obeys the umask, and chown takes some bits away

@@ -43,7 +43,7 @@ from ganeti.protocol.envelope import (
     encode_refusal,
     encode_success,
 )
-from ganeti.system.files import remove_if_exists
+from ganeti.system.files import give_to, remove_if_exists
 from ganeti.transport.flow import ServedConnection, StreamServer, canceled_by
 
 logger = logging.getLogger(__name__)
@@ -396,6 +396,7 @@ def _listen(path: str, mode: int) -> socket.socket:
     try:
         remove_if_exists(temporary)
         sock.bind(temporary)
+        give_to(temporary, os.geteuid(), os.stat(directory).st_gid)
         os.chmod(temporary, mode)
         sock.listen(_BACKLOG)
         os.rename(temporary, path)

@@ -150,7 +150,9 @@ def _prepare_node(cluster: VirtualCluster, paths: Paths, os_directories: Sequenc
     )
     os.symlink(target, paths.shared_file_storage_dir)
     allowed = [Paths().file_storage_dir, Paths().shared_file_storage_dir]
-    files.write_atomic(paths.file_storage_paths_file, "".join(f"{p}\n" for p in allowed).encode())
+    files.write_atomic(
+        paths.file_storage_paths_file, "".join(f"{p}\n" for p in allowed).encode(), 0o644
+    )
     os_directory = paths.os_search_path[0]
     for source in os_directories:
         shutil.copytree(source, os.path.join(os_directory, os.path.basename(source)))

@@ -19,7 +19,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from ganeti.base.daemons import package_of
+from ganeti.base.daemons import daemon_of
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.manual import SECTION, Entry, Section, daemon_page, manual_page, tool_page
@@ -77,7 +77,7 @@ def documents() -> dict[str, str]:
         is_program=False,
     )
     for daemon in DAEMONS:
-        spec = import_module(f"ganeti.{package_of(daemon)}.main").SPEC
+        spec = import_module(f"ganeti.{daemon_of(daemon).package}.main").SPEC
         options = [(_flags(option), option.help) for option in options_of(spec.options)]
         see_also, prose, sections = _prose(daemon)
         page = daemon_page(daemon, spec.description, prose, options, sections, see_also)

@@ -126,7 +126,9 @@ class JobQueue(NodeHandler):
         touched: set[str] = set()
         with _hold_queue(self.paths):
             for old, new in pairs:
-                atomic_files.ensure_directory(os.path.dirname(new), _DIRECTORY_MODE)
+                atomic_files.ensure_directory(
+                    os.path.dirname(new), _DIRECTORY_MODE, inherits_owner=True
+                )
                 try:
                     os.rename(old, new)
                 except FileNotFoundError:
@@ -222,6 +224,6 @@ def _refuse_former_master(context: NodeContext) -> None:
 @contextlib.contextmanager
 def _hold_queue(paths: Paths) -> Iterator[None]:
     """Hold this node's queue lock; the directory is made if it is not there."""
-    atomic_files.ensure_directory(paths.queue_dir, _DIRECTORY_MODE)
+    atomic_files.ensure_directory(paths.queue_dir, _DIRECTORY_MODE, inherits_owner=True)
     with _hold.held(paths.queue_lock):
         yield

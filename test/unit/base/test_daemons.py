@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place, package_of
+from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place, daemon_of
 from ganeti.base.paths import Paths
 from ganeti.cli.documents.write import DAEMONS as DOCUMENTED
 
@@ -34,7 +34,7 @@ def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("daemon", DAEMONS, ids=lambda daemon: daemon.name)
 def test_every_daemon_has_a_package_that_knows_its_name(daemon: Daemon) -> None:
-    assert package_of(daemon.name) == daemon.package
+    assert daemon_of(daemon.name) == daemon
     assert import_module(f"ganeti.{daemon.package}.main").SPEC.name == daemon.name
 
 

@@ -30,14 +30,14 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded.
 CODE_LINES_MAX = {
     "allocation": 1_694,
-    "base": 477,
+    "base": 551,
     "bootstrap": 1_613,
     "cli": 8_900,
     "clients": 1_132,
     "collectors": 1_270,
     "config": 3_397,
     "copies": 137,
-    "daemon": 799,
+    "daemon": 816,
     "hypervisor": 3_413,
     "jobexec": 618,
     "jobs": 847,
@@ -46,7 +46,7 @@ CODE_LINES_MAX = {
     "luxid": 2_599,
     "mond": 491,
     "netdev": 357,
-    "node_ops": 3_107,
+    "node_ops": 3_109,
     "noded": 592,
     "objects": 2_020,
     "opcodes": 950,
@@ -55,9 +55,9 @@ CODE_LINES_MAX = {
     "rapid": 971,
     "rconfd": 456,
     "storage": 980,
-    "store": 590,
-    "system": 1_510,
-    "transport": 1_647,
+    "store": 678,
+    "system": 1_534,
+    "transport": 1_648,
     "wconfd": 1_836,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.

@@ -13,13 +13,17 @@ from ganeti.system import files
 
 
 @pytest.mark.parametrize("write", [files.write_atomic, files.write_durable])
-def test_a_file_is_replaced_with_its_mode(write: object, tmp_path: Path) -> None:
+def test_a_new_file_has_its_mode_and_a_replaced_one_keeps_its_own(
+    write: object, tmp_path: Path
+) -> None:
     assert callable(write)
     target = tmp_path / "f"
-    target.write_text("old")
+    write(str(target), b"old", 0o440)
+    assert target.stat().st_mode & 0o777 == 0o440
+    target.chmod(0o604)
     write(str(target), b"new", 0o440)
     assert target.read_bytes() == b"new"
-    assert target.stat().st_mode & 0o777 == 0o440
+    assert target.stat().st_mode & 0o777 == 0o604
     assert os.listdir(tmp_path) == ["f"]
 
 

@@ -1,0 +1,142 @@
+"""The users of the daemons, where the installation has them: what belongs to whom, and who runs.
+
+An installation has them when its data directory belongs to the user of the master's daemons, as on
+Debian.  There a program that root starts gives every file to its owner, and a daemon becomes its
+user before it does anything else.
+
+Source: config.json, "user_names_note".
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ganeti.base.daemons import MASTERD, Daemon
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.owned_files import DIRECTORY, OWNED, SHARED_LOCKS, Owned
+from ganeti.base.paths import Paths
+
+_SHARED_LOCK_MODE: Final = 0o660
+
+
+class Difference(NamedTuple):
+    """A file or directory that belongs to somebody else, or has another mode, than it should."""
+
+    path: str
+    found: str
+    wanted: str
+    uid: int
+    gid: int
+    mode: int
+
+
+def uid_of(name: str) -> int | None:
+    """Return the number of a user; None if there is none of that name."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def gid_of(name: str) -> int | None:
+    """Return the number of a group; None if there is none of that name."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+def has_accounts(paths: Paths) -> bool:
+    """Tell whether this installation has users for the daemons."""
+    try:
+        owner = os.stat(paths.data_dir).st_uid
+    except FileNotFoundError:
+        return False
+    return owner != 0 and owner == uid_of(MASTERD)
+
+
+def differences(paths: Paths) -> Iterator[Difference]:
+    """Compare owners and modes with the table; what is not there, or a link, is passed over.
+
+    Rows whose user or group this machine does not have are as well.
+    """
+    for row in OWNED:
+        uid, gid = uid_of(row.user), gid_of(row.group)
+        if uid is None or gid is None:
+            continue
+        for path in _paths_of(row, paths):
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            mode = stat.S_IMODE(status.st_mode)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if stat.S_ISLNK(status.st_mode) or is_directory != (row.kind == DIRECTORY):
+                continue
+            if (status.st_uid, status.st_gid, mode) != (uid, gid, row.mode):
+                found = f"{status.st_uid}:{status.st_gid} {mode:04o}"
+                wanted = f"{row.user}:{row.group} {row.mode:04o}"
+                yield Difference(path, found, wanted, uid, gid, row.mode)
+
+
+def _paths_of(row: Owned, paths: Paths) -> list[str]:
+    place: str = getattr(paths, row.place)
+    if not row.pattern:
+        return [place]
+    return sorted(glob.glob(f"{glob.escape(place)}/{row.pattern}"))
+
+
+def settle(paths: Paths) -> list[Difference]:
+    """Give everything to its owner, with its mode; returns what was changed.
+
+    Raises:
+        OSError: we may not, or the disk fails.
+    """
+    found = []
+    for difference in differences(paths):
+        found.append(difference)
+        os.chown(difference.path, difference.uid, difference.gid, follow_symlinks=False)
+        os.chmod(difference.path, difference.mode)  # chown takes some bits away
+    group = gid_of(MASTERD)
+    for name in SHARED_LOCKS if group is not None else ():
+        descriptor = os.open(
+            getattr(paths, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            os.fchown(descriptor, 0, group or 0)
+            os.fchmod(descriptor, _SHARED_LOCK_MODE)
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def user_of(daemon: Daemon) -> int:
+    """Return the number of the user that a daemon runs as.
+
+    Raises:
+        OpPrereqError: there is no such user.
+    """
+    found = uid_of(daemon.user)
+    if found is None:
+        raise OpPrereqError(f"user {daemon.user}, whom {daemon.name} runs as, does not exist")
+    return found
+
+
+def become(daemon: Daemon) -> None:
+    """Give up being root for good, and be the user of a daemon.
+
+    Raises:
+        OSError: the system does not let us.
+    """
+    user = pwd.getpwnam(daemon.user)
+    group = gid_of(daemon.group)
+    gid = user.pw_gid if group is None else group
+    os.initgroups(user.pw_name, gid)
+    os.setgid(gid)
+    os.setuid(user.pw_uid)
