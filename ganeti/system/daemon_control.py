@@ -41,10 +41,19 @@ def program_directories() -> list[str]:
     """Return where our programs lie: in the checkout, or where ``make install`` puts them."""
     prefix = installation_prefix()
     if prefix is None:
-        ours = [f"{_CHECKOUT}/daemons", f"{_CHECKOUT}/tools"]
+        ours = [f"{_CHECKOUT}/{name}" for name in ("daemons", "tools", "tools/iallocators")]
     else:
-        ours = [f"{prefix}/sbin", f"{prefix}/bin", f"{prefix}/lib/ganeti/tools"]
+        ours = [f"{prefix}/{name}" for name in ("sbin", "bin", *_BELOW_LIBRARY)]
     return [*ours, os.path.dirname(sys.executable)]
+
+
+_BELOW_LIBRARY: Final = ("lib/ganeti/tools", "lib/ganeti/iallocators")
+
+
+def bundled(in_checkout: str, in_prefix: str) -> str:
+    """Return the path of something that comes with the programs."""
+    prefix = installation_prefix()
+    return f"{_CHECKOUT}/{in_checkout}" if prefix is None else f"{prefix}/{in_prefix}"
 
 
 def executable(name: str) -> str:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from fakes.terminal import Terminal
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
@@ -52,6 +53,31 @@ def listeners(network: str) -> list[str]:
     return found
 
 
+def look_into_a_shell(cluster: TestCluster) -> None:
+    """A shell on a node: prompt, completion, manual pages, and nobody else's programs."""
+    host = os.path.join(cluster.layout.base, "host")  # another installation on this machine
+    os.mkdir(host)
+    for name in ("hbal", "gnt-node"):
+        with open(os.path.join(host, name), "w", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o755)
+            file.write("#!/bin/sh\necho of the host\n")
+    environment = {**os.environ, "TERM": "dumb", "HOME": "/nonexistent"}
+    environment["PATH"] = f"{host}:{os.environ['PATH']}"
+    argv = [sys.executable, VCLUSTER, "shell", cluster.layout.base]
+    with Terminal([*argv, "node2"], environment) as terminal:
+        terminal.until("[node2] ")
+        terminal.type("hbal\n")
+        assert "hbal: this version does not have that program" in terminal.until("[node2] ")
+        terminal.type("basename $(dirname $(command -v gnt-node)); ls ${MANPATH%%:*}/man8\n")
+        seen = terminal.until("[node2] ")
+        assert "\nhost" not in seen
+        assert "gnt-node.8" in seen
+    with Terminal(argv, environment) as terminal:
+        terminal.until("[node1] ")  # the master
+        terminal.type("gnt-instance list -o status he\t\n")
+        assert "gnt-instance list -o status here.example.com" in terminal.until("running")
+
+
 def test_life_of_a_virtual_cluster(base: str) -> None:
     left_out = ",".join(OTHER_FACES)
     created = vcluster("create", base, "--nodes", "2", "--hypervisor=fake", f"--without={left_out}")
@@ -75,6 +101,7 @@ def test_life_of_a_virtual_cluster(base: str) -> None:
     outcome = vcluster("run", base, "node2", "--", "sh", "-c", "echo $GANETI_HOSTNAME; exit 7")
     assert (outcome.status, outcome.stdout) == (7, b"node2.example.com\n")
     assert vcluster("run", base, "node9", "true").status == 1
+    look_into_a_shell(cluster)
 
     assert vcluster("stop", base).status == 0
     assert lifecycle.find_processes(base) == []

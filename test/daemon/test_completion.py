@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import shlex
 import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from fakes.terminal import Terminal
 
 from ganeti.cli.declaration.parser import options_of
 from ganeti.cli.declaration.program import Argument, Command, Option, Program
@@ -325,27 +323,10 @@ def test_a_strange_shell_is_no_obstacle(environment: Mapping[str, str]) -> None:
 )
 def test_at_a_terminal(environment: Mapping[str, str], keys: str, seen: str) -> None:
     """Keys typed at an interactive bash: it splits and inserts by itself."""
-    pid, master = pty.fork()
-    if pid == 0:
-        os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], dict(environment))
-    try:
-        _until(master, b"$ ")
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], environment) as terminal:
+        terminal.until("$ ")
         setting = "bind 'set enable-bracketed-paste off'"
-        os.write(master, f"{setting}; source {SCRIPT}; PS1=RE''ADY\n".encode())
-        _until(master, b"READY")
-        os.write(master, keys.encode())
-        assert seen in _until(master, b"web").decode().replace(" \b \b", "")
-    finally:
-        os.close(master)
-        os.waitpid(pid, 0)
-
-
-def _until(master: int, wanted: bytes, timeout_s: float = 30.0) -> bytes:
-    """Read from a terminal until some text has come."""
-    seen = b""
-    deadline = time.monotonic() + timeout_s
-    while wanted not in seen:
-        ready, _, _ = select.select([master], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, seen
-        seen += os.read(master, 4096)
-    return seen
+        terminal.type(f"{setting}; source {SCRIPT}; PS1=RE''ADY\n")
+        terminal.until("READY")
+        terminal.type(keys)
+        assert seen in terminal.until("web").replace(" \b \b", "")

@@ -23,7 +23,7 @@ from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
-from ganeti.bootstrap.virtual import layout
+from ganeti.bootstrap.virtual import layout, shell
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process
@@ -35,7 +35,6 @@ PROBED_PORT: Final = 1811
 NETWORK_TRIES: Final = 32
 COMMAND_TIMEOUT_S: Final = 120.0
 QEMU_NAMES: Final = ("qemu-system-x86_64", "kvm", "qemu-kvm", "qemu-system-aarch64")
-_TO_CHECKOUT: Final = ("..", "..", "..")  # from virtual, by bootstrap and ganeti
 _LOOPBACK_TEXT: Final = "are all addresses of 127.0.0.0/8 on the loopback interface?"
 
 Feedback = Callable[[str], None]
@@ -134,6 +133,7 @@ def prepare(cluster: VirtualCluster, os_directories: Sequence[str]) -> None:
             files.ensure_directory(cluster.shared_directory, 0o755)
             for name in cluster.node_names:
                 _prepare_node(cluster, cluster.paths_of(name), os_directories)
+            shell.prepare(cluster)
             files.write_durable(cluster.record_path, cluster.encode(), 0o644)
             undo.pop_all()
     except OSError as err:
@@ -172,12 +172,7 @@ def bundled_os_definitions() -> list[str]:
 
 def _bundled(in_checkout: str, in_prefix: str) -> list[os.DirEntry[str]]:
     """List a directory that comes with the programs; empty if it is not installed."""
-    prefix = daemon_control.installation_prefix()
-    if prefix is None:
-        here = os.path.dirname(__file__)
-        directory = os.path.abspath(os.path.join(here, *_TO_CHECKOUT, in_checkout))
-    else:
-        directory = f"{prefix}/{in_prefix}"
+    directory = daemon_control.bundled(in_checkout, in_prefix)
     return list(os.scandir(directory)) if os.path.isdir(directory) else []
 
 
@@ -239,7 +234,7 @@ def create(
 
 def command_environment(cluster: VirtualCluster, node_name: str) -> dict[str, str]:
     """Return the environment that makes a command run on a node."""
-    directories = [*daemon_control.program_directories(), os.environ.get("PATH", os.defpath)]
+    directories = [*shell.search_path(cluster), os.environ.get("PATH", os.defpath)]
     of_node = node_environment(cluster.paths_of(node_name), node_name)
     return {**os.environ, **of_node, "PATH": os.pathsep.join(directories)}
 
@@ -405,6 +400,21 @@ def exec_on_node(cluster: VirtualCluster, node_name: str, argv: Sequence[str]) -
         raise OpPrereqError(
             f"cannot run {argv[0]!r}: {err.strerror}", errors.ErrorCode.NOENT
         ) from err
+
+
+def entrance_of(cluster: VirtualCluster) -> str:
+    """Return the node to enter where none is named: the master."""
+    return master_of(cluster) or cluster.first_node
+
+
+def exec_shell(cluster: VirtualCluster, node_name: str) -> None:
+    """Become a shell on a node; returns only by an error.
+
+    Raises:
+        OpPrereqError: bash is not installed.
+    """
+    shell.prepare(cluster)
+    exec_on_node(cluster, node_name, shell.shell_command(cluster))
 
 
 KILL_TIMEOUT_S: Final = 10.0

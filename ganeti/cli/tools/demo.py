@@ -44,7 +44,7 @@ def main() -> int:
         return EXIT_INTERRUPTED
     _say(
         f"\nDone in {clock.monotonic() - started:.0f} s.  The cluster in {base} is left running."
-        f"\n  enter it:  tools/vcluster run {base} {cluster.first_node} -- gnt-instance list"
+        f"\n  enter it:  tools/vcluster shell {base}"
         f"\n  stop it:   {stop_command(base)}"
     )
     return 0

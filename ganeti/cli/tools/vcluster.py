@@ -24,15 +24,12 @@ def create(context: Context, options: Options, args: list[str]) -> None:
     cluster = lifecycle.plan(absolute, options.nodes, options.hypervisor, without=options.without)
     lifecycle.create(cluster, extra_init=options.init_options, feedback=context.write)
     context.write(f"The cluster in {cluster.base} runs ({cluster.hypervisor} hypervisor).")
-    context.write(how_to_enter(base, cluster))
+    context.write(how_to_enter(base))
 
 
-def how_to_enter(base: str, cluster: VirtualCluster) -> str:
+def how_to_enter(base: str) -> str:
     """Return the lines that say how to enter and how to stop a cluster."""
-    return (
-        f"Enter it:  tools/vcluster run {base} {cluster.first_node} -- gnt-node list\n"
-        f"Remove it: tools/vcluster destroy {base}"
-    )
+    return f"Enter it:  tools/vcluster shell {base}\nRemove it: tools/vcluster destroy {base}"
 
 
 def start(context: Context, _options: Options, args: list[str]) -> None:
@@ -70,6 +67,15 @@ def run(_context: Context, _options: Options, args: list[str]) -> int:
     if not command:
         raise OpPrereqError("give a command to run")
     lifecycle.exec_on_node(cluster, cluster.find_node(node), command)
+    return EXIT_FAILURE
+
+
+def shell(_context: Context, _options: Options, args: list[str]) -> int:
+    """Open a shell on a node, with manual pages and completion."""
+    base, *names = args
+    cluster = _load(base)
+    node = cluster.find_node(names[0]) if names else lifecycle.entrance_of(cluster)
+    lifecycle.exec_shell(cluster, node)
     return EXIT_FAILURE
 
 
@@ -130,6 +136,16 @@ tools/vcluster create /tmp/vc --init-option=--candidate-pool-size=2\
             examples="""
 tools/vcluster run /tmp/vc node1 -- gnt-instance list  # on the first node
 tools/vcluster run /tmp/vc node2 -- bash  # a shell on the second""",
+        ),
+        command(
+            shell,
+            _BASE,
+            opt.Argument(ArgKind.NODE, 0, metavar="NODE"),
+            description="""Without NODE it is one on the master.  The prompt names the node; `man
+gnt-instance` shows our page, and the tabulator key completes.  Leave it with exit.""",
+            examples="""
+tools/vcluster shell /tmp/vc  # on the master
+tools/vcluster shell /tmp/vc node2  # on the second node""",
         ),
         command(destroy, _BASE),
     ),

@@ -46,6 +46,7 @@ def test_installed_programs_are_looked_for_below_the_prefix(
         "/opt/ganeti/sbin",
         "/opt/ganeti/bin",
         "/opt/ganeti/lib/ganeti/tools",
+        "/opt/ganeti/lib/ganeti/iallocators",
         os.path.dirname(sys.executable),
     ]
 
