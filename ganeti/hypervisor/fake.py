@@ -1,5 +1,9 @@
 """A hypervisor that only keeps books: one small file for each instance that "runs".
 
+A book begins as 3.0 writes it: an identifier (0), the memory in MiB and the processors, a line
+each.  Whatever else is to be known follows in a line of its own, which 3.0 does not read; so each
+reads the books of the other, and instances run on when the release of a node is changed.
+
 It goes through every step that a real one does, migration included, and survives restarts of the
 node daemon in the same way.  An instance is one of: running; incoming (accepted from another node);
 sent (its memory has left, the end of the migration is awaited); down (shut itself down).
@@ -14,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import HypervisorError
+from ganeti.base.errors import HypervisorError, ProtocolError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor import interface, node
@@ -66,13 +70,15 @@ class _Books:
 
     def load(self, name: str) -> Book | None:
         """Return the book of an instance; None when there is none."""
-        data = read_bytes_or_none(self._path(name), _FILE_BYTES_MAX)
-        return None if data is None else loads_as(Book, data)
+        path = self._path(name)
+        data = read_bytes_or_none(path, _FILE_BYTES_MAX)
+        return None if data is None else _decode(data, path)
 
     def save(self, name: str, book: Book) -> None:
         """Write the book of an instance."""
         ensure_directory(self._directory)
-        write_atomic(self._path(name), dumps(book))
+        head = b"0\n%d\n%d\n" % (book.memory_mib, book.vcpus)
+        write_atomic(self._path(name), head + dumps(book) + b"\n")
 
     def forget(self, name: str) -> None:
         """Remove the book of an instance, if there is one."""
@@ -92,6 +98,22 @@ class _Books:
         return book
 
 
+def _decode(data: bytes, path: str) -> Book:
+    """Read a book; one of 3.0 is as old as its file.
+
+    Raises:
+        HypervisorError: it is none.
+    """
+    *numbers, last = data.strip().splitlines() or [b""]
+    try:
+        if last.startswith(b"{"):
+            return loads_as(Book, last)
+        memory, vcpus = (int(each) for each in [*numbers, last][-2:])
+        return Book(memory_mib=memory, vcpus=vcpus, started_s=os.stat(path).st_mtime)
+    except (ValueError, OSError, ProtocolError) as err:
+        raise HypervisorError(f"{path}: no record of a running instance: {err}") from err
+
+
 class FakeHypervisor(Hypervisor):
     """The hypervisor "fake" on one node."""
 
@@ -102,8 +124,25 @@ class FakeHypervisor(Hypervisor):
 
     def all_instances_info(self) -> list[InstanceInfo]:
         """Look at all instances here."""
-        infos = map(self.instance_info, self._books.names())
-        return [info for info in infos if info is not None]
+        return [info for info in map(self._info_of, self._books.names()) if info is not None]
+
+    def _info_of(self, name: str) -> InstanceInfo | None:
+        """Look at one of many; who has a book that cannot be read is taken to run."""
+        try:
+            return self.instance_info(name)
+        except HypervisorError:
+            running = interface.InstanceState.RUNNING
+            return InstanceInfo(name=name, memory_mib=0, vcpus=1, state=running, cpu_time_s=0.0)
+
+    def verify(self) -> str | None:
+        """Say which books cannot be read."""
+        found = []
+        for name in self._books.names():
+            try:
+                self._books.load(name)
+            except HypervisorError as err:
+                found.append(err.message)
+        return "; ".join(found) or None
 
     def instance_info(self, name: str) -> InstanceInfo | None:
         """Look at one instance; None when it is not here."""

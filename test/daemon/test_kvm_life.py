@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +65,77 @@ def test_life_of_an_instance(nodes: KvmNodes, node: KvmNode) -> None:
     left = [path for path in nodes.base.rglob("*") if path.is_file() or path.is_socket()]
     assert {path.suffix for path in left} <= {".log", ""}
     assert node.process(NAME) is None
+
+
+def start_as_3_0(node: KvmNode, disk: str) -> list[str]:
+    """Start QEMU with the files that 3.0 makes; returns those."""
+    files = node.files(NAME)
+    files.make_directories()
+    directory = Path(node.env.paths.kvm_dir)
+    ctrl, nics = directory / "ctrl", directory / "nic" / NAME
+    for path in (directory / "uid", nics):
+        path.mkdir(parents=True)
+    (nics / "0").write_text("tap0")
+    command = [
+        *(str(QEMU), "-name", NAME, "-m", "24", "-smp", "1", "-pidfile", files.pid_file),
+        *("-daemonize", "-machine", "pc", "-accel", "tcg", "-display", "none", "-nodefaults"),
+        *("-monitor", f"unix:{ctrl}/{NAME}.monitor,server=on,wait=off"),
+        *("-qmp", f"unix:{ctrl}/{NAME}.qmp,server=on,wait=off"),
+        *("-serial", f"unix:{ctrl}/{NAME}.serial,server=on,wait=off"),
+        *("-drive", f"file={disk},format=raw,if=ide"),
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    runtime = [command, [], dict(INSTANCE.hvparams), []]
+    Path(files.runtime).write_text(json.dumps(runtime))
+    return [str(path) for path in directory.rglob("*") if path.is_file() or path.is_socket()]
+
+
+def test_a_machine_of_3_0_is_taken_over(nodes: KvmNodes, node: KvmNode) -> None:
+    disk = nodes.boot_disk()
+    made = start_as_3_0(node, disk.dev_path)
+    assert len(made) >= 6
+    (info,) = node.driver.all_instances_info()
+    assert (info.name, info.memory_mib, info.state) == (NAME, 24, InstanceState.RUNNING)
+    assert node.driver.verify() is None
+    (console, *_) = node.driver.consoles(INSTANCE, ConsoleNode("node1", "127.0.0.1"))
+    assert f"{node.env.paths.kvm_dir}/ctrl/{NAME}.serial" in console.command
+    with pytest.raises(HypervisorError, match="already here, and running"):
+        node.driver.start(INSTANCE, [disk])
+    assert node.driver.migration is not None
+    with pytest.raises(HypervisorError, match=f"3.0, .*reboot --type=full {NAME}"):
+        node.driver.migration.describe(INSTANCE)
+    before = node.process(NAME)
+    node.driver.reboot(INSTANCE, [disk], kind=RebootType.FULL, timeout_s=60)
+    node.wait_serial(NAME, "start 2")  # the guest of the first start wrote that it had started
+    after = node.process(NAME)
+    assert before is not None
+    assert after is not None
+    assert after.pid != before.pid
+    assert not [path for path in made if os.path.exists(path) and not path.endswith(known_ends())]
+    assert node.driver.migration.describe(INSTANCE)
+    node.driver.stop(NAME, timeout_s=60)
+    assert node.process(NAME) is None
+
+
+def known_ends() -> tuple[str, ...]:
+    """The ends of names that our machines have as well."""
+    return (f"pid/{NAME}", f"{NAME}.runtime", f"{NAME}.serial")
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "[[]", '{"format": 99}'])
+def test_a_description_that_cannot_be_read_is_told(
+    nodes: KvmNodes, node: KvmNode, content: str
+) -> None:
+    disk = nodes.boot_disk()
+    node.driver.start(INSTANCE, [disk])
+    Path(node.files(NAME).runtime).write_text(content)
+    found = node.driver.verify()
+    assert found is not None
+    assert f"{NAME}.runtime: no description of a machine" in found
+    assert node.driver.list_instances() == [NAME]
+    os.unlink(node.files(NAME).runtime)
+    assert "is missing" in str(node.driver.verify())
+    node.driver.stop(NAME, force=True)
 
 
 def test_disk_keeps_what_the_guest_wrote(nodes: KvmNodes, node: KvmNode) -> None:

@@ -90,12 +90,13 @@ class KvmHypervisor(Hypervisor):
     # Checking
 
     def verify(self) -> str | None:
-        """Say that there is no QEMU where the parameters say, if so."""
+        """Say that there is no QEMU, or that descriptions of machines cannot be used, if so."""
+        found = state.unreadable_runtimes(self.env.paths)
         try:
             find_qemu(self._params.text("kvm_path"))
         except GenericError as err:
-            return err.message
-        return None
+            found.append(err.message)
+        return "; ".join(found) or None
 
     def problems(self, hvparams: Mapping[str, object]) -> Iterator[GenericError]:
         """Find wrong values, and values that do not fit each other."""

@@ -10,6 +10,9 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
     LOG_DIR/kvm/<name>.log, <name>.serial.log  what QEMU and the guest's serial console print
 
+A machine that 3.0 started has its sockets in ``ctrl`` instead, called ``<name>.qmp``, ``.monitor``
+and ``.serial``, and more files in ``uid`` and ``nic``.
+
 On a virtual node a file that a parameter names is looked for below the node's root first, then
 on the machine.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +42,8 @@ _SUFFIXES: Final[Mapping[str, str]] = {
     "vnc": "v",
     "nbd": "n",
 }
+_SUFFIXES_OF_3_0: Final = {"control": "qmp", "info": "qmp", "serial": "serial"}
+_ALL_OF_3_0: Final = ("monitor", "qmp", "serial", "shutdown", "kvmd")
 _BACKLOG: Final = 16  # QEMU serves one client of a socket at a time, others wait here
 _DIRECTORY_MODE: Final = 0o750
 RUNTIME_SUFFIX: Final = ".runtime"
@@ -84,9 +90,25 @@ class MachineFiles:
         return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
 
     def socket_path(self, kind: str) -> str:
-        """Return the path of a socket: control, info, serial, agent, vnc or nbd."""
+        """Return the path of a socket: control, info, serial, agent, vnc or nbd.
+
+        That of a machine that 3.0 started, if it is there and ours is not.
+        """
+        path = self._own_socket(kind)
+        if kind in _SUFFIXES_OF_3_0 and not os.path.exists(path):
+            other = f"{self.paths.kvm_dir}/ctrl/{self.name}.{_SUFFIXES_OF_3_0[kind]}"
+            if os.path.exists(other):
+                return other
+        return path
+
+    def _own_socket(self, kind: str) -> str:
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
         return f"{self.paths.run_dir}/kvm/{digest}.{_SUFFIXES[kind]}"
+
+    @property
+    def uid_file_of_3_0(self) -> str:
+        """The user id that 3.0 took from the pool for the machine."""
+        return f"{self.paths.kvm_dir}/uid/{self.name}"
 
     def link(self, kind: str) -> str:
         """Return the path of the link, with the instance's name, to a socket."""
@@ -96,7 +118,7 @@ class MachineFiles:
         """Make the directories for all of these files."""
         for path in (self.pid_file, self.runtime, self.incoming, self.link("info"), self.log):
             ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
-        ensure_directory(os.path.dirname(self.socket_path("info")), _DIRECTORY_MODE)
+        ensure_directory(os.path.dirname(self._own_socket("info")), _DIRECTORY_MODE)
 
     def listen(self, kind: str) -> socket.socket:
         """Make a socket, its link, and listen on it.
@@ -105,7 +127,7 @@ class MachineFiles:
             OpPrereqError: the path is too long; the text says by how much.
             HypervisorError: it cannot be made.
         """
-        path = self.socket_path(kind)
+        path = self._own_socket(kind)
         check_socket_path(path)
         remove_if_exists(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,8 +146,13 @@ class MachineFiles:
         """Remove every file but the logs."""
         for kind in _SUFFIXES:
             remove_if_exists(self.link(kind))
-            remove_if_exists(self.socket_path(kind))
-        remove_if_exists(console_lock(self.socket_path("serial")))
+            remove_if_exists(self._own_socket(kind))
+        for suffix in _ALL_OF_3_0:
+            remove_if_exists(f"{self.paths.kvm_dir}/ctrl/{self.name}.{suffix}")
+        remove_if_exists(self.uid_file_of_3_0)
+        shutil.rmtree(f"{self.paths.kvm_dir}/nic/{self.name}", ignore_errors=True)
+        for path in (self._own_socket("serial"), self.link("serial")):
+            remove_if_exists(console_lock(path))
         for path in (self.runtime, self.incoming, self.pid_file):
             remove_if_exists(path)
 

@@ -61,6 +61,12 @@ class QemuProcess:
             return self.arguments[self.arguments.index(option) + 1]
         return ""
 
+    def size(self) -> tuple[int, int]:
+        """Return memory (MiB) and processors that it was started with."""
+        memory = self.argument("-m").partition(",")[0]
+        vcpus = self.argument("-smp").partition(",")[0]
+        return int(memory) if memory.isdigit() else 0, int(vcpus) if vcpus.isdigit() else 1
+
     def cpu_time_s(self) -> float:
         """Return the processor time that it has used."""
         facts = process_facts.read(self.pid)
@@ -150,7 +156,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
     ``taps`` are the interfaces made for it, ``modes`` how those are connected; ``paused``: its
     guest was left paused at the start; ``stopped``: its guest was stopped to be moved; ``uid`` is
-    taken from the node's pool of user ids.
+    taken from the node's pool of user ids.  ``is_of_3_0``: 3.0 started it; it runs on and can be
+    looked at and stopped, but the places of its devices are not known.
     """
 
     machine: Machine
@@ -160,6 +167,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
     uid: int | None = None
     format: int = FORMAT
+    is_of_3_0: bool = False
 
 
 def with_taps(runtime: Runtime, backends: Iterable[NicBackend]) -> Runtime:
@@ -181,7 +189,56 @@ def load_runtime(files: MachineFiles) -> Runtime | None:
         HypervisorError: it cannot be understood.
     """
     data = read_bytes_or_none(files.runtime, _FILE_BYTES_MAX)
-    return None if data is None else decode_runtime(data, files.runtime)
+    if data is None:
+        return None
+    if data.lstrip().startswith(b"["):
+        return _decode_of_3_0(data, files)
+    return decode_runtime(data, files.runtime)
+
+
+def _decode_of_3_0(data: bytes, files: MachineFiles) -> Runtime:
+    """Read what 3.0 wrote: command line, NICs, hypervisor parameters and disks.
+
+    Raises:
+        HypervisorError: it cannot be understood.
+    """
+    try:
+        command, _nics, hvparams, *_disks = loads_as(
+            tuple[list[str], list[object], dict[str, object], list[object]], data
+        )
+    except GenericError as err:
+        raise HypervisorError(
+            f"{files.runtime}: no description of a machine: {err.message}"
+        ) from err
+    process = QemuProcess(0, tuple(command))
+    memory, vcpus = process.size()
+    uid = (read_bytes_or_none(files.uid_file_of_3_0, _PID_BYTES_MAX) or b"").strip()
+    machine = Machine(
+        name=files.name,
+        uuid=process.argument("-uuid"),
+        memory_mib=memory,
+        vcpus=vcpus,
+        machine_type=process.argument("-M") or process.argument("-machine"),
+        accelerator="kvm",
+        cpu_type=process.argument("-cpu"),
+        network_port=None,
+        disks=(),
+        nics=(),
+        hvparams=hvparams,
+    )
+    return Runtime(machine=machine, uid=int(uid) if uid.isdigit() else None, is_of_3_0=True)
+
+
+def unreadable_runtimes(paths: Paths) -> list[str]:
+    """Say for each machine that runs why its description cannot be used."""
+    found = []
+    for files, _process, _facts in running_machines(paths):
+        try:
+            if load_runtime(files) is None:
+                found.append(f"the file {files.runtime} is missing")
+        except HypervisorError as err:
+            found.append(err.message)
+    return found
 
 
 def decode_runtime(data: bytes | str, source: str) -> Runtime:
@@ -316,12 +373,11 @@ def memory_mib(monitor: Monitor) -> int:
 
 
 def _from_command_line(name: str, process: QemuProcess) -> InstanceInfo:
-    memory = process.argument("-m").partition(",")[0]
-    vcpus = process.argument("-smp").partition(",")[0]
+    memory, vcpus = process.size()
     return InstanceInfo(
         name=name,
-        memory_mib=int(memory) if memory.isdigit() else 0,
-        vcpus=int(vcpus) if vcpus.isdigit() else 1,
+        memory_mib=memory,
+        vcpus=vcpus,
         state=InstanceState.RUNNING,
         cpu_time_s=process.cpu_time_s(),
     )
@@ -352,12 +408,17 @@ class Machines:
         """Return the description of a machine that runs.
 
         Raises:
-            HypervisorError: there is none; the machine was not started by us.
+            HypervisorError: there is none, or the machine was not started by us.
         """
         files = self.files(name)
         runtime = load_runtime(files)
         if runtime is None:
             raise HypervisorError(f"instance {name}: the file {files.runtime} is missing")
+        if runtime.is_of_3_0:
+            raise HypervisorError(
+                f"instance {name} was started by Ganeti 3.0, and the places of its devices are not"
+                f" known; this works after 'gnt-instance reboot --type=full {name}'"
+            )
         return runtime
 
     def check_movable(self, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,35 @@ def test_life_of_an_instance(source: Hypervisor, tmp_path: Path) -> None:
     again.stop(NAME)
     again.stop(NAME)
     assert source.instance_info(NAME) is None
+
+
+@pytest.mark.parametrize("content", ["0\n256\n3\n", "256\n3\n", "0\n256\n3"])
+def test_instances_of_3_0_run_on(source: Hypervisor, tmp_path: Path, content: str) -> None:
+    path = Path(Paths(str(tmp_path / "node1")).fake_dir) / NAME
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    os.utime(path, (0, time.time() - 1000))
+    (info,) = source.all_instances_info()
+    assert (info.name, info.memory_mib, info.vcpus) == (NAME, 256, 3)
+    assert info.state is InstanceState.RUNNING
+    assert info.cpu_time_s >= 999
+    source.balloon(NAME, 128)
+    assert path.read_text().splitlines()[:3] == ["0", "128", "3"], "3.0 reads it, too"
+    source.stop(NAME)
+    assert source.list_instances() == []
+
+
+@pytest.mark.parametrize("content", ["", "what", "0\nx\ny\n", '{"memory_mib": "x"}'])
+def test_a_book_that_is_none_is_named(source: Hypervisor, tmp_path: Path, content: str) -> None:
+    path = Path(Paths(str(tmp_path / "node1")).fake_dir) / NAME
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(HypervisorError, match=f"{path}: no record of a running instance"):
+        source.instance_info(NAME)
+    assert source.list_instances() == [NAME], "it is not taken for stopped"
+    found = source.verify()
+    assert found is not None
+    assert f"{path}: no record of a running instance" in found
 
 
 def test_migration_keeps_the_time_of_the_start(source: Hypervisor, target: Hypervisor) -> None:
