@@ -24,6 +24,13 @@ def natural_sorted(texts: Iterable[str]) -> list[str]:
     return sorted(texts, key=natural_sort_key)
 
 
+def shown(names: Iterable[str], count_max: int = 10) -> str:
+    """Return some names in order, and how many there are besides."""
+    ordered = natural_sorted(names)
+    more = len(ordered) - count_max
+    return ", ".join(ordered[:count_max]) + (f" and {more} more" if more > 0 else "")
+
+
 def match_name_component(key: str, names: Iterable[str]) -> str | None:
     """Find the one name meant by a full or short name (``node1`` for ``node1.example.com``).
 

@@ -8,6 +8,7 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
+    ArgKind,
     Context,
     Options,
     command,
@@ -17,7 +18,7 @@ from ganeti.cli.command import (
 )
 from ganeti.cli.declaration.values import Float
 from ganeti.cli.instance import devices
-from ganeti.cli.run.binding import submit
+from ganeti.cli.run.binding import require, submit
 from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
 from ganeti.opcodes.instance import OpInstanceCreate
 
@@ -28,6 +29,7 @@ def export(context: Context, options: Options, args: list[str]) -> int:
     if options.target_node is None:
         raise OpPrereqError("name the node to export to, with -n NODE")
     if options.remove_instance and not options.force:
+        require(context, ArgKind.INSTANCE, args)
         confirm(context, f"This removes instance {name} once it is exported.  Go on?")
     match submit(context, options, args):
         case None if options.dry_run:

@@ -88,7 +88,8 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
         """Say which step failed, where, and the reason; ``doing`` reads on after "cannot"."""
         if self.offline:
             return f"cannot {doing}: node {self.node_name!r} is offline"
-        return f"cannot {doing}: node {self.node_name!r}, call {self.call}: {self.error}"
+        text = f"cannot {doing}: node {self.node_name!r}, call {self.call}: {self.error}"
+        return f"{text}; {what_helps(self.node_name)}" if self.address else text
 
     def check(self, what: str) -> AnswerT_co:
         """Return the payload.
@@ -102,6 +103,14 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
         if self.error is not None:
             raise OpExecError(f"{what}: {self.failure_text}")
         return self.payload
+
+
+def what_helps(node_name: str) -> str:
+    """Say what to do about a node that was not reached."""
+    return (
+        "is ganeti-noded running there?  While the node is down, mark it:"
+        f" 'gnt-node modify --offline=yes {node_name}'"
+    )
 
 
 class Caller(Generic[PoolT]):

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.base.text import natural_sorted
+from ganeti.base.text import natural_sorted, shown
 from ganeti.copies.quorum import copies_needed
 from ganeti.protocol.node_rpc_values import NodeFacts
 
@@ -194,14 +194,22 @@ def _vote(answer: Answer, own_name: str, own_serial: int) -> str:
     return answer.master_name
 
 
+_SILENT_NAMED_MAX: Final = 3
+
+
 def describe_votes(votes: Mapping[str, str], silent: Mapping[str, str]) -> str:
     """Say who answered what."""
     parts = [
-        f"{', '.join(natural_sorted(n for n, vote in votes.items() if vote == name))}"
+        f"{shown(n for n, vote in votes.items() if vote == name)}"
         f" {'names' if list(votes.values()).count(name) == 1 else 'name'} {name or 'nobody'}"
         for name in natural_sorted(set(votes.values()))
     ]
-    parts += [f"{name} does not answer ({silent[name]})" for name in natural_sorted(silent)]
+    reasons = {name: f"({reason})" for name, reason in silent.items()}
+    if len(silent) <= _SILENT_NAMED_MAX:
+        parts += [f"{name} does not answer {reasons[name]}" for name in natural_sorted(silent)]
+    else:
+        named = shown((f"{name} {reason}" for name, reason in reasons.items()), _SILENT_NAMED_MAX)
+        parts.append(f"{len(silent)} of {len({*silent, *votes})} nodes do not answer: {named}")
     return "; ".join(parts)
 
 
@@ -284,7 +292,7 @@ def _check_votes(poll: Poll) -> None:
         return
     raise OpPrereqError(
         f"{len(poll.answers)} of {len(poll.nodes)} nodes answer, {needed} are needed:"
-        f" {', '.join(natural_sorted(poll.answers))} answered;"
+        f" {shown(poll.answers)} answered;"
         f" {_not_answering(poll, set(poll.nodes) - set(poll.answers))}."
         f" {_what_helps()}",
         ErrorCode.ENVIRON,
@@ -304,8 +312,8 @@ def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
             continue
         raise OpPrereqError(
             f"the newest configuration and job queue may be on nodes that do not answer: of the"
-            f" master candidates {', '.join(natural_sorted(view))} {needed} must answer, and only"
-            f" {', '.join(natural_sorted(reached)) or 'none'} did;"
+            f" master candidates {shown(view)} {needed} must answer, and only"
+            f" {shown(reached) or 'none'} did;"
             f" {_not_answering(poll, view - reached)}. {_what_helps()}",
             ErrorCode.ENVIRON,
         )
@@ -341,7 +349,7 @@ def _not_answering(poll: Poll, names: Iterable[str]) -> str:
         f"{name} ({poll.silent.get(name, 'it does not say what it has')})"
         for name in natural_sorted(names)
     ]
-    return f"missing: {', '.join(texts)}"
+    return f"missing: {shown(texts)}"
 
 
 def _what_helps() -> str:

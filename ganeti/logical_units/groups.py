@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import OpPrereqError, wrong_state
-from ganeti.base.text import natural_sorted
+from ganeti.base.text import natural_sorted, shown
 from ganeti.logical_units import lookup, parameters
 from ganeti.logical_units.base import LogicalUnit, SimpleUnit
 from ganeti.logical_units.cluster.set_params import ClusterObjects, violators
@@ -91,7 +91,7 @@ class LUGroupRemove(_GroupUnit[opcodes.OpGroupRemove, NodeGroup]):
         """Refuse a group with nodes, and the last group."""
         nodes = lookup.group_nodes(self.config, found.uuid)
         if nodes:
-            names = lookup.shown(node.name for node in nodes)
+            names = shown(node.name for node in nodes)
             raise wrong_state(
                 f"node group {found.name!r} is not empty, it has the nodes {names}; move them with"
                 " 'gnt-group assign-nodes'"
@@ -160,9 +160,7 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
         now = violators(self.cluster, objects, [group])
         newly = [name for name in violators(self.cluster, objects, [after]) if name not in now]
         if newly:
-            self.context.warn(
-                f"with the new policy these instances violate it: {lookup.shown(newly)}"
-            )
+            self.context.warn(f"with the new policy these instances violate it: {shown(newly)}")
 
     def hook_values(self, plan: GroupChange) -> Mapping[str, object]:
         policy = self.op.alloc_policy
@@ -243,7 +241,7 @@ class LUGroupAssignNodes(SimpleUnit[opcodes.OpGroupAssignNodes, Assignment]):
         then = violators(self.cluster, objects, [group], moved)
         if newly := [name for name in then if name not in now]:
             self.context.warn(
-                f"these instances violate the policy of group {group.name}: {lookup.shown(newly)}"
+                f"these instances violate the policy of group {group.name}: {shown(newly)}"
             )
 
     def execute(self, plan: Assignment) -> None:

@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ResolverError
 from ganeti.base.paths import Paths
-from ganeti.base.text import natural_sorted
 from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
 from ganeti.objects.model import Disk, Instance, Network, Node, NodeGroup
@@ -217,13 +216,6 @@ def disks_of_each(config: WConfCalls, instances: Sequence[Instance]) -> list[lis
     uuids = [uuid for instance in instances for uuid in instance.disks]
     disks = {disk.uuid: disk for disk in present(config.get_disks(uuids) if uuids else [])}
     return [[disks[uuid] for uuid in instance.disks if uuid in disks] for instance in instances]
-
-
-def shown(names: Iterable[str], count_max: int = 10) -> str:
-    """Return some names in order, and how many there are besides."""
-    ordered = natural_sorted(names)
-    more = len(ordered) - count_max
-    return ", ".join(ordered[:count_max]) + (f" and {more} more" if more > 0 else "")
 
 
 def present(objects: Iterable[T | None]) -> list[T]:

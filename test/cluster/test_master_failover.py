@@ -159,7 +159,7 @@ def test_jobs_that_wait_are_run_by_the_next_master(
     shared: FailingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "DRAIN_TIMEOUT_S", 0.5)
-    shared.gnt("filter add --action=PAUSE")
+    shared.gnt(["filter", "add", "--action=PAUSE", '--predicates=[["jobid", [">", "id", 0]]]'])
     waiting = shared.submit("debug delay 0")
     node = shared.others[0]
     fail_over(shared.paths_of(node), node, FailoverOptions(), print)

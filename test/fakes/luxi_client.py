@@ -22,6 +22,7 @@ class FakeLuxiClient:
         self.refused: dict[int, str] = {}
         self.idle_rounds = 0
         self.lost: set[int] = set()
+        self.unknown: set[str] = set()
 
     def _script(self, job_id: int) -> tuple[str, list[object], list[str]]:
         return self.scripts[min(job_id, len(self.scripts)) - 1]
@@ -72,6 +73,9 @@ class FakeLuxiClient:
             values = {"status": status, "opstatus": [status] * len(results), "opresult": results}
             rows.append([values.get(name) for name in fields])
         return rows
+
+    def query_instances(self, names: Sequence[str], _fields: Sequence[str]) -> list[list[object]]:
+        return [[name] for name in names if name not in self.unknown]
 
     def close(self) -> None:
         return

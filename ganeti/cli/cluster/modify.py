@@ -40,6 +40,7 @@ def rename(context: Context, options: Options, args: list[str]) -> None:
         context,
         context.command,
         options,
+        [],
         f"This renames the cluster {old} to {args[0]}.  Clients connected to its address may be cut"
         " off, and have to be told the new name.  Go on?",
     )

@@ -7,8 +7,8 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted
-from ganeti.cli.command import Context, Each, Options, command, confirm, job, opt
-from ganeti.cli.run.binding import bound
+from ganeti.cli.command import ArgKind, Context, Each, Options, command, confirm, job, opt
+from ganeti.cli.run.binding import bound, require
 from ganeti.cli.run.context import Terminal, confirm_many
 from ganeti.cli.run.failures import NotConfirmed
 from ganeti.cli.run.jobs import JobGroup
@@ -43,6 +43,7 @@ def select_instances(
     # Names that a script spelled out are meant; the names of a selection are shown first.
     is_spelled_out = mode == "instances" and not context.terminal.is_interactive
     if len(names) > 1 and not (options.force_multiple or is_spelled_out):
+        require(context, ArgKind.INSTANCE, names)
         confirm_many(context, what, names, option="--force-multiple")
     return names
 
@@ -107,6 +108,7 @@ def reinstall(context: Context, options: Options, args: list[str]) -> int:
     # A user who was asked about several, or did not want to be, is not asked twice.
     is_settled = options.force_multiple or context.terminal.is_interactive
     if not options.force and not (len(names) > 1 and is_settled):
+        require(context, ArgKind.INSTANCE, names)
         confirm(context, f"This destroys the data of {', '.join(names)}.  Go on?")
     jobs = JobGroup(context, options)
     for name in names:

@@ -39,7 +39,7 @@ def rename(context: Context, options: Options, args: list[str]) -> None:
     name, new_name = args
     if not options.name_check:
         question = f"The name {new_name} is taken as it is, resolved or not.  Go on?"
-        ask(context, context.command, options, question)
+        ask(context, context.command, options, args, question)
     ip_check = options.ip_check and options.name_check
     final_name = submit(context, options, args, ip_check=ip_check)
     if isinstance(final_name, str):

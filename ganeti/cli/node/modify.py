@@ -15,7 +15,7 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
     opcode = bound(context.command, options, args)
     if options.offline and context.terminal.is_interactive:
         question = f"The master will not talk to node {args[0]} any more.  Go on?"
-        ask(context, context.command, options, question)
+        ask(context, context.command, options, args, question)
     [result] = execute(context, options, opcode)
     show_changes(context, opcode, result)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import EXIT_SUCCESS, Command, Context, Options, confirm, opt
+from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Command, Context, Options, confirm, opt
 from ganeti.cli.run.jobs import JobGroup, execute, make_opcode
 from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
 
@@ -78,17 +79,42 @@ def is_given(option: opt.Option, options: Options) -> bool:
     return options.get(option.destination) not in (option.initial, None)
 
 
-def ask(context: Context, command: Command, options: Options, question: str) -> None:
+def ask(
+    context: Context, command: Command, options: Options, args: Sequence[str], question: str
+) -> None:
     """Ask a question, unless an option of the command has answered it.
 
     Raises:
         NotConfirmed: the user does not say yes.
+        OpPrereqError: the object in question, which the first argument names, does not exist.
     """
     settling = [
         each for name in _SETTLED_BY for each in command.options if each.destination == name
     ]
     if not any(options.get(each.destination) for each in settling):
+        if args:
+            require(context, command.args[0].kind, args[:1])
         confirm(context, question, option=settling[0].long if settling else "--force")
+
+
+def require(context: Context, kind: ArgKind, names: Sequence[str]) -> None:
+    """Refuse a name that nothing of a kind has, before anything is asked.
+
+    Raises:
+        OpPrereqError: names it (unknown_entity).
+    """
+    if kind not in _HAVE_NAMES:
+        return
+    query = getattr(context.client, f"query_{kind}s")
+    for name in names:
+        if not query([name], ["name"]):
+            what = "node group" if kind is ArgKind.GROUP else kind
+            raise OpPrereqError(
+                f"{what} {name!r} is not known; see 'gnt-{kind} list'", ErrorCode.NOENT
+            )
+
+
+_HAVE_NAMES: Final = (ArgKind.INSTANCE, ArgKind.NODE, ArgKind.GROUP, ArgKind.NETWORK)
 
 
 def run_opcode(context: Context, command: Command, options: Options, args: Sequence[str]) -> int:
@@ -102,7 +128,7 @@ def run_opcode(context: Context, command: Command, options: Options, args: Seque
     question = command.confirm if isinstance(command.confirm, str) else command.confirm(options)
     if question:
         values = {name: getattr(opcode, name) for name in opcode.__struct_fields__}
-        ask(context, command, options, question.format(**values))
+        ask(context, command, options, args, question.format(**values))
     [result] = execute(context, options, opcode)
     status = None if command.result is None else command.result(context, opcode, result)
     return EXIT_SUCCESS if status is None else status

@@ -95,7 +95,19 @@ def explain(error: GenericError) -> tuple[str, int]:
             text = "Failure: prerequisites not met for this operation:\n"
             return f"{text}error type: {error.ecode}, error details:\n{error.message}", EXIT_FAILURE
     text, status = next(row[1:] for row in _INTRODUCTIONS if isinstance(error, row[0]))
-    return text + (str(error).strip() or NO_DETAILS), status
+    return text + (str(error).strip() or NO_DETAILS) + _next_step(error), status
+
+
+def _next_step(error: GenericError) -> str:
+    """Return what to do about an error whose text is that of the wire, and has to be."""
+    from ganeti.protocol.luxi import QUEUE_DRAINED  # slow to import, and few commands fail
+
+    if error.message != QUEUE_DRAINED:
+        return ""
+    return (
+        ": no new jobs are taken.  'gnt-cluster queue undrain' ends that, unless 'gnt-cluster"
+        " queue info' names a fail-over that is under way"
+    )
 
 
 def told_by(

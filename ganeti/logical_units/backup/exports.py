@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, refusing
+from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
@@ -22,6 +23,11 @@ EXPORT_DIR: Final = "/var/lib/ganeti/export"  # config.json, "well_known_paths"
 
 def nodes_with_export(context: JobContext, nodes: Iterable[Node], name: str) -> list[Node]:
     """Return the nodes that have an export of that name; those that do not answer are named."""
+    return [node for node, names in exports_on(context, nodes) if name in names]
+
+
+def exports_on(context: JobContext, nodes: Iterable[Node]) -> list[tuple[Node, list[str]]]:
+    """Return the names of the exports on each node that answers; the others are named."""
     asked = [node for node in nodes if not node.offline]
     results = context.nodes.call_all(NodeCalls.export_list, asked)
     found = []
@@ -29,8 +35,8 @@ def nodes_with_export(context: JobContext, nodes: Iterable[Node], name: str) -> 
         result = results[node.name]
         if result.error is not None:
             context.warn(f"cannot look for exports on node {node.name}: {result.error}")
-        elif isinstance(result.payload, list) and name in result.payload:
-            found.append(node)
+        else:
+            found.append((node, result.payload))
     return found
 
 
@@ -38,12 +44,15 @@ def require_export(context: JobContext, name: str) -> list[Node]:
     """Return the nodes that have an export of that name.
 
     Raises:
-        OpPrereqError: there are none (unknown_entity).
+        OpPrereqError: there are none (unknown_entity); names the exports that there are.
     """
-    nodes = nodes_with_export(context, lookup.all_nodes(context.config), name)
+    found = exports_on(context, lookup.all_nodes(context.config))
+    nodes = [node for node, names in found if name in names]
     if not nodes:
+        others = {other for _, names in found for other in names}
+        known = f"there are: {shown(others)}" if others else "there are none"
         raise OpPrereqError(
-            f"no node has an export {name!r}; see 'gnt-backup list'", ErrorCode.NOENT
+            f"no node has an export {name!r}; {known} ('gnt-backup list')", ErrorCode.NOENT
         )
     return nodes
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from ganeti.base.text import shown
 from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.instance.storage.files import file_of, renamed_directories
@@ -69,19 +70,18 @@ def judge_layout(
             text = f"its secondary node {node.name} is marked offline"
             yield Finding(_Code.EINSTANCEBADNODE, name, text)
     if len(own) > 2:
-        shown = ", ".join(node.name for node in own[1:])
-        text = f"it has several secondary nodes: {shown}"
+        text = f"it has several secondary nodes: {', '.join(node.name for node in own[1:])}"
         yield Finding(_Code.EINSTANCELAYOUT, name, text, Severity.WARNING)
     outside = [node.name for node in own if node.group != group.uuid]
     if outside:
-        text = f"node(s) {', '.join(outside)} are not in group {group.name} of its primary node"
+        text = f"node(s) {shown(outside)} are not in group {group.name} of its primary node"
         yield Finding(_Code.EINSTANCESPLITGROUPS, name, text, Severity.WARNING)
     exclusive = [
         node.name for node in own if fill_ndparams(cluster, group, node)["exclusive_storage"]
     ]
     if exclusive and guest.disks and not guest.traits.takes_physical_volumes:
         text = (
-            f"disk template {guest.template} cannot be on node(s) {', '.join(exclusive)},"
+            f"disk template {guest.template} cannot be on node(s) {shown(exclusive)},"
             " which have exclusive storage"
         )
         yield Finding(_Code.EINSTANCEUNSUITABLENODE, name, text)
@@ -107,7 +107,7 @@ def judge_exclusion(
                 together[guest.instance.primary_node, tag].append(guest.name)
     for (uuid, tag), names in sorted(together.items()):
         if len(names) > 1:
-            text = f"instances {', '.join(sorted(names))} are on it, which all have the tag {tag}"
+            text = f"instances {shown(names)} are on it, which all have the tag {tag}"
             yield Finding(_Code.EEXTAGS, node_names[uuid], text)
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.text import shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.context import JobContext
@@ -73,7 +74,7 @@ class LUClusterDestroy(NamelessUnit[opcodes.OpClusterDestroy]):
         if names:
             raise OpPrereqError(
                 f"there are still {len(names)} {what} in this cluster:"
-                f" {lookup.shown(names)}; remove them with '{command}'"
+                f" {shown(names)}; remove them with '{command}'"
             )
 
     def execute(self, plan: None) -> str:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.text import shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster.identity import move_address
@@ -16,7 +17,6 @@ from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_chan
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
-from ganeti.logical_units.lookup import shown
 from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.node.candidates import is_capable, refill_pool
 from ganeti.logical_units.parameters import templates_not_enabled

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ganeti.base.errors import NotSupportedError, wrong_state
+from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator import asking
 from ganeti.logical_units.allocator.asking import Allocator
@@ -63,7 +64,7 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
     ]
     if stuck:
         raise wrong_state(
-            f"node {source.name!r} holds the only copy of the disks of {lookup.shown(stuck)}; move"
+            f"node {source.name!r} holds the only copy of the disks of {shown(stuck)}; move"
             " those first ('gnt-instance move -n NODE'), or remove them"
         )
 
@@ -215,7 +216,7 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
         if found.allocator is not None:
             return Moves(found.node, [], self._ask(found, found.allocator))
         if found.secondary:
-            names = lookup.shown(instance.name for instance in found.secondary)
+            names = shown(instance.name for instance in found.secondary)
             raise NotSupportedError(
                 f"node {found.node.name!r} is the secondary node of {names}: replacing secondary"
                 " nodes is not supported yet"

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
+from ganeti.base.text import shown
 from ganeti.node_ops.context import NodeHandler
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 from ganeti.protocol import export_description
@@ -42,7 +43,8 @@ class Exports(NodeHandler):
         config_path = os.path.join(local_path(self.paths, path), export_description.CONFIG_NAME)
         data = files.read_bytes_or_none(config_path, _CONFIG_BYTES_MAX)
         if data is None:
-            raise GenericError(f"there is no export in {path!r}")
+            known = shown(self.export_list()) or "none"
+            raise GenericError(f"there is no export in {path!r}; exports on this node: {known}")
         return data.decode("utf-8", "replace")
 
     def export_remove(self, export: str) -> None:

@@ -80,12 +80,16 @@ def test_a_question_is_asked_unless_an_option_answers_it() -> None:
         command, options, args = line(*words)
         terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
         context = Context("gnt-test", command, options, terminal)
-        context._client = FakeLuxiClient(("success", [None], []))  # type: ignore[assignment]
+        client = FakeLuxiClient(("success", [None], []))
+        client.unknown = {"nowhere"}
+        context._client = client  # type: ignore[assignment]
         return run_opcode(context, command, options, args)
 
     with pytest.raises(NotConfirmed, match="use --force"):
         run("remove", "web1")
     assert run("remove", "-f", "web1") == 0
+    with pytest.raises(OpPrereqError, match="instance 'nowhere' is not known; see 'gnt-instance"):
+        run("remove", "nowhere")  # refused before anything is asked
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from ganeti.base import errors
 from ganeti.base.errors import ErrorCode, GenericError
 from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain
+from ganeti.protocol.luxi import QUEUE_DRAINED
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,8 @@ from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain
         (errors.HooksAbort([["n1", "00-check", "disk low"]]), "script 00-check: disk low", 1),
         (errors.TransportError("no answer"), "no answer", 1),
         (GenericError("something"), "something", 1),
+        (GenericError(QUEUE_DRAINED), "Failure: Queue drained: no new jobs are taken", 1),
+        (GenericError(QUEUE_DRAINED), "'gnt-cluster queue undrain'", 1),
     ],
 )
 def test_text_and_status(error: GenericError, text: str, status: int) -> None:

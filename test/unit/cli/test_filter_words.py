@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from ganeti.base.errors import QueryFilterParseError
+from ganeti.base.errors import OpPrereqError, QueryFilterParseError
+from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.values import parse_filter_action
-from ganeti.cli.filter import read_predicate
+from ganeti.cli.filter import add, read_predicate
 from ganeti.cli.lists import format_action, format_json, format_trail
+from ganeti.cli.programs import named
+from ganeti.cli.run.context import Context, Terminal
 
 
 @pytest.mark.parametrize("text", ["ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT 5"])
@@ -18,6 +23,15 @@ def test_actions_are_shown_as_they_are_typed(text: str) -> None:
 def test_predicates_are_shown_as_they_are_typed() -> None:
     text = '[["opcode",["=","OP_ID","OP_NODE_ADD"]]]'
     assert format_json([["opcode", ["=", "OP_ID", "OP_NODE_ADD"]]]) == text
+
+
+def test_a_filter_for_every_job_has_to_be_meant() -> None:
+    command = named("gnt-filter").find("add")
+    assert command is not None
+    options = Options({"predicates": []})
+    context = Context("gnt-filter", command, options, Terminal(*(io.StringIO() for _ in range(3))))
+    with pytest.raises(OpPrereqError, match="the filter is for every job"):
+        add(context, options, [])
 
 
 def test_a_predicate_may_be_text() -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.luxi_client import FakeLuxiClient
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.declaration.parser import Options
@@ -96,6 +97,7 @@ def test_one_question_at_most(
     jobs = SimpleNamespace(add=lambda name, _: submitted.append(name), run=lambda: 0)
     monkeypatch.setattr(life, "JobGroup", lambda *_: jobs)
     context = Context("gnt-instance", COMMAND, options, there)
+    context._client = FakeLuxiClient()  # type: ignore[assignment]
     assert life.reinstall(context, options, names) == 0
     assert submitted == names
     assert out.getvalue().count("y/[n]") == questions
@@ -105,5 +107,10 @@ def test_one_question_at_most(
 def test_several_spelled_out_in_a_script_need_force() -> None:
     options = Options(dict.fromkeys(_OPTIONS))
     there = terminal("", interactive=False)
+    context = Context("gnt-instance", COMMAND, options, there)
+    context._client = client = FakeLuxiClient()  # type: ignore[assignment]
     with pytest.raises(NotConfirmed, match="--force"):
-        life.reinstall(Context("gnt-instance", COMMAND, options, there), options, ["a", "b"])
+        life.reinstall(context, options, ["a", "b"])
+    client.unknown = {"b"}
+    with pytest.raises(OpPrereqError, match="instance 'b' is not known"):
+        life.reinstall(context, options, ["a", "b"])

@@ -100,6 +100,15 @@ def test_results_of_answered_failed_and_offline_nodes() -> None:
     }
 
 
+def test_of_a_node_that_is_not_reached_it_is_said_what_helps() -> None:
+    silent = RpcResult("n3", error="connection refused", address="192.0.2.1:1811", call="version")
+    text = silent.explain("look at n3")
+    assert text.startswith("cannot look at n3: node 'n3', call version: connection refused; ")
+    assert "is ganeti-noded running there?" in text
+    assert "'gnt-node modify --offline=yes n3'" in text
+    assert "gnt-node" not in RpcResult("n3", error="no space", call="version").explain("look")
+
+
 def test_a_result_is_checked() -> None:
     assert RpcResult("node1", payload=[1]).check("cannot look") == [1]
     failed = RpcResult("node1", error="no space", address="192.0.2.1:1811")

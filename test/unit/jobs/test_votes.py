@@ -15,6 +15,7 @@ from ganeti.jobs.votes import (
     Answer,
     Poll,
     Standing,
+    describe_votes,
     highest_job_id,
     judge,
     newer_jobs,
@@ -65,6 +66,15 @@ def test_too_few_answers_decide_nothing() -> None:
     assert verdict.reason == (
         "1 of 3 nodes say that this node (n1) is the master, 2 are needed: n1 names n1; n2 does not"
         " answer (no connection); n3 does not answer (no connection)"
+    )
+
+
+def test_of_many_silent_nodes_some_are_named_and_the_rest_is_counted() -> None:
+    silent = {f"fnode{number}": "connection refused" for number in range(200)}
+    text = describe_votes({"n1": "n1", "n2": "n1", "n3": "n1"}, silent)
+    assert text == (
+        "n1, n2, n3 name n1; 200 of 203 nodes do not answer: fnode0 (connection refused), fnode1"
+        " (connection refused), fnode2 (connection refused) and 197 more"
     )
 
 

@@ -281,6 +281,11 @@ def test_an_export_that_is_not_there_or_damaged(exported: FakeCluster) -> None:
         import_(exported, src_node=None)
 
 
+def test_a_wrong_name_hears_which_exports_there_are(exported: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match=f"no node has an export 'other'; there are: {NAME}"):
+        exported.execute("OP_BACKUP_REMOVE", instance_name="other")
+
+
 def test_exports_are_removed(exported: FakeCluster) -> None:
     exported.execute("OP_BACKUP_REMOVE", instance_name=NAME)
     assert (f"instance/{NAME}", "exclusive") in exported.config.lock_history[0]

@@ -104,8 +104,10 @@ def check_movable(view: InstanceView, what: str) -> None:
     if not view.traits.shared:
         raise wrong_state(
             f"cannot {what} instance {view.name!r}: its disk template"
-            f" {view.template!r} keeps the disks on node {view.primary.name!r}; use"
-            " 'gnt-instance move', or a template such as sharedfile"
+            f" {view.template!r} keeps the disks on node {view.primary.name!r}; while that node"
+            " answers, 'gnt-instance move' copies them to another; if it is lost, so are they:"
+            " 'gnt-instance remove --ignore-failures', then 'gnt-backup import' of an export."
+            "  Instances of template sharedfile can fail over"
         )
 
 
