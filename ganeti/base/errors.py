@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 NO_DETAILS = "no details are known"  # instead of an empty text
+QUEUE_DRAINED = "Queue drained"  # the text of a GenericError, "queue_drained_on_submit"
 
 
 class ErrorCode(StrEnum):

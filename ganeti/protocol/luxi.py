@@ -16,7 +16,6 @@ from ganeti.protocol.service import Method, Service, declare
 
 WAIT_FOR_JOB_CHANGE_S_MAX: Final = 89
 SOCKET_MODE: Final = 0o660
-QUEUE_DRAINED: Final = "Queue drained"  # the text of a GenericError, "queue_drained_on_submit"
 
 
 class DrainedBy(StrEnum):

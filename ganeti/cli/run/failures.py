@@ -11,6 +11,7 @@ from typing import Final
 
 from ganeti.base.errors import (
     NO_DETAILS,
+    QUEUE_DRAINED,
     ConfigurationError,
     GenericError,
     HooksAbort,
@@ -100,8 +101,6 @@ def explain(error: GenericError) -> tuple[str, int]:
 
 def _next_step(error: GenericError) -> str:
     """Return what to do about an error whose text is that of the wire, and has to be."""
-    from ganeti.protocol.luxi import QUEUE_DRAINED  # slow to import, and few commands fail
-
     if error.message != QUEUE_DRAINED:
         return ""
     return (

@@ -7,7 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import GenericError, JobQueueError, JobQueueFull, OpExecError, OpPrereqError
+from ganeti.base.errors import (
+    QUEUE_DRAINED,
+    GenericError,
+    JobQueueError,
+    JobQueueFull,
+    OpExecError,
+    OpPrereqError,
+)
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
@@ -29,7 +36,6 @@ from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
 from ganeti.luxid.queue.starter import JobStarter
 from ganeti.luxid.slices import SLICE_S
 from ganeti.luxid.tasks import Tasks
-from ganeti.protocol.luxi import QUEUE_DRAINED
 from ganeti.system import clock
 from ganeti.system.clock import timestamp
 

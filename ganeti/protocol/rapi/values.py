@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET
 
 from ganeti.base import errors
-from ganeti.base.errors import ErrorCode, GenericError
+from ganeti.base.errors import QUEUE_DRAINED, ErrorCode, GenericError
 from ganeti.base.json import dumps
 from ganeti.protocol.envelope import RefusedError
-from ganeti.protocol.luxi import QUEUE_DRAINED
 from ganeti.protocol.service import Argument, TextForm, read_as
 
 DEFAULT_PORT: Final = 5080

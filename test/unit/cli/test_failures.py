@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base import errors
-from ganeti.base.errors import ErrorCode, GenericError
+from ganeti.base.errors import QUEUE_DRAINED, ErrorCode, GenericError
 from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain
-from ganeti.protocol.luxi import QUEUE_DRAINED
 
 
 @pytest.mark.parametrize(
