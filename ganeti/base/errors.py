@@ -115,6 +115,12 @@ class OpExecError(GenericError):
     """The work began and failed; the message names the state that was left."""
 
 
+class NodeNotReachedError(OpExecError):
+    """A step of work failed because its node daemon did not answer; it may be back soon."""
+
+    wire_name = "OpExecError"
+
+
 class OpResultError(GenericError):
     """An operation answered something that its declaration does not allow."""
 

@@ -14,6 +14,7 @@ from ganeti.base.daemons import ALL_DAEMONS, CONFD, DAEMONS, MASTERD, RAPI, ROOT
 
 DIRECTORY: Final = "directory"
 FILE: Final = "file"
+SSCONF: Final = "ssconf_*"
 
 
 class Owned(NamedTuple):
@@ -66,7 +67,7 @@ OWNED: Final = (
     *_rows(FILE, 0o440, ROOT, MASTERD, "spice_pem", "spice_ca_pem"),
     *_rows(FILE, 0o440, RAPI, MASTERD, "rapi_pem"),
     *_rows(FILE, 0o640, RAPI, MASTERD, "rapi_users"),
-    *_rows(FILE, 0o444, ROOT, ROOT, "data_dir/ssconf_*"),
+    *_rows(FILE, 0o444, ROOT, ROOT, f"data_dir/{SSCONF}"),
     # The job queue.
     *_rows(FILE, 0o640, MASTERD, ALL_DAEMONS, "queue_lock", "queue_serial", "queue_version"),
     *_rows(FILE, 0o640, MASTERD, ALL_DAEMONS, "queue_dir/job-*", "queue_archive_dir/*/job-*"),

@@ -20,6 +20,7 @@ import msgspec
 from ganeti.base.errors import (
     ErrorCode,
     GenericError,
+    NodeNotReachedError,
     OpExecError,
     OpPrereqError,
     ProtocolError,
@@ -193,9 +194,15 @@ class NodeClient(ABC):
     def on(self, node: AnyNode, doing: str) -> NodeCalls:
         """Return the calls of one node, for a step that reads as ``doing`` after "cannot".
 
-        They raise OpExecError if the node is offline, was not reached, or failed.
+        They raise OpExecError if the node is offline or failed, and NodeNotReachedError, which is
+        one, if it was not reached.
         """
-        return _OnNode(self, node, lambda result: OpExecError(result.explain(doing)))
+
+        def failure(result: RpcResult[Any]) -> GenericError:
+            kind = NodeNotReachedError if result.address else OpExecError
+            return kind(result.explain(doing))
+
+        return _OnNode(self, node, failure)
 
     def check(self, node: AnyNode, doing: str, ecode: ErrorCode = ErrorCode.ENVIRON) -> NodeCalls:
         """As `on`, for a check: its calls raise OpPrereqError."""

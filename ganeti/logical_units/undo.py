@@ -8,8 +8,9 @@
 
 When the block is left by an error (a cancel request included), the steps pushed so far run in
 reverse order.  Steps that fail do not keep the others from running, and are tried once more after
-them: what failed for want of room may work when files are gone.  What fails then as well is told
-to the operator.
+them: what failed for want of room may work when files are gone.  A node daemon that does not answer
+may have been killed in the middle of the work, and be back in a moment: that is waited for.  What
+fails then as well is told to the operator.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, JobCanceled, NodeNotReachedError
 from ganeti.logical_units.context import JobContext
 
 logger = logging.getLogger(__name__)
+
+NODE_BACK_S_MAX: Final = 20.0  # systemd starts a daemon that died again at once
+_LOOK_AGAIN_S: Final = 0.5
 
 
 class Undo:
@@ -51,19 +55,35 @@ class Undo:
     ) -> None:
         if kind is None:
             return
-        failed = [(what, step) for what, step in reversed(self._steps) if _failure(what, step)]
+        failed = [(what, step) for what, step in reversed(self._steps) if _failure(step)]
         self.forget()
+        deadline_s = self._context.monotonic() + NODE_BACK_S_MAX
         for what, step in failed:
-            text = _failure(what, step)
-            if text:
+            failure = _failure(step)
+            while isinstance(failure, NodeNotReachedError) and self._waits_until(deadline_s):
+                failure = _failure(step)
+            if failure is not None:
+                cannot = f"cannot {what}"
+                text = str(failure)
+                text = text if text.startswith(cannot) else f"{cannot}: {text}"
                 self._context.warn(f"{text}; ignoring")
 
+    def _waits_until(self, deadline_s: float) -> bool:
+        """Wait a moment; returns whether the step is to be tried again."""
+        if self._context.monotonic() >= deadline_s:
+            return False
+        try:
+            self._context.wait(_LOOK_AGAIN_S)
+        except JobCanceled:
+            return False
+        return True
 
-def _failure(what: str, step: Callable[[], object]) -> str:
-    """Run a step; returns the text of its failure, or nothing."""
+
+def _failure(step: Callable[[], object]) -> GenericError | None:
+    """Run a step; returns its failure, if it fails."""
     try:
         step()
     except GenericError as err:
-        logger.info("cannot %s: %s", what, err)
-        return str(err) if str(err).startswith(f"cannot {what}") else f"cannot {what}: {err}"
-    return ""
+        logger.info("an undo step failed: %s", err)
+        return err
+    return None

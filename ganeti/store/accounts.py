@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ganeti.base.daemons import MASTERD, Daemon
 from ganeti.base.errors import OpPrereqError
-from ganeti.base.owned_files import DIRECTORY, OWNED, SHARED_LOCKS, Owned
+from ganeti.base.owned_files import DIRECTORY, OWNED, SHARED_LOCKS, SSCONF, Owned
 from ganeti.base.paths import Paths
 
 _SHARED_LOCK_MODE: Final = 0o660
@@ -64,11 +64,12 @@ def has_accounts(paths: Paths) -> bool:
 def differences(paths: Paths) -> Iterator[Difference]:
     """Compare owners and modes with the table; what is not there, or a link, is passed over.
 
-    Rows whose user or group this machine does not have are as well.
+    Rows whose user or group this machine does not have are as well, and the simple configuration:
+    everybody may read it, and it belongs to whoever wrote it last, the node daemon or WConfD.
     """
     for row in OWNED:
         uid, gid = uid_of(row.user), gid_of(row.group)
-        if uid is None or gid is None:
+        if uid is None or gid is None or row.pattern == SSCONF:
             continue
         for path in _paths_of(row, paths):
             try:

@@ -17,7 +17,7 @@ import os
 from typing import Final
 
 from ganeti.base.errors import GenericError
-from ganeti.system import clock, files
+from ganeti.system import clock, files, process_facts
 from ganeti.system.filelock import is_alive
 from ganeti.system.inotify import Kind, Watcher
 from ganeti.wconfd.keeper import Keeper
@@ -105,9 +105,16 @@ class DeathWatch:
                     if entry.path == self._own_path or not entry.is_file(follow_symlinks=False):
                         continue
                     age_s = clock.now() - entry.stat(follow_symlinks=False).st_mtime
-                    making = entry.name.startswith(".")
-                    if age_s < (STALE_TEMPORARY_S if making else STALE_S):
+                    if age_s < (STALE_TEMPORARY_S if _is_being_made(entry.name) else STALE_S):
                         continue
                     if not is_alive(entry.path):
                         logger.info("Removing stale lock file %s", entry.path)
                         files.remove_if_exists(entry.path)
+
+
+def _is_being_made(name: str) -> bool:
+    """Tell whether a process that lives is making this lock file, as `LiveLock.create` does."""
+    if not name.startswith("."):
+        return False
+    pid = name.removesuffix(".tmp").rpartition(".")[2]
+    return not pid.isdigit() or process_facts.read(int(pid)) is not None

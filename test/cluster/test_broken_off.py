@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
+
+from ganeti.system import daemon_control, process
 
 NAME = "stuck.example.com"
 ADD = "instance add --no-name-check --no-ip-check -t file --disk 0:size=8 -H fake -o stuck -n node2"
@@ -128,4 +131,21 @@ def test_an_export_that_is_broken_off_costs_no_data(cluster: TestCluster, place:
     assert listed.split() == [cluster.nodes[2], NAME]
     cluster.gnt(f"backup remove {NAME}")
     cluster.gnt(f"instance remove -f --shutdown-timeout=1 {NAME}")
+    nothing_left(cluster)
+
+
+def test_a_node_daemon_killed_while_it_installs_leaves_nothing(
+    cluster: TestCluster, place: Path
+) -> None:
+    job_id = cluster.submit(f"{ADD} {NAME}")
+    script = begun(place, "create")
+    node = next(name for name in cluster.nodes if name.startswith("node2"))
+    paths = cluster.paths_of(node)
+    pid = daemon_control.running_pid(paths, "ganeti-noded")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait_gone(pid, 60)
+    daemon_control.start_daemon(paths, "ganeti-noded", hostname=node)
+    wait_until(lambda: cluster.job_status(job_id) == "error", f"the end of job {job_id}")
+    wait_gone(script)
     nothing_left(cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from fakes.waiting import wait_until
 from fakes.wconfd_node import DEADLINE_S, WconfdNode
 
 from ganeti.store import ssconf
-from ganeti.system import files
+from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
 
 EXIT_FAILURE, EXIT_CONFIGURATION, EXIT_NOTMASTER = 1, 2, 11
@@ -170,3 +171,16 @@ def test_stale_lock_files_go(node: WconfdNode) -> None:
     assert os.path.exists(living.path)
     assert client.echo("x") == "x"
     living.release()
+
+
+def test_a_lock_file_in_the_making_goes_with_its_process(node: WconfdNode) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = f"{node.paths.livelock_dir}/.luxi-daemon_1.{ended.pid}.tmp"
+    kept = f"{node.paths.livelock_dir}/.luxi-daemon_2.{os.getpid()}.tmp"
+    for path in (left, kept):
+        files.write_atomic(path, b"")
+        os.utime(path, (clock.now() - 60, clock.now() - 60))
+    node.start()
+    wait_until(lambda: not os.path.exists(left), "the file of a dead process to go")
+    assert os.path.exists(kept), "its process lives"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -259,7 +260,8 @@ def judge_stored_disks(
             if path.startswith(shared):
                 told.add(path)
             if _directory_name(path) not in busy:
-                text = f"file {path} belongs to no disk"
+                command = f"gnt-cluster command -n {node_name} rm {quote(quote(path))}"
+                text = f"file {path} belongs to no disk; if nobody needs it: {command}"
                 yield Finding(_Code.ENODEORPHANLV, node_name, text, Severity.WARNING)
     for guest in guests:
         node_name = node_names[guest.instance.primary_node]

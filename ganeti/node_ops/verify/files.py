@@ -9,6 +9,7 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.storage import allowed_paths
+from ganeti.store import accounts
 from ganeti.system import files, programs
 
 # Source: constants.json, "verify": SSL_CERT_EXPIRATION_ERROR and SSL_CERT_EXPIRATION_WARN.
@@ -118,12 +119,32 @@ def stored_disks(node: NodeContext, wire_directories: list[str]) -> list[str]:
     return sorted(found)
 
 
+_STRANGERS_MAX: Final = 5
+
+
 def node_setup(node: NodeContext) -> list[str]:
-    """Return the features that this machine lacks to be a node."""
+    """Return what this machine lacks to be a node, and what belongs to the wrong user."""
+    strangers = _strangers(node.paths) if accounts.has_accounts(node.paths) else []
     if node.paths.root:
-        return []
+        return strangers
     missing = [path for path in ("/proc/sys", "/proc/sysrq-trigger") if not os.path.exists(path)]
-    return [f"{path} does not exist, so the node cannot be restarted by force" for path in missing]
+    lacking = [
+        f"{path} does not exist, so the node cannot be restarted by force" for path in missing
+    ]
+    return [*lacking, *strangers]
+
+
+def _strangers(paths: Paths) -> list[str]:
+    """Say what has another owner or mode than 3.0 expects; some by name, the others by number."""
+    found = list(accounts.differences(paths))
+    shown = [
+        f"{paths.globalize(each.path)} is {each.found}, not {each.wanted}; 'ensure-dirs' there"
+        " puts that right"
+        for each in found[:_STRANGERS_MAX]
+    ]
+    if len(found) > len(shown):
+        shown.append(f"{len(found) - len(shown)} more files belong to others than they should")
+    return shown
 
 
 def _expiry_text(left_days: float) -> str:

@@ -42,11 +42,11 @@ CODE_LINES_MAX = {
     "jobexec": 618,
     "jobs": 858,
     "locking": 695,
-    "logical_units": 10_954,
+    "logical_units": 10_966,
     "luxid": 2_610,
     "mond": 491,
     "netdev": 357,
-    "node_ops": 3_116,
+    "node_ops": 3_127,
     "noded": 592,
     "objects": 2_020,
     "opcodes": 950,
@@ -58,7 +58,7 @@ CODE_LINES_MAX = {
     "store": 678,
     "system": 1_543,
     "transport": 1_648,
-    "wconfd": 1_836,
+    "wconfd": 1_840,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.176

@@ -146,7 +146,10 @@ def test_files_of_disks(cluster: FakeCluster) -> None:
     }
     stored = {"node1": ["/srv/gone/x", "/srv/new/y"], "node2": ["/srv/gone/x"]}
     assert found(judges.judge_stored_disks([stopped], stored, **arguments)) == [
-        "ENODEORPHANLV node1: file /srv/gone/x belongs to no disk",
+        (
+            "ENODEORPHANLV node1: file /srv/gone/x belongs to no disk; if nobody needs it:"
+            " gnt-cluster command -n node1 rm /srv/gone/x"
+        ),
         f"EINSTANCEMISSINGDISK {NAME}: disk/0 on node1: file /srv/{NAME}/a is missing",
     ]
     arguments["directories"] = {DiskTemplate.FILE: "/srv"}  # of each node

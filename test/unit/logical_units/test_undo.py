@@ -7,21 +7,22 @@ from functools import partial
 import pytest
 from fakes.fake_cluster import FakeCluster
 
-from ganeti.base.errors import GenericError, OpExecError
-from ganeti.logical_units.undo import Undo
+from ganeti.base.errors import GenericError, JobCanceled, NodeNotReachedError, OpExecError
+from ganeti.logical_units.undo import NODE_BACK_S_MAX, Undo
 
 
 class Steps:
     """Steps that take notes; some fail the first few times."""
 
-    def __init__(self, failures: dict[str, int]) -> None:
+    def __init__(self, failures: dict[str, int], kind: type[GenericError] = GenericError) -> None:
         self.done: list[str] = []
         self._failures = failures
+        self._kind = kind
 
     def run(self, name: str) -> None:
         if self._failures.get(name, 0) > 0:
             self._failures[name] -= 1
-            raise GenericError("no room")
+            raise self._kind("no room")
         self.done.append(name)
 
 
@@ -63,3 +64,29 @@ def test_a_step_that_keeps_failing_is_told_once(cluster: FakeCluster) -> None:
     assert steps.done == ["c", "a"]
     [message] = cluster.messages
     assert "cannot do b: no room; ignoring" in message
+
+
+def test_a_node_that_is_back_soon_is_waited_for(cluster: FakeCluster) -> None:
+    steps = Steps({"b": 9, "c": 12}, NodeNotReachedError)
+    fail_with(cluster, steps, "abc")
+    assert steps.done == ["a", "c", "b"]
+    assert cluster.messages == []
+
+
+def test_a_node_that_stays_away_is_waited_for_once(cluster: FakeCluster) -> None:
+    before = cluster.clock
+    fail_with(cluster, Steps({"a": 999, "b": 999}, NodeNotReachedError), "ab")
+    assert NODE_BACK_S_MAX <= cluster.clock - before < NODE_BACK_S_MAX + 1
+    assert len(cluster.messages) == 2
+
+
+def test_nobody_who_cancels_waits_for_a_node(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def canceled(_seconds: float) -> None:
+        raise JobCanceled("job was canceled")
+
+    monkeypatch.setattr(cluster.context, "wait", canceled)
+    fail_with(cluster, Steps({"a": 999}, NodeNotReachedError), "a")
+    [message] = cluster.messages
+    assert "cannot do a: no room; ignoring" in message

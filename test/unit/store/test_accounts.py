@@ -14,6 +14,8 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.owned_files import OWNED
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.verify.files import node_setup
 from ganeti.store import accounts
 from ganeti.system import files
 
@@ -64,7 +66,6 @@ def test_everything_gets_its_owner_and_a_second_look_finds_nothing(paths: Paths)
     assert owner(paths.hmac_key) == number("gnt-confd", "gnt-masterd", 0o440)
     assert owner(paths.job_file(7)) == number("gnt-masterd", "gnt-daemons", 0o640)
     assert owner(paths.archived_job_file(3)) == number("gnt-masterd", "gnt-daemons", 0o640)
-    assert owner(paths.ssconf_file("x")) == number("root", "root", 0o444)
     assert owner(paths.ssconf_lock) == (0, NAMES["gnt-masterd"], 0o660)
 
 
@@ -80,6 +81,27 @@ def test_what_root_writes_later_needs_no_repair(paths: Paths) -> None:
     files.ensure_directory(os.path.dirname(paths.archived_job_file(3)), inherits_owner=True)
     files.write_atomic(paths.archived_job_file(3), b"new", 0o640)
     assert list(accounts.differences(paths)) == []
+
+
+@needs_root
+def test_a_verification_names_what_belongs_to_others(paths: Paths) -> None:
+    node = NodeContext(paths, "node1")
+    files.write_atomic(paths.config_data, b"x", 0o600)
+    assert node_setup(node) == [], "there are no such users yet"
+    accounts.settle(paths)
+    assert node_setup(node) == []
+    os.chmod(paths.config_data, 0o644)
+    [text] = node_setup(node)
+    uid, gid = NAMES["gnt-masterd"], NAMES["gnt-confd"]
+    assert text == (
+        f"/var/lib/ganeti/config.data is {uid}:{gid} 0644, not gnt-masterd:gnt-confd 0640;"
+        " 'ensure-dirs' there puts that right"
+    )
+    for number in range(9):
+        files.write_atomic(paths.job_file(number), b"", 0o600)
+        os.chown(paths.job_file(number), 0, 0)
+    assert len(node_setup(node)) == 6
+    assert node_setup(node)[-1] == "5 more files belong to others than they should"
 
 
 @needs_root

@@ -80,12 +80,17 @@ def build(context: JobContext, plan: Creation) -> None:
         view = plan.view.with_instance(instance, disks_made)
         _add_to_configuration(context, plan, view, port, undo)
         context.check_canceled()
+        if plan.is_to_be_filled or plan.start:
+            # Also ends what fills the disks where the node daemon that began it has died.
+            what = f"stop instance {view.name!r}"
+            shutdown = context.nodes.on(view.primary, what).instance_shutdown
+            undo.push(what, lambda: shutdown(view.wire(), 0, plan.op.reason or []))
         if plan.is_to_be_filled:
             _fill(context, plan, view)
         context.check_canceled()
         if plan.start:
             context.feedback("* starting instance...")
-            _start(context, plan, view, undo)
+            _start(context, plan, view)
         elif plan.is_to_be_filled:
             disks.deactivate(context, view, view.primary)
         undo.forget()
@@ -182,11 +187,6 @@ def tell_new_name(
             context.warn(f"{failure}; ignoring")
 
 
-def _start(context: JobContext, plan: Creation, view: InstanceView, undo: Undo) -> None:
-    name, reason = view.name, plan.op.reason or []
-    what = f"stop instance {name!r}"
-    undo.push(
-        what, lambda: context.nodes.on(view.primary, what).instance_shutdown(view.wire(), 0, reason)
-    )
-    nodes = context.nodes.on(view.primary, f"start instance {name!r}")
-    nodes.instance_start(view.wire(), startup_paused=False, reason=reason)
+def _start(context: JobContext, plan: Creation, view: InstanceView) -> None:
+    nodes = context.nodes.on(view.primary, f"start instance {view.name!r}")
+    nodes.instance_start(view.wire(), startup_paused=False, reason=plan.op.reason or [])
