@@ -168,6 +168,11 @@ class FileHandler(logging.Handler):
         self._lost_lines = 0
 
 
+def make(path: str) -> None:
+    """Make a log file, if it is not there."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
 def console_of(paths: Paths) -> str:
     """Return the node's console; a virtual node has one only if somebody made it."""
     return paths.localize(_CONSOLE)

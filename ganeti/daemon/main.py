@@ -155,6 +155,7 @@ def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
         if os.geteuid() == 0:
             _make_directories(paths)
             with failing_as(GenericError, "cannot give files to the users of the daemons"):
+                log.make(paths.log_file(spec.name))
                 accounts.settle(paths)
                 if wanted:
                     accounts.become(daemon_of(spec.name))
