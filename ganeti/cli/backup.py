@@ -104,5 +104,11 @@ gnt-backup import --src-node node3 --src-dir web1 -n node2 web2 \
         opcode=OpInstanceCreate,
         fixed={"mode": "import", "start": False},
     ),
-    job("remove: remove an export", OpBackupRemove, "<export>=instance_name@export CHANGE"),
+    job(
+        "remove: remove an export",
+        OpBackupRemove,
+        "<export>=instance_name@export CHANGE",
+        examples="""
+gnt-backup remove web1  # remove the exports of web1 from all nodes""",
+    ),
 )

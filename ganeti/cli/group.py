@@ -19,11 +19,21 @@ _PARAMETERS = (
     ),
 )
 COMMANDS: Final = (
-    job("add: make a group", group.OpGroupAdd, "<group>@nothing", _PARAMETERS, makes=ipolicy_of),
+    job(
+        "add: make a group",
+        group.OpGroupAdd,
+        "<group>@nothing",
+        _PARAMETERS,
+        makes=ipolicy_of,
+        examples="""
+gnt-group add rack2  # a group without nodes yet""",
+    ),
     job(
         "assign-nodes: put nodes into a group",
         group.OpGroupAssignNodes,
         "<group> [<node>...]=nodes --force CHANGE",
+        examples="""
+gnt-group assign-nodes rack2 node4 node5  # move two nodes there""",
     ),
     job(
         "evacuate: move all instances out of a group",
@@ -41,6 +51,9 @@ COMMANDS: Final = (
         makes=ipolicy_of,
         changes=True,
         result=show_changes,
+        examples="""
+gnt-group modify --alloc-policy=last_resort rack2  # new instances go elsewhere
+gnt-group modify --node-parameters spindle_count=4 rack2  # a default of its nodes""",
     ),
     job("remove: remove an empty group", group.OpGroupRemove, "<group> CHANGE"),
     job(

@@ -225,7 +225,23 @@ gnt-job cancel --kill --yes-do-it 12  # kill job 12 even when it runs""",
         _STATUSES,
         examples="gnt-job change-priority --priority=high 12  # let job 12 go first",
     ),
-    command(info, "<job-id>...", aliases=("show",)),
-    command(wait, "<job-id>@unfinished-job"),
-    command(watch, "<job-id>@unfinished-job"),
+    command(
+        info,
+        "<job-id>...",
+        aliases=("show",),
+        examples="""
+gnt-job info 12  # parameters, messages and result of a job""",
+    ),
+    command(
+        wait,
+        "<job-id>@unfinished-job",
+        examples="""
+gnt-job wait 12  # until it ends; the exit status says how""",
+    ),
+    command(
+        watch,
+        "<job-id>@unfinished-job",
+        examples="""
+gnt-job watch 12  # show its messages as they come""",
+    ),
 )

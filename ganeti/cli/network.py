@@ -55,6 +55,8 @@ COMMANDS: Final = (
         "--no-conflicts-check --tags",
         opt.option("--network", "IPv4 network, as 192.0.2.0/24"),
         makes=check_addresses,
+        examples="""
+gnt-network add --network=192.0.2.0/24 --gateway=192.0.2.1 net1  # a pool of addresses""",
     ),
     job(
         "connect: connect a network to node groups",
@@ -62,12 +64,16 @@ COMMANDS: Final = (
         "<network> [<group>...] --nic-parameters --no-conflicts-check --priority",
         makes=nic_parameters,
         each=groups_of,
+        examples="""
+gnt-network connect -N mode=bridged,link=br0 net1 default  # instances of a group may use it""",
     ),
     job(
         "disconnect: disconnect a network from node groups",
         network.OpNetworkDisconnect,
         "<network> [<group>...] --priority",
         each=groups_of,
+        examples="""
+gnt-network disconnect net1 default  # no longer""",
     ),
     job(
         "modify: change a network",
@@ -78,6 +84,8 @@ COMMANDS: Final = (
             "--remove-reserved-ips", "addresses that instances may get again, separated by commas"
         ),
         changes=True,
+        examples="""
+gnt-network modify --add-reserved-ips=192.0.2.2,192.0.2.3 net1  # keep two addresses free""",
     ),
     job("remove: remove a network", network.OpNetworkRemove, "<network> --force CHANGE"),
 )

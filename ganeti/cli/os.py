@@ -183,12 +183,19 @@ def provider_info(context: Context, options: Options, args: list[str]) -> int:
 
 COMMANDS: Final = {
     "gnt-os": (
-        command(diagnose, "--priority"),
+        command(
+            diagnose,
+            "--priority",
+            examples="""
+gnt-os diagnose  # why an operating system is not usable""",
+        ),
         command(info, "[<os>...] --priority", aliases=("show",)),
         command(
             list_os,
             "--no-headers --priority",
             title="list: list the definitions that are usable on all nodes",
+            examples="""
+gnt-os list  # what -o of gnt-instance add takes""",
         ),
         command(
             modify,
@@ -206,6 +213,8 @@ this definition, which an instance's own ones override.""",
             diagnose_providers,
             "--priority",
             title="diagnose: show which providers are usable on which node, and why not",
+            examples="""
+gnt-storage diagnose  # why a provider is not usable""",
         ),
         command(
             provider_info,

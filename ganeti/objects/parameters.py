@@ -59,6 +59,33 @@ class ParamSpec(msgspec.Struct, frozen=True):
     form: Form | None = None
     cluster_wide: bool = False  # only the cluster may set it
 
+    @property
+    def described(self) -> str:
+        """What it is for, with its type, unit, range and default."""
+        return f"{self.summary.rstrip('.')} ({'; '.join(self._notes())})"
+
+    def _notes(self) -> Iterator[str]:
+        if self.choices:
+            yield "one of " + ", ".join(str(choice) or '""' for choice in self.choices)
+        elif self.form:
+            yield self.form.words
+        elif self.type is not ValueType.STRING:
+            yield _KINDS[self.type]
+        if self.unit:
+            yield f"in {self.unit}"
+        if self.least is not None and self.most is not None:
+            yield f"from {self.least:g} to {self.most:g}"
+        elif self.least is not None:
+            yield f"at least {self.least:g}"
+        elif self.most is not None:
+            yield f"at most {self.most:g}"
+        default = self.default
+        if isinstance(default, bool):
+            default = "yes" if default else "no"
+        yield "no default" if default in ("", None) else f"default {default}"
+        if self.cluster_wide:
+            yield "only for the whole cluster"
+
     def problem(self, value: object) -> str | None:
         """Say what is wrong with a value of the right type: limits, choices, form."""
         if self.choices and value not in self.choices:
@@ -80,6 +107,14 @@ class ParamSpec(msgspec.Struct, frozen=True):
             return f"{value} is more than {high}"
         return None
 
+
+_KINDS: Final[Mapping[ValueType, str]] = {
+    ValueType.BOOL: "yes or no",
+    ValueType.FLOAT: "a number",
+    ValueType.INT: "a whole number",
+    ValueType.MAYBE_STRING: "a text, or none",
+    ValueType.SIZE: "a size",
+}
 
 ParamTable: TypeAlias = Mapping[str, ParamSpec]
 

@@ -280,12 +280,18 @@ def test_parameters_and_names_change(cluster: TestCluster) -> None:
     name = "changing.example.com"
     add(cluster, name, "-t file --disk 0:size=8 -H fake -o test --no-start")
     outcome = cluster.gnt(f"instance modify -B maxmem=64,vcpus=2 {name}")
+    assert "next start" not in outcome.out
     assert "be/vcpus" in outcome.out
     assert cluster.instance_field(name, "be/maxmem,be/vcpus") == "64|2"
     cluster.gnt(f"instance modify -B -vcpus {name}")
     assert cluster.instance_field(name, "be/vcpus") == "1"
     cluster.refused(f"instance modify {name}", "nothing to change")
     cluster.refused(f"instance modify -B colour=red {name}", "colour")
+    cluster.gnt(f"instance startup {name}")
+    outcome = cluster.gnt(f"instance modify -B maxmem=65,auto_balance=no {name}")
+    assert "the next start of the instance" in outcome.out
+    assert outcome.lines[-1].endswith("restarts by itself: be/maxmem")
+    cluster.gnt(f"instance shutdown {name}")
     cluster.gnt(f"instance reinstall -f -o bootsector+default {name}")
     assert cluster.instance_field(name, "os") == "bootsector+default"
     cluster.gnt(f"instance rename -f --no-name-check {name} changed.example.com")

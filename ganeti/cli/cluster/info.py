@@ -176,8 +176,18 @@ def _nested(found: Mapping[str, object], key: str) -> object:
 
 
 COMMANDS: Final = (
-    command(getmaster),
+    command(
+        getmaster,
+        examples="""
+gnt-cluster getmaster  # the name of the master node""",
+    ),
     command(master_ping),
-    command(info, opt.flag("--roman", "show some numbers the Roman way"), aliases=("show",)),
+    command(
+        info,
+        opt.flag("--roman", "show some numbers the Roman way"),
+        aliases=("show",),
+        examples="""
+gnt-cluster info  # all settings and defaults, in YAML""",
+    ),
     command(version),
 )

@@ -95,13 +95,15 @@ of the remote API (to master candidates), the files of enabled hypervisors, and 
 cluster keeps it up to date.  Offline nodes are left out; each node that does not take something
 is named.""",
         opcode=OpClusterRedistConf,
+        examples="""
+gnt-cluster redist-conf  # send the configuration to all nodes again""",
     ),
     command(
         rename,
         "<new-name>:host=name --dry-run --force",
         description="""The new name must resolve, to the address that the cluster has or to one
 that is free; the address moves with the name.  Clients have to be told.""",
-        examples="gnt-cluster rename cluster2.example.com",
+        examples="gnt-cluster rename cluster2.example.com  # its address moves with it",
         opcode=OpClusterRename,
     ),
     job(

@@ -195,11 +195,16 @@ COMMANDS: Final = (
         opt.flag("--failure-only", "show only what failed"),
         opt.NODES,
         title="command: run a command on nodes",
+        examples="""
+gnt-cluster command -M uptime  # on all nodes, with their names before each line
+gnt-cluster command -n node2 -- systemctl restart ganeti-mond  # on one node""",
     ),
     command(
         copyfile,
         "<file> --node-group",
         opt.NODES,
         opt.flag("--use-replication-network", "copy through the replication network"),
+        examples="""
+gnt-cluster copyfile /etc/hosts  # to the same place on all nodes""",
     ),
 )

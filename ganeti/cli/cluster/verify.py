@@ -93,6 +93,9 @@ COMMANDS: Final = (
         ),
         makes=skipped_checks,
         result=show_verification,
+        examples="""
+gnt-cluster verify  # check everything; the exit status says whether all is well
+gnt-cluster verify --error-codes --ignore-errors=ENODEVERSION  # for a script""",
     ),
     job(
         "verify-config: check the configuration and the certificates, asking no node",
@@ -116,6 +119,8 @@ came in by editing the file.""",
         "--priority",
         _NODE_GROUP,
         result=show_disks,
+        examples="""
+gnt-cluster verify-disks  # find disks that are not in use where they should be""",
     ),
     job(
         "repair-disk-sizes: record the real sizes of disks",

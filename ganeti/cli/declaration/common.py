@@ -164,13 +164,12 @@ INSTANCE_HYPERVISOR_PARAMETERS: Final = settings(
     "-H --hypervisor-parameters -> hvparams", "parameters of the instance's hypervisor"
 )
 COMPRESS: Final = option("--compress", "compression of what is sent", default="none")
-DISK: Final = by_kind("--disk -> disks", "one disk: N:size=SIZE[,mode=ro][,name=...][,vg=...]")
+DISK: Final = by_kind("--disk -> disks", "one disk: N:size=SIZE,...; settings below")
 IALLOCATOR: Final = option(
     "-I --iallocator=<NAME>", 'choose nodes with this allocator; "." is the default one'
 )
 NET: Final = by_kind(
-    "--net -> nics",
-    "one network interface: N:[mac=...][,ip=...][,mode=...][,link=...][,network=...]",
+    "--net -> nics", "one network interface: N:[mac=...][,ip=...][,link=...]...; settings below"
 )
 NODE: Final = option("-n --node=<node>", "the node")
 NODE_GROUP: Final = option("-g --node-group=<nodegroup>", "only this node group")

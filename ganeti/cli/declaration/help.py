@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Iterator
 
 from ganeti.base.versions import RELEASE_VERSION
+from ganeti.cli.declaration.parameters import tables_of, takes_names
 from ganeti.cli.declaration.parser import options_of, usage_line
 from ganeti.cli.declaration.program import Action, ArgKind, Command, Option, Program, sort_key
 from ganeti.cli.declaration.values import Int
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
+from ganeti.objects.parameters import ParamTable
 from ganeti.protocol.service import text_form_of
 
 WIDTH_MIN = 40
@@ -90,7 +94,24 @@ def command_help(program: Program, command: Command, width: int) -> str:
         lines += ["", "Examples:"]
         for line, what in command.examples:
             lines += [f"  {line}", f"      {what}"]
+    for title, table in _parameters(options_of(program, command)):
+        lines += ["", f"{title}:"]
+        for name, spec in sorted(table.items()):
+            lines += _entry(name, spec.described, _COLUMN, width)
     return "\n".join(lines)
+
+
+def _parameters(options: Iterable[Option]) -> Iterator[tuple[str, ParamTable]]:
+    """Yield the tables of the parameters that options set, each with its title."""
+    for option in options:
+        flag = option.flags[0]
+        for name, table in tables_of(option).items():
+            if name in HVPARAMS and name not in SUPPORTED_HYPERVISORS:
+                continue
+            if takes_names(option):
+                yield f"Parameters of {flag} {name}:...", table
+            else:
+                yield f"Parameters of {flag}" + (f" with hypervisor {name}" if name else ""), table
 
 
 def _sentence(text: str) -> str:

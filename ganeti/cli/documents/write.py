@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from string import Template
@@ -30,7 +30,7 @@ from ganeti.daemon.options import Option, options_of
 from ganeti.objects import parameters
 from ganeti.objects.describe import describe_type
 from ganeti.objects.hypervisors import HVPARAMS
-from ganeti.objects.parameters import ParamSpec, ParamTable, ValueType
+from ganeti.objects.parameters import ParamTable
 from ganeti.protocol import confd
 from ganeti.protocol.confd_queries import QueryType, Takes
 from ganeti.protocol.service import Call
@@ -168,57 +168,25 @@ _TABLES: Final[Mapping[str, list[Entry]]] = {
 def _parameters() -> list[Section]:
     """Return a section for each table of parameters."""
     tables: list[tuple[str, ParamTable]] = [
-        ("BACK-END PARAMETERS (-B)", parameters.BEPARAMS),
+        ("BACK-END PARAMETERS (-B)", parameters.BACKEND_SETTINGS),
         *(
             (f"PARAMETERS OF THE HYPERVISOR {name.upper()} (-H {name}:...)", table)
             for name, table in HVPARAMS.items()
         ),
-        ("PARAMETERS OF NETWORK INTERFACES (-N, --net)", parameters.NICPARAMS),
+        ("SETTINGS OF A DISK (--disk)", parameters.DISK_SETTINGS),
+        ("SETTINGS OF A NETWORK INTERFACE (--net)", parameters.NIC_SETTINGS),
+        ("DEFAULTS OF NETWORK INTERFACES (-N)", parameters.NICPARAMS),
         *(
             (f"DISK PARAMETERS OF {name.upper()} (-D {name}:...)", table)
             for name, table in parameters.DISKPARAMS.items()
             if table
         ),
         ("NODE PARAMETERS (--node-parameters)", parameters.NDPARAMS),
+        ("SPECIFICATIONS OF INSTANCE POLICIES (--ipolicy-*-specs)", parameters.ISPEC_TABLE),
+        ("STATIC FIGURES OF A HYPERVISOR (--hypervisor-state)", parameters.HV_STATE_PARAMS),
+        ("STATIC FIGURES OF A STORAGE (--disk-state)", parameters.DISK_STATE_PARAMS),
     ]
-    return [Section(title, [], [*_entries(table)]) for title, table in tables]
-
-
-def _entries(table: ParamTable) -> Iterator[tuple[str, str]]:
-    for name, spec in sorted(table.items()):
-        notes = "; ".join(_notes(spec))
-        yield name, f"{spec.summary.rstrip('.') or _KINDS[spec.type]} ({notes})"
-
-
-_KINDS: Final[Mapping[ValueType, str]] = {
-    ValueType.BOOL: "yes or no",
-    ValueType.FLOAT: "a number",
-    ValueType.INT: "a whole number",
-    ValueType.MAYBE_STRING: "a text, or none",
-    ValueType.SIZE: "a size",
-    ValueType.STRING: "a text",
-}
-
-
-def _notes(spec: ParamSpec) -> Iterator[str]:
-    """Yield what to say of the values of a parameter."""
-    if spec.choices:
-        yield "one of " + ", ".join(str(choice) or '""' for choice in spec.choices)
-    elif spec.form:
-        yield spec.form.words
-    elif spec.summary and spec.type is not ValueType.STRING:
-        yield _KINDS[spec.type]
-    if spec.unit:
-        yield f"in {spec.unit}"
-    if spec.least is not None and spec.most is not None:
-        yield f"from {spec.least:g} to {spec.most:g}"
-    elif spec.least is not None:
-        yield f"at least {spec.least:g}"
-    elif spec.most is not None:
-        yield f"at most {spec.most:g}"
-    default = spec.default
-    if isinstance(default, bool):
-        default = "yes" if default else "no"
-    yield "no default" if default in ("", None) else f"default {default}"
-    if spec.cluster_wide:
-        yield "only for the whole cluster"
+    return [
+        Section(title, [], [(name, spec.described) for name, spec in sorted(table.items())])
+        for title, table in tables
+    ]

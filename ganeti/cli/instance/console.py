@@ -80,5 +80,8 @@ COMMANDS: Final = (
         console,
         "<instance> --priority",
         opt.flag("--show-cmd", "print the command instead of running it"),
+        examples="""
+gnt-instance console web1  # leave a serial console with Ctrl-]
+gnt-instance console --show-cmd web1  # only say how""",
     ),
 )

@@ -66,6 +66,8 @@ COMMANDS: Final = (
         opt.flag("--ignore-size", "do not compare with the recorded size"),
         opt.flag("--wait-for-sync", "wait until the disks are in step"),
         result=show_devices,
+        examples="""
+gnt-instance activate-disks web1  # make the disks of a stopped instance readable on its node""",
     ),
     job(
         "deactivate-disks: put an instance's disks to rest",
@@ -78,6 +80,9 @@ COMMANDS: Final = (
         opt.flag("--absolute", "the size is the new size, not what to add"),
         title="grow-disk: make a disk larger",
         opcode=instance.OpInstanceGrowDisk,
+        examples="""
+gnt-instance grow-disk web1 0 2g  # add 2 GiB to disk 0
+gnt-instance grow-disk --absolute web1 0 20g  # make it 20 GiB""",
     ),
     job(
         "recreate-disks: make an instance's lost disks anew, empty",
@@ -86,6 +91,8 @@ COMMANDS: Final = (
         opt.with_help(opt.DISK, "only this disk, perhaps changed"),
         opt.with_help(opt.NODE_PAIR, "nodes to make them on"),
         makes=lost_disks,
+        examples="""
+gnt-instance recreate-disks -n node2 web1  # empty disks on another node""",
     ),
     job(
         "replace-disks: replace a mirrored disk",

@@ -204,6 +204,9 @@ gnt-instance shutdown --timeout=10 web1  # wait ten seconds, then pull the plug"
         ),
         description=_MULTI_TEXT,
         each=each_instance("restart"),
+        examples="""
+gnt-instance reboot web1  # as a power button would
+gnt-instance reboot -t full web1  # stop and start it, so that changed parameters count""",
     ),
     job(
         "remove: remove an instance and its disks",
@@ -219,5 +222,7 @@ gnt-instance shutdown --timeout=10 web1  # wait ten seconds, then pull the plug"
         "--os-parameters-secret --os-type CHANGE SELECTION",
         opt.flag("--select-os", "choose the operating system from a list"),
         opcode=instance.OpInstanceReinstall,
+        examples="""
+gnt-instance reinstall -f -o debootstrap+default web1  # when it is stopped; its data are lost""",
     ),
 )

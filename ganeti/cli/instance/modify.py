@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.base.text import shown
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.instance import devices
 from ganeti.cli.run.binding import NOTHING_TO_CHANGE, ask, bound, has_changes, show_changes, submit
@@ -32,6 +33,25 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
     opcode = bound(context.command, options, args)
     [result] = execute(context, options, opcode)
     show_changes(context, opcode, result)
+    names = [str(name) for name, _ in result] if isinstance(result, list) else []
+    has_hotplug = options.hotplug or options.hotplug_if_possible
+    waiting = [name for name in names if waits_for_start(name, has_hotplug=has_hotplug)]
+    if waiting and context.client.query_instances(args, ["oper_state"]) == [[True]]:
+        context.write(
+            "Please don't forget that this takes effect only at the next start of the instance"
+            " ('gnt-instance reboot -t full'), not when its guest restarts by itself:"
+            f" {shown(waiting)}"
+        )
+
+
+_AT_ONCE: Final = ("be/always_failover", "be/auto_balance", "be/spindle_use")
+
+
+def waits_for_start(name: str, *, has_hotplug: bool) -> bool:
+    """Tell whether a change of that name means nothing to a guest that runs already."""
+    if name.startswith(("disk", "nic")):
+        return not has_hotplug
+    return name.startswith(("be/", "hv/")) and name not in _AT_ONCE
 
 
 def rename(context: Context, options: Options, args: list[str]) -> None:
@@ -67,6 +87,29 @@ COMMANDS: Final = (
         opcode=OpInstanceSetParams,
         makes=device_changes,
         exclusive=(("--offline", "--online"),),
+        description="""Parameters of hypervisor and back-end of a running instance take effect at
+its next start ('gnt-instance reboot -t full'); the command says which.  So do changes of disks and
+network interfaces, unless --hotplug is given.
+
+A disk is changed by --disk N:..., where N is its number (-1 is the last one), its name or its UUID:
+--disk add:size=10g or --disk N:add,size=10g makes one, at the end or in that place; --disk N:remove
+removes one with its data; --disk N:detach keeps the data, and --disk attach:uuid=UUID gives it to
+an instance again; --disk N:name=data,mode=ro changes one ('gnt-instance grow-disk' makes it
+larger).
+
+A network interface is changed the same way: --net add:link=br0,mac=auto, --net N:remove, --net
+N:ip=192.0.2.7.  An IP address of none is none, and pool takes a free one of the network.""",
+        examples="""
+gnt-instance modify -B memory=2g,vcpus=4 web1  # more memory and processors, from the next start on
+gnt-instance modify -H boot_order=cdrom,cdrom_image_path=/srv/debian.iso web1  # start from a CD
+gnt-instance modify -H boot_order=default,cdrom_image_path= web1  # the default again
+gnt-instance modify --disk add:size=10g,name=data web1  # one more disk
+gnt-instance modify --disk 1:remove web1  # remove the second disk and its data
+gnt-instance modify --disk data:mode=ro web1  # a disk by its name
+gnt-instance modify --net add:link=br1 web1  # one more network interface
+gnt-instance modify --net 0:ip=192.0.2.7,network=net1 web1  # change the first one
+gnt-instance modify --hotplug --net -1:remove web1  # the last one, while it runs
+gnt-instance modify -t sharedfile web1  # other disks; it has to be stopped""",
     ),
     command(
         rename,
@@ -75,5 +118,7 @@ COMMANDS: Final = (
 running it again; with the name that the instance has as the new one, the directory of its disks is
 put back.""",
         opcode=OpInstanceRename,
+        examples="""
+gnt-instance rename --no-name-check web1 web2.example.com  # a name that no name server knows""",
     ),
 )

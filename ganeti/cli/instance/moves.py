@@ -71,6 +71,8 @@ gnt-instance migrate --cleanup web1  # find out where web1 runs and record that"
         opt.with_help(opt.NODE, "the node to move to", "target_node"),
         makes=check_target,
         confirm="This stops instance {instance_name} and copies its disks.  Go on?",
+        examples="""
+gnt-instance move -n node2 web1  # copy its files to node2; it is stopped meanwhile""",
     ),
     job(
         "change-group: move an instance to another node group",

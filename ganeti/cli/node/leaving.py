@@ -80,11 +80,15 @@ COMMANDS: Final = (
         confirm=evacuation_question,
         result=follow_moves,
         exclusive=(("--primary-only", "--secondary-only"),),
+        examples="""
+gnt-node evacuate -I hail -f node3  # move all instances away, to nodes that hail chooses""",
     ),
     command(
         failover,
         "<node> --force --iallocator --ignore-consistency --priority --target-node",
         opcode=OpInstanceFailover,
+        examples="""
+gnt-node failover -f node3  # restart its instances elsewhere""",
     ),
     job(
         "migrate: migrate all instances of a node",
@@ -95,5 +99,7 @@ COMMANDS: Final = (
         exclusive=(("--non-live", "--migration-mode"),),
         confirm="This migrates all instances that run on node {node_name}.  Go on?",
         result=follow_moves,
+        examples="""
+gnt-node migrate -f -n node2 node3  # move its running instances to node2""",
     ),
 )

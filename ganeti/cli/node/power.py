@@ -140,6 +140,8 @@ COMMANDS: Final = (
         "--power-delay --separator SUBMISSION",
         opt.flag("--ignore-status", "switch even a node that is not offline"),
         opcode=OpOobCommand,
+        examples="""
+gnt-node power -f off node3  # by its out-of-band helper""",
     ),
     job(
         "powercycle: restart a node's machine at once",
@@ -149,6 +151,8 @@ COMMANDS: Final = (
         confirm="This restarts the machine of node {node_name} without stopping anything on it."
         "  Go on?",
         result=show_answer,
+        examples="""
+gnt-node powercycle -f node3  # restart the machine by its hypervisor""",
     ),
     command(
         restricted_command,

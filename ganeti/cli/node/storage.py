@@ -81,6 +81,8 @@ COMMANDS: Final = (
             choices=tuple(each.value for each in StorageType if each.units is not None),
         ),
         opcode=node.OpNodeQueryStorage,
+        examples="""
+gnt-node list-storage -t file  # room of the file storage of all nodes""",
     ),
     job(
         "modify-storage: change a storage unit",

@@ -346,7 +346,7 @@ is given the key and an address.  Without a command it does the same as with 'te
             title=f"{TEST}: try every question, and measure how fast answers come",
             description="""Looks up what it asks about in earlier answers.  The exit status is 0 if
             every question was answered.""",
-            examples="confd-client -a 192.0.2.1 -r 1000  # as of Ganeti 3.0",
+            examples="confd-client test -a 192.0.2.1 -r 1000  # as of Ganeti 3.0",
         ),
     ),
     is_interspersed=True,

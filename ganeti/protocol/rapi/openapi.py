@@ -6,7 +6,7 @@ Source: OpenAPI Specification 3.1.0; JSON Schema 2020-12.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import EnumType
 from types import UnionType
 from typing import Any, Final, get_args, get_origin
@@ -14,7 +14,10 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from ganeti.base.versions import RELEASE_VERSION
+from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DISKS_MAX, DeviceAction
+from ganeti.objects.hypervisors import HVPARAMS, USUAL_HYPERVISOR
+from ganeti.objects.parameters import ParamTable
 from ganeti.objects.query_words import QueryResource
 from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.opcode import OpCode
@@ -137,7 +140,9 @@ def _schemas() -> dict[str, Schema]:
         ref_template=_REFERENCE,
     )
     for kind in (*kinds, *bodies):
-        _name_keys(kind, found.get(kind.__name__, {}))
+        schema = found.get(kind.__name__, {})
+        _name_keys(kind, schema)
+        _describe_parameters(schema)
     for (name, parameter), more in _MORE.items():
         found[name]["properties"][parameter] |= more
     return {"Problem": _PROBLEM, **{name: _portable(schema) for name, schema in found.items()}}
@@ -152,6 +157,41 @@ def _name_keys(kind: type[Any], schema: Schema) -> None:
         for each in shown.get("anyOf", [shown]):
             if keys and each.get("type") == "object":
                 each["propertyNames"] = {"enum": keys}
+
+
+def _describe_parameters(schema: Schema) -> None:
+    """Describe each parameter, its unit, range and default, where an object holds parameters."""
+    for name, tables in _PARAMETERS.items():
+        shown = schema.get("properties", {}).get(name, {})
+        for each in shown.get("anyOf", [shown]):
+            each = each.get("items", each)  # of disks and interfaces there is a list
+            if each.get("type") != "object":
+                continue
+            if each.get("additionalProperties") == {"type": "object"}:  # by name, for the cluster
+                each["properties"] = {
+                    named: {"type": "object", "properties": _described([table])}
+                    for named, table in tables.items()
+                }
+            else:
+                each["properties"] = _described(tables.values())
+
+
+def _described(tables: Iterable[ParamTable]) -> dict[str, Schema]:
+    return {
+        name: {"description": spec.described} for table in tables for name, spec in table.items()
+    }
+
+
+_PARAMETERS: Final[Mapping[str, Mapping[str, ParamTable]]] = {
+    "beparams": {"": parameters.BEPARAMS},
+    "diskparams": parameters.DISKPARAMS,
+    "disks": {"": parameters.DISK_SETTINGS},
+    "hvparams": dict(sorted(HVPARAMS.items(), key=lambda row: row[0] == USUAL_HYPERVISOR)),
+    "ndparams": {"": parameters.NDPARAMS},
+    "nicparams": {"": parameters.NICPARAMS},
+    "nics": {"": parameters.NIC_SETTINGS},
+}
+"""Field of opcodes -> its tables; of a parameter in several, the last one describes it."""
 
 
 def _keys_of(kind: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.instance import devices
+from ganeti.cli.instance.modify import waits_for_start
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,21 @@ def test_contradicting_changes_are_refused() -> None:
 )
 def test_pairs_of_nodes(text: str | None, nodes: tuple[str | None, str | None]) -> None:
     assert devices.split_nodes(text) == nodes
+
+
+@pytest.mark.parametrize(
+    ("name", "has_hotplug", "waits"),
+    [
+        ("be/vcpus", False, True),
+        ("be/vcpus", True, True),
+        ("be/auto_balance", False, False),
+        ("hv/acpi", True, True),
+        ("nic/1", False, True),
+        ("nic/1", True, False),
+        ("disk.mode/0", False, True),
+        ("runtime_memory", False, False),
+        ("admin_state", False, False),
+    ],
+)
+def test_what_a_running_guest_does_not_notice(name: str, has_hotplug: bool, waits: bool) -> None:
+    assert waits_for_start(name, has_hotplug=has_hotplug) == waits

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import Any
 
 import pytest
 
 from ganeti.cli.declaration import values
 from ganeti.cli.declaration.help import command_help, program_help
-from ganeti.cli.declaration.parser import options_of
+from ganeti.cli.declaration.parameters import tables_of
+from ganeti.cli.declaration.parser import options_of, parse
 from ganeti.cli.declaration.program import Action, Command, Option, Program
 from ganeti.cli.documents.write import tools
 from ganeti.cli.programs import named
+from ganeti.objects import parameters
+from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "command_lines.json")
 with open(DATA, encoding="utf-8") as file:
@@ -154,3 +158,58 @@ def test_the_table_names_the_commands_of_each_module(program: Program) -> None:
     assert declared == {
         name for command in program.commands for name in (command.name, *command.aliases)
     }
+
+
+# The commands that people use most; each has an example.
+OFTEN = """
+gnt-backup: export import remove
+gnt-cluster: command copyfile info init master-failover modify queue redist-conf verify verify-disks
+gnt-group: add assign-nodes modify
+gnt-instance: add console failover grow-disk info list migrate modify move reboot reinstall remove
+ rename shutdown startup
+gnt-job: cancel info list watch
+gnt-network: add connect disconnect modify
+gnt-node: add evacuate failover list migrate modify powercycle remove
+gnt-os: diagnose list
+"""
+
+
+@pytest.mark.parametrize("line", OFTEN.strip().replace("\n ", " ").splitlines())
+def test_what_people_use_most_has_an_example(line: str) -> None:
+    program, _, names = line.partition(": ")
+    found = {name: PROGRAMS[program].find(name) for name in names.split()}
+    assert [name for name, each in found.items() if each is None or not each.examples] == []
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_every_example_is_understood(program: Program, command: Command) -> None:
+    for line, what in command.examples:
+        words = shlex.split(line.partition(" > ")[0])
+        if os.path.basename(words[0]) == program.name:
+            understood = parse(program, words[1:], {})
+            assert understood.command.name == command.name, line
+        else:
+            assert program.name in line, line
+        assert what, line
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_help_describes_the_parameters_of_each_option(program: Program, command: Command) -> None:
+    text = "".join(command_help(program, command, 100).split())
+    for option in options_of(program, command):
+        for name, table in tables_of(option).items():
+            if name in HVPARAMS and name not in SUPPORTED_HYPERVISORS:
+                continue
+            for parameter, spec in table.items():
+                assert "".join(f"{parameter} {spec.described}".split()) in text
+
+
+def test_each_parameter_has_a_sentence_and_tells_its_values() -> None:
+    tables = [*HVPARAMS.values(), *parameters.DISKPARAMS.values()]
+    tables += [each for each in vars(parameters).values() if isinstance(each, dict)]
+    for table in tables:
+        for name, spec in table.items():
+            if isinstance(spec, parameters.ParamSpec):
+                assert len(spec.summary.split()) > 2, name
+                assert "default" in spec.described, name
+                assert spec.unit or "seconds" not in spec.summary, name

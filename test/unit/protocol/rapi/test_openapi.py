@@ -42,6 +42,22 @@ def test_all_references_lead_somewhere() -> None:
             found = found[part]
 
 
+def test_parameters_are_described_with_unit_range_and_default() -> None:
+    create = DOCUMENT["components"]["schemas"]["OpInstanceCreate"]["properties"]
+    assert create["beparams"]["properties"]["maxmem"]["description"] == (
+        "The memory that the instance gets where there is enough (a size; in MiB; at least 1;"
+        " default 128)"
+    )
+    assert (
+        "the image" in create["hvparams"]["properties"]["cdrom_image_path"]["description"].lower()
+    )
+    assert "one of rw, ro" in create["disks"]["items"]["properties"]["mode"]["description"]
+    cluster = DOCUMENT["components"]["schemas"]["OpClusterSetParams"]["properties"]
+    [by_name] = [each for each in cluster["hvparams"]["anyOf"] if each["type"] == "object"]
+    kvm = by_name["properties"]["kvm"]["properties"]
+    assert "in MiB/s" in kvm["migration_bandwidth"]["description"]
+
+
 def test_patterns_are_those_of_json_schema() -> None:
     for pattern in set(values_of(DOCUMENT, "pattern")):
         assert r"\A" not in pattern
