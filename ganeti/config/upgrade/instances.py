@@ -109,8 +109,11 @@ def _tell_files_apart(draft: Draft) -> Iterator[str]:
             )
 
 
+_TIMES: Final = ("ctime", "mtime")
+
+
 def disks_have_a_table(draft: Draft) -> Iterator[str]:
-    """Move disks out of the instances; these then name them by UUID.
+    """Move disks out of the instances, as old as these, which then name them by UUID.
 
     Raises:
         ConfigurationError: two disks have the same UUID.
@@ -130,6 +133,8 @@ def disks_have_a_table(draft: Draft) -> Iterator[str]:
                     " which another disk has as well"
                 )
             disk.setdefault("iv_name", f"disk/{index}")
+            times = {name: instance[name] for name in _TIMES if name in instance}
+            disk |= times | disk
             table[uuid] = disk
             uuids.append(uuid)
             moved += 1

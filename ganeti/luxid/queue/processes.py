@@ -270,7 +270,7 @@ class Pool:
         self._log = os.open(
             f"{paths.log_dir}/jobs.log",
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
-            0o640,
+            0o600,
         )
         self._template = Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
 

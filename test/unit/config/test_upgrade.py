@@ -89,6 +89,15 @@ def test_both_nodes_hold_the_volumes_below_a_drbd_disk(version: str) -> None:
         assert [child["nodes"] for child in disk["children"]] == [disk["nodes"]] * 2
 
 
+@pytest.mark.parametrize("version", ["2.7", "2.12"])
+def test_disks_are_as_old_as_their_instances_were(version: str) -> None:
+    config: Any = upgraded(load_config(version)).config
+    for instance in config["instances"].values():
+        for uuid in instance["disks"]:
+            disk = config["disks"][uuid]
+            assert (disk["ctime"], disk["mtime"]) == (instance["ctime"], instance["mtime"])
+
+
 def test_a_configuration_of_2_0_gets_what_came_later() -> None:
     config: Any = upgraded(load_config("2.0")).config
     by_name = {one["name"]: one for one in config["instances"].values()}
