@@ -67,7 +67,7 @@ def test_failover_and_migration_keep_one_copy(cluster: TestCluster, hypervisor: 
     assert cluster.instance_field(name, "pnode,status") == "node3.example.com|running"
     cluster.gnt(f"instance failover -f --shutdown-timeout=5 -n node1 {name}")
     assert cluster.instance_field(name, "pnode,status") == "node1.example.com|running"
-    guests = [found for found in cluster.processes() if f"guest={name}" in found.command]
+    guests = [found for found in cluster.processes() if f"-name {name} " in found.command]
     assert len(guests) == (1 if hypervisor == "kvm" else 0)
 
 
@@ -256,13 +256,13 @@ def test_guests_are_not_harmed_by_restarts_of_the_node_daemon(cluster: TestClust
     hypervisor = "kvm" if HAS_QEMU else "fake"
     name = "survivor.example.com"
     add(cluster, name, f"-t file --disk 0:size=16 -H {hypervisor} -o bootsector+default")
-    guests = [found.pid for found in cluster.processes() if f"guest={name}" in found.command]
+    guests = [found.pid for found in cluster.processes() if f"-name {name} " in found.command]
     lifecycle.daemon_control.stop_daemon(cluster.paths, "ganeti-noded")
     assert cluster.instance_field(name, "status") == "ERROR_nodedown"
     lifecycle.start(cluster.layout, lambda _text: None)
     assert cluster.instance_field(name, "status") == "running"
     assert guests == [
-        found.pid for found in cluster.processes() if f"guest={name}" in found.command
+        found.pid for found in cluster.processes() if f"-name {name} " in found.command
     ]
 
 

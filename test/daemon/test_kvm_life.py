@@ -85,7 +85,8 @@ def start_as_3_0(node: KvmNode, disk: str) -> list[str]:
         *("-drive", f"file={disk},format=raw,if=ide"),
     ]
     subprocess.run(command, check=True, timeout=60)
-    runtime = [command, [], dict(INSTANCE.hvparams), []]
+    words: list[object] = [int(word) if word == "24" else word for word in command]
+    runtime = [words, [], dict(INSTANCE.hvparams), []]
     Path(files.runtime).write_text(json.dumps(runtime))
     return [str(path) for path in directory.rglob("*") if path.is_file() or path.is_socket()]
 

@@ -153,7 +153,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
 
 
 def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
-    yield from ("-name", f"guest={devices.option_value(machine.name)},debug-threads=on")
+    yield from ("-name", machine.name)  # alone: by it 3.0 knows an instance of its own
     yield from ("-uuid", machine.uuid)
     yield from ("-nodefaults", "-no-user-config", "-S")
     yield from ("-pidfile", place.pid_file)

@@ -204,13 +204,13 @@ def _decode_of_3_0(data: bytes, files: MachineFiles) -> Runtime:
     """
     try:
         command, _nics, hvparams, *_disks = loads_as(
-            tuple[list[str], list[object], dict[str, object], list[object]], data
+            tuple[list[object], list[object], dict[str, object], list[object]], data
         )
     except GenericError as err:
         raise HypervisorError(
             f"{files.runtime}: no description of a machine: {err.message}"
         ) from err
-    process = QemuProcess(0, tuple(command))
+    process = QemuProcess(0, tuple(map(str, command)))  # the memory is a number there
     memory, vcpus = process.size()
     uid = (read_bytes_or_none(files.uid_file_of_3_0, _PID_BYTES_MAX) or b"").strip()
     machine = Machine(

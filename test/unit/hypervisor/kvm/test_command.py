@@ -18,7 +18,7 @@ DISK = AssembledDisk(
 NIC_UUID = "a8ea3c51-895c-49a4-ba49-3cf1863fbc00"
 GOLDEN = """\
 /usr/bin/qemu-system-x86_64
--name guest=inst1.example.com,debug-threads=on
+-name inst1.example.com
 -uuid d57ad28d-8ef1-47df-9747-d09279cc8352
 -nodefaults
 -no-user-config
