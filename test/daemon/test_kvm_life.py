@@ -120,7 +120,7 @@ def test_a_machine_of_3_0_is_taken_over(nodes: KvmNodes, node: KvmNode) -> None:
 
 def known_ends() -> tuple[str, ...]:
     """The ends of names that our machines have as well."""
-    return (f"pid/{NAME}", f"{NAME}.runtime", f"{NAME}.serial")
+    return (f"pid/{NAME}", f"{NAME}.runtime", f"{NAME}.serial", f"{NAME}.monitor")
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "[[]", '{"format": 99}'])

@@ -35,7 +35,8 @@ class Placement:
     monitors; serial, the console; agent, that of the guest.  ``console_address`` is where VNC or
     SPICE listens: an address, or for VNC the path of a socket.  ``spice_files`` are certificate
     authority, certificate and key.  ``run_as`` is the user, by name or "uid:gid", that QEMU becomes
-    once it has opened all files.
+    once it has opened all files.  ``monitor_for_3_0`` is the path of the monitor by which 3.0 stops
+    an instance, should it take over the node.
     """
 
     binary: str
@@ -50,6 +51,7 @@ class Placement:
     incoming: bool = False
     run_as: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    monitor_for_3_0: str = ""
 
     def local(self, path: str) -> str:
         """Return where a file named in a parameter is on this node."""
@@ -198,6 +200,9 @@ def _monitors(place: Placement) -> Iterator[str]:
     for name in ("control", "info"):
         yield from ("-chardev", f"socket,id={name},fd={place.sockets[name]},server=on,wait=off")
         yield from ("-mon", f"chardev={name},mode=control")
+    if place.monitor_for_3_0:
+        path = devices.option_value(place.monitor_for_3_0)
+        yield from ("-monitor", f"unix:{path},server=on,wait=off")
 
 
 def _serial(place: Placement, params: KvmParams) -> Iterator[str]:

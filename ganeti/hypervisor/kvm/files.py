@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import GenericError, HypervisorError
-from ganeti.base.paths import Paths
+from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 from ganeti.hypervisor.interface import check_name
 from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, missing_here
 from ganeti.system.environment import check_socket_path
@@ -104,6 +104,12 @@ class MachineFiles:
     def _own_socket(self, kind: str) -> str:
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
         return f"{self.paths.run_dir}/kvm/{digest}.{_SUFFIXES[kind]}"
+
+    @property
+    def monitor_for_3_0(self) -> str:
+        """The monitor by which 3.0 stops an instance; "" if its path would be too long."""
+        path = f"{self.paths.kvm_dir}/ctrl/{self.name}.monitor"
+        return path if len(os.fsencode(path)) <= UNIX_SOCKET_PATH_BYTES_MAX else ""
 
     @property
     def uid_file_of_3_0(self) -> str:

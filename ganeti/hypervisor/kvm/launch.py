@@ -149,6 +149,7 @@ def _placement(
     """Decide what of the placement is known before anything is made."""
     params = machine.params
     return Placement(
+        monitor_for_3_0=files.monitor_for_3_0,
         binary=find_qemu(params.text("kvm_path")),
         pid_file=files.pid_file,
         serial_log=files.serial_log,

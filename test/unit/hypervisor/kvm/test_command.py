@@ -87,6 +87,11 @@ def instance(**hvparams: object) -> RpcInstance:
     return make_instance(**{"kernel_path": "", **hvparams})  # type: ignore[arg-type]  # hvparams
 
 
+def test_3_0_has_a_monitor_to_stop_the_machine_by() -> None:
+    found = options(instance(), monitor_for_3_0="/run/a,b.monitor")
+    assert "-monitor unix:/run/a,,b.monitor,server=on,wait=off" in found
+
+
 def test_whole_command_line() -> None:
     machine = build_machine(
         make_instance(
