@@ -99,7 +99,7 @@ gnt-backup export --noshutdown -n node3 web1  # while it runs""",
 --src-node, the export is looked for on all nodes.  The instance is not started.""",
         examples="""
 gnt-backup import -n node1 web1  # bring web1 back
-gnt-backup import --src-node node3 --src-dir web1 -n node2 web2 \
+gnt-backup import --src-node node3 --src-dir web1.example.com -n node2 web2 \
  # a copy of web1 under another name, with new MAC addresses""",
         opcode=OpInstanceCreate,
         fixed={"mode": "import", "start": False},
