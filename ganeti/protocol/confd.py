@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Raw
 
 from ganeti.base.errors import ConfdClientError, ProtocolError
-from ganeti.base.json import dumps
+from ganeti.base.json import check_nesting, dumps
 from ganeti.protocol.confd_queries import QueryType, Takes
 
 MAGIC: Final = b"plj0"
@@ -153,6 +153,7 @@ def unseal(signer: Signer, data: bytes) -> Packet:
         raise ProtocolError(f"more than {DATAGRAM_BYTES_MAX} bytes")
     if data[:4] != MAGIC:
         raise ProtocolError(f"does not begin with {MAGIC.decode()}")
+    check_nesting(data)
     try:
         packet = _decode_packet(data[4:])
         right = signer.sign((packet.salt + packet.msg).encode())
@@ -186,6 +187,7 @@ def open_request(signer: Signer, data: bytes, now_s: int) -> Request:
     """
     packet = unseal(signer, data)
     check_time(packet.salt, now_s)
+    check_nesting(packet.msg)
     try:
         return _decode_request(packet.msg)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as err:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError, decode_error, encode_error
-from ganeti.base.json import dumps, loads_as
+from ganeti.base.json import REQUEST_NESTING_MAX, check_nesting, dumps, loads_as
 
 T = TypeVar("T")
 
@@ -74,6 +74,7 @@ def decode_request(message: bytes) -> Request:
         RequestError: not JSON, or not of the form of a request.
     """
     try:
+        check_nesting(message, REQUEST_NESTING_MAX)
         return loads_as(Request, message)
     except ProtocolError as err:
         raise RequestError(f"cannot understand the request: {err.message}") from err

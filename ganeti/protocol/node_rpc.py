@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ganeti.base.errors import ProtocolError
-from ganeti.base.json import dumps, loads
+from ganeti.base.json import check_nesting, dumps, loads
 from ganeti.protocol.service import Call, Method, declare
 
 DEFAULT_PORT = 1811
@@ -133,6 +133,7 @@ def decode_answer(body: bytes) -> tuple[bool, msgspec.Raw]:
     Raises:
         ProtocolError: the answer is not of the form ``[bool, value]``.
     """
+    check_nesting(body)
     try:
         return _answer.decode(body)
     except msgspec.ValidationError as err:

@@ -103,6 +103,7 @@ def test_an_unknown_call_is_404_and_another_method_400(node: NodedNode) -> None:
     ("call", "body", "words"),
     [
         ("version", b"[", "invalid JSON"),
+        ("version", b"[" * 1000, "nested too deeply"),
         ("version", b"{}", "must be a JSON list"),
         ("version", b"[1]", "takes 0 arguments (none), got 1"),
         ("test_delay", b"\xff\xfe", "invalid"),

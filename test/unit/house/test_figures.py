@@ -30,7 +30,7 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded.
 CODE_LINES_MAX = {
     "allocation": 1_694,
-    "base": 560,
+    "base": 590,
     "bootstrap": 1_664,
     "cli": 9_058,
     "clients": 1_143,
