@@ -33,7 +33,7 @@ _PATTERNS: Final = (
 
 
 def ensure_directories(paths: Paths) -> None:
-    """Make the directories that are missing; those that exist keep their modes.
+    """Make the missing directories; existing ones keep their modes.
 
     Raises:
         OSError: one cannot be made.
@@ -56,7 +56,7 @@ def cluster_files(paths: Paths) -> list[str]:
 def remove_cluster_files(paths: Paths) -> list[str]:
     """Remove the files of a cluster from this node, archived jobs included; returns their paths.
 
-    Disks of instances, exports, logs and what administrators wrote below /etc stay.
+    Disks of instances, exports, logs and the files of administrators below /etc stay.
 
     Raises:
         OSError: one cannot be removed.

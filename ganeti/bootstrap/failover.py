@@ -5,8 +5,8 @@ one has the majority.  When nobody has it, the author whose name comes first sta
 and the others withdraw their announcements: exactly one of them goes on.
 
 A straight recipe, decided in `ganeti.jobs.votes`.  Nothing is changed until the answers allow
-it; then the old master, if it answers, becomes idle and stops; the other nodes take note of who
-comes next; this node takes the newest configuration and queue, and writes them; the others follow;
+it; then the old master, if it answers, becomes idle and stops; the other nodes take note of the
+next master; this node takes the newest configuration and queue, and writes them; the others follow;
 the daemons start here, and vote once more themselves.  A take-over that is cut off at any point is
 resumed by doing it again, on the same node or another one.
 

@@ -19,7 +19,7 @@ from ganeti.system import certificates, clock, files, ssh
 
 SECRET_BYTES: Final = 20  # of the HMAC key and the domain secret, as 40 hexadecimal digits
 CLIENT_SERIAL_BITS: Final = 63
-# Well-known paths of what only root and the daemons read; the others are configuration.
+# Well-known paths of files that only root and the daemons read; the others are configuration.
 _MODES: Final = {"cluster_domain_secret": cluster_files.CONFIG_MODE}
 
 

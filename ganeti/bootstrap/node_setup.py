@@ -1,7 +1,7 @@
-"""Making a machine ready for the cluster, and replacing the certificates of machines that are.
+"""Making a machine ready for the cluster, and replacing the certificates of its nodes.
 
 The master composes a `NodeSetup` and sends it as JSON to ``node-daemon-setup`` on the machine. That
-checks it against what is there already, writes the files and starts the node daemon.  After that
+checks it against the files there, writes the files and starts the node daemon.  After that
 the machine answers node RPC, and the job that adds it to the configuration can begin.
 
 Secrets and certificates for clients are replaced as files: new ones are put on the master, and
@@ -70,7 +70,7 @@ def decode_setup(data: bytes) -> NodeSetup:
     """Read a message from its JSON form.
 
     Raises:
-        OpPrereqError: not the JSON of a `NodeSetup`; the text says what is wrong.
+        OpPrereqError: not the JSON of a `NodeSetup`; the text names the first fault.
     """
     try:
         return json.loads_as(NodeSetup, data)
@@ -85,7 +85,7 @@ def compose_setup(
 
     Args:
         with_ssh: the node is to have the host keys that all nodes share, and to let the master
-            change who may log in.
+            change the keys that may log in.
 
     Raises:
         ConfigurationError, OSError: this machine is not the master of a cluster.
@@ -114,10 +114,10 @@ def certificates_text(paths: Paths) -> str:
 
 
 def set_up_remotely(transport: NodeTransport, setup: NodeSetup) -> str:
-    """Run ``node-daemon-setup`` on a machine; returns what it printed.
+    """Run ``node-daemon-setup`` on a machine; returns its output.
 
     Raises:
-        OpExecError: it failed there, or the machine was not reached; what it printed is in the
+        OpExecError: it failed there, or the machine was not reached; its output is in the
             text.
     """
     argv = daemon_control.command(SETUP_PROGRAM)
@@ -147,7 +147,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     Files written by a step are taken away again when a later one fails, but not host keys.
 
     Returns:
-        What the administrator still has to do.
+        The steps left to the administrator, a sentence each.
 
     Raises:
         OpPrereqError: wrong machine, or it belongs to a cluster already; nothing was changed.
@@ -171,7 +171,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
         ssconf.write_values(paths, setup.ssconf)
         if setup.start_node_daemon:
             start_daemons(paths, EVERY_NODE, undo, hostname=setup.node_name)
-        note.end(paths)  # what was begun here as the master is settled by this
+        note.end(paths)  # a renewal cut off here while this node was the master is settled by this
         if setup.manage_ssh:
             keys.let_keys_be_managed(paths)
         undo.pop_all()
@@ -204,7 +204,7 @@ def _stop_again(paths: Paths, places: frozenset[Place]) -> None:
 
 
 def _places_to_stop(paths: Paths) -> frozenset[Place]:
-    """Return whose daemons are stopped: a former master may have kept its remote API."""
+    """Return the places whose daemons are stopped: a former master may run a remote API."""
     is_master = daemon_control.running_pid(paths, MASTER_DAEMONS[0]) is not None
     return EVERY_NODE if is_master else frozenset(Place)
 
@@ -329,7 +329,7 @@ def replace_identity(
 ) -> list[str]:
     """Give the cluster another certificate, or only the master another one as a client.
 
-    This node's daemons stop and start again whatever happens; instances run on meanwhile.
+    This node's daemons stop, and start again even after a failure; instances run on meanwhile.
 
     Args:
         server_pem: the cluster's new certificate; None leaves it as it is.

@@ -1,7 +1,7 @@
 """Brings this node's copy of the job queue up to date from the copies on other nodes.
 
-Used by a node that becomes master, and by a master that finds others ahead of it.  What is missing
-is decided in `ganeti.jobs.merging`.
+Used by a node that becomes master, and by a master that finds others ahead of it.  The jobs to
+take are chosen in `ganeti.jobs.merging`.
 
 Source: ARCHITECTURE, invariant 9.
 """
@@ -86,7 +86,7 @@ def _read(rpc: NodeRpcClient, targets: Mapping[str, Target], wanted: Wanted) -> 
 
 
 def _read_from(rpc: NodeRpcClient, target: Target, job_ids: list[int]) -> list[tuple[int, bytes]]:
-    """Read files of one node; those that are gone meanwhile are left out."""
+    """Read files of one node; files that are gone meanwhile are left out."""
     found: list[tuple[int, bytes]] = []
     left = job_ids
     while left:

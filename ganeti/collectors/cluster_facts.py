@@ -49,7 +49,7 @@ class InstanceFacts(msgspec.Struct, frozen=True):
     mtime: float = 0.0
     serial_no: int = 0
     primary_node: str = ""  # its UUID
-    disks: tuple[DiskFacts | str, ...] = ()  # UUIDs in what RConfD answers
+    disks: tuple[DiskFacts | str, ...] = ()  # UUIDs in the answers of RConfD
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class NodeInstances:
-    """The instances of a node: those whose primary node it is, and the others."""
+    """The instances of a node, as their primary or their secondary node."""
 
     primary: tuple[InstanceFacts, ...]
     secondary: tuple[InstanceFacts, ...]
@@ -173,7 +173,7 @@ def decode_drbd_owners(answer: object) -> dict[int, str]:
 def owners_of_minors(
     primary: Iterable[InstanceFacts], secondary: Iterable[InstanceFacts]
 ) -> dict[int, str]:
-    """Return {minor on the node whose instances these are: name of the instance}."""
+    """Return {minor on the node that has these instances: name of the instance}."""
     return {
         minor: instance.name
         for instances, is_primary in ((primary, True), (secondary, False))

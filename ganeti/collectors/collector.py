@@ -121,7 +121,7 @@ class Measures:
         return metrics_of(self.labels, {name: text for name, _, text in self.rows.values()})
 
     def samples(self, values: Mapping[str, Data], labels: tuple[str, ...]) -> Iterator[Sample]:
-        """Yield the values of those that are there."""
+        """Yield a sample for each measure that has a value."""
         for key, (name, factor, _) in self.rows.items():
             if key in values:
                 yield Sample(f"ganeti_{name}", values[key] * factor, labels)

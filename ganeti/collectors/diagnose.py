@@ -54,7 +54,7 @@ def parse(output: bytes) -> dict[str, object]:
         found = loads(output)
     except ProtocolError as err:
         shown = output[:_SHOWN_CHARS].decode("utf-8", "replace")
-        raise GenericError(f"prints what is no JSON: {err.message}: {shown!r}") from err
+        raise GenericError(f"prints no JSON: {err.message}: {shown!r}") from err
     if not isinstance(found, dict):
         raise GenericError(f"prints {str(found)[:_SHOWN_CHARS]!r}, which is no JSON object")
     status, command = found.get("status"), found.get("command")

@@ -13,7 +13,7 @@ from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 
 DISKSTATS: Final = "/proc/diskstats"
-_SECTOR_BYTES: Final = 512  # of the kernel's counters, whatever the device has
+_SECTOR_BYTES: Final = 512  # of the kernel's counters, also for devices with other sectors
 _MS: Final = 1 / 1000
 
 # In the order of the columns.  Kernels since 4.18 have more behind these, which are left out.

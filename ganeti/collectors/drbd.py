@@ -263,7 +263,7 @@ _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
     "diskRead": ("drbd_disk_read_bytes_total", _KIB, "Bytes read from the local disk."),
     "pending": ("drbd_pending_requests", 1, "Requests sent to the peer and not answered."),
     "unacknowledged": ("drbd_unacknowledged_requests", 1, "Requests of the peer not yet answered."),
-    "outOfSync": ("drbd_out_of_sync_bytes", _KIB, "What differs between the two nodes."),
+    "outOfSync": ("drbd_out_of_sync_bytes", _KIB, "Bytes that differ between the two nodes."),
 }
 _MEASURES: Final = collector.Measures(_MINOR, _ROWS)
 

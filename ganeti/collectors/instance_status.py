@@ -82,7 +82,7 @@ def report_on(
 ) -> dict[str, object]:
     """Return the data of a report on the instances of some hypervisors.
 
-    ``found`` has what their hypervisor has here, by name.
+    ``found`` has the instances that their hypervisor has here, by name.
 
     Raises:
         GenericError: it is not known which instances are to be here.
@@ -132,7 +132,7 @@ def _reason(view: NodeView, name: str) -> Sequence[object]:
         data = files.read_bytes_or_none(path, _REASON_BYTES_MAX)
         trail = [] if data is None else loads(data)
     except (OSError, GenericError):
-        return []  # half of it is worth nothing, and the state itself is what counts
+        return []  # half of it is worth nothing, and the state itself counts more
     return trail if isinstance(trail, list) else []
 
 

@@ -79,7 +79,7 @@ def _row(line: str) -> dict[str, object]:
         fields = zip(_FIELDS.items(), words, strict=True)
         return {key: read(word) for (key, (_, read)), word in fields}
     except ValueError as err:
-        raise GenericError(f"cannot understand what {LVS} prints: {line[:200]!r}") from err
+        raise GenericError(f"cannot understand the output of {LVS}: {line[:200]!r}") from err
 
 
 _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
@@ -90,7 +90,7 @@ _MEASURES: Final = collector.Measures(("vg", "lv", "instance"), _ROWS)
 
 
 class LogicalVolumes(Collector):
-    """The collector; what lvs printed may be in a file."""
+    """The collector; the output of lvs may be in a file."""
 
     name = "lv"
     summary = "the logical volumes, and to which instance each belongs"

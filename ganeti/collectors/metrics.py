@@ -94,12 +94,12 @@ def document() -> str:
         "# Metrics",
         "",
         "`ganeti-mond` serves them at `http://NODE:1815/metrics` in the text format of Prometheus.",
-        "The names stay as they are; new ones may be added.  Whatever there is none of has no",
-        "samples: a node without DRBD has no `ganeti_drbd_*`.  This page is made from the tables",
+        "The names stay as they are; new ones may be added.  Things that a node does not have have",
+        "no samples: a node without DRBD has no `ganeti_drbd_*`.  This page comes from the tables",
         "in `ganeti/collectors` (`make docs`).",
     ]
     for origin, metrics in _by_origin().items():
-        lines += ["", f"## From {origin}", "", "| metric | kind | labels | what it is |"]
+        lines += ["", f"## From {origin}", "", "| metric | kind | labels | meaning |"]
         lines.append("|---|---|---|---|")
         lines += [_row(metric) for metric in metrics]
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ from ganeti.protocol.confd import Answer, ErrorKind, Status
 from ganeti.protocol.confd_queries import QueryType
 
 _AT_ONCE: Final = 16  # questions that are under way together
-# For all that is to be asked at one time; what came until then is kept, the rest asked next time.
+# For all questions of one round; the answers until then are kept, the rest is asked next time.
 _DEADLINE_S: Final = 20.0
 
 _NO_SUCH_THING: Final = (ErrorKind.UNKNOWN_ENTRY, ErrorKind.ARGUMENT)

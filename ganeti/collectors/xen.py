@@ -66,7 +66,7 @@ def parse_list(text: str, uptimes: Mapping[str, str]) -> dict[str, Found]:
     for line in _rows(text, "Name"):
         words = line.rsplit(maxsplit=_LIST_COLUMNS - 1)
         if len(words) != _LIST_COLUMNS:
-            raise GenericError(f"cannot understand what Xen lists: {line[:200]!r}")
+            raise GenericError(f"cannot understand Xen's list of domains: {line[:200]!r}")
         name, flags = words[0].strip(), words[4]
         if name != DOMAIN_0:
             found[name] = Found(_state(flags), uptimes.get(name))
@@ -79,7 +79,7 @@ def _state(flags: str) -> ActualState:
 
 
 def parse_uptime(text: str) -> dict[str, str]:
-    """Return {domain: how long it has run} of what ``xl uptime`` printed."""
+    """Return {domain: how long it has run} from the output of ``xl uptime``."""
     found = {}
     for line in _rows(text, "Name"):
         name, _number, uptime = [*line.split(maxsplit=2), "", ""][:3]
@@ -88,7 +88,7 @@ def parse_uptime(text: str) -> dict[str, str]:
 
 
 def parse_xentop(text: str) -> dict[str, float]:
-    """Return {domain: seconds of processor time} of what xentop printed, without the node's own.
+    """Return {domain: seconds of processor time} from the output of xentop, without the node's own.
 
     Raises:
         GenericError: a line cannot be understood; the text shows it.
@@ -99,7 +99,7 @@ def parse_xentop(text: str) -> dict[str, float]:
         try:
             name, seconds = words[0], float(words[2])
         except (IndexError, ValueError) as err:
-            raise GenericError(f"cannot understand what xentop prints: {line[:200]!r}") from err
+            raise GenericError(f"cannot understand the output of xentop: {line[:200]!r}") from err
         if name != DOMAIN_0:
             used_s[name] = seconds
     return used_s

@@ -17,13 +17,13 @@ from ganeti.transport.addresses import addresses_of
 
 logger = logging.getLogger(__name__)
 
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - who may ask is decided for each request
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - each request is authorised by itself
 
 
 class DaemonContext:
     """The daemon's surroundings: node, options, tasks, when to stop.
 
-    ``prepared`` is what the daemon's ``pre_loop`` returned; callbacks in ``on_reload`` are called
+    ``prepared`` is the result of the daemon's ``pre_loop``; callbacks in ``on_reload`` are called
     on SIGHUP.
     """
 

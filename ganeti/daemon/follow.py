@@ -61,9 +61,9 @@ def follow_certificate(
     paths: Collection[str],
     make: Callable[[], ssl.SSLContext],
 ) -> Iterator[None]:
-    """Serve new connections with what the files hold, while entered; open connections stay.
+    """Serve new connections with the certificate in the files, while entered; open ones stay.
 
-    A certificate that cannot be used is complained of, and the one before stays in use.
+    A certificate that cannot be used is logged as an error, and the one before stays in use.
 
     Args:
         make: reads the files; raises GenericError.

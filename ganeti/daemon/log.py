@@ -1,6 +1,6 @@
-"""Log files of daemons and job processes: one line says when, who, for which job, and what.
+"""Log files of daemons and job processes: a line has time, program, job, level and message.
 
-Writing a log line never fails and never blocks the program's work: what a full disk swallowed is
+Writing a log line never fails and never blocks the program's work: lines lost to a full disk are
 counted, and the count written once there is room again; meanwhile lines can go to the console.  A
 file that was rotated away is followed by its name.
 

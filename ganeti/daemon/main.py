@@ -13,8 +13,8 @@ status 0, or systemd is told.  RUNNING lasts until SIGTERM or SIGINT set `Daemon
 STOPPING: ``serve`` finishes what it has begun and returns; if it has not within ``stop_timeout_s``
 it is cancelled, and if even that takes too long the kernel ends the process.
 
-What ends a daemon by itself: ``serve`` or a task of it raises.  The error is logged, and told to
-whoever still waits for the start.
+A daemon ends by itself when ``serve`` or a task of it raises.  The error is logged, and reported to
+the program that still waits for the start.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DaemonSpec:
     """The settings that make one daemon different from the others.
 
     ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
-    threads exist; what it returns is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from
+    threads exist; its result is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from
     SIGTERM to being cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others
     run as the owner of the data directory, or as their users where the installation has them.
     """
@@ -90,7 +90,7 @@ class DaemonSpec:
 
 
 def main() -> int:
-    """Run the daemon by whose name the program was called."""
+    """Run the daemon that has the name of the program."""
     package = daemon_of(os.path.basename(sys.argv[0])).package
     spec: DaemonSpec = import_module(f"ganeti.{package}.main").SPEC
     return run_daemon(spec)
@@ -256,7 +256,7 @@ def _reload(context: DaemonContext) -> None:
 
 
 def _log_loop_error(_loop: asyncio.AbstractEventLoop, details: dict[str, Any]) -> None:
-    """Log what no task could be told."""
+    """Log an error that belongs to no task."""
     error = details.get("exception")
     logger.error("Event loop: %s", details.get("message"), exc_info=error)
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 VOTING_RETRIES: Final = 6  # constants.json, MASTER_VOTING_RETRIES
 VOTING_RETRY_INTERVAL_S: Final = 10.0  # constants.json, MASTER_VOTING_RETRY_INTERVALL
 _FIRST_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)  # nodes that start together meet soon
-OBJECTIONS_S: Final = 1.0  # the wait for nodes whose votes are not needed any more
+OBJECTIONS_S: Final = 1.0  # the wait for further votes once there are enough
 LOOK_INTERVAL_S: Final = 30.0
 TICK_S: Final = 5.0
 PAUSE_S_MIN: Final = 1.0  # a daemon that sleeps so much too long was paused; others may have acted
@@ -57,7 +57,7 @@ def check_options(context: DaemonContext) -> bool:
 
 
 async def check_self(context: DaemonContext) -> Poll:
-    """Return what this node itself says, unless it says that another one is the master.
+    """Return this node's own answer, unless it names another node as the master.
 
     Raises:
         NotMasterError: names the master.
@@ -73,10 +73,10 @@ async def check_self(context: DaemonContext) -> Poll:
 
 
 async def confirm(context: DaemonContext) -> Poll:
-    """Return what the nodes answered, once it is sure that this one is the master.
+    """Return the answers of the nodes, once they confirm that this one is the master.
 
     Raises:
-        NotMasterError: it is not, or too few nodes answer; the text says who answered what.
+        NotMasterError: it is not, or too few nodes answer; the text has the answers of all.
         OpPrereqError: the options contradict each other.
         ConfigurationError: this node knows no nodes.
     """
@@ -103,7 +103,7 @@ async def confirm(context: DaemonContext) -> Poll:
 
 
 def _retry_delays() -> Iterator[float | None]:
-    """Yield what to wait after each try; None after the last one."""
+    """Yield the wait after each try, in seconds; None after the last one."""
     left_s = VOTING_RETRIES * VOTING_RETRY_INTERVAL_S
     for delay_s in itertools.chain(_FIRST_RETRIES_S, itertools.repeat(VOTING_RETRY_INTERVAL_S)):
         if delay_s > left_s:
@@ -226,7 +226,7 @@ class MasterWatch:
                 if is_prompted or await self._is_doubtful():
                     await self.check()
             except (GenericError, OSError) as err:
-                logger.warning("Cannot ask who is master: %s; ignoring", err)
+                logger.warning("Cannot ask the nodes for the master: %s; ignoring", err)
             if is_prompted:
                 await asyncio.sleep(OBJECTIONS_S)  # prompts come by the dozen
 

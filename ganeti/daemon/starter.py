@@ -50,7 +50,7 @@ class Report:
 
 
 def detach(name: str) -> Report:
-    """Go on as a daemon; the program that was called ends inside, with what is reported.
+    """Go on as a daemon, in a forked process; this one ends with the status that is reported.
 
     Must be called before there are threads.
     """

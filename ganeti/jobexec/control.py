@@ -1,4 +1,4 @@
-"""What signals ask of a running job: SIGTERM cancels it, SIGUSR1 gives it another priority.
+"""The signals that a running job obeys: SIGTERM cancels it, SIGUSR1 gives it another priority.
 
 A request is honoured where the job looks for it (between opcodes, in waits) and at once while the
 job is *armed*, which is while it waits for locks or for a script; elsewhere a handler only takes a
@@ -6,9 +6,9 @@ note, as it may have come in the middle of anything.  SIGHUP, by which Ganeti 3.
 lock waiters, means nothing here.
 
 Theory of operation.  A handler may come between any two instructions, those included by which a
-wait begins or ends.  So there is one flag, and two rules.  Handlers only note what was asked, and
+wait begins or ends.  So there is one flag, and two rules.  Handlers only note the request, and
 act, by `_take_notes`, if the flag is up.  That takes the flag down first and puts it up again only
-when it is about to return: whatever it raises has disarmed the job, whether or not the block that
+when it is about to return: any exception of it has disarmed the job, whether or not the block that
 was armed gets the chance to; and a second signal, which comes while the first is acted upon, only
 adds a note, which `_take_notes` finds before it returns.
 
@@ -44,8 +44,8 @@ class Control:
 
     Attributes:
         priority_path: the file that LuxiD leaves a new priority in.
-        on_priority: takes a new priority, and tells whether it reached what the job waits for;
-            None while nothing can be done yet.
+        on_priority: takes a new priority, and returns False if the request that the job waits for
+            does not have it yet; None while nothing can be done yet.
     """
 
     def __init__(self, priority_path: str) -> None:
@@ -70,7 +70,7 @@ class Control:
         """Raise JobCanceled inside this block as soon as the request comes.
 
         Raises PriorityChangedError when a new priority comes that nobody but the block can use.
-        Such blocks do not nest: whatever is raised ends all of them.
+        Such blocks do not nest: an exception ends all of them.
         """
         return _Armed(self)
 
@@ -78,7 +78,7 @@ class Control:
         """Act on a new priority that was only noted so far.
 
         Returns:
-            Whether what the job waits for has it as well, if there was one.
+            False if the request that the job waits for does not have it yet.
         """
         if self.on_priority is None or not self._has_new_priority:
             return True
@@ -108,7 +108,7 @@ class Control:
                     os.read(self._wakeup_in, 4096)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, canceled or not: for what must not be left half done."""
+        """Sleep, canceled or not: for steps that must not be left half done."""
         select.select([], [], [], seconds)
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
@@ -143,7 +143,7 @@ class _Armed(AbstractContextManager[None]):
         assert not control.is_armed, "blocks that can be interrupted do not nest"
         control.take_priority()
         control.is_armed = True
-        control._take_notes()  # noqa: SLF001 - what came before, and in between
+        control._take_notes()  # noqa: SLF001 - requests that came before, and in between
 
     def __exit__(self, *_exc_info: object) -> None:
         self._control.is_armed = False

@@ -38,7 +38,7 @@ from ganeti.system import clock, environment
 
 
 class MasterRoleLostError(Exception):
-    """Another node is master: what became of the job is for that one to say."""
+    """Another node is master: that one decides how the job ended."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,9 +47,9 @@ class JobCopies:
 
     Args:
         path: the file.
-        lagging: candidates where an older version may still arrive after ours: what LuxiD itself
-            sends comes in order, but what we send does not count until a second acknowledgement.
-        pause: sleeps, whatever the job is asked to do meanwhile.
+        lagging: candidates where an older version may still arrive after ours: versions that LuxiD
+            sends arrive in order, but ours do not count until a second acknowledgement.
+        pause: sleeps, even if the job is canceled meanwhile.
     """
 
     _paths: Paths
@@ -141,8 +141,8 @@ _WRITE_TRIES_MAX: Final = 1800
 # Where the queue itself is gone, it may be mounted again; otherwise nobody waits for this job.
 _GONE_TRIES_MAX: Final = 30
 
-# A job that talks without end writes so much per second; short files, and those who seldom say
-# something, never wait.
+# The limit for a job that writes log messages without end; jobs with short files, or with few
+# messages, never wait.
 _LOG_BYTES_PER_S: Final = 4 << 20
 _LOG_SHORT_BYTES: Final = 16 << 10
 _LOG_DELAY_S_MAX: Final = 0.5
@@ -153,7 +153,7 @@ Send = Callable[[bytes, float], Tally]
 
 
 class JobFile:
-    """One job's file; `job` is what it says now."""
+    """One job's file; `job` is its present content."""
 
     def __init__(
         self, paths: Paths, job: QueuedJob, *, send: Send, sleep: Callable[[float], None]
@@ -168,9 +168,9 @@ class JobFile:
         self._log_not_before = 0.0
 
     def update(self, job: QueuedJob) -> None:
-        """Write what happened meanwhile; it travels with the next durable write.
+        """Write the job's present state; the copies get it with the next durable write.
 
-        So does what cannot be written now: a full disk must not keep a job from cleaning up.
+        So they do if it cannot be written now: a full disk must not keep a job from cleaning up.
         """
         with self._lock:
             self.job = job
@@ -261,7 +261,7 @@ class JobFile:
         logger.warning("%s; it is recorded on the master, ignoring", shortage)
 
     def _shortage(self, data: bytes, wait_s: float) -> str:
-        """Send a version; returns what is wrong if it is not on enough candidates then."""
+        """Send a version; returns the problem if it is not on enough candidates then, else ""."""
         what = f"the end of job {self.job.id}"
         try:
             tally = self._send_copies(data, wait_s)

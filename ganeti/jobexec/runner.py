@@ -1,8 +1,8 @@
-"""Runs the opcodes of a job, one after the other, and writes down what becomes of them.
+"""Runs the opcodes of a job, one after the other, and records their status and results.
 
 Between two opcodes the locks are given up and waited for anew, at the priority of the next one, so
-that more urgent jobs get in.  Success is written only when what the job changed in the
-configuration is on enough candidates.
+that more urgent jobs get in.  Success is written only when the job's changes of the
+configuration are on enough candidates.
 
 Source: config.json, "queue"; ARCHITECTURE, invariant 4.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# WConfD hurries to the candidates at each try, and tells who is missing after a while.
+# WConfD calls the candidates at once at each try, and names the missing ones after a while.
 FLUSH_RETRY_S_MIN: Final = 0.5
 FLUSH_RETRY_S_MAX: Final = 5.0
 
@@ -103,7 +103,7 @@ class JobRunner:
             raise
         except JobCanceled as err:
             self._file.finish(changes.canceled(self.job, err.message or CANCELED_TEXT, timestamp()))
-        except Exception as err:  # noqa: BLE001 - whatever it is, the job ends and says so
+        except Exception as err:  # noqa: BLE001 - any error ends the job, and is its result
             self._log_failure(err)
             self._file.finish(changes.op_failed(self.job, self._index, err, timestamp()))
 
@@ -129,7 +129,7 @@ class JobRunner:
             return changes.op_succeeded(job, self._index, self._result, now)
 
         if self._is_mending:
-            self._file.finish(end(self.job))  # the next one of its kind may be what helps
+            self._file.finish(end(self.job))  # the next job of its kind may restore the copies
         else:
             self._file.finish_well(end, self._say_shortage)
 
@@ -156,7 +156,7 @@ class JobRunner:
             try:
                 return self._context.config.flush_config()
             except OpExecError as err:
-                if self._is_mending:  # the next one of its kind may be what helps
+                if self._is_mending:  # the next job of its kind may restore the copies
                     return self._feedback(f"The change is made, but not safe yet: {err.message}")
                 if err.message not in told and len(told) < SHORTAGES_TOLD_MAX:
                     told.add(err.message)
@@ -175,7 +175,7 @@ class JobRunner:
         else:
             logger.error("Job fails by an internal error", exc_info=error)
 
-    # What the logical unit gets.
+    # The context of the logical unit.
 
     def _make_context(self) -> JobContext:
         return JobContext(
@@ -204,7 +204,7 @@ class JobRunner:
             raise OpExecError(f"jobs were refused: {'; '.join(refused)}")
         return [int(value) for _, value in answers]
 
-    # What signals and the job file need.
+    # Callbacks of signals and of the job file.
 
     def _change_priority(self, priority: int) -> bool:
         """Take a new priority; returns whether a request for locks that waits has it as well."""

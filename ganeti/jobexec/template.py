@@ -69,14 +69,14 @@ def main() -> NoReturn:
 
 
 def load_all() -> Iterator[str]:
-    """Import what the opcodes need, one module after the other; yields each that is done."""
+    """Import the modules of all logical units, one after the other; yields each that is done."""
     yield from load_units()
     all_units()
     yield "the table of units"
 
 
 def _tidy_up() -> Iterator[str]:
-    """Free what getting ready left behind, before it is shared with all that come."""
+    """Free the garbage of the preparation, before the job processes share the memory."""
     gc.collect()
     yield "tidy"
 
@@ -101,7 +101,7 @@ def _take_control() -> socket.socket:
     return control
 
 
-# What is slow the first time.
+# Steps that are slow the first time.
 
 
 def rehearse(paths: Paths) -> Iterator[str]:
@@ -122,7 +122,7 @@ def rehearse(paths: Paths) -> Iterator[str]:
     for call in (*WConfCalls.calls.values(), *NodeCalls.calls.values()):
         call.prepare()
         yield call.name
-    with contextlib.suppress(GenericError):  # jobs will say what is wrong with the files
+    with contextlib.suppress(GenericError):  # a job that needs the files reports the fault
         _call_own_node(paths)
     yield "a call"
 
@@ -134,7 +134,7 @@ def _descendants(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
 
 
 def _call_own_node(paths: Paths) -> None:
-    """Ask this node's daemon for its version; what it answers, if at all, does not matter."""
+    """Ask this node's daemon for its version; the answer, if any, does not matter."""
     name = ssconf.master_node(paths)
     target = Target(name, ssconf.node_primary_ips(paths).get(name, ""))
     if not target.address:

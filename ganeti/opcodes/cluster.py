@@ -24,7 +24,7 @@ class OptionalCheck(StrEnum):
 
 
 class OsListChange(StrEnum):
-    """What to do with an entry of a list of operating systems."""
+    """A change of one entry of a list of operating systems."""
 
     ADD = "add"
     ATTACH = "attach"
@@ -67,7 +67,7 @@ class OpClusterQuery(OpCode, frozen=True, kw_only=True):
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):
-    """Send the configuration and all ancillary files to the nodes again."""
+    """Send the configuration and all redistributed files to the nodes again."""
 
 
 class OpClusterRename(OpCode, frozen=True, kw_only=True):

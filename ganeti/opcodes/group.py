@@ -72,7 +72,7 @@ class OpGroupRename(GroupOpCode, frozen=True, kw_only=True):
 
 
 class OpGroupSetParams(GroupSettings, frozen=True, kw_only=True):
-    """Change settings of a node group; the result lists what was changed."""
+    """Change settings of a node group; the result lists the changes."""
 
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 

@@ -202,7 +202,7 @@ class OpInstanceReboot(InstanceOpCode, frozen=True, kw_only=True):
 
 
 class OpInstanceRecreateDisks(InstanceOpCode, frozen=True, kw_only=True):
-    """Make the disks of an instance anew, for those that were lost."""
+    """Make the disks of an instance anew, after they were lost."""
 
     disks: list[int | tuple[NonNegativeInt, values.DiskSettings]] = []
     nodes: list[NonEmptyStr] = []
@@ -262,7 +262,7 @@ class OpInstanceReplaceDisks(InstanceOpCode, frozen=True, kw_only=True):
 
 
 class OpInstanceSetParams(InstanceOpCode, frozen=True, kw_only=True):
-    """Change settings of an instance; the result lists what was changed."""
+    """Change settings of an instance; the result lists the changes."""
 
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 

@@ -123,7 +123,7 @@ class OpNodeRemove(NodeOpCode, frozen=True, kw_only=True):
 
 
 class OpNodeSetParams(NodeOpCode, frozen=True, kw_only=True):
-    """Change flags and settings of a node; the result lists what was changed."""
+    """Change flags and settings of a node; the result lists the changes."""
 
     RESULT = list[tuple[NonEmptyStr, JsonValue]]
 

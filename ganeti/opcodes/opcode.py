@@ -1,7 +1,7 @@
 """The common base of all opcodes.
 
-An opcode is one typed operation.  Its class is the only declaration: field, type, limits and
-default are what is accepted, checked, written and shown.
+An opcode is one typed operation.  Its class is the only declaration: its fields, with their
+types, limits and defaults, are accepted, checked, written and shown.
 
 Source: opcodes.json.
 """
@@ -43,7 +43,7 @@ class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One operation; subclasses declare its parameters."""
 
     SUMMARY_FIELD: ClassVar[str | None] = None
-    """Parameter whose value is shown behind the name in lists of jobs."""
+    """The parameter whose value is shown behind the name in lists of jobs."""
     RESULT: ClassVar[object] = None
     """Type of the result; None if there is none."""
     WRITTEN_WHEN_UNSET: ClassVar[frozenset[str]] = frozenset({"depends", "comment"})
@@ -57,7 +57,7 @@ class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     depends: list[Dependency] | None = None
     comment: str | None = None
     reason: list[JsonValue] | None = []
-    """Who wants this and why: [source, text, nanoseconds since the epoch] for each step."""
+    """The programs and reasons behind it: [source, text, nanoseconds since the epoch] per step."""
 
 
 COMMON_PARAMS = OpCode.__struct_fields__

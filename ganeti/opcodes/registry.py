@@ -143,8 +143,8 @@ def _shown(value: object) -> str:
 def encode_opcode(op: OpCode) -> dict[str, object]:
     """Return the JSON form of an opcode, private and secret parameters as plain values.
 
-    Own parameters come first, then the common ones, then ``OP_ID``; what is unset is left out or
-    null as its declaration says.
+    Own parameters come first, then the common ones, then ``OP_ID``; an unset parameter is left out
+    or null as its declaration says.
     """
     return _encode(op, plain)
 

@@ -12,7 +12,7 @@ from ganeti.opcodes.values import NicSettings, NonEmptyStr, NonNegativeInt, Secr
 
 
 class OpTestAllocator(OpCode, frozen=True, kw_only=True):
-    """Ask an allocator, or show what it would be asked."""
+    """Ask an allocator, or show the question that it would be asked."""
 
     SUMMARY_FIELD = "iallocator"
     RESULT = str

@@ -76,7 +76,7 @@ class DeviceChange:
         """Make a change from any of its forms.
 
         Raises:
-            ValueError: it has none of them; says what was expected.
+            ValueError: it has none of them; names the forms expected.
         """
         if not isinstance(wire, Sequence) or isinstance(wire, str) or len(wire) not in (2, 3):
             raise ValueError(f"expected {cls.DESCRIPTION}")

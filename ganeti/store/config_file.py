@@ -1,4 +1,4 @@
-"""The configuration file, as bytes; what they mean is for `ganeti.objects` and `ganeti.config`.
+"""The configuration file, as bytes; `ganeti.objects` and `ganeti.config` know their meaning.
 
 Source: config.json, "file"; ARCHITECTURE, invariant 4.
 """
@@ -41,7 +41,7 @@ Identity = tuple[int, int, int]
 
 
 def identity(paths: Paths) -> Identity:
-    """Return what changes whenever the file does.
+    """Return a value that changes whenever the file does.
 
     Raises:
         ConfigurationError: there is none, or it cannot be looked at.

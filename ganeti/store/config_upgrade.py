@@ -1,10 +1,10 @@
 """Old configuration files: read, upgraded, backed up, replaced.
 
-What an upgrade does is decided in `ganeti.config.upgrade`.  For a daemon, one line is all::
+The changes of an upgrade are decided in `ganeti.config.upgrade`.  For a daemon, one line is all::
 
     data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
 
-The backup is durable before the file is replaced, so whatever happens, one of both is whole.
+The backup is durable before the file is replaced, so one of both is whole even after a crash.
 
 Source: ARCHITECTURE, invariant 4; config.json, "file".
 """
@@ -38,7 +38,7 @@ def load_and_upgrade(
 
     Raises:
         ConfigurationError: there is no file, or it is not a configuration; names the byte.
-        UnsupportedVersion: it cannot be upgraded (a `ConfigVersionMismatch`); says what to do.
+        UnsupportedVersion: it cannot be upgraded (a `ConfigVersionMismatch`); gives the next step.
         OSError: the new file, or the backup, could not be written; the old one stays.
     """
     data = read_config(paths)

@@ -137,12 +137,12 @@ class JobFiles:
         return os.path.exists(self._paths.queue_drain)
 
     def drained_by(self) -> DrainedBy | None:
-        """Return who set the flag to remove it again; None for an operator, or without a flag."""
+        """Return the program that set the flag; None for an operator, or without a flag."""
         found = files.read_bytes_or_none(self._paths.queue_drain, _DRAIN_BYTES_MAX)
         return _DRAINERS.get((found or b"").strip())
 
     def set_drained(self, drained: bool, by: DrainedBy | None = None) -> None:
-        """Set or remove the flag; an operator's, unless it is said whose."""
+        """Set or remove the flag; without ``by`` it is an operator's."""
         if drained:
             content = b"" if by is None else by.encode()
             files.write_durable(self._paths.queue_drain, content, DRAIN_FILE_MODE)
@@ -163,7 +163,7 @@ class JobFiles:
 
 
 def list_queue(paths: Paths) -> QueueListing:
-    """Return what is in the queue and its archive on this node."""
+    """Return the jobs in the queue and its archive on this node."""
     queue = JobFiles(paths)
     jobs = {int(job_id): digest(data) for job_id in queue.ids() if (data := queue.read(job_id))}
     return QueueListing(

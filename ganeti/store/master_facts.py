@@ -1,6 +1,6 @@
-"""What this node has and believes, and whom it promised itself to as the next master.
+"""The facts that this node answers in a vote, and its note of the announced next master.
 
-Source: ARCHITECTURE, invariant 9; `ganeti.jobs.votes` says what it is good for.
+Source: ARCHITECTURE, invariant 9; `ganeti.jobs.votes` decides with them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _NodeHead(msgspec.Struct, frozen=True):
 
 
 class _ConfigHead(msgspec.Struct, frozen=True):
-    """What matters here of a configuration; everything else is skipped when it is read."""
+    """The parts of a configuration that count in a vote; reading skips all others."""
 
     serial_no: int = 0
     cluster: _ClusterHead = _ClusterHead()
@@ -61,9 +61,9 @@ class _ConfigHead(msgspec.Struct, frozen=True):
 
 
 def own_facts(paths: Paths) -> NodeFacts:
-    """Return what this node has and believes; what cannot be read counts as not there.
+    """Return the facts that this node answers in a vote; unreadable files count as not there.
 
-    Where the simple configuration was never written, the whole one tells.
+    Where the simple configuration was never written, ``config.data`` is asked.
     """
     head = _config_head(paths)
     claim = read_claim(paths)
@@ -113,7 +113,7 @@ def _candidates(paths: Paths, head: _ConfigHead) -> tuple[str, ...]:
 
 
 def running_jobs(paths: Paths) -> tuple[int, ...]:
-    """Return the ids of the jobs whose processes live on this node."""
+    """Return the ids of the jobs that have a live process on this node."""
     try:
         names = os.listdir(paths.livelock_dir)
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def running_jobs(paths: Paths) -> tuple[int, ...]:
 def remove_dead_locks(paths: Paths) -> list[str]:
     """Remove the lock files that nobody holds; returns their names.
 
-    Those in the making, whose names begin with a dot, stay.
+    Files in the making, with names that begin with a dot, stay.
     """
     try:
         names = sorted(os.listdir(paths.livelock_dir))

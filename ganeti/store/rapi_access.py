@@ -1,4 +1,4 @@
-"""The files that say who may use the remote API: read, changed, written durably.
+"""The users of the remote API and their passwords, as files: read, changed, written durably.
 
 Source: rapi.json, "auth".
 """

@@ -1,7 +1,7 @@
 """The simple configuration: one small text file per key, the same on every node.
 
-What a node must know while the master is away: who the master is, which nodes and candidates
-there are, and whose certificates may give it orders.  WConfD composes the values; this module
+The facts that a node needs while the master is away: the master's name, the nodes and candidates,
+and the certificates of the nodes that may give it orders.  WConfD composes the values; this module
 reads and writes the files.
 
 Source: config.json, "ssconf"; constants.json, "ssconf".
@@ -128,7 +128,7 @@ def encode_values(values: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def write_values(paths: Paths, values: Mapping[str, str]) -> list[str]:
-    """Write the files of these keys, under the lock; return the keys whose value changed.
+    """Write the files of these keys, under the lock; return the keys with a changed value.
 
     All values are checked before the first is written.
 

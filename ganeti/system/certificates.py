@@ -1,7 +1,7 @@
 """Keys and certificates: made, issued, looked at.  The one module that knows `cryptography`.
 
 Every file holds the private key (PKCS#8) and then the certificate, both PEM.  Keys are ECDSA on
-P-256, whose handshakes cost the least.  The cluster certificate (``server.pem``) is its own
+P-256: their handshakes cost the least.  The cluster certificate (``server.pem``) is its own
 authority; it issues the client certificate of each node.  The extensions satisfy OpenSSL's strict
 checks, which newer Pythons switch on.
 

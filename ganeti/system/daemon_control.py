@@ -1,7 +1,7 @@
 """Starting and stopping the daemons of this node.
 
 A daemon started without ``--foreground`` detaches only once it answers, so the exit status of the
-program that was called is the answer to "does it run?", and what it printed is the reason why not.
+program that was called tells whether it runs, and its output why not.
 Where systemd has units for the daemons, it is asked to do both, and knows that they run.
 """
 

@@ -1,8 +1,8 @@
 """Processes that outlive the call and the daemon that started them, each with a directory.
 
     DIRECTORY/pid      the number of the process, in a file that is locked while it runs
-    DIRECTORY/log      what it prints when it breaks
-    DIRECTORY/request  what it is to do; touched by everybody who asks how far it is
+    DIRECTORY/log      its output, for when it breaks
+    DIRECTORY/request  its task; touched by each program that asks for its progress
 
 Only the lock says whether the process runs.  It may end by itself once nobody asks any more.
 """
@@ -51,7 +51,7 @@ class Detached:
         return f"{self.directory}/log"
 
     def save_request(self, data: bytes) -> None:
-        """Write down what to do; nobody else reads it."""
+        """Write the task down, readable only by the process's own user."""
         write_atomic(self.request, data, 0o600)
 
     def start(self, module: str, descriptors: Sequence[int] = ()) -> None:

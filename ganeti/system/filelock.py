@@ -1,4 +1,4 @@
-"""File locks: who is alive, and who is alone.
+"""File locks: they prove that a process lives, or that it is the only one.
 
 A process proves that it lives by the lock that it holds on its lock file, on one close-on-exec
 descriptor, in two ways at once: ``flock``, which our checkers ask for, and an open-file-description
@@ -231,7 +231,7 @@ class PidFile(_Held):
 
 
 def read_pid(path: str) -> int | None:
-    """Return the number in a pid file, or None; says nothing about who lives."""
+    """Return the number in a pid file, or None; the process may be gone."""
     try:
         with open(path, encoding="ascii") as file:
             return int(file.read(32))

@@ -1,7 +1,7 @@
 """Watching directories: the one module that knows pyinotify.
 
-It makes the watches and knows the numbers; the events are read here, as its own way to hand them
-out takes several times as long as what most callbacks do.  pyinotify needs ``asyncore``, which
+It makes the watches and knows the numbers; the events are read here, as its own dispatch
+takes several times as long as most callbacks.  pyinotify needs ``asyncore``, which
 Python 3.12 dropped; ``pyasyncore`` brings it back there.
 
 Source: inotify(7).
@@ -39,7 +39,7 @@ _WATCHES_FULL: Final = "; raise the limit, with 'sysctl -w fs.inotify.max_user_w
 class Watcher:
     """Calls back for changes in directories, from the running event loop.
 
-    Callbacks get the name of the entry (no directory) and what happened to it.  When the kernel
+    Callbacks get the name of the entry (no directory) and the kind of change.  When the kernel
     lost events, every callback is called once with ("", "overflow") and must look by itself.
     Events of one watcher arrive in the order in which they happened.
     """
@@ -107,7 +107,7 @@ class Watcher:
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """Take apart what the kernel hands out: (watch, mask, name) of each event."""
+    """Parse the kernel's buffer of events: yields (watch, mask, name) of each."""
     start = 0
     while start < len(data):
         watch, mask, _cookie, length = _HEAD.unpack_from(data, start)

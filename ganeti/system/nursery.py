@@ -1,7 +1,7 @@
 """A nursery: a small single-threaded process that forks a child for each request it is sent.
 
 A daemon with an event loop and threads must not fork: a child may find a lock held by a thread that
-it does not have.  So another process does, which has imported once what the children need, and then
+it does not have.  So another process does, which has imported the children's modules once, and then
 only waits on its control socket (Unix, sequenced packets).  A request is a number of the daemon's
 choice, and a descriptor that goes to a fresh child.  The reports that come back say which process
 the child is, and later how it ended.
@@ -186,8 +186,8 @@ class Nursery:
         os._exit(0)
 
     def _fork(self, live: Callable[[], object]) -> int:
-        # A child that never collects what is there by now never writes to its pages, so they stay
-        # shared.
+        # A child that never collects the objects made until now never writes to their pages, so
+        # they stay shared.
         gc.freeze()
         pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
 """Starting processes: the only door to other programs.
 
-Every call has a deadline and a limit on what it keeps of the output; whatever overruns is killed
-with all that it started (each command leads a process group of its own).
+Every call has a deadline and a limit on the output that it keeps; a command that exceeds one is
+killed with all its children (each command leads a process group of its own).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ganeti.system.files import closing
 
 OUTPUT_BYTES_MAX: Final = 4 << 20  # more than any well-behaved command prints
 _OUTPUT_TAIL_LINES: Final = 20
-_OUTPUT_TAIL_CHARACTERS: Final = 16 << 10  # of what goes into messages and job files
+_OUTPUT_TAIL_CHARACTERS: Final = 16 << 10  # of the output that goes into messages and job files
 _KILL_GRACE_S: Final = 5.0
 _NULL: Final = subprocess.DEVNULL
 _PIPE: Final = subprocess.PIPE
@@ -86,8 +86,8 @@ def describe_end(result: CommandResult) -> str:
 class _Collector:
     """Reads a child's pipes until it has ended, a deadline passes or too much came.
 
-    What the child left running may keep the pipes open: after the child's end they are read for
-    a short while only.
+    Programs that the child left running may keep the pipes open: after the child's end they are
+    read for a short while only.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def run(
     output_bytes_max: int = OUTPUT_BYTES_MAX,
     stop_fd: int | None = None,
 ) -> CommandResult:
-    """Run a command to its end and return what it printed.
+    """Run a command to its end and return its exit status and output.
 
     Args:
         env: the whole environment; None hands on ours.

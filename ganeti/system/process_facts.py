@@ -67,7 +67,7 @@ def open_files(pid: int) -> int | None:
 
 
 def show_name(name: str) -> None:
-    """Let ``ps`` and ``top`` show what this process is; the kernel keeps 15 characters."""
+    """Set this process's name for ``ps`` and ``top``; the kernel keeps 15 characters."""
     with contextlib.suppress(OSError), open(_COMM_PATH, "w", encoding="utf-8") as file:
         file.write(name)
 

@@ -50,7 +50,7 @@ def command_line(
 
     Args:
         known_hosts: the cluster's own file, where all its nodes share the entry of the alias; the
-            user's files are left out then.  Without it they are what is looked at.
+            user's files are left out then.  Without it the user's files are read.
         alias: under which name the host key is looked for.
     """
     options = {
@@ -79,7 +79,7 @@ def ensure_user_key(directory: str, kind: str, bits: int, *, host: str) -> str:
     """Make root's SSH key if there is none; returns the public key as a line.
 
     Args:
-        host: whose key it is, for those who read it.
+        host: this machine's name, for the comment of the key.
 
     Raises:
         OpExecError: it cannot be made.
@@ -141,7 +141,7 @@ def _is_key(path: str, public_key: str) -> bool:
 
 
 def _finish_taking(directory: str, kind: str) -> str:
-    """Do what is left of taking a key that was cut off; returns where the next one is made.
+    """Finish a replacement of the key that was cut off; returns where the next one is made.
 
     The private half is made, and taken, before the public one.
     """
@@ -169,7 +169,7 @@ def change_authorized_keys(
 def with_keys(text: str, *, add: Collection[str] = (), remove: Collection[str] = ()) -> str:
     """Return the content of an authorized_keys file with other keys.
 
-    A key is the same whatever its comment or options are.
+    Keys that differ in comments or options only are the same.
 
     >>> with_keys("ssh-rsa AA me", add=["ssh-rsa AA you", "ssh-rsa BB"], remove=["ssh-rsa CC"])
     'ssh-rsa AA me\\nssh-rsa BB\\n'
@@ -183,7 +183,7 @@ def with_keys(text: str, *, add: Collection[str] = (), remove: Collection[str] =
 
 
 def key_of(line: str) -> tuple[str, str] | str:
-    """Return what tells a key from others; a line without one stands for itself."""
+    """Return the kind and the data of a key; a line without one stands for itself."""
     words = line.split()
     for kind, key in itertools.pairwise(words):
         if kind.startswith(("ssh-", "ecdsa-", "sk-")):

@@ -2,12 +2,13 @@
 
 Replacing a file by a new one makes the file system allocate and free blocks each time, half a
 millisecond where a write to the page cache takes a hundredth of that.  So a few *spares* take
-turns: the next content is written into the spare that has been out of use the longest, whose blocks
-are there already, and then swapped with the file in one step (``renameat2``, ``RENAME_EXCHANGE``).
+turns: the next content is written into the spare that has been out of use the longest, as its
+blocks are there already, and then swapped with the file in one step (``renameat2``,
+``RENAME_EXCHANGE``).
 
-Under its name the file is always whole, whoever is killed when.  Nothing is synced to the disk.
-Whoever keeps the file open sees it change after `SPARES` further writes: it is for files that only
-their writer reads, when it starts.
+Under its name the file is always whole, even when its writer is killed.  Nothing is synced to the
+disk.  A reader that keeps the file open sees it change after `SPARES` further writes: it is for
+files that only their writer reads, when it starts.
 
 Source: ARCHITECTURE, invariant 4 ("atomic only"); renameat2(2).
 """
@@ -37,7 +38,7 @@ class SwapFile:
         self._mode = mode
         directory, name = os.path.split(path)
         self._spares = [f"{directory}/.{name}.spare-{number}" for number in range(SPARES)]
-        # Descriptors of what the names hold now; -1 while not opened.
+        # Descriptors of the files that have the names now; -1 while not opened.
         self._spare_descriptors = [-1] * SPARES
         self._descriptor = -1
         self._next = 0

@@ -90,7 +90,7 @@ def stop(unit: str, *, timeout_s: float) -> None:
 
 
 def last_words(unit: str) -> str:
-    """Return what the daemon of a unit said last, or why systemd did not start it."""
+    """Return the last output of the daemon of a unit, or why systemd did not start it."""
     facts = _facts(unit)
     if facts.get("ConditionResult") == "no":
         return f"what {unit} asks for as a condition is not there (systemctl status {unit})"

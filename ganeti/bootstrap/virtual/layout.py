@@ -81,7 +81,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
         """Return the full name of a node given by its full or short name.
 
         Raises:
-            OpPrereqError: no such node; the text names those that there are.
+            OpPrereqError: no such node; the text names all that exist.
         """
         for known in self.node_names:
             if name in (known, known.partition(".")[0]):

@@ -1,8 +1,8 @@
 """Making, starting, stopping and removing virtual clusters: several nodes on this one machine.
 
 The cluster is made by the very commands that make a real one, run in the place of its first node.
-Every process below its base directory, whatever started it, carries the root directory of its node
-in its environment.  That, and nothing else, decides which processes may be stopped.
+Every process below its base directory, even one started by hand, carries the root directory of its
+node in its environment.  That, and nothing else, decides which processes may be stopped.
 """
 
 from __future__ import annotations
@@ -433,7 +433,7 @@ class NodeProcess:
 def find_processes(base: str) -> list[NodeProcess]:
     """Return the processes of all nodes below a base directory.
 
-    Neither this process nor those that started it count: a shell on a node may stop the cluster.
+    This process and its ancestors do not count: a shell on a node may stop the cluster.
     Processes of other users are not seen.
     """
     found = []
@@ -480,7 +480,7 @@ def _read(pid: int, name: str) -> bytes:
 def end_processes(
     processes: list[NodeProcess], *, timeout_s: float = KILL_TIMEOUT_S
 ) -> list[NodeProcess]:
-    """End processes, first politely; returns those that are still there."""
+    """End processes, by SIGTERM, then by SIGKILL; returns the processes that are still there."""
     for each in processes:
         _signal(each.pid, signal.SIGTERM)
     left = [each for each in processes if not process.wait_gone(each.pid, timeout_s / 2)]

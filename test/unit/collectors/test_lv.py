@@ -55,7 +55,7 @@ def test_a_row_for_each_segment(suffix: str) -> None:
 
 @pytest.mark.parametrize("text", ["a;b;c", LINE.format(b="KiB"), LINE.format(b="").strip() + ";x"])
 def test_a_line_that_is_not_understood_is_shown(text: str) -> None:
-    with pytest.raises(GenericError, match="cannot understand what lvs prints"):
+    with pytest.raises(GenericError, match="cannot understand the output of lvs"):
         lv.parse(text, {})
 
 
