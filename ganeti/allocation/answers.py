@@ -30,7 +30,7 @@ class Answer(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """The state of the cluster and what a placement is checked for."""
+    """The state of the cluster, the meaning of its tags, and the rules for placements."""
 
     cluster: ClusterState
     meanings: TagMeanings

@@ -1,8 +1,8 @@
-"""Why a node cannot take an instance: its limits, and those of what could be restarted elsewhere.
+"""The limits of a node, and of restarts after a node's failure: why it cannot take an instance.
 
 Could the instances of each node run elsewhere if it failed?  Instances with mirrors start on their
 secondary nodes: each node must keep enough memory free for the worst other node
-(`NodeLoad.deficit`).  Instances whose storage every node reaches can start anywhere in the group:
+(`NodeLoad.deficit`).  Instances on storage that every node reaches can start anywhere in the group:
 the largest first, each where most memory is free.  Instances whose disks are on their node only
 cannot be saved by anybody, so they do not count.  Nor do instances that are down, but secondary
 nodes keep memory for those too.
@@ -49,7 +49,7 @@ def _too_much_spindle_use(old: NodeLoad, new: NodeLoad) -> bool:
     return new.spindle_use > max(old.spindle_use, new.node.spindles_max)
 
 
-# A limit that is exceeded already forbids only what makes it worse.
+# A limit that is exceeded already forbids only changes that make it worse.
 _HARD: Final[tuple[tuple[Obstacle, Check], ...]] = (
     (Obstacle.MEMORY, lambda old, new: new.free_memory <= 0 and new.free_memory < old.free_memory),
     (Obstacle.DISK, lambda old, new: new.free_disk <= 0 and new.free_disk < old.free_disk),

@@ -29,12 +29,12 @@ class NodeLoad(Struct, frozen=True):
 
     Attributes:
         vcpus: virtual CPUs of its primary instances, and CPUs that the node uses itself.
-        guarded: memory (MiB) of mirrored instances whose secondary node this is, by primary node.
+        guarded: memory (MiB) of its secondary instances, by their primary node.
         reserved: memory that the failure of one other node would need here: the largest of these.
         partners: memory of running mirrored primary instances, by secondary node.
         movable: memory of its running primary instances that any other node could restart.
         exclusion: how many primary instances have each exclusion tag.
-        in_one_domain: primary instances whose secondary node fails together with this one.
+        in_one_domain: primary instances with a secondary node in this node's failure domains.
         unmet_wishes: places that primary instances would like and that this node is not.
     """
 
@@ -65,7 +65,7 @@ class NodeLoad(Struct, frozen=True):
         return sum([count - 1 for count in self.exclusion.values()]) if self.exclusion else 0
 
     def with_primary(self, instance: Instance, secondary: Node | None, sign: int = 1) -> NodeLoad:
-        """Return the load with (1) or without (-1) the instance whose primary node this is."""
+        """Return the load with (1) or without (-1) an instance that has it as primary node."""
         partners, movable = self.partners, self.movable
         if secondary is not None:
             partners = _added(partners, secondary.name, sign * instance.running_memory)

@@ -1,6 +1,6 @@
 """The cluster as placement sees it: groups, nodes, instances.  Memory and disk are MiB.
 
-These records do not change; what a node still has free is in `ganeti.allocation.load`.  They are
+These records do not change; a node's free resources are in `ganeti.allocation.load`.  They are
 Structs, as ten thousands of them are made while a job waits, and so does the start of the program.
 
 Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1) and hbal(1).

@@ -1,8 +1,8 @@
-"""Taking instances away from nodes: which steps bring each of them where.
+"""Taking instances away from nodes: the steps for each, and its new nodes.
 
-Every instance is moved in the state that the moves before it leave behind.  What may be done
-depends on where its disks are: mirrored ones change one of two nodes at a time, shared ones go
-anywhere, those on one node stay.
+Every instance is moved in the state that the moves before it leave behind.  The possible steps
+depend on its disks: with mirrored ones it changes one of two nodes at a time, with shared ones it
+can go anywhere, with local ones it stays.
 
 Source: iallocator.json, "node-evacuate", "change-group" and "relocate"; manual page hail(1).
 """
@@ -121,7 +121,7 @@ def replace_secondary(
 def move_shared(
     cluster: ClusterState, instance: Instance, rules: Rules, excluded: Iterable[str] = ()
 ) -> Move:
-    """Find another node for an instance whose storage every node reaches.
+    """Find another node for an instance on storage that every node reaches.
 
     Raises:
         CannotMove: there is none.

@@ -1,15 +1,15 @@
 """The best pair of nodes for a mirrored instance, without looking at all pairs.
 
-A thousand nodes have a million pairs.  What a pair does to the score is nearly what its primary
-node does plus what its secondary node does: a spread that only one of them changes is exactly so.
-Of a spread that both change, the variance is a sum of the two but for a small product, and its
-root is bounded from below by a straight line.  So each side gets a bound of its own, both lists are
-sorted, and pairs are taken from the front until no bound is better than the best pair found.  The
-result is that of looking at all.
+A thousand nodes have a million pairs.  The change of the score by a pair is nearly the change by
+its primary node plus the change by its secondary node: exactly so for a spread that only one of
+them changes.  Of a spread that both change, the variance is a sum of the two but for a small
+product, and its root is bounded from below by a straight line.  So each side gets a bound of its
+own, both lists are sorted, and pairs are taken from the front until no bound is better than the
+best pair found.  The result is that of looking at all.
 
 Where a node is the secondary of others of that primary already, it has to reserve more memory for
-this pair than for others.  These few pairs come last, with a bound that takes as reserved what
-would be best.
+this pair than for others.  These few pairs come last, with a bound that takes the best possible
+reserve.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Deltas = tuple[tuple[float, float], ...]  # of each spread: change of sum, chan
 
 
 class Side(Struct):
-    """A node in one of the two roles: its load before and then, and what that does to the score."""
+    """A node in one of the two roles: its load before and after, and its effect on the score."""
 
     old: NodeLoad
     new: NodeLoad
@@ -77,7 +77,7 @@ def best_pair(
 
     Args:
         special: returns the secondary side as it is with just this primary, None if that cannot be;
-            it is asked only about pairs whose nodes have mirrors together already.
+            it is asked only about pairs of nodes that have mirrors together already.
         accepts: the last word on a pair; asked only about pairs that would be the best.
     """
     if not primaries or not secondaries:
@@ -110,7 +110,7 @@ class _Scorer:
         self._size = tally.size
         self._count = tally.count
         one, two = primaries[0], secondaries[0]
-        self._spreads = []  # (place, sum, squares, weight) of those that count
+        self._spreads = []  # (place, sum, squares, weight) of the spreads that a pair changes
         for place, (weight, spread) in enumerate(zip(weights, SPREADS, strict=True)):
             total = tally.sums[place]
             if spread.is_share:  # the sum is the same whichever pair it is
@@ -192,7 +192,7 @@ class _Scorer:
         primaries: Sequence[Side],
         secondaries: Sequence[Side],
     ) -> None:
-        """Add what a spread contributes to the bounds of all sides.
+        """Add the part of a spread to the bounds of all sides.
 
         With S and Q for sum and squares before, a and q for their changes, n for the number of
         nodes, the variance is (Q + q1 + q2) / n - ((S + a1 + a2) / n)^2: a part of the primary

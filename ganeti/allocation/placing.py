@@ -4,8 +4,8 @@ Groups are taken by their allocation policy, and among those of the same policy 
 the group has with the instance in it.
 
 In a group, each search answers with an `Outcome`: the nodes and the group's score with the instance
-there, or none and what was in the way on how many nodes.  A search looks at one instance at a time
-and never moves another to make room.
+there, or none and on how many nodes each obstacle was found.  A search looks at one instance at a
+time and never moves another to make room.
 
 Source: manual pages gnt-group(8), "alloc-policy"; hail(1).
 """
@@ -180,7 +180,7 @@ def _find_pair(
 def _sides(
     outcome: Outcome, role: Role, found: Mapping[str, NodeLoad], instance: Instance, rules: Rules
 ) -> list[Side]:
-    """Return the nodes that can have the role, whatever the other node may be."""
+    """Return the nodes that can have the role, before the other node is known."""
     clashes = outcome.state.clash_count
     return [
         side(old, new, clashes(instance, old.node) if role is Role.PRIMARY else 0.0)
@@ -215,7 +215,7 @@ def _possible(
 def find_secondary(
     state: GroupState, instance: Instance, primary: Node, rules: Rules, excluded: Iterable[str] = ()
 ) -> Outcome:
-    """Find a secondary node for an instance whose primary node is given.
+    """Find a secondary node for an instance with a given primary node.
 
     ``state`` is the secondary's group, as it is without the instance.
     """
@@ -239,7 +239,7 @@ _RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolic
 
 
 class GroupChoice(Struct, frozen=True):
-    """The best outcome, if there is one, and what to say of every group."""
+    """The best outcome, if there is one, and a text about every group."""
 
     best: Outcome | None
     text: str
@@ -294,7 +294,7 @@ def describe(outcome: Outcome) -> str:
 
 
 def _refusal(group: Group, instance: Instance, *, is_explicit: bool) -> str | None:
-    """Say why no node of a group can have an instance, whatever is free there."""
+    """Return why no node of a group can have an instance, free resources apart; or None."""
     if group.alloc_policy is AllocPolicy.UNALLOCABLE and not is_explicit:
         return "closed for new instances (unallocable)"
     if not instance.networks <= group.networks:

@@ -1,6 +1,6 @@
 """From a question to an allocator to the model that searches work on.
 
-Tags of the cluster tell what tags of nodes and instances mean (`TagMeanings`).
+Tags of the cluster define the meaning of tags of nodes and instances (`TagMeanings`).
 
 Source: iallocator.json; manual page hbal(1), "Exclusion tags", "Migration tags", "Location tags",
 "Desired location tags" and "Offline instances".
@@ -209,7 +209,7 @@ def _positive(value: object) -> float:
 
 
 def _check_sizes(what: str, name: str, record: object, keys: tuple[str, ...]) -> None:
-    """Refuse what is missing or negative.
+    """Refuse a record with missing or negative sizes.
 
     Raises:
         GenericError: naming the object and the value.
@@ -230,7 +230,7 @@ def _free(node: AllocatorNode, down_memory: int, static_memory: int) -> Free:
 
 
 def _memory_of_down_instances(instances: Iterable[AllocatorInstance]) -> dict[str, int]:
-    """Return by node what its instances that are down would take if they were started."""
+    """Return by node the memory that its stopped instances would take if they were started."""
     found: dict[str, int] = {}
     for each in instances:
         if each.admin_state == AdminState.DOWN and each.nodes:

@@ -1,11 +1,11 @@
 """The score of a node group: how far from evenly used and free of risks it is; lower is better.
 
 The score is a weighted sum of metrics.  *Spreads* are standard deviations over the usable nodes of
-values that are fractions; *counts* are sums over all nodes of what should not be there at all, and
-weigh so much more that no even use makes up for one of them.  A `Tally` holds the sums from which
-all of them follow, so a change of one node costs that node only.
+values that are fractions; *counts* are sums over all nodes of things that should not be there at
+all, and weigh so much more that no even use makes up for one of them.  A `Tally` holds the sums
+from which all of them follow, so a change of one node costs that node only.
 
-Source: manual page hbal(1), "Cluster scoring", for which metrics there are; the weights are ours.
+Source: manual page hbal(1), "Cluster scoring", for the list of metrics; the weights are ours.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from ganeti.allocation.load import NodeLoad
 
-# A variance is the difference of two numbers that may be as good as equal: less than this is what
-# rounding left, and the root of that would be as large as what tells two good places apart.
+# A variance is the difference of two numbers that may be as good as equal: a smaller one than this
+# comes from rounding, and its root would be as large as the difference of two good places.
 ROUNDING: Final = 1e-12
 
 
@@ -87,7 +87,7 @@ _NO_VALUES: Final = (0.0,) * len(SPREADS)
 
 
 def share_of(load: NodeLoad) -> Share:
-    """Return what a node adds to the sums of its group."""
+    """Return the addends of a node to the sums of its group."""
     if not load.node.is_usable:
         return Share(_NO_VALUES, sum(each.weight * each.value(load) for each in STRANDED))
     return Share(

@@ -1,7 +1,7 @@
 """The state of a group and of the cluster: loads of nodes, and the sums from which scores follow.
 
 Nothing is changed in place: `GroupState.with_loads` and `ClusterState.with_instance` return new
-states that share what did not change.
+states that share the unchanged parts.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class GroupState(Struct, frozen=True):
         return self.tally.score(self.weights)
 
     def share(self, name: str) -> Share:
-        """Return what a node adds to the sums now."""
+        """Return the node's present addends to the sums."""
         return share_of(self.loads[name])
 
     def clash_count(self, instance: Instance, node: Node) -> float:
-        """Return what the score counts if the instance comes to the node's failure domains."""
+        """Return the addend to the score if the instance comes to the node's failure domains."""
         clashes = self.clashes
         if not clashes or not instance.exclusion_tags or not node.locations:
             return 0.0

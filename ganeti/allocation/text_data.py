@@ -30,7 +30,7 @@ _ADMIN_STATE: Final = {
     "ADMIN_down": AdminState.DOWN,
     "USER_down": AdminState.DOWN,
     "ADMIN_offline": AdminState.OFFLINE,
-}  # whatever else is seen of an instance, it is meant to be up
+}  # every other state is seen of an instance that is meant to be up
 _POLICIES: Final = {
     **{policy.value: policy for policy in AllocPolicy},
     "allocable": AllocPolicy.LAST_RESORT,

@@ -96,7 +96,7 @@ def canceling(job: QueuedJob) -> QueuedJob:
 
 
 def canceled(job: QueuedJob, text: str, now: Timestamp) -> QueuedJob:
-    """Cancel whatever is not final; the text says why."""
+    """Cancel the opcodes that have no final status; the text gives the reason."""
     return _end_unfinished(job, Status.CANCELED, lambda _at: text, now)
 
 

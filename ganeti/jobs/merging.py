@@ -22,12 +22,12 @@ from ganeti.protocol.node_rpc_values import QueueListing
 
 _DIGEST_BYTES: Final = 16
 
-# How far an opcode has got; those that have ended are further than all of these.
+# The progress of an opcode; one that has ended is further than all of these.
 _STEPS: Final = (Status.QUEUED, Status.WAITING, Status.CANCELING, Status.RUNNING)
 
 
 class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one copy of the queue needs from others.
+    """The changes that bring one copy of the queue up to date from others.
 
     Attributes:
         compare: jobs of which there are other versions elsewhere: the nodes that have one each.
@@ -41,12 +41,12 @@ class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(data: bytes) -> str:
-    """Return what tells one content of a job file from another."""
+    """Return a digest that tells one content of a job file from another."""
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def plan_merge(own: QueueListing, others: Mapping[str, QueueListing]) -> QueuePlan:
-    """Find out what this copy lacks."""
+    """Compare this copy of the queue with others and plan the changes to it."""
     archived_at = {job_id: name for name, listing in others.items() for job_id in listing.archived}
     archived_here = frozenset(own.archived)
     compare: dict[int, dict[str, str]] = {}  # job: {digest: node}
@@ -68,10 +68,10 @@ def plan_merge(own: QueueListing, others: Mapping[str, QueueListing]) -> QueuePl
 
 
 class CopyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a candidate needs to have the same queue as the master.
+    """The changes that make a candidate's queue equal to the master's.
 
     Attributes:
-        send: jobs whose files it lacks or has in another version.
+        send: jobs with a file that it lacks or has in another version.
         archive: jobs that it still has in the queue, and the master has not.
     """
 
@@ -80,7 +80,7 @@ class CopyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_copy(own: QueueListing, theirs: QueueListing) -> CopyPlan:
-    """Find out what the copy of a candidate lacks, and what is too much in it."""
+    """Compare a candidate's queue with the master's and plan the changes to it."""
     return CopyPlan(
         send=tuple(
             job_id

@@ -32,7 +32,7 @@ LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, 
 
 
 class QueuedOp(msgspec.Struct, frozen=True):
-    """One opcode of a job and what became of it."""
+    """One opcode of a job, with its status, result, log and times."""
 
     input: dict[str, object]
     status: Status = Status.QUEUED
@@ -112,7 +112,7 @@ def decode_job(data: bytes, job_id: int | None = None) -> QueuedJob:
     """Read a job file.
 
     Args:
-        job_id: what the name of the file says.
+        job_id: the number in the name of the file.
 
     Raises:
         JobFileCorrupted: not a job record, or that of another job.

@@ -1,12 +1,12 @@
 """Decides which jobs start, as a function from (queue, events) to (queue, decisions).
 
-Theory of operation.  The queue knows the jobs that wait and those that run.  A job is *ready*
+Theory of operation.  The queue knows the waiting and the running jobs.  A job is *ready*
 once every job that it depends on has ended well; ready jobs start by priority (-20 first), then
 age (smaller id first), while fewer jobs run than the limit allows.  A job whose dependency ended
 badly is *stranded*: it is handed out to be ended, once; when that is recorded, the event makes its
 own dependents stranded in turn.  Job filters hold a ready job back (PAUSE; RATE_LIMIT while so many
 jobs under the same rule run); which rule applies to a job comes in with it.  While too few master
-candidates answer, only those jobs start that mend this, but all of them.
+candidates answer, only jobs that mend this start, but all of them.
 
 The state given in is never changed; no clock, no I/O.  An event about a job that is not there is
 ignored: decisions and events cross each other.
@@ -31,7 +31,7 @@ RUNNING_MAX_DEFAULT: Final = 20
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What a filter rule demands of a job: ``running_max`` under that rule, 0 to pause it."""
+    """The limit of a filter rule for a job: ``running_max`` under that rule, 0 to pause it."""
 
     rule_uuid: str
     running_max: int
@@ -82,7 +82,7 @@ class PriorityChanged(msgspec.Struct, frozen=True):
 
 
 class HoldsChanged(msgspec.Struct, frozen=True):
-    """The filter rules changed: what they now demand of the jobs that wait and run."""
+    """The filter rules changed: their limits now for the jobs that wait and run."""
 
     holds: dict[JobId, Hold]
 
@@ -112,7 +112,7 @@ Event = (
 
 
 class Stranded(msgspec.Struct, frozen=True):
-    """A job to end because of what became of one that it depends on."""
+    """A job to end because one that it depends on ended badly."""
 
     job_id: JobId
     reason: str
@@ -120,7 +120,7 @@ class Stranded(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """What is to be done now: jobs to start, in order, and jobs to end."""
+    """The next steps: jobs to start, in order, and jobs to end."""
 
     start: tuple[JobId, ...] = ()
     stranded: tuple[Stranded, ...] = ()
@@ -143,7 +143,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, Decisions]:
-    """Take what happened and say what to do about it."""
+    """Apply the events to the queue, and decide which jobs start and which end."""
     step = _Step(state)
     for event in events:
         step.apply(event)
@@ -282,7 +282,7 @@ class _Step:
             insort(self.ready, (changed.priority, job_id))
 
     def pick(self) -> list[JobId]:
-        """Take from the ready jobs those that start now."""
+        """Start ready jobs, by priority and age, as far as limit and filters allow."""
         if self.is_quorum_lost:
             return self._take([key for key in self.ready if self.waiting[key[1]].mends])
         free = self.running_max - len(self.running)
@@ -307,7 +307,7 @@ class _Step:
         return picked
 
     def _take(self, keys: list[tuple[int, JobId]]) -> list[JobId]:
-        """Start these ready jobs, whatever limit and filters say."""
+        """Start these ready jobs, regardless of limit and filters."""
         taken = set(keys)
         self.ready = [key for key in self.ready if key not in taken]
         for _, job_id in keys:

@@ -1,10 +1,10 @@
-"""What state a job is in: the statuses of its opcodes and the rule that makes one of them.
+"""The status of a job: the statuses of its opcodes and the rule that makes one of them.
 
 Theory of operation.  Every opcode is QUEUED until a process has been found for its job.  The
 process makes it WAITING while locks are awaited and RUNNING while the work is done; then it is
 SUCCESS or ERROR.  A job canceled while it waits is CANCELING until its process has let go, then
 CANCELED.  A queued one is CANCELED at once.  The last three are final.  When one opcode of a job
-fails, those after it fail too; when a process dies, whatever was not final becomes ERROR.
+fails, the later ones fail too; when a process dies, opcodes without a final status become ERROR.
 
 Source: config.json, "queue" (opcode_status, job_status_rule).
 """
@@ -52,7 +52,7 @@ _STRONGEST_FIRST: Final = (
 
 
 def combined_status(statuses: Collection[Status]) -> Status:
-    """Return the status of a job whose opcodes have these statuses."""
+    """Return the status of a job from those of its opcodes."""
     if all(status is Status.SUCCESS for status in statuses):
         return Status.SUCCESS
     for status in _STRONGEST_FIRST:

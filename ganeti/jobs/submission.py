@@ -1,4 +1,4 @@
-"""Turns what a client submits into a job record, or says why not.
+"""Turns the opcodes that a client submits into a job record, or refuses them with a reason.
 
 An opcode may name jobs that must have ended, each with the final statuses that are good enough
 (an empty list means success).  A negative number counts back in the same submission: -1 is the
@@ -90,9 +90,9 @@ def _resolve_element(element: object, earlier: Sequence[JobId | None]) -> list[o
 
 
 def dependencies_of(job: QueuedJob) -> tuple[Dependency, ...]:
-    """Return what a job waits for, each job once.
+    """Return the dependencies of a job, each other job once.
 
-    Two opcodes that name the same job narrow what is good enough.
+    Where two opcodes name the same job, both must accept its final status.
 
     Raises:
         OpPrereqError: a dependency is not well-formed, or relative.

@@ -1,8 +1,8 @@
-"""Who may be master: what the nodes' answers add up to.  Decisions only.
+"""Decides from the answers of the nodes whether this one is, or may become, the master.
 
-Theory of operation.  Every node remembers who the master is.  A daemon of the master starts only
-if half plus one of all nodes, offline ones included, name this node, and if none of those that
-answered has a newer configuration; so two groups of nodes that do not see each other never have a
+Theory of operation.  Every node remembers the master's name.  A daemon of the master starts only
+if half plus one of all nodes, offline ones included, name this node, and if no node that answered
+has a newer configuration; so two groups of nodes that do not see each other never have a
 master each.  A newer configuration on a node that follows another master does not count against
 such a majority: it was written apart from it, and nobody acknowledged it.
 
@@ -11,7 +11,7 @@ and those of more than C - W of the C candidates: a record counts when it is on 
 answers then include one that has it, and the newest is known (`plan_takeover`).  It announces the
 serial number of the configuration that it is about to write, well beyond all that are known, to the
 others; a node that has taken note of such a *claim* takes note of no other that was planned before
-it heard of this one.  So of two who try at once, at most one finds enough nodes.
+it heard of this one.  So of two nodes that try at once, at most one finds enough others.
 
 Source: ARCHITECTURE, invariants 8 and 9.
 """
@@ -30,7 +30,7 @@ from ganeti.copies.quorum import copies_needed
 from ganeti.protocol.node_rpc_values import NodeFacts
 
 # By how much a new master's first configuration is ahead of all that are known: a master that has
-# been cut off starts no jobs, and those that run do not make so many changes.
+# been cut off starts no jobs, and its running jobs do not make so many changes.
 SERIAL_LEAP: Final = 10_000
 # The same for job ids, when candidates that may know of higher ones did not answer.
 JOB_ID_LEAP: Final = 1000
@@ -39,14 +39,14 @@ OVERRIDE: Final = "--no-voting --yes-do-it"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What one node said; a node that runs Ganeti 3.0 only names the master."""
+    """The answer of one node; a node that runs Ganeti 3.0 only names the master."""
 
     master_name: str
     facts: NodeFacts | None = None
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """What came back when the nodes were asked.
+    """The answers of all nodes to one question.
 
     Attributes:
         nodes: all nodes, this one and those offline included.
@@ -61,7 +61,7 @@ class Poll(msgspec.Struct, frozen=True):
 
     @property
     def own(self) -> NodeFacts:
-        """What this node itself has."""
+        """The facts of this node itself."""
         facts = self.answers[self.own_name].facts
         assert facts is not None
         return facts
@@ -86,7 +86,7 @@ class Standing(Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether this node is the master, why not, and who is instead, if that is known.
+    """The verdict of the votes: is this node master; if not, why, and which node is, if known.
 
     ``is_deposed``: another one is for sure, or must be; a daemon that runs has to end.
     """
@@ -136,7 +136,7 @@ def judge(poll: Poll) -> Verdict:
 
 
 def newer_configuration(poll: Poll, *, of_followers: bool = False) -> str | None:
-    """Say which node has a newer configuration than this one, and what to do; or None.
+    """Return the problem and its remedy if a node has a newer configuration, else None.
 
     Args:
         of_followers: look only at nodes for which this one is the master.
@@ -169,13 +169,12 @@ def highest_job_id(poll: Poll) -> int:
 def may_ask_again(
     facts: Iterable[NodeFacts], *, own_name: str, serial_no: int, needed: int
 ) -> bool:
-    """Decide whether an author whom too few nodes promised themselves to may ask again.
+    """Decide whether a node may ask again after too few others took note of its announcement.
 
-    Of several who announced themselves at once, and none of whom has a majority, the one whose
-    name comes first may: the others withdraw.
+    Of several authors at once, none with a majority, the first by name may: the others withdraw.
 
     Args:
-        facts: what the nodes, this one included, say now.
+        facts: the present facts of the nodes, this one included.
         serial_no: of the configuration that this one announced; rivals have no lower one.
         needed: how many nodes are a majority.
     """
@@ -187,7 +186,7 @@ def may_ask_again(
 
 
 def _vote(answer: Answer, own_name: str, own_serial: int) -> str:
-    """Return whom a node takes for the master; who announced a newer configuration, if any."""
+    """Return the node that one votes for: the author of a newer configuration, or the master."""
     facts = answer.facts
     if facts is not None and facts.claim_serial > own_serial and facts.claim_name != own_name:
         return facts.claim_name
@@ -198,7 +197,7 @@ _SILENT_NAMED_MAX: Final = 3
 
 
 def describe_votes(votes: Mapping[str, str], silent: Mapping[str, str]) -> str:
-    """Say who answered what."""
+    """Return the answers of all nodes as one line for messages."""
     parts = [
         f"{shown(n for n, vote in votes.items() if vote == name)}"
         f" {'names' if list(votes.values()).count(name) == 1 else 'name'} {name or 'nobody'}"
@@ -217,15 +216,15 @@ def describe_votes(votes: Mapping[str, str], silent: Mapping[str, str]) -> str:
 
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has to do to become master.
+    """The steps by which a node becomes master.
 
     Attributes:
         config_from: has the newest configuration; preferably this node.
         serial_no: of the configuration that this node is to write.
         hand_over: nodes that answer and are, or take themselves for, the master: they stop first.
-        queue_from: nodes whose copies of the job queue are looked at, this one included.
+        queue_from: nodes with copies of the job queue to merge, this one included.
         is_complete: every candidate answered, so no job id is unknown.
-        warnings: what the operator should know.
+        warnings: sentences for the operator.
     """
 
     config_from: str
@@ -240,10 +239,10 @@ def plan_takeover(poll: Poll, *, no_voting: bool = False) -> Takeover:
     """Decide how this node becomes master.
 
     Args:
-        no_voting: whatever the others say; this node's configuration is used.
+        no_voting: the answers of others do not count; this node's configuration is used.
 
     Raises:
-        OpPrereqError: it must not; the text says who is missing and what helps.
+        OpPrereqError: it must not; the text names the missing nodes and the remedy.
     """
     known = poll.known()
     _check_own(poll, known)
@@ -259,7 +258,7 @@ def plan_takeover(poll: Poll, *, no_voting: bool = False) -> Takeover:
     return Takeover(
         config_from=newest,
         serial_no=max(serials) + SERIAL_LEAP,
-        hand_over=_to_hand_over(poll),
+        hand_over=_masters_to_stop(poll),
         queue_from=tuple(natural_sorted(known)),
         is_complete=candidates <= known.keys(),
         warnings=tuple(_warnings(poll, known, newest)),
@@ -281,7 +280,7 @@ def _check_own(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
     if not own.config_serial:
         raise OpPrereqError(
             f"this node ({poll.own_name}) has no copy of the configuration, so it cannot become"
-            f" master; {_where_instead(poll, known)}",
+            f" master; {_better_nodes(poll, known)}",
             ErrorCode.STATE,
         )
 
@@ -294,7 +293,7 @@ def _check_votes(poll: Poll) -> None:
         f"{len(poll.answers)} of {len(poll.nodes)} nodes answer, {needed} are needed:"
         f" {shown(poll.answers)} answered;"
         f" {_not_answering(poll, set(poll.nodes) - set(poll.answers))}."
-        f" {_what_helps()}",
+        f" {_remedy()}",
         ErrorCode.ENVIRON,
     )
 
@@ -302,7 +301,7 @@ def _check_votes(poll: Poll) -> None:
 def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
     """Refuse unless the candidates that answered have every record that counts.
 
-    Who is a candidate is taken from every node that answered: this one's own list may be old.
+    The lists of candidates of all nodes that answered are checked: this one's own may be old.
     """
     views = {frozenset(facts.candidates) for facts in known.values()} - {frozenset[str]()}
     for view in sorted(views, key=sorted):
@@ -314,7 +313,7 @@ def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
             f"the newest configuration and job queue may be on nodes that do not answer: of the"
             f" master candidates {shown(view)} {needed} must answer, and only"
             f" {shown(reached) or 'none'} did;"
-            f" {_not_answering(poll, view - reached)}. {_what_helps()}",
+            f" {_not_answering(poll, view - reached)}. {_remedy()}",
             ErrorCode.ENVIRON,
         )
 
@@ -325,15 +324,15 @@ def _check_is_candidate(poll: Poll, known: Mapping[str, NodeFacts], newest: str)
         raise OpPrereqError(
             f"this node ({poll.own_name}) is not a master candidate, as of the newest"
             f" configuration (serial number {known[newest].config_serial}, on node {newest});"
-            f" {_where_instead(poll, known)}",
+            f" {_better_nodes(poll, known)}",
             ErrorCode.STATE,
         )
 
 
-def _where_instead(poll: Poll, known: Mapping[str, NodeFacts]) -> str:
+def _better_nodes(poll: Poll, known: Mapping[str, NodeFacts]) -> str:
     """Name the nodes that could become master.
 
-    Nodes answer only master candidates; whoever is none has to go by what it heard last.
+    Nodes answer only master candidates; another node has to go by its own facts.
     """
     newest = max(known, key=lambda name: known[name].config_serial)
     masters = {facts.master_name for facts in known.values()} | {poll.own_name}
@@ -352,15 +351,15 @@ def _not_answering(poll: Poll, names: Iterable[str]) -> str:
     return f"missing: {shown(texts)}"
 
 
-def _what_helps() -> str:
+def _remedy() -> str:
     return (
         "Start the node daemons there; or, if you are sure that no master runs there and can do"
         f" without what only they know, use {OVERRIDE}"
     )
 
 
-def _to_hand_over(poll: Poll) -> tuple[str, ...]:
-    """Return who has to stop being master first.
+def _masters_to_stop(poll: Poll) -> tuple[str, ...]:
+    """Return the nodes that have to give up the master role first.
 
     Raises:
         OpPrereqError: one cannot be asked to, as its release is too old.

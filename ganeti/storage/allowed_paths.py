@@ -2,7 +2,7 @@
 
 The node's own list, ``/etc/ganeti/file-storage-paths``, names the directories: one absolute path
 per line, comments after ``#``.  Without that file the default directories are allowed.  Directories
-that belong to the system are never allowed, whatever the list says.
+that belong to the system are never allowed, even if the list names them.
 
 Paths here are those of the wire, without the node's root.
 
@@ -81,7 +81,7 @@ def check_path(path: str, allowed: Sequence[str]) -> None:
     """Check that a path lies below an allowed directory.
 
     Raises:
-        FileStoragePathError: it does not; the text names what is allowed.
+        FileStoragePathError: it does not; the text names the allowed directories.
     """
     if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
         raise FileStoragePathError(f"file storage path {path!r} is not absolute and plain")
@@ -106,7 +106,7 @@ def local_path(path: str, paths: Paths) -> str:
 
 
 def storage_directory_problem(path: str, paths: Paths) -> str | None:
-    """Say what is wrong with the cluster's file storage directory on this node, or None."""
+    """Return the problem of the cluster's file storage directory on this node, or None."""
     local = paths.localize(path)
     allowed = load_allowed_paths(paths)
     plain = paths.globalize(local)

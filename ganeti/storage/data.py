@@ -1,6 +1,6 @@
 """The bytes of disks: their number, their holes, writing zeroes and images.
 
-Works on files and block devices alike.  Raises OSError; the caller knows what it was for.
+Works on files and block devices alike.  Raises OSError; the caller adds the purpose to it.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def find_provider(name: str, paths: Paths) -> Provider:
     """Return a provider that can be used.
 
     Raises:
-        BlockDeviceError: there is none of that name, or it is broken; says what is wrong.
+        BlockDeviceError: there is none of that name, or it is broken; names the fault.
     """
     if not is_plugin_name(name):
         raise BlockDeviceError(f"{name!r} cannot be the name of an external storage provider")
@@ -113,7 +113,7 @@ def find_provider(name: str, paths: Paths) -> Provider:
 
 
 def parse_attached(output: str) -> tuple[str, list[str]]:
-    """Return (device or file, addresses) from what ``attach`` printed."""
+    """Return (device or file, addresses) from the output of ``attach``."""
     first, *rest = output.splitlines() or [""]
     return first.strip(), [line.strip() for line in rest if line.strip()]
 
@@ -142,7 +142,7 @@ class ExternalVolume(Volume):
         return self._disk.params or {}
 
     def _run(self, action: str, **values: object) -> str:
-        """Run a script of the provider and return what it printed to its standard output.
+        """Run a script of the provider and return its standard output.
 
         Args:
             values: more variables for this action's script.
@@ -254,7 +254,7 @@ class ExternalVolume(Volume):
         return [self._provider.name, name]
 
     def set_info(self, text: str) -> None:
-        """Note on the volume what it is for."""
+        """Note the volume's purpose on it."""
         self._run("setinfo", VOL_METADATA=text)
 
     def wipe(self, offset_mib: int, size_mib: int) -> None:
@@ -267,7 +267,7 @@ class ExternalVolume(Volume):
             wipe(path, offset_mib * MIB, size_mib * MIB)
 
     def dimensions(self) -> Dimensions | None:
-        """Return the size of the attached device; what has none is believed to be as recorded."""
+        """Return the size of the attached device; without a device, the recorded size."""
         try:
             path = parse_attached(self._run("attach"))[0]
         except BlockDeviceError:

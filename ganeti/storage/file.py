@@ -27,12 +27,12 @@ from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Stor
 from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
 
 MIB: Final = 1 << 20
-SIZE_MIB_MAX: Final = (1 << 63) // MIB - 1  # what an offset in a file can name
+SIZE_MIB_MAX: Final = (1 << 63) // MIB - 1  # the highest offset in a file
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 def _check_room(directory: str, path: str, needed_bytes: int) -> None:
-    """Refuse what could never be filled: a file that is sparse takes its room only later.
+    """Refuse a file that could never be filled: a sparse one takes its room only later.
 
     Raises:
         BlockDeviceError: there is less room now than is needed.
@@ -164,7 +164,7 @@ class FileVolume(Volume):
 
 
 class FileStorage(Storage):
-    """Files below a directory, whose space is that of its file system."""
+    """Files below a directory; their space is that of its file system."""
 
     volume = FileVolume
 
@@ -178,7 +178,7 @@ class FileStorage(Storage):
         )
 
     def units(self, names: Sequence[str]) -> list[interface.StorageUnit]:
-        """Return directories, with what the files below them take on disk."""
+        """Return directories, with the space that the files below them take on disk."""
         local = self.env.paths.localize
         return [replace(self.space(name), used_mib=_used_mib(local(name))) for name in names]
 

@@ -2,7 +2,7 @@
 
 Each disk template has a `Storage`, which answers for many disks at once and for the storage units
 that they take space from.  One disk, whether it exists or not, is a `Volume`.  Both base classes do
-nothing or refuse, by the traits of the template; a driver overrides what differs.
+nothing or refuse, by the traits of the template; a driver overrides only its own behaviour.
 
 Paths in a disk's logical id are without the node's root; a driver localizes them.  All calls are
 synchronous.  Failures raise `BlockDeviceError`, a path that is not allowed `FileStoragePathError`,
@@ -192,7 +192,7 @@ class Volume(ABC):
         """Undo ``open``."""
 
     def set_info(self, text: str) -> None:
-        """Note on the disk what it is for, where its kind has room for it."""
+        """Note the disk's purpose on it, where its kind has room for that."""
 
     def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
         """Add to the size; ``dryrun`` only checks that it could be done."""

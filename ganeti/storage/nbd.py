@@ -1,6 +1,6 @@
-"""Reading an export of an NBD server over its Unix socket: what a disk held at one instant.
+"""Reading an export of an NBD server over its Unix socket: the contents of a disk at one instant.
 
-Raises `StorageError` with what the server said; a server that is gone raises it as well.
+Raises `StorageError` with the server's message; a server that is gone raises it as well.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NbdImage:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say of what export a failure of the protocol is."""
+        """Put the name of the export before an error of the protocol."""
         try:
             yield
         except ProtocolError as err:
@@ -93,7 +93,7 @@ class NbdImage:
         return sizes[0]
 
     def _option(self, which: nbd.Option, data: bytes = b"") -> list[bytes]:
-        """Negotiate one option; returns what came before its acknowledgement."""
+        """Negotiate one option; returns the replies before its acknowledgement."""
         self._send(nbd.option(which, data))
         found: list[bytes] = []
         while len(found) < _INFOS_MAX:

@@ -5,7 +5,7 @@
     offset, length, then so many bytes of data           8 and 4 bytes; again and again, in order
     offset 2^64 - 1, length 32, then a SHA-256           of everything before; the end
 
-What lies between the pieces of data is zeroes.  Such a stream, as any other, travels in frames that
+Between the pieces of data are zeroes.  Such a stream, as any other, travels in frames that
 tell its end, so that a broken connection is not taken for it.
 
     length, then so many bytes                           4 bytes; again and again
@@ -180,7 +180,7 @@ class DiskWriter:
     def _begin(self) -> int:
         """Read the head of the stream; returns the size of the disk."""
         if self._digested(len(MAGIC)) != MAGIC:
-            raise StorageError("what comes is not the contents of a disk")
+            raise StorageError("the stream is not the contents of a disk")
         size, self.data_bytes = _HEAD.unpack(self._digested(_HEAD.size))
         room = size_of(self._path)
         if size > room:
@@ -196,7 +196,7 @@ class DiskWriter:
 
     def _finish(self, length: int) -> None:
         if _exactly(self._source, length) != self._digest.digest():
-            raise StorageError("the checksum is wrong: what was written is not what was sent")
+            raise StorageError("the checksum is wrong: the disk differs from the one that was sent")
 
     def _digested(self, count: int) -> bytes:
         data = _exactly(self._source, count)
@@ -217,7 +217,7 @@ def framed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """Reads what `framed` has written."""
+    """Reads a stream written by `framed`."""
 
     def __init__(self, source: Incoming) -> None:
         self._source = source
