@@ -1,8 +1,8 @@
 """Clients of RConfD: ask several master candidates at once, take the newest answer.
 
-`ConfdClient` waits for what it asks; `AsyncConfdClient` does so for programs with an event loop,
-and calls back for those that ask much.  Works while the master is away: whom to ask stands in the
-simple configuration of every node.
+`ConfdClient` waits for each answer; `AsyncConfdClient` does so for programs with an event loop, and
+calls back for programs with many questions.  Works while the master is away: the candidates stand
+in the simple configuration of every node.
 
 Source: confd.json, "client_rules"; design 2.1, "Ganeti Confd".
 """
@@ -100,7 +100,7 @@ class _Sockets:
 
 
 def _receive(sock: socket.socket, exchange: wire.Exchange) -> None:
-    """Take what has arrived, but not for ever."""
+    """Take the datagrams that have arrived, up to a limit."""
     for _ in range(_ROUND_MAX):
         try:
             data, peer = sock.recvfrom(wire.DATAGRAM_BYTES_MAX + 1)
@@ -301,7 +301,7 @@ class AsyncConfdClient(_Asker):
         return self._best(asked)
 
     def _transmit(self, asked: Asked) -> None:
-        """Send to those that have not answered, and again while nobody has."""
+        """Send to the peers that have not answered, and again while none has."""
         is_over = asked.best is not None or self._loop.time() >= asked.deadline_s
         if is_over or self._is_closed:
             return

@@ -1,4 +1,4 @@
-"""Brings files to nodes: one courier per node compares what it should have with what it has.
+"""Brings files to nodes: one courier per node sends the versions that the node lacks.
 
 The decisions are those of `ganeti.copies.node`; here are the calls, the timers and the waiting.
 Which files there are, and how one is sent, is the business of the daemon, by `Cargo`.  A slow or
@@ -30,7 +30,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a node answered: the versions that it has taken, and the files that it has refused."""
+    """The answer of a node: the versions that it has taken, and the files that it has refused."""
 
     taken: Versions
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Courier:
 
     Attributes:
         takes_many: the node takes several files in one call; nodes with Ganeti 3.0 do not.
-        is_known: the node has said what it understands; before that it is asked.
+        is_known: the node has told its abilities; before that it is asked.
     """
 
     def __init__(self, target: Target, copies: NodeCopies) -> None:
@@ -112,7 +112,7 @@ class Couriers:
         return made
 
     def remove(self, name: str) -> None:
-        """Bring a node nothing any more; what is under way ends by itself."""
+        """Bring a node nothing any more; a call under way ends by itself."""
         courier = self._by_name.pop(name)
         if courier.timer is not None:
             courier.timer.cancel()
@@ -194,7 +194,7 @@ class Couriers:
     # Waiting.
 
     def wake(self) -> None:
-        """Let all who wait look again: other nodes count, or a node is back or missing."""
+        """Let all waiting tasks look again: other nodes count, or a node is back or missing."""
         for file in list(self._waiters):
             self._wake_for(file)
 

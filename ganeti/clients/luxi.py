@@ -130,7 +130,7 @@ class LuxiClient(LuxiCalls):
 
 
 def perhaps_done(method: str, reason: TransportError) -> TransportError:
-    """Return the error that says of a change whose answer got lost that it may have been made."""
+    """Return the error of a change that may have been made, as its answer got lost."""
     return TransportError(
         f"{reason.message}; {method} may have been carried out, look before you try again"
     )

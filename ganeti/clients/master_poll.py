@@ -1,4 +1,4 @@
-"""Asks nodes who is master and what they have; nodes that run Ganeti 3.0 only name the master.
+"""Asks nodes for the master's name and their facts; nodes that run Ganeti 3.0 only name the master.
 
 Source: ARCHITECTURE, invariant 9.
 """
@@ -45,7 +45,7 @@ def nodes_of(config: bytes, own_name: str) -> list[Target]:
 
 
 def ask_all(rpc: NodeRpcClient, targets: list[Target]) -> tuple[dict[str, Answer], dict[str, str]]:
-    """Ask many nodes at once; returns what they answered, and why others did not."""
+    """Ask many nodes at once; returns their answers, and why others did not answer."""
     first = {target.name: target for target in map(_even_if_offline, targets)}
     results = rpc.call_all(NodeCalls.master_facts, first.values())
     old = [first[name] for name, result in results.items() if _is_refused(result)]
@@ -72,7 +72,7 @@ def _even_if_offline(target: Target) -> Target:
 
 
 def _is_refused(result: RpcResult[NodeFacts]) -> bool:
-    """Tell whether a node answered, but not what it was asked for."""
+    """Tell whether a node answered with a refusal: one of Ganeti 3.0 does not know the call."""
     return result.error is not None and (
         not result.address or result.error.startswith("HTTP status")
     )

@@ -1,8 +1,8 @@
 """Calls the daemons of other nodes: one call, many nodes, one deadline.
 
 Every call answers one `RpcResult` per node and never raises because of a node: the caller decides
-about the consequences of a node's failure.  Nodes marked offline are not asked.  Whatever makes the
-call impossible for all nodes (no certificate here, wrong arguments) is raised.
+about the consequences of a node's failure.  Nodes marked offline are not asked.  A fault that makes
+the call impossible for all nodes (no certificate here, wrong arguments) is raised.
 
 Source: node_rpc.json, "transport", "encoders" and "calls".
 """
@@ -96,10 +96,10 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
         """Return the payload.
 
         Args:
-            what: what was tried, as it reads before a colon.
+            what: the attempt, as it reads before a colon: "cannot start the instance".
 
         Raises:
-            OpExecError: the call failed; names the node and what it said.
+            OpExecError: the call failed; names the node and its error.
         """
         if self.error is not None:
             raise OpExecError(f"{what}: {self.failure_text}")
@@ -258,7 +258,7 @@ class NodeRpcClient(Caller[CurlPool], NodeClient):
     """Calls nodes and waits for them.
 
     Args:
-        job_id: whose calls these are, for the nodes' logs.
+        job_id: the job that makes the calls, for the nodes' logs.
     """
 
     def __init__(self, paths: Paths, job_id: int | None = None) -> None:

@@ -3,7 +3,7 @@
 It needs no daemon, file or setting of the machine it runs on.  `RapiClient.submit` sends a typed
 opcode; every other route of the remote API is a method, made from the table of routes: the name is
 the HTTP method and the path, so that ``GET /2/instances/{instance}/console`` is
-``get_instance_console``.  What is left out is not sent, so that the server's default counts.
+``get_instance_console``.  Arguments left out are not sent, so that the server's default counts.
 
 ::
 
@@ -48,7 +48,7 @@ _TEXT_LENGTH_MAX: Final = 500  # of an answer that is none of the remote API
 
 
 class Password(msgspec.Struct, frozen=True):
-    """Tells who asks by name and password."""
+    """Authenticates by name and password."""
 
     user: str
     password: str
@@ -64,7 +64,7 @@ class Password(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Tells who asks by a token."""
+    """Authenticates by a token."""
 
     token: str
 
@@ -78,7 +78,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class RapiRefusedError(GenericError):
-    """The server answers with an error: its status, and what that means."""
+    """The server answers with an error: its status, and the meaning of that."""
 
     def __init__(self, message: str, status: int, explanation: str = "") -> None:
         super().__init__(message)
@@ -121,7 +121,7 @@ class JobFailedError(GenericError):
 
 
 def failure_reason(job: EndedJob) -> str:
-    """Return what a job that failed says; nothing if it was canceled before it began."""
+    """Return the errors of a failed job as one line; "" if it was canceled before it began."""
     return "; ".join(_reason(result) for result in job.results if result is not None)
 
 
@@ -130,7 +130,7 @@ class JobStillRunsError(GenericError):
 
 
 def _reason(result: Any) -> str:
-    """Return what a result that is an error says: ``[class, [message, ...]]``."""
+    """Return the message of a result that is an error: ``[class, [message, ...]]``."""
     match result:
         case [str(), [str(message), *_]]:
             return message
@@ -251,7 +251,7 @@ class RapiClient:
         try:
             return msgspec.convert(answer, kind)
         except msgspec.ValidationError as err:
-            raise ProtocolError(f"{name}: the answer is not what was expected: {err}") from err
+            raise ProtocolError(f"{name}: the answer has an unexpected form: {err}") from err
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the method of a route: values in the path by place, the others by name.
@@ -309,7 +309,7 @@ class RapiClient:
     def job_changes(
         self, job_id: int, *, after_entry: int | None = None
     ) -> Iterator[tuple[str, list[LogEntry]]]:
-        """Yield a job's status and what its log has grown by, until it has ended.
+        """Yield a job's status and the new entries of its log, until it has ended.
 
         Something comes at least every `WAIT_S`, if only that nothing has changed.
 
@@ -417,7 +417,7 @@ def decoded(response: CurlResponse, kind: Any, asked: str) -> Any:
     try:
         return msgspec.json.decode(response.body, type=kind)
     except msgspec.DecodeError as err:
-        raise ProtocolError(f"{asked}: the answer is not what the remote API says: {err}") from err
+        raise ProtocolError(f"{asked}: the answer is none of the remote API: {err}") from err
 
 
 class _Problem(msgspec.Struct):

@@ -29,7 +29,7 @@ class WConfClient(WConfCalls):
     """One connection to WConfD, opened when first used and again when it broke.
 
     Args:
-        owner: who owns the locks and reservations taken through this client.
+        owner: the owner of the locks and reservations taken through this client.
         sleep: waits between attempts to connect; a job passes one that can be canceled.
         restart_timeout_s: how long to wait for a WConfD that does not answer its socket.
     """
@@ -89,7 +89,7 @@ class WConfClient(WConfCalls):
 
 
 class _Request:
-    """One call and what is left of its time, over several attempts."""
+    """One call and its remaining time, over several attempts."""
 
     def __init__(self, call: Call[Rules], args: Sequence[Any], owner: ClientId) -> None:
         self.was_repeated = False

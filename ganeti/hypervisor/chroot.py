@@ -5,7 +5,7 @@ instance's init script is called in it with ``start`` or ``stop``.  An instance 
 is mounted.  There is no isolation beyond the root directory: for trusted guests only.
 
     RUN_DIR/chroot-hypervisor/<name>          where the disk is mounted
-    RUN_DIR/chroot-hypervisor/.<name>.json    what its driver must know to stop it
+    RUN_DIR/chroot-hypervisor/.<name>.json    the facts that its driver needs to stop it
 
 Source: constants.json, "hvparams" of chroot; config.json, "well_known_paths".
 """
@@ -61,7 +61,7 @@ def mounted_below(directory: str, mountinfo: str) -> set[str]:
 
 
 def processes_in(tree: str) -> list[int]:
-    """Return the processes whose root directory is a tree, or below it."""
+    """Return the processes that have a tree, or a directory below it, as their root directory."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -96,7 +96,7 @@ class ChrootHypervisor(Hypervisor):
             return mounted_below(self._directory, file.read())
 
     def list_instances(self) -> list[str]:
-        """Return the names of the instances whose trees are mounted."""
+        """Return the names of the instances with a mounted tree."""
         return natural_sorted(os.path.basename(path) for path in self._mounted())
 
     def all_instances_info(self) -> list[InstanceInfo]:
@@ -221,7 +221,7 @@ class ChrootHypervisor(Hypervisor):
             os.rmdir(self._tree(name))
 
     def verify(self) -> str | None:
-        """Say what keeps this hypervisor from working here, or None."""
+        """Return the reason why this hypervisor cannot work here, or None."""
         if os.geteuid() != 0:
             return "hypervisor chroot needs the node daemon to run as root"
         return None

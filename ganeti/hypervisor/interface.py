@@ -1,8 +1,8 @@
 """The interface of hypervisor drivers to the node daemon, and the values that pass there.
 
-A driver is stateless: what runs is read from processes and files below the node's run directory
-each time, so instances survive restarts of the node daemon.  All calls are synchronous; they run in
-a single-threaded child.  Failures raise `HypervisorError`; impossible requests raise
+A driver is stateless: it reads the running instances from processes and files below the node's run
+directory each time, so instances survive restarts of the node daemon.  All calls are synchronous;
+they run in a single-threaded child.  Failures raise `HypervisorError`; impossible requests raise
 `OpPrereqError`, missing features raise `NotSupportedError`.
 
 Migration, as seen by a driver.  The steps are ordered by the caller:
@@ -20,10 +20,10 @@ only in ``finish_target(success=True)``.  So after a cut, ask both nodes for
 ``instance_info``:
 
 - the target does not know the instance: call finish_target(False) on the target, which removes
-  what waits there, then finish_source(False) on the source;
+  the waiting guest, then finish_source(False) on the source;
 - the target says "running" and the source does not: finish_source(True) on the source.
 
-A source whose memory has left completely says "shutdown" (it is stopped, and still listed).
+A source that has sent all its memory says "shutdown" (it is stopped, and still listed).
 
 Source: node_rpc.json, "result_objects" and calls instance_*, migration_*; constants.json,
 "hypervisors".
@@ -185,7 +185,7 @@ class Migration(Protocol):
     def send(self, instance: RpcInstance, target_address: str, *, live: bool) -> None:
         """Move an instance's memory; may block until all of it has left.
 
-        ``target_address`` is the other node's address, or what its ``accept`` returned.
+        ``target_address`` is the other node's address, or the result of its ``accept``.
         Not ``live``: the guest stands still while its memory moves.
         """
 
@@ -237,7 +237,7 @@ class Hotplug(Protocol):
 
 
 class Snapshots(Protocol):
-    """Keeping what disks of running instances of a hypervisor hold at one instant."""
+    """Keeping the contents of the disks of running instances at one instant."""
 
     def check(self, instance: RpcInstance) -> None:
         """Check that snapshots of a running instance's disks can be made.
@@ -247,7 +247,7 @@ class Snapshots(Protocol):
         """
 
     def take(self, instance: RpcInstance, directory: str) -> None:
-        """Keep what all disks of a running instance hold at one instant, while it goes on.
+        """Keep the contents of all disks of a running instance at one instant, while it goes on.
 
         Snapshots that an earlier job left are removed first.
 
@@ -334,7 +334,7 @@ class Hypervisor(ABC):
         return node.resources(0)
 
     def verify(self) -> str | None:
-        """Say what keeps this hypervisor from working here, or None."""
+        """Return the reason why this hypervisor cannot work here, or None."""
         return None
 
     def problems(self, hvparams: Mapping[str, object]) -> Iterator[GenericError]:
@@ -347,7 +347,7 @@ class Hypervisor(ABC):
         """Check filled parameters against each other; looks at nothing but them.
 
         Raises:
-            OpPrereqError: naming the parameter and what would be right.
+            OpPrereqError: names the parameter and the values that are possible.
         """
         for problem in self.problems(hvparams):
             raise problem

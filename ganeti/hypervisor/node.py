@@ -22,7 +22,7 @@ _SYSRQ_TRIGGER: Final = "/proc/sysrq-trigger"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of the node in MiB; ``free`` counts what could be freed at once."""
+    """Memory of the node in MiB; ``free`` includes memory that could be freed at once."""
 
     total_mib: int
     free_mib: int

@@ -96,7 +96,7 @@ def _exchange(name: str, console: socket.socket, keyboard: int, screen: int) -> 
 def follow(
     name: str, log: str, *, keyboard: int = 0, screen: int = 1, running: str | None = None
 ) -> int:
-    """Show what is added to the console's log until the user leaves; returns the exit status.
+    """Show the console's log as it grows until the user leaves; returns the exit status.
 
     Args:
         running: a path that exists while the instance runs; None to follow for ever.

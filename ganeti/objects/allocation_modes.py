@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class IAllocatorMode(StrEnum):
-    """What an allocator is asked for."""
+    """The kinds of request to an allocator."""
 
     ALLOCATE = "allocate"
     ALLOCATE_SECONDARY = "allocate-secondary"

@@ -1,4 +1,4 @@
-"""Say in words what a declared type expects; used for error messages and documentation.
+"""Describe the values of a declared type in words, for error messages and documentation.
 
 Slow, and imported only where a message is needed.
 """
@@ -27,12 +27,12 @@ def describe_type(annotation: object) -> str:
 
 
 def describe_place(struct: type[msgspec.Struct], path: str) -> str:
-    """Describe what is expected at a path such as ``disks[0][...]`` inside a struct."""
+    """Describe the expected value at a path such as ``disks[0][...]`` inside a struct."""
     return _describe(_type_at(struct, path))
 
 
 def describe_key(struct: type[msgspec.Struct], path: str) -> str:
-    """Describe what is expected of the keys of an object at a path inside a struct."""
+    """Describe the expected keys of an object at a path inside a struct."""
     return _describe(_type_at(struct, path, key=True))
 
 

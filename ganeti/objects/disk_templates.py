@@ -19,7 +19,7 @@ DISKS_MAX: Final = 16
 DRBD_META_SIZE_MIB: Final = 128
 BLOCKDEV_DRIVER: Final = "manual"
 ADOPTABLE_BLOCKDEV_ROOT: Final = "/dev/disk/"
-MIXED: Final = "mixed"  # shown for an instance whose disks are of several templates
+MIXED: Final = "mixed"  # shown for an instance with disks of several templates
 
 
 class Units(Struct, frozen=True):
@@ -276,7 +276,7 @@ def traits_of(template: str) -> Traits:
 
 
 def file_templates() -> list[DiskTemplate]:
-    """Return the supported templates whose disks are files."""
+    """Return the supported templates of disks that are files."""
     return [each for each in DiskTemplate if each.traits.is_supported and each.traits.is_file]
 
 
@@ -308,7 +308,7 @@ class DiskAccess(StrEnum):
 
 
 class DeviceAction(StrEnum):
-    """What to do with a disk or NIC of an instance."""
+    """A change of one disk or NIC of an instance."""
 
     ADD = "add"
     ATTACH = "attach"
@@ -327,6 +327,6 @@ class LocalDiskStatus:
 
 
 def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
-    """Return how much space disks take on a node, with what their template needs besides."""
+    """Return the space that disks take on a node, with the extra space of their template."""
     extra_mib = traits_of(template).extra_mib
     return sum(size_mib + extra_mib for size_mib in sizes_mib)

@@ -1,4 +1,4 @@
-"""Fill in defaults: what an instance, node, NIC or disk really gets, in one place.
+"""Fill in defaults: the parameters in force for an instance, node, NIC or disk, in one place.
 
 Each function lays the values of the smaller thing over those of the greater: table of defaults,
 then cluster, then group, then the thing itself.
@@ -82,7 +82,7 @@ def fill_beparams(cluster: Cluster, instance: Instance | None = None) -> BeParam
 
 
 def fill_beparams_with(cluster: Cluster, own: Params, owner: str) -> BeParams:
-    """Fill backend parameters given by themselves; ``owner`` is whose they are, in errors."""
+    """Fill backend parameters given by themselves; ``owner`` names their owner in errors."""
     return _typed(
         BeParams, _fill(parameters.BEPARAMS, cluster.beparams.get(DEFAULTS, _NO_PARAMS), own), owner
     )

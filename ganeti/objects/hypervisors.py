@@ -1,8 +1,8 @@
 """Hypervisors: one row each, with all that the cluster must know of one, and their words.
 
 A row names the driver, which only nodes load, and the table of parameters, from which checks, help,
-manual pages and query fields are made.  What a parameter needs beside itself (another parameter, a
-file of the node) is checked by the driver.
+manual pages and query fields are made.  The driver checks the needs of a parameter (another
+parameter, a file of the node).
 
 Source: constants.json, "hypervisors" and "hvparams"; manual page gnt-instance(8).
 """
@@ -166,7 +166,7 @@ _KVM: Final[ParamTable] = {
         "e1000 i82551 i82557b i82559er ne2k_isa ne2k_pci paravirtual pcnet rtl8139",
     ),
     "reboot_behavior": choice(
-        "reboot", "What becomes of the instance when its guest reboots.", "reboot exit"
+        "reboot", "Whether a reboot by the guest restarts or stops the instance.", "reboot exit"
     ),
     "root_path": maybe_text(
         "/dev/vda1", "The device of the root file system, for the kernel in kernel_path."
@@ -204,7 +204,7 @@ _KVM: Final[ParamTable] = {
     ),
     "spice_password_file": path("", "The node's file with the password of SPICE."),
     "spice_playback_compression": flag(True, "Whether SPICE compresses sound."),
-    "spice_streaming_video": choice("", "What SPICE treats as a video stream.", "all filter off"),
+    "spice_streaming_video": choice("", "Areas that SPICE treats as video.", "all filter off"),
     "spice_tls_ciphers": text("HIGH:-DES:-3DES:-EXPORT:-DH", "The ciphers that SPICE may use."),
     "spice_use_tls": flag(False, "Whether SPICE is encrypted."),
     "spice_use_vdagent": flag(True, "Whether SPICE may talk to an agent in the guest."),
@@ -266,7 +266,7 @@ _XEN: Final[ParamTable] = {
     "cpu_weight": integer(
         256, "The instance's share of processor time, against others'.", least=1, most=65535
     ),
-    "cpuid": text("", "What the guest is told of its processor, as of the option cpuid of xl."),
+    "cpuid": text("", "The guest's view of its processor, as of the option cpuid of xl."),
     **_migration_port(8002),
     "reboot_behavior": _KVM["reboot_behavior"],
     "soundhw": text("", "The sound card that the guest sees."),

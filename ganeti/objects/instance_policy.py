@@ -25,7 +25,7 @@ Policy = Mapping[str, object]
 
 
 class InstanceSpec(Struct, frozen=True):
-    """What a policy looks at: sizes in MiB, counts, and the disk template."""
+    """The values that a policy limits: sizes in MiB, counts, and the disk template."""
 
     memory_mib: int
     vcpus: int
@@ -47,7 +47,7 @@ class InstanceSpec(Struct, frozen=True):
 
 
 def violations(policy: Policy, spec: InstanceSpec) -> list[str]:
-    """Say in what an instance does not fit a filled policy.
+    """Return the violations of a filled policy by an instance, a sentence each.
 
     It fits the limits if it fits one of their pairs; if it fits none, the pair that it misses by
     the fewest values is explained.
@@ -82,7 +82,7 @@ def _limits(pair: Mapping[str, object], which: str) -> dict[str, int]:
 
 
 def policy_problems(policy: Policy, *, of_cluster: bool, partial: bool) -> Iterator[str]:
-    """Say what is wrong with a policy by itself.
+    """Yield the faults of a policy by itself, a sentence each.
 
     Args:
         of_cluster: only the cluster has a standard specification.

@@ -29,7 +29,7 @@ DEFAULTS: Final = "default"  # the one key of Cluster.beparams and Cluster.nicpa
 class DataCollector(NamedTuple):
     """One data collector; ``target`` is the ``module:class`` that the monitoring daemon loads.
 
-    Those that 3.0 knows are always in the configuration, switched on or off; ours are on without
+    The collectors of 3.0 are always in the configuration, switched on or off; ours are on without
     being named, and get into it once somebody changes one.
     """
 
@@ -162,7 +162,7 @@ class MasterNetworkParameters(Record, frozen=True, kw_only=True):
 
 
 def master_network_parameters(cluster: Cluster) -> MasterNetworkParameters:
-    """Pick out what a node must know to take or give up the cluster's address."""
+    """Return the facts by which a node takes or gives up the cluster's address."""
     return MasterNetworkParameters(
         uuid=cluster.master_node,
         ip=cluster.master_ip,
@@ -185,7 +185,7 @@ _NETMASK_MAX: Final = {IpFamily.IPV4: 32, IpFamily.IPV6: 128}
 
 
 def netmask_problem(length: int, family: IpFamily) -> str | None:
-    """Say what is wrong with the length of the prefix of the cluster's own address."""
+    """Return the fault of a prefix length of the cluster's own address, or None."""
     longest = _NETMASK_MAX[family]
     if 1 <= length <= longest:
         return None
@@ -296,8 +296,8 @@ def role_of(cluster: Cluster, node: Node) -> NodeRole:
 class Network(Record, frozen=True, kw_only=True):
     """A network; the maps are text of 0 and 1, the i-th character for the i-th address.
 
-    ``reservations`` holds what instances use, ``ext_reservations`` the rest (network, broadcast
-    and gateway addresses, and what the administrator keeps away from instances).
+    ``reservations`` holds the addresses of instances, ``ext_reservations`` the rest (network,
+    broadcast and gateway addresses, and addresses that the administrator reserved).
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = dict.fromkeys(
@@ -320,7 +320,7 @@ class Network(Record, frozen=True, kw_only=True):
 
 
 def network_variables(network: Network) -> dict[str, str]:
-    """Return the variables that scripts get about a network, without those that it does not set.
+    """Return the variables that scripts get about a network, for the values that it has.
 
     Source: hooks_os_ext.json, "network_env".
     """
@@ -401,7 +401,7 @@ class Disk(Record, frozen=True, kw_only=True):
 
 
 class AdminState(StrEnum):
-    """What an instance is meant to do."""
+    """The state that an instance is meant to have."""
 
     UP = "up"
     DOWN = "down"
@@ -409,7 +409,7 @@ class AdminState(StrEnum):
 
 
 class AdminStateSource(StrEnum):
-    """Who decided: an administrator, or the user from inside the instance."""
+    """The author of an admin state: an administrator, or the user from inside the instance."""
 
     ADMIN = "admin"
     USER = "user"

@@ -1,6 +1,6 @@
 """Network interfaces of an instance: as stored, how they are attached, their VLANs.
 
-What parameter ``vlan`` says:
+The values of parameter ``vlan``:
 
     10          access: frames are untagged for the guest, in VLAN 10 outside; stored as ``.10``
     .10         the same
@@ -97,14 +97,14 @@ _MULTICAST_BIT: Final = 1
 
 
 def mac_problem(text: str) -> str | None:
-    """Say what is wrong with a MAC address; in which case its letters are does not matter."""
+    """Return the fault of a MAC address, or None; upper and lower case are the same."""
     if _MAC.fullmatch(text) is None or int(text[:2], 16) & _MULTICAST_BIT:
         return f"{text!r} is not a MAC address; use aa:bb:cc:dd:ee:ff with an even first byte"
     return None
 
 
 def mac_prefix_problem(text: str) -> str | None:
-    """Say what is wrong with the first half of the MAC addresses of a cluster or network."""
+    """Return the fault of a MAC prefix of a cluster or network, or None."""
     if _MAC_PREFIX.fullmatch(text) is None or int(text[:2], 16) & _MULTICAST_BIT:
         return f"{text!r} is not a MAC prefix; use three bytes such as aa:00:00, the first one even"
     return None

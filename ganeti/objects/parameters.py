@@ -87,7 +87,7 @@ class ParamSpec(msgspec.Struct, frozen=True):
             yield "only for the whole cluster"
 
     def problem(self, value: object) -> str | None:
-        """Say what is wrong with a value of the right type: limits, choices, form."""
+        """Return the fault of a value of the right type (limits, choices, form), or None."""
         if self.choices and value not in self.choices:
             known = ", ".join(str(word) if word != "" else '""' for word in self.choices)
             return f"{value!r} is not one of {known}"

@@ -10,7 +10,7 @@ from typing import Final
 
 
 class QueryResource(StrEnum):
-    """What can be asked for."""
+    """The things that queries are about."""
 
     CLUSTER = "cluster"
     EXPORT = "export"

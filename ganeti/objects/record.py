@@ -1,7 +1,7 @@
 """The common base of configuration objects: values of a fixed shape, from JSON and back.
 
 A record is frozen; `msgspec.structs.replace` makes a changed copy.  Records forget keys that they
-do not declare: who must keep them works on the raw JSON (`ganeti.config.overlay`).
+do not declare: code that must keep them works on the raw JSON (`ganeti.config.overlay`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABOUT_FIELD: Final = re.compile(
 
 
 def explain_validation(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Split a validation error into the place of the value and what is wrong with it.
+    """Split a validation error into the place of the value and its fault.
 
     Returns:
         Place as a path such as ``nics[0].mac`` or ``hvparams[...]`` for some value of an object
@@ -149,7 +149,7 @@ _EMPTY: Final[Mapping[str, object]] = {}
 class PrivateParams:
     """Named values; ``repr`` shows the names only, `reveal` gives the values.
 
-    Deliberately not a Mapping: unpacking it by accident must not show what it holds.
+    Deliberately not a Mapping: unpacking it by accident must not show the values.
     """
 
     __slots__ = ("_values",)

@@ -48,8 +48,8 @@ class RpcNIC(NIC, frozen=True, kw_only=True):
 class RpcDisk(Disk, frozen=True, kw_only=True):
     """A disk with parameters of the device level filled in, for one node.
 
-    ``dynamic_params`` is what depends on that node: for drbd ``local-ip``, ``remote-ip``,
-    ``port``, ``local-minor``, ``remote-minor``; {} for the others.
+    ``dynamic_params`` are the parameters that depend on that node: for drbd ``local-ip``,
+    ``remote-ip``, ``port``, ``local-minor``, ``remote-minor``; {} for the others.
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {**Disk.LEFT_OUT, "pci": None, "hvinfo": None}
@@ -63,7 +63,7 @@ class RpcDisk(Disk, frozen=True, kw_only=True):
 class RpcInstance(Instance, frozen=True, kw_only=True):
     """An instance with everything that a node needs to make, start or move it.
 
-    ``osparams`` may hold private and secret values too, so it hides what it holds.
+    ``osparams`` may hold private and secret values too, so it hides all values.
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {**Instance.LEFT_OUT, "disk_template": None}
@@ -101,7 +101,7 @@ def _device_params(template: str, params: Mapping[str, object]) -> dict[str, obj
 def drbd_dynamic_params(
     disk: Disk, node_uuid: NodeUuid, secondary_ips: Mapping[NodeUuid, str]
 ) -> dict[str, object]:
-    """Return what a drbd device needs to know on one of its two nodes ({} on any other)."""
+    """Return the parameters of a drbd device on one of its two nodes ({} on any other)."""
     node_a, node_b, port, minor_a, minor_b, _secret = disk.logical_id
     ends = [(str(node_a), minor_a), (str(node_b), minor_b)]
     if node_uuid == node_b:

@@ -1,4 +1,4 @@
-"""Tags: which are allowed, and on what.
+"""Tags: their allowed forms, and the kinds of objects that have them.
 
 Source: constants.json, "tags".
 """

@@ -1,7 +1,7 @@
 """The pool of user ids that guests may run under: a set of ids, kept as ranges.  Pure.
 
-The text form is what the command line takes and shows, ``5000-5999,7000``; ssconf has the same
-with one range per line.
+The text form is that of the command line, ``5000-5999,7000``; ssconf has the same with one range
+per line.
 
 Source: design-2.1, "User-id pool"; constants.json, UIDPOOL_UID_MIN and UIDPOOL_UID_MAX.
 """
@@ -44,7 +44,7 @@ def _is_number(text: str) -> bool:
 
 
 def problem_of(uids: UidRange) -> str | None:
-    """Say what is wrong with a range; None if nothing is."""
+    """Return the fault of a range, or None."""
     low, high = uids
     if low > high:
         return f"the range of user ids {low}-{high} is upside down"

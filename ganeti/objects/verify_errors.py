@@ -1,4 +1,4 @@
-"""Codes of what cluster verification finds.
+"""Codes of the errors that cluster verification finds.
 
 Source: opcodes.json, "CVErrorCode"; constants.json, "verify_error_codes_with_item_kind".
 """

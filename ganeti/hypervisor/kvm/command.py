@@ -59,7 +59,7 @@ class Placement:
 
 
 def screen_options(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
-    """Yield the options for the screen and who may look at it."""
+    """Yield the options for the screen and for access to it."""
     yield from ("-display", "none")
     yield from ("-vga", params.text("vga") or ("qxl" if params.has_spice else "std"))
     if params.text("keymap"):

@@ -33,7 +33,7 @@ Options = dict[str, object]
 
 
 def image_from_uri(uri: str) -> Options:
-    """Return QEMU's description of what lies at an address.
+    """Return QEMU's description of the image at an address.
 
     Raises:
         HypervisorError: it is of no kind that is known here.
@@ -213,7 +213,7 @@ class TapFiles:
 def netdev_options(
     nic: NicDevice, backend: NicBackend, params: KvmParams, files: TapFiles | None = None
 ) -> Options:
-    """Return QEMU's description of what connects a network interface, as netdev_add takes it.
+    """Return QEMU's description of the backend of a network interface, as netdev_add takes it.
 
     Args:
         files: the tap, if it is open; otherwise QEMU opens it.

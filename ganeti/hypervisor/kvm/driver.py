@@ -208,7 +208,7 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
 
 
 def _check_words(params: KvmParams, binary: str) -> None:
-    """Check what only QEMU knows the names of."""
+    """Check the parameters with values that only QEMU knows: machine, processor, keymap."""
     machine = params.text("machine_version").partition(",")[0]
     if machine and machine not in words_for(binary, "-machine"):
         raise wrong_param("machine_version", f"{binary} has no machine {machine!r}; see -machine ?")

@@ -8,7 +8,7 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
-    LOG_DIR/kvm/<name>.log, <name>.serial.log  what QEMU and the guest's serial console print
+    LOG_DIR/kvm/<name>.log, <name>.serial.log  the output of QEMU and of the guest's serial console
 
 A machine that 3.0 started has its sockets in ``ctrl`` instead, called ``<name>.qmp``, ``.monitor``
 and ``.serial``, and more files in ``uid`` and ``nic``.

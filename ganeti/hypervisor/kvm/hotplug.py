@@ -1,8 +1,9 @@
 """Disks and network interfaces that come and go while a machine runs, and disks that grow under it.
 
-The runtime file is written after QEMU has obeyed, so it describes what runs; only a tap is named
-there before it is made and until it is gone, so nothing is left over by a call that is cut off.
-QEMU gets the open tap, not its name: a QEMU that has given up its rights can use it all the same.
+The runtime file is written after QEMU has obeyed, so it describes the running machine; only a tap
+is named there before it is made and until it is gone, so a call that is cut off leaves nothing
+over.  QEMU gets the open tap, not its name: a QEMU that has given up its rights can use it all the
+same.
 
 Source: QEMU's QMP reference, blockdev-add, device_add, device_del, block_resize, getfd, netdev_add,
 netdev_del; events DEVICE_DELETED and DEVICE_UNPLUG_GUEST_ERROR.
@@ -156,7 +157,7 @@ def remove_device(monitor: Monitor, name: str, device_id: str) -> None:
 
 
 def _remove_image(monitor: Monitor, node_name: str) -> None:
-    """Close the image of a disk whose device is gone."""
+    """Close the image of a disk after its device is gone."""
     deadline = clock.monotonic() + _IMAGE_TIMEOUT_S
     while True:
         nodes = {str(row.get("node-name")) for row in monitor.query_list("query-named-block-nodes")}
@@ -228,7 +229,7 @@ def _add_netdev(
     backend: NicBackend,
     undo: contextlib.ExitStack,
 ) -> None:
-    """Let QEMU know what stands behind a network interface."""
+    """Make the backend of a network interface in QEMU."""
     params = machine.params
     with contextlib.ExitStack() as opened:
         tap_files = None
@@ -260,12 +261,12 @@ def _hand_over(
 
 
 def _take_back(monitor: Monitor, name: str) -> None:
-    with contextlib.suppress(MonitorError):  # it is gone: what used it has taken it
+    with contextlib.suppress(MonitorError):  # gone already: the backend has taken it
         monitor.execute("closefd", {"fdname": name})
 
 
 def _remove_netdev(monitor: Monitor, device: NicDevice) -> None:
-    """Let QEMU forget what stood behind an interface; it may have done so before."""
+    """Remove the backend of a network interface from QEMU, if it is still there."""
     try:
         monitor.execute("netdev_del", {"id": device.netdev_id})
     except MonitorError as err:

@@ -133,7 +133,7 @@ def _lock_uid(params: KvmParams, paths: Paths, undo: contextlib.ExitStack) -> Lo
 
 
 def _run_as(params: KvmParams, locked: LockedUid | None) -> str:
-    """Return the user that QEMU is to become, "" to stay what it is."""
+    """Return the user that QEMU is to become, "" to stay the same."""
     if locked is not None:
         return f"{locked.uid}:{locked.uid}"
     return params.text("security_domain") if params.text("security_model") == "user" else ""
@@ -146,7 +146,7 @@ def _placement(
     disks: Sequence[AssembledDisk],
     backends: Sequence[NicBackend],
 ) -> Placement:
-    """Decide what of the placement is known before anything is made."""
+    """Return the placement as far as it is known before anything is made."""
     params = machine.params
     return Placement(
         monitor_for_3_0=files.monitor_for_3_0,

@@ -1,4 +1,4 @@
-"""The virtual machine of an instance: what its guest can see, and nothing of the node it is on.
+"""The virtual machine of an instance: all that its guest can see, and nothing of the node.
 
 A `Machine` is decided once, when the instance starts.  It is kept beside the running process and
 travels with a migration, so that the target builds the very same machine: same type, same devices
@@ -62,7 +62,7 @@ class NicDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def netdev_id(self) -> str:
-        """Name of what connects the device to the node."""
+        """The name of the device's backend on the node."""
         return f"net-{_short(self.uuid)}"
 
 
@@ -258,7 +258,7 @@ def with_machine_type(machine: Machine, known: Sequence[Mapping[str, object]]) -
     """Return the machine with an exact type in place of an alias such as "pc".
 
     Args:
-        known: what QEMU answers to query-machines.
+        known: QEMU's answer to query-machines.
     """
     kind, separator, options = machine.machine_type.partition(",")
     exact = next((str(item["name"]) for item in known if item.get("alias") == kind), kind)

@@ -283,7 +283,7 @@ class KvmMigration(Migration):
         _check_devices(machine, "network interfaces", machine.nics, instance.nics)
         if state.look(files) is not None:
             raise _error(files.name, f"is already on {self._hostname}; not accepted")
-        kill_now(files)  # what waits from an earlier try
+        kill_now(files)  # a machine that waits from an earlier try
         if machine.accelerator == KVM:
             choose_accelerator("enabled", find_qemu(machine.params.text("kvm_path")), env.paths)
         with contextlib.ExitStack() as undo:
@@ -315,7 +315,7 @@ class KvmMigration(Migration):
             return wait_for_end(monitor, wait_s, stopped=stopped)
 
     def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
-        """Remove the machine whose memory has left, or let it run again."""
+        """Remove the machine after its memory has left, or let it run again."""
         files = self._machines.files(instance.name)
         if state.find_process(files) is None:
             if not success:
@@ -332,7 +332,7 @@ class KvmMigration(Migration):
         kill_now(files)
 
     def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
-        """Let the received machine run, or remove what waits for it."""
+        """Let the received machine run, or remove the one that waits for memory."""
         files = self._machines.files(instance.name)
         if success:
             paused = bool(info) and state.decode_runtime(info, "migration").paused

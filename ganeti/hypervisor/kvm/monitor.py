@@ -18,7 +18,7 @@ from ganeti.base.errors import HypervisorError, ProtocolError
 from ganeti.protocol import qmp
 from ganeti.system import clock
 
-COMMAND_TIMEOUT_S: Final = 20.0  # what QEMU answers takes milliseconds; a swapping node, seconds
+COMMAND_TIMEOUT_S: Final = 20.0  # an answer takes milliseconds; on a swapping node, seconds
 CONNECT_TIMEOUT_S: Final = 10.0
 EVENTS_MAX: Final = 1000
 _CHUNK_BYTES: Final = 1 << 16

@@ -32,7 +32,7 @@ from ganeti.system.files import ensure_directory, read_bytes_or_none, remove_if_
 from ganeti.system.programs import is_runnable
 
 _DEFAULT_PATH: Final = str(PARAMETERS["kvm_path"].default)
-_PLACES: Final = (  # those that distributions use, and the default
+_PLACES: Final = (  # the paths of distributions, and the default
     "/usr/bin/qemu-system-x86_64",
     "/usr/local/bin/qemu-system-x86_64",
     "/usr/bin/qemu-kvm",
@@ -202,7 +202,7 @@ def race(guests: Mapping[str, Contestant], timeout_s: float) -> Verdict:
             if name == KVM:
                 text = output.rstrip(b"\0").decode("utf-8", "replace").strip()
                 return Verdict(False, f"QEMU ended: {text[-500:]}")
-            poller.unregister(descriptor)  # only what becomes of KVM matters then
+            poller.unregister(descriptor)  # only the result of KVM matters then
     return Verdict(False, f"no guest was done within {timeout_s:g} seconds", final=False)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of a running machine's disks: what all held at one instant, while the guest goes on.
+"""Snapshots of a running machine's disks, all at one instant, while the guest goes on.
 
 One transaction of QEMU begins a backup job for each disk that copies nothing by itself: before the
 guest overwrites something, the old contents go into an overlay of that disk, and a reader of the
@@ -7,7 +7,7 @@ overlay sees the disk as it was.  Overlays are read over a Unix socket, by the p
     guest ── disk ──(before a write)──> overlay ── NBD server ── reader of the snapshot
                └────(unchanged)────────────┘
 
-An overlay is a file without a name, so it is gone with QEMU or with the snapshot, whatever is
+An overlay is a file without a name, so it is gone with QEMU or with the snapshot, even if either is
 killed.  Its room is taken before the snapshot begins: an overlay that could not grow would fail the
 guest's writes.  Remains of a killed job in QEMU are found by their names; the next call removes it.
 
@@ -143,7 +143,7 @@ def _check_room(directory: str, wanted: int, name: str) -> None:
 
 
 def _listen(monitor: Monitor, files: MachineFiles) -> None:
-    """Let QEMU serve what will be exported; the socket is ours, as it may not make one."""
+    """Let QEMU serve exports; the socket is made here, as QEMU may have no right to make one."""
     with contextlib.closing(files.listen(_SOCKET)) as listener:
         monitor.hand_over(_SOCKET, listener.fileno())
     monitor.execute("nbd-server-start", {"addr": {"type": "fd", "data": {"str": _SOCKET}}})
@@ -224,7 +224,7 @@ def _end_jobs(monitor: Monitor) -> None:
 
 @contextlib.contextmanager
 def disks_alone(machines: Machines, name: str) -> Iterator[Monitor]:
-    """Talk to a machine whose disks nothing of an earlier job uses."""
+    """Talk to a machine, after the remains of an earlier job's snapshot are removed."""
     with machines.control(name) as monitor:
         end(monitor, machines.files(name))
         yield monitor

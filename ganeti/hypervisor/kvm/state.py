@@ -3,9 +3,9 @@
 A process is found by its pid file and known by its command line, which names that very pid file: so
 a number that went to another process meanwhile is never mistaken for it.
 
-The runtime file says what cannot be read from the process alone: the devices and their places, and
-which taps were made.  The same text, less what belongs to the node, tells another node what to
-build when the instance is migrated.
+The runtime file has the facts that the process alone does not show: the devices and their places,
+and the taps that were made.  The same text, less what belongs to the node, tells another node what
+to build when the instance is migrated.
 
 Source: QEMU's QMP reference, RunState.
 """
@@ -121,7 +121,7 @@ def start_process(command: Sequence[str], files: MachineFiles, descriptors: Sequ
 
 
 def log_tail(files: MachineFiles) -> str:
-    """Return the last of what QEMU printed."""
+    """Return the end of QEMU's output."""
     try:
         with open(files.log, "rb") as file:
             file.seek(max(0, os.path.getsize(files.log) - _LOG_TAIL_BYTES))
@@ -263,7 +263,7 @@ def runtime_for_migration(runtime: Runtime, *, paused: bool) -> str:
 
 INFO_TIMEOUT_S: Final = 5.0
 ALL_INFO_TIMEOUT_S: Final = 20.0  # all machines together: less than the call has (URGENT, 60 s)
-_LEAST_S: Final = 0.1  # what answers at all does so in a millisecond
+_LEAST_S: Final = 0.1  # a QEMU that answers at all does so in a millisecond
 # Not running, and not to be started again in this process: the guest switched itself off, or its
 # memory has gone to another node.
 # Only such a QEMU outlives its guest; all others run as long as they are there.
@@ -291,7 +291,7 @@ def is_guest_down(files: MachineFiles, found: QemuProcess) -> bool:
     try:
         info = look(files)
     except GenericError:
-        return False  # what does not say that it is down is taken to run
+        return False  # without an answer it counts as running
     return info is not None and info.state is InstanceState.SHUTDOWN
 
 

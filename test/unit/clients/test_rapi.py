@@ -173,7 +173,7 @@ def test_methods_that_there_are_not() -> None:
 
 def test_answers_can_be_read_as_a_type() -> None:
     assert Recorder().read(dict[str, str], "get_job", 1) == {"status": "success"}
-    with pytest.raises(ProtocolError, match="get_job: the answer is not what was expected"):
+    with pytest.raises(ProtocolError, match="get_job: the answer has an unexpected form"):
         Recorder().read(int, "get_job", 1)
 
 
