@@ -417,7 +417,7 @@ def decoded(response: CurlResponse, kind: Any, asked: str) -> Any:
     try:
         return msgspec.json.decode(response.body, type=kind)
     except msgspec.DecodeError as err:
-        raise ProtocolError(f"{asked}: the answer is none of the remote API: {err}") from err
+        raise ProtocolError(f"{asked}: the answer has an unexpected form: {err}") from err
 
 
 class _Problem(msgspec.Struct):

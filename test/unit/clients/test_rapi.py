@@ -214,7 +214,7 @@ def test_bodies() -> None:
 def test_answers() -> None:
     assert rapi.decoded(CurlResponse(200, b"12"), int, "x") == 12
     assert rapi.decoded(CurlResponse(200, b"<html>"), None, "x") == "<html>"
-    with pytest.raises(ProtocolError, match="x: the answer is not what"):
+    with pytest.raises(ProtocolError, match="x: the answer has an unexpected form"):
         rapi.decoded(CurlResponse(200, b'"12"'), int, "x")
     with pytest.raises(TransportError, match="x: no answer within 3 s"):
         rapi.decoded(CurlResponse(error="no answer within 3 s"), int, "x")
