@@ -33,7 +33,7 @@ class Daemon(NamedTuple):
         log_name: of the log file, as operators know it, without its ending.
         is_essential: a node or a master without it is none; the others are faces to the outside,
             which must not keep a cluster from working, and which may be left out.
-        user: whom it runs as where the installation has users for the daemons; so has Debian's.
+        user: the user it runs as where the installation has users for the daemons; so has Debian's.
         group: its group there.
     """
 

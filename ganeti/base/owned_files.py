@@ -18,7 +18,7 @@ SSCONF: Final = "ssconf_*"
 
 
 class Owned(NamedTuple):
-    """What belongs to whom.
+    """The owner of a file or directory.
 
     Attributes:
         place: name of a well-known path.
@@ -41,7 +41,7 @@ def _rows(kind: str, mode: int, user: str, group: str, *places: str) -> list[Own
 
 
 OWNED: Final = (
-    # Directories, each after those that it is in.
+    # Directories, each after the directories around it.
     *_rows(DIRECTORY, 0o755, MASTERD, MASTERD, "data_dir"),
     *_rows(DIRECTORY, 0o775, MASTERD, ALL_DAEMONS, "run_dir"),
     *_rows(DIRECTORY, 0o770, MASTERD, ALL_DAEMONS, "socket_dir", "log_dir"),
@@ -72,7 +72,7 @@ OWNED: Final = (
     *_rows(FILE, 0o640, MASTERD, ALL_DAEMONS, "queue_lock", "queue_serial", "queue_version"),
     *_rows(FILE, 0o640, MASTERD, ALL_DAEMONS, "queue_dir/job-*", "queue_archive_dir/*/job-*"),
     *_rows(FILE, 0o644, MASTERD, ALL_DAEMONS, "queue_drain"),
-    # What runs.
+    # Files made while the daemons run.
     *_rows(FILE, 0o660, MASTERD, ALL_DAEMONS, "socket_dir/ganeti-master", "query_socket"),
     *_rows(FILE, 0o600, MASTERD, ALL_DAEMONS, "wconfd_socket"),
     *_rows(FILE, 0o600, "gnt-metad", ALL_DAEMONS, "socket_dir/ganeti-metad"),

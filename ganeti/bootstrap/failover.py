@@ -303,7 +303,7 @@ class Failover:
         was_drained = self._drain_and_stop(target)
         if self._still_runs_jobs(target):  # one slipped in just before the stop
             self._drain_and_stop(target)
-        if not was_drained:  # so that whoever comes next takes jobs again
+        if not was_drained:  # so that the next master takes jobs again
             self._warn(self._rpc.call_one(NodeCalls.jobqueue_set_drain_flag, target, False))
             JobFiles(self._paths).set_drained(False)
         cluster = outlook.cluster

@@ -181,7 +181,7 @@ class ConfdClient(_Asker):
         self._sockets.close()
 
     def ask(self, query_type: QueryType, query: object = None) -> Answer:
-        """Return the newest answer of those that came in time; it may be a refusal.
+        """Return the newest of the answers that came in time; it may be a refusal.
 
         Raises:
             TransportError: nobody answered.
@@ -276,7 +276,7 @@ class AsyncConfdClient(_Asker):
         return asked
 
     async def ask(self, query_type: QueryType, query: object = None) -> Answer:
-        """Return the newest answer of those that came in time; it may be a refusal.
+        """Return the newest of the answers that came in time; it may be a refusal.
 
         Raises:
             TransportError: nobody answered.

@@ -121,7 +121,7 @@ class Couriers:
     # Sending.
 
     def start_soon(self) -> None:
-        """Send out whoever has something to bring, with all that is wanted in this turn."""
+        """Start the couriers that have something to send, with all that is wanted in this turn."""
         if not self._is_starting:
             self._is_starting = True
             asyncio.get_running_loop().call_soon(self._start_all)

@@ -107,7 +107,7 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
 
 
 def what_helps(node_name: str) -> str:
-    """Say what to do about a node that was not reached."""
+    """Return the next step for an operator when a node was not reached."""
     return (
         "is ganeti-noded running there?  While the node is down, mark it:"
         f" 'gnt-node modify --offline=yes {node_name}'"

@@ -1,7 +1,8 @@
 """The versions of files that one node should have and has, and the time of its next trial.
 
-Theory of operation.  Whoever copies files to nodes only says which version of a file a node should
-have.  Nothing is queued: a newer version takes the place of an older one that has not been sent.
+Theory of operation.  A caller that copies files to nodes only says which version of a
+file a node should have.  Nothing is queued: a newer version takes the place of an older one that
+has not been sent.
 Whenever the node can be called, everything that it lacks goes out in one *trip*; a file goes with
 one trip at a time, so versions arrive in order.
 

@@ -47,7 +47,7 @@ class DaemonContext:
         return self.options
 
     def ready(self) -> None:
-        """Tell whoever started us that we answer."""
+        """Tell the process that started us that we answer."""
         gc.collect()
         gc.freeze()  # objects loaded by now stay; the collector need not look at them again
         logger.info("Ready")

@@ -10,8 +10,8 @@ Theory of operation.  STARTING: options are parsed, the process detaches, takes 
 its log, calls ``pre_loop`` (no event loop and no thread exists yet) and runs ``serve`` in an event
 loop.  ``serve`` calls `DaemonContext.ready` once it answers: the program that was called exits with
 status 0, or systemd is told.  RUNNING lasts until SIGTERM or SIGINT set `DaemonContext.stopping`.
-STOPPING: ``serve`` finishes what it has begun and returns; if it has not within ``stop_timeout_s``
-it is cancelled, and if even that takes too long the kernel ends the process.
+STOPPING: ``serve`` finishes the work it has begun and returns; if it has not within
+``stop_timeout_s`` it is cancelled, and if even that takes too long the kernel ends the process.
 
 A daemon ends by itself when ``serve`` or a task of it raises.  The error is logged, and reported to
 the program that still waits for the start.

@@ -160,7 +160,7 @@ async def _own_answer(paths: Paths) -> Answer:
 
 
 async def _ask(rpc: AsyncNodeRpcClient, targets: Sequence[Target], poll: Poll) -> Poll:
-    """Add the answers of these nodes; whoever is slow and not needed is not waited for."""
+    """Add the answers of these nodes; a slow node whose answer is not needed is not waited for."""
     async with asyncio.TaskGroup() as group:
         tasks = {
             group.create_task(

@@ -85,7 +85,7 @@ def _exit_as_reported(name: str, pid: int, read_end: int) -> None:
 
 
 def notify(state: str) -> None:
-    """Send a state to whoever started us and wants to know; a failure is logged only."""
+    """Send a state to the process that started us, if it asked for it; a failure is logged only."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -1,8 +1,8 @@
 """A hypervisor that only keeps books: one small file for each instance that "runs".
 
 A book begins as 3.0 writes it: an identifier (0), the memory in MiB and the processors, a line
-each.  Whatever else is to be known follows in a line of its own, which 3.0 does not read; so each
-reads the books of the other, and instances run on when the release of a node is changed.
+each.  All other facts follow in a line of their own, which 3.0 does not read; so each reads
+the books of the other, and instances run on when the release of a node is changed.
 
 It goes through every step that a real one does, migration included, and survives restarts of the
 node daemon in the same way.  An instance is one of: running; incoming (accepted from another node);
@@ -127,7 +127,7 @@ class FakeHypervisor(Hypervisor):
         return [info for info in map(self._info_of, self._books.names()) if info is not None]
 
     def _info_of(self, name: str) -> InstanceInfo | None:
-        """Look at one of many; who has a book that cannot be read is taken to run."""
+        """Look at one of many; an instance with an unreadable book is taken to run."""
         try:
             return self.instance_info(name)
         except HypervisorError:

@@ -1,7 +1,7 @@
 """The job file, once it belongs to the job process: its only writer, replication included.
 
 Running status and log lines are atomic only; the end is durable, on enough candidates first and
-then here, so that whoever reads of the end here reads of something that lasts.  Success waits for
+then here, so that a reader of the end here reads of something that lasts.  Success waits for
 enough candidates as long as it takes; another end is after some tries written here alone, since
 where it is not known the job is found dead, which is no better.
 

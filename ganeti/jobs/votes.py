@@ -354,7 +354,7 @@ def _not_answering(poll: Poll, names: Iterable[str]) -> str:
 def _remedy() -> str:
     return (
         "Start the node daemons there; or, if you are sure that no master runs there and can do"
-        f" without what only they know, use {OVERRIDE}"
+        f" without the changes that only they know, use {OVERRIDE}"
     )
 
 

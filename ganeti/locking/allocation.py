@@ -2,9 +2,9 @@
 
 An owner's locks change by *updates*, each all or nothing.  The rules that keep owners that obey
 them from deadlocks: a lock newly wanted must come after all locks held (`names.order_key`);
-nothing exclusive below a group held shared; no update while one is pending.  What the rules do not
-cover, two owners that both want to turn a shared lock into an exclusive one, is found as a circle
-of waiting owners and refused to the one who closes it.
+nothing exclusive below a group held shared; no update while one is pending.  The case that these
+rules leave, two owners that both want to turn a shared lock into an exclusive one, is found as a
+circle of waiting owners, and refused to the owner that closes it.
 
 Granting is done in two steps, so that the caller can look whether a waiter still lives:
 `grantable` names the next one, `grant` or `remove_owner` decides.  The caller repeats this after

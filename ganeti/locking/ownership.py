@@ -1,7 +1,7 @@
 """The owners of locks: facts only, no queue.
 
-Group locks are kept exact by counting, per group and owner, the member locks held: whoever holds
-a member is in the way of whoever wants the group.
+Group locks are kept exact by counting, per group and owner, the member locks held: an owner of
+a member is in the way of every owner that wants the group.
 
 Invariant: no two owners hold locks that conflict (see `Ownership.blockers`).
 """

@@ -6,12 +6,12 @@ may have gone, the waiter is *stirred*: put on the heap of those to look at agai
 which they are to be served (starving first, then priority, then age).  So a release costs the
 number of waiters that it touches, not the length of the queue.
 
-Ageing.  Whoever comes later but can be served at once is served, so a request for {1..4} that
+Ageing.  A later request that can be granted at once is granted, so a request for {1..4} that
 waits for 4 does not delay a request for {1}.  Each time such a later request takes something that
 the waiter wants, the waiter counts it - unless it is still blocked by an *elder*, somebody who was
 in the way when it came, because then it was not the overtaking that kept it waiting.  After
 `OVERTAKEN_MAX` times the waiter *starves*: no later request that conflicts with it is granted
-before it, whatever its priority.  Excepted are owners for whom the starving waiter itself waits,
+before it, at any priority.  Excepted are owners for which the starving waiter itself waits,
 directly or through others: barring these would be a deadlock.
 """
 

@@ -20,7 +20,7 @@ from ganeti.store import ssconf
 from ganeti.system import clock, environment
 from ganeti.system.files import ensure_directory, remove_if_exists
 
-# A script is ended this much before its call, so that the answer can say what it printed.
+# A script is ended this much before its call, so that the answer can have its output.
 _SCRIPT_MARGIN_S: Final = 5.0
 _SCRIPT_TIMEOUT_S_MIN: Final = 1.0
 _NO_DEADLINE_S: Final = 900.0
@@ -161,7 +161,7 @@ class NodeContext:
     def link_disk(self, instance_name: str, index: int, dev_path: str) -> str:
         """Point the link of a disk at its device, in one step; returns the path of the link.
 
-        By its link a disk has the same name whenever the instance runs here, whatever its device.
+        By its link a disk has the same name on each run of the instance here, with any device.
         """
         check_instance_name(instance_name)
         path = os.path.join(self.paths.disk_links_dir, f"{instance_name}:{index}")

@@ -26,7 +26,7 @@ from ganeti.system.filelock import FileLock, PidFile, running_pid
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S: Final = 10.0  # then by force; a script is killed with all that it started
-_LOCK_TIMEOUT_S: Final = 2.0  # for what is being ended just now
+_LOCK_TIMEOUT_S: Final = 2.0  # for the lock of a process that is being ended just now
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def alone(context: NodeContext, instance_name: str) -> Iterator[None]:
     """Run a script of an instance, or start it, with nothing else at work on its disks.
 
     Raises:
-        GenericError: what an earlier job left cannot be ended, or is a start that goes on.
+        GenericError: a process of an earlier job cannot be ended, or is a start that goes on.
     """
     end_leftovers(context, instance_name)
     lock = FileLock(_file(context.paths, instance_name, "lock"))
@@ -68,7 +68,7 @@ def alone_with_disk(context: NodeContext, uuid: str, *, owner: str = "") -> Iter
         owner: the instance that a new disk is for, which the next call may make another disk for.
 
     Raises:
-        GenericError: what an earlier job left cannot be ended, or does not end.
+        GenericError: a process of an earlier job cannot be ended, or does not end.
     """
     wanted = {f"disk-{uuid}": f"a change of disk {uuid}"}
     if owner:
@@ -86,7 +86,7 @@ def alone_with_disk(context: NodeContext, uuid: str, *, owner: str = "") -> Iter
 
 
 def end_leftovers(context: NodeContext, instance_name: str) -> None:
-    """End what an earlier job left at work on an instance.
+    """End the processes of earlier jobs that are still at work on an instance.
 
     Raises:
         GenericError: it cannot be ended; names the process.

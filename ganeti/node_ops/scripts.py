@@ -1,7 +1,7 @@
 """Running scripts that administrators and operating systems bring along.
 
 Names of scripts are checked before they become paths; environments are replaced, never inherited;
-what a script prints goes to the answer in part and to a log file as a whole.
+the output of a script goes to the answer in part and to a log file as a whole.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ class _Started(Protocol):
 
 
 class _LogCopy:
-    """Copies what a script prints to its log and keeps the end."""
+    """Copies the output of a script to its log and keeps the end."""
 
     def __init__(self, source: int, log: int) -> None:
         self.source = source
@@ -135,7 +135,7 @@ class _LogCopy:
         fcntl.fcntl(source, fcntl.F_SETFL, os.O_NONBLOCK)
 
     def read_once(self) -> bool:
-        """Copy what there is; returns False at the end of the output."""
+        """Copy the output that is there; returns False at the end of it."""
         try:
             data = os.read(self.source, _CHUNK_BYTES)
         except BlockingIOError:
@@ -148,7 +148,7 @@ class _LogCopy:
         return bool(data)
 
     def drain(self) -> None:
-        """Copy what is left without waiting for more: a process left behind may print for ever."""
+        """Copy the rest without waiting for more: a process left behind may print for ever."""
         for _round in range(_LOG_BYTES_MAX // _CHUNK_BYTES):
             if not select.select([self.source], [], [], 0)[0] or not self.read_once():
                 return

@@ -101,6 +101,6 @@ def _read_all(channel: socket.socket) -> bytes:
 
 
 def _on_stop(_number: int, _frame: FrameType | None) -> None:
-    """Leave whatever the handler is doing."""
+    """Leave the handler, at any point of it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; clean-up must not be cut
     raise StoppedError

@@ -128,7 +128,7 @@ class Children:
     ) -> bytes:
         """Run one call in a child and return the body of its answer.
 
-        Never raises for what the child does: a crash or a deadline is an answer too.
+        Never raises for an error of the child: a crash or a deadline is an answer too.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -246,7 +246,7 @@ def _end_for_certain(pid: int) -> None:
 
 
 def _describe_status(status: int) -> str:
-    """Say in words what a wait status means."""
+    """Return the meaning of a wait status in words."""
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"with exit status {os.waitstatus_to_exitcode(status)}"

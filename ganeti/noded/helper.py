@@ -1,10 +1,10 @@
 """The helper: the nursery of NodeD, which forks a child for each call given to it.
 
-It is forked before the daemon has an event loop and threads, and imports once what children need.
-Children still at work when the daemon ends finish by themselves: half an operation is worse than
-one whose answer is lost.
+It is forked before the daemon has an event loop and threads, and imports once the modules that
+children need.  Children still at work when the daemon ends finish by themselves: half an operation
+is worse than one whose answer is lost.
 
-Source: `ganeti.system.nursery` for how it works, `child` for what the children do.
+Source: `ganeti.system.nursery` for its workings, `child` for the work of the children.
 """
 
 import codecs
@@ -99,7 +99,7 @@ def main() -> NoReturn:
 
 
 def _preload() -> None:
-    """Import what children need."""
+    """Import the modules that children need."""
     for module in (*hypervisors.driver_modules(), *disks.driver_modules()):
         try:
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The node daemon: does on its node what master candidates tell it to.
+"""The node daemon: carries out the calls of the master candidates on its node.
 
 Serves HTTPS with mutual TLS; every request's certificate is checked anew.  See `helper` for the
 process that makes children, `memory` for staying in memory.
@@ -51,7 +51,7 @@ _LIMITS: Final = HttpLimits(body_bytes_max=node_rpc.BODY_BYTES_MAX)
 
 # Threads for the job queue's calls, which may wait for the queue's lock, and for all others.
 _THREADS: Final = 4
-# Served at any time, whatever else is going on: it is asked for when nothing else works.
+# Served at any time and any load: it is asked for when nothing else works.
 _NEVER_WAITS: Final = "node_powercycle"
 # How long to look whether a call has nothing to do, before it is given to a child anyway.
 _SHORTCUT_S: Final = 1.0

@@ -1,10 +1,10 @@
 """Keeping the node daemon in memory, so that it can act when the machine's disk no longer does.
 
 The daemon locks all it has, and with it the pages of programs and libraries that children share; a
-child locks only what it maps anew, as it touches it, which costs nothing.  Where the system does
-not permit it (no CAP_IPC_LOCK and a limit by RLIMIT_MEMLOCK) this is logged and the daemon goes on:
-below a limit the lock itself may be granted, but then whatever is mapped beyond it fails, and a
-daemon that cannot load a library is worse than one that may be swapped out.
+child locks only pages that it maps anew, as it touches them, which costs nothing.  Where the system
+does not permit it (no CAP_IPC_LOCK and a limit by RLIMIT_MEMLOCK) this is logged and the daemon
+goes on: below a limit the lock itself may be granted, but then everything mapped beyond it fails,
+and a daemon that cannot load a library is worse than one that may be swapped out.
 
 Source: mlockall(2); design of Ganeti 2.1, "Node daemon in RAM".
 """
@@ -34,7 +34,7 @@ _state = {"enabled": False}
 
 
 def enable() -> None:
-    """Let `lock_everything` and `lock_on_fault` do what they say; without this they do nothing."""
+    """Switch `lock_everything` and `lock_on_fault` on; without this they do nothing."""
     _state["enabled"] = True
 
 
@@ -44,9 +44,9 @@ def is_enabled() -> bool:
 
 
 def be_an_ordinary_victim(path: str = _VICTIM_SCORE) -> None:
-    """Give up what keeps the daemon alive when memory runs out.
+    """Give up the protection of the daemon from the kernel's out-of-memory killer.
 
-    Whatever a node runs out of memory for is most likely a guest, and a guest would inherit it.
+    Most likely a guest uses up the memory of a node, and a guest would inherit the protection.
     """
     try:
         with open(path, encoding="ascii") as file:
@@ -68,7 +68,7 @@ def lock_everything() -> bool:
 
 
 def lock_on_fault() -> bool:
-    """Lock what this process maps from here on, as it is used; returns whether it may."""
+    """Lock pages mapped from here on, as they are used; returns whether that was permitted."""
     return _lock(_MCL_FUTURE | _MCL_ONFAULT, logging.DEBUG)
 
 
@@ -91,8 +91,8 @@ def _lock(flags: int, level: int) -> bool:
 def _may_exceed(limit: int, libc: ctypes.CDLL) -> bool:
     """Tell whether this process may lock more than its limit, found by trying to.
 
-    Nothing is touched, so nothing is really locked.  What the process has in /proc/self/status does
-    not tell: a capability counts only when it is one of the whole machine.
+    Nothing is touched, so nothing is really locked.  The capabilities in /proc/self/status do
+    not tell: one counts only when it is for the whole machine.
     """
     size = limit + mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE

@@ -374,7 +374,7 @@ class Disk(Record, frozen=True, kw_only=True):
     ctime: float = 0.0
     mtime: float = 0.0
     serial_no: int
-    forthcoming: bool = False  # planned only; what is not decided yet is empty
+    forthcoming: bool = False  # planned only; fields not decided yet are empty
 
     @property
     def traits(self) -> Traits:
@@ -471,7 +471,7 @@ class Instance(Record, frozen=True, kw_only=True):
     mtime: float = 0.0
     serial_no: int
     tags: list[str] = []
-    forthcoming: bool = False  # planned only; what is not decided yet is empty
+    forthcoming: bool = False  # planned only; fields not decided yet are empty
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, object]) -> Self:

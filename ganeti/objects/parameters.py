@@ -61,7 +61,7 @@ class ParamSpec(msgspec.Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """What it is for, with its type, unit, range and default."""
+        """The purpose of the parameter, with its type, unit, range and default."""
         return f"{self.summary.rstrip('.')} ({'; '.join(self._notes())})"
 
     def _notes(self) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Disks that are files, on one node or seen by all nodes, and the directories that hold them.
 
 The files are raw images, sparse until written.  A file appears under its name only when it has its
-full size, so whoever finds it finds a whole disk.
+full size, so a process that finds it finds a whole disk.
 
 Source: config.json, "disk_logical_id"; constants.json, "disk_templates"; node_rpc.json, calls
 file_storage_dir_* and "storage_calls".

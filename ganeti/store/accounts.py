@@ -1,4 +1,4 @@
-"""The users of the daemons, where the installation has them: what belongs to whom, and who runs.
+"""The users of the daemons, where the installation has them: owners of files and of processes.
 
 An installation has them when its data directory belongs to the user of the master's daemons, as on
 Debian.  There a program that root starts gives every file to its owner, and a daemon becomes its
@@ -62,10 +62,10 @@ def has_accounts(paths: Paths) -> bool:
 
 
 def differences(paths: Paths) -> Iterator[Difference]:
-    """Compare owners and modes with the table; what is not there, or a link, is passed over.
+    """Compare owners and modes with the table; missing files and links are passed over.
 
     Rows whose user or group this machine does not have are as well, and the simple configuration:
-    everybody may read it, and it belongs to whoever wrote it last, the node daemon or WConfD.
+    everybody may read it, and it belongs to its last writer, the node daemon or WConfD.
     """
     for row in OWNED:
         uid, gid = uid_of(row.user), gid_of(row.group)
@@ -94,7 +94,7 @@ def _paths_of(row: Owned, paths: Paths) -> list[str]:
 
 
 def settle(paths: Paths) -> list[Difference]:
-    """Give everything to its owner, with its mode; returns what was changed.
+    """Give every file its owner and mode; returns the files that were changed.
 
     Raises:
         OSError: we may not, or the disk fails.

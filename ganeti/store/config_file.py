@@ -73,7 +73,7 @@ def write_config_pieces(paths: Paths, pieces: Sequence[bytes]) -> None:
 
 
 def free_name(path: str, label: str, now: float) -> str:
-    """Return a name beside the file that tells what is kept there and since when.
+    """Return a name beside the file that tells the reason and the time of a copy.
 
     Raises:
         ConfigurationError: no name is free.

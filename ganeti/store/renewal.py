@@ -1,4 +1,4 @@
-"""The note on the master that its certificates are being replaced, for whoever finds it cut off.
+"""The note on the master that its certificates are being replaced, read if it finds itself cut off.
 
 It is there from before the daemons stop until all nodes were told and the jobs have ended.
 """

@@ -212,7 +212,7 @@ class PidFile(_Held):
         Raises:
             PidFileLockError: another process holds it; its number is in the text.
         """
-        # Whoever asks whether we run holds the lock for an instant; a daemon keeps it.
+        # A process that asks whether we run holds the lock for an instant; a daemon keeps it.
         if not _succeeds_within(self._try_acquire, _CHECKER_S_MAX):
             raise PidFileLockError(
                 f"already running with process id {read_pid(self.path)} (pid file {self.path})"

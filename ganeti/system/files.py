@@ -53,7 +53,7 @@ def give_to(target: int | str, uid: int, gid: int) -> None:
     try:
         os.chown(target, uid, gid)
     except PermissionError:
-        with contextlib.suppress(PermissionError):  # who is no root may give to its own groups
+        with contextlib.suppress(PermissionError):  # users but root may give to their own groups
             os.chown(target, -1, gid)
 
 
@@ -64,7 +64,7 @@ def _temporary(
     """Open a file that is to replace ``path``; it is removed again if the block fails.
 
     It gets the owner, the group and the mode of the one that it replaces.  A new one belongs to
-    whom its directory belongs to, and has the mode given here.
+    the owner of its directory, and has the mode given here.
 
     Args:
         owner: user and group that it is to have in any case; then the mode counts as well.
@@ -220,7 +220,7 @@ def ensure_directory(path: str, mode: int = 0o750, *, inherits_owner: bool = Fal
     A directory that exists keeps its mode: it may be an administrator's.
 
     Args:
-        inherits_owner: a new one belongs to whom its parent belongs to.
+        inherits_owner: a new one belongs to the owner of its parent directory.
     """
     if os.path.isdir(path):
         return

@@ -93,7 +93,7 @@ def last_words(unit: str) -> str:
     """Return the last output of the daemon of a unit, or why systemd did not start it."""
     facts = _facts(unit)
     if facts.get("ConditionResult") == "no":
-        return f"what {unit} asks for as a condition is not there (systemctl status {unit})"
+        return f"a condition of {unit} is not met (systemctl status {unit})"
     invocation = facts.get("InvocationID", "")
     argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={_LINES_MAX}"]
     said = ""

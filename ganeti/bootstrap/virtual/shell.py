@@ -1,4 +1,4 @@
-"""What a shell on a virtual node finds: programs, manual pages, completion and a prompt.
+"""The programs, manual pages, completion and prompt that a shell on a virtual node has.
 
 BASE/shell/absent/      programs of 3.0 that we do not have: they say so, instead of those of
                         another installation on this machine, which lie behind on the PATH
@@ -34,7 +34,7 @@ exit 127
 
 
 def search_path(cluster: VirtualCluster) -> list[str]:
-    """Return the directories of our programs, and of those that we do not have."""
+    """Return the directories of our programs, and of the stand-ins for missing programs."""
     return [*daemon_control.program_directories(), _below(cluster, "absent")]
 
 
@@ -45,7 +45,7 @@ def absent_programs(directories: Iterable[str]) -> list[str]:
 
 
 def prepare(cluster: VirtualCluster) -> None:
-    """Make what a shell needs; what is there already is made again."""
+    """Make the files that a shell needs, anew where there are some already."""
     absent, pages = _below(cluster, "absent"), _below(cluster, "man")
     for directory in (absent, pages):
         files.ensure_directory(directory, 0o755)

@@ -4,8 +4,8 @@ A process is found by its pid file and known by its command line, which names th
 a number that went to another process meanwhile is never mistaken for it.
 
 The runtime file has the facts that the process alone does not show: the devices and their places,
-and the taps that were made.  The same text, less what belongs to the node, tells another node what
-to build when the instance is migrated.
+and the taps that were made.  The same text, without the node's own parts, tells another node which
+machine to build when the instance is migrated.
 
 Source: QEMU's QMP reference, RunState.
 """
@@ -197,7 +197,7 @@ def load_runtime(files: MachineFiles) -> Runtime | None:
 
 
 def _decode_of_3_0(data: bytes, files: MachineFiles) -> Runtime:
-    """Read what 3.0 wrote: command line, NICs, hypervisor parameters and disks.
+    """Read a runtime file of 3.0: command line, NICs, hypervisor parameters and disks.
 
     Raises:
         HypervisorError: it cannot be understood.

@@ -67,7 +67,7 @@ class Exports(NodeHandler):
         partial = final + PARTIAL_SUFFIX
         if not os.path.isdir(partial):
             files.ensure_directory(partial, _DIRECTORY_MODE)
-        # From false or a disk's JSON form; a disk says itself what is wrong with it.
+        # From false or a disk's JSON form; the class's own errors are clear enough.
         dumped = [RpcDisk.from_wire(disk) if disk else None for disk in snap_disks]  # type: ignore[arg-type]
         if len(dumped) != len(instance.disks_info):
             raise GenericError(f"instance {instance.name!r} has another number of disks")

@@ -1,6 +1,6 @@
 """Instances on this node: looking at them, starting, stopping, rebooting.
 
-What the master asks for a second time is answered as done: a call whose answer got lost may be
+A request that the master repeats is answered as done: a call whose answer got lost may be
 repeated.
 
 Source: node_rpc.json, calls instance_*, "reason_trail".

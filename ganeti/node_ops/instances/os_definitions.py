@@ -1,7 +1,7 @@
 """Operating system definitions on this node: finding them, reading them, judging them.
 
-A definition is a directory with scripts and a few text files.  What it must contain depends on the
-API versions that it declares.
+A definition is a directory with scripts and a few text files.  Which ones it must contain depends
+on the API versions that it declares.
 
 Source: hooks_os_ext.json, "os_api"; design-2.0, "OS interface", for the file "hypervisors".
 """
@@ -42,9 +42,9 @@ class OsDefinition:
 
     Attributes:
         path: its directory on this node.
-        api_versions: what it declares, highest first.
+        api_versions: the versions that it declares, highest first.
         scripts: path of each script that is there.
-        hypervisors: those that it can be installed for; empty for any.
+        hypervisors: the ones that it can be installed for; empty for any.
     """
 
     name: str

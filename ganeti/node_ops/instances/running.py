@@ -1,7 +1,7 @@
 """Running instances: migration, devices that come and go, snapshots of disks.
 
 Each is an optional part of a hypervisor.  ``hypervisor.interface`` says in which order the calls
-of a migration come, and what holds at every cut.  What the guest overwrites while a snapshot is
+of a migration come, and the state at every cut.  Data that the guest overwrites while a snapshot is
 copied is kept on the file system of the node's exports.
 
 Source: node_rpc.json, accept_instance, instance_migrate, hotplug_device, ...; constants.json,

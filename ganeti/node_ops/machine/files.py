@@ -178,7 +178,7 @@ def _write(paths: Paths, path: str, details: FileDetails) -> None:
 
 
 def _owner(paths: Paths, details: FileDetails) -> tuple[int, int] | None:
-    """Return user and group id; None where files belong to whoever runs the daemon.
+    """Return user and group id; None where files belong to the user of the daemon.
 
     Raises:
         GenericError: this node does not know the user or the group.

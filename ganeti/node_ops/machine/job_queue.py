@@ -1,8 +1,8 @@
 """Copies of the job queue on this node: written when the master says so, never by ourselves.
 
-On the master itself LuxiD holds the queue lock and owns the files; whoever asks this node to write
-into a queue that LuxiD has open is mistaken about who is master, and is refused.  So is a node that
-was master before: what it still writes must not count.
+On the master itself LuxiD holds the queue lock and owns the files; a caller that asks this node to
+write into a queue that LuxiD has open takes another node for the master, and is refused.  So is a
+node that was master before: its late writes must not count.
 
 Source: config.json, "queue"; node_rpc.json, "queue_calls".
 """

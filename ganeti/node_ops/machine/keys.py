@@ -1,7 +1,8 @@
 """Keys of this node: certificates as a client and for transfers, and root's SSH keys.
 
-Certificates for transfers live shortly.  SSH keys, its own and those that may log in, are changed
-only on a node that was set up for that, by a mark which the master cannot change.
+Certificates for transfers are valid for a short time.  SSH keys, the node's own and the keys that
+may log in, are changed only on a node that was set up for that, by a mark which the master cannot
+change.
 
 Source: node_rpc.json, "node_crypto_tokens" and "client_certificate_names"; constants.json, "ssh"
 (CRYPTO_*).

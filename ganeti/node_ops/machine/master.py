@@ -1,6 +1,6 @@
 """The role of the master: its change, as this node takes part in it, and the master's address.
 
-Under that address the cluster is reached, whoever is master.  On a virtual node the addresses of
+Under that address the cluster is reached, on any master node.  On a virtual node the addresses of
 the loopback network are there without being set up, so there is nothing to do; a real node adds the
 address to its device and removes it again.
 
@@ -191,7 +191,7 @@ def _drain(context: NodeContext, deadline_s: float) -> DrainResult:
 
 
 def _was_drained(paths: Paths) -> bool:
-    """Tell whether an operator closed the queue; what an earlier attempt left is none of his."""
+    """Tell whether an operator closed the queue; a mark of an earlier attempt does not count."""
     queue = JobFiles(paths)
     return queue.is_drained() and queue.drained_by() is None
 
@@ -232,7 +232,7 @@ def _unfinished(client: LuxiClient) -> dict[JobId, object]:
 
 
 def _wait_for_processes(context: NodeContext, deadline_s: float) -> tuple[int, ...]:
-    """Wait until no job process lives here; returns the jobs of those that still do."""
+    """Wait until no job process runs here; returns the jobs of the processes that still do."""
     left = running_jobs(context.paths)
     while left and clock.monotonic() < deadline_s:
         clock.pause(_LOOK_AGAIN_S)

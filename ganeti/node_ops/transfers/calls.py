@@ -1,7 +1,7 @@
 """Transfers of disks between nodes and to and from exports: start, look at, stop, forget one.
 
-A transfer is a process of its own, so it outlives the call and the node daemon; what is known about
-it stands in its files until `impexp_cleanup`, or until it has ended and nobody asks for it anymore.
+A transfer is a process of its own, so it outlives the call and the node daemon; its record
+stands in its files until `impexp_cleanup`, or until it has ended and nobody asks for it anymore.
 
 Source: node_rpc.json, calls import_start, export_start, impexp_*.
 """
@@ -105,7 +105,7 @@ class Transfers(NodeHandler):
 
     def _device(self, instance: RpcInstance, wire: object) -> str:
         """Return the local path of the disk that is meant."""
-        disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # it says what is wrong itself
+        disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
         index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
         path = self.node.assemble_disk(instance.name, index, disk).dev_path
         if not path:
@@ -193,7 +193,7 @@ def _start(context: NodeContext, what: str, request: Request, port: int | None) 
 
 
 def _make_way(parent: str, request: Request) -> None:
-    """End what is left of transfers that nobody waits for, and forget it.
+    """End the rest of transfers that nobody waits for, and remove their files.
 
     Those are the ones that ended long ago, and those on the very device or file that is to be
     written now, or that are writing it: the job that began them has died.

@@ -4,7 +4,7 @@
     file     a file of an export; it is written beside its place and renamed when it is complete
     script   the export or import script of an operating system.  One that has no such script is
              dumped and restored like a raw disk, which the stream itself tells
-    snapshot what a disk of a running instance held at one instant, read from its hypervisor
+    snapshot the contents of a running instance's disk at one instant, read from its hypervisor
 
 Source: node_rpc.json, ED_IMPEXP_IO.
 """
@@ -29,7 +29,7 @@ from ganeti.system import process
 from ganeti.system.files import fsync_directory
 
 SCRIPT_STALL_S: Final = 900.0  # a script that neither writes nor reads for so long is stopped
-SCRIPT_END_S: Final = 3600.0  # what it may do after its input or output has ended
+SCRIPT_END_S: Final = 3600.0  # its time after its input or output has ended
 _TAIL_BYTES: Final = 4096
 _FILE_MODE: Final = 0o600
 
@@ -42,7 +42,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         export: the name of the snapshot there.
         argv: the script, none where there is none.
         log: where the script's messages go.
-        sha256: what a file must add up to, empty if nobody knows.
+        sha256: the checksum that a file must have, empty if nobody knows.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Ahead:
 
 
 class FileSource:
-    """Reads a file of an export, and checks what it adds up to."""
+    """Reads a file of an export, and compares its checksum."""
 
     def __init__(self, end: End) -> None:
         self._file = open(end.path, "rb")  # noqa: SIM115 - closed by close()
@@ -113,7 +113,7 @@ class FileSource:
         """Yield the file.
 
         Raises:
-            StorageError: it is not what was written once.
+            StorageError: it is not the file that was once written.
         """
         digest = hashlib.sha256()
         while data := self._file.read(CHUNK_BYTES):
@@ -230,7 +230,7 @@ class _Script:
 
 
 class ScriptSource:
-    """Reads what an export script writes."""
+    """Reads the output of an export script."""
 
     def __init__(self, end: End) -> None:
         self._script = _Script(end)
@@ -242,7 +242,7 @@ class ScriptSource:
         self.data_bytes = self.done_bytes = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield what the script writes.
+        """Yield the output of the script.
 
         Raises:
             CommandError: it failed.
@@ -264,7 +264,7 @@ class ScriptSource:
 
 
 class ScriptSink:
-    """Gives what comes to an import script."""
+    """Writes the data that arrives to an import script."""
 
     def __init__(self, end: End, incoming: Incoming) -> None:
         if not end.argv:

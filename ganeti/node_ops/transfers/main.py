@@ -11,7 +11,7 @@ When it has ended, the process stays until its files are removed: by the job tha
 itself when that job asks no more (`PATIENCE_S`).
 
 A peer that is gone is noticed after `DEAD_PEER_S`.  One that lives may be busy for long, with a
-script or with what is on its way to its disk, so it is given up only after `STALL_S`.
+script or with writing to its disk, so it is given up only after `STALL_S`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_options(options: TransferOptions) -> None:
     """Refuse ways to compress that are not built.
 
     Raises:
-        NotSupportedError: names those that are.
+        NotSupportedError: the message names the ways that are built.
     """
     if options.compress not in DISK_COMPRESSIONS:
         raise NotSupportedError(
@@ -147,8 +147,8 @@ def receive(request: Request, reporter: Reporter) -> None:
 def _accept(request: Request) -> ssl.SSLSocket:
     """Wait for the peer.
 
-    Within the cluster the first who connects is the one, or something is wrong.  What comes from
-    other clusters comes through networks where anybody may knock; whoever is not the peer is sent
+    Within the cluster the first peer that connects is the right one, or something is wrong.  Data
+    from other clusters comes through networks where anybody may connect; a stranger is sent
     away, and the waiting goes on.
     """
     context = server_context(request.certificate, request.authority)

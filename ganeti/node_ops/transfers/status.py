@@ -1,4 +1,4 @@
-"""The process of a transfer (`ganeti.system.detached`): what it is to do, and how far it is.
+"""The process of a transfer (`ganeti.system.detached`): its request and its progress.
 
     RUN_DIR/import-export/<name>/status    how far it is, written by the process
     RUN_DIR/import-export/<name>/ca        the certificate of a peer of another cluster
@@ -73,7 +73,7 @@ class TransferFiles(Detached):
         return path
 
     def load_request(self) -> Request:
-        """Read what to do."""
+        """Return the request."""
         return loads_as(Request, read_bytes_or_none(self.request, _FILE_BYTES_MAX) or b"")
 
     def load_status(self) -> Status | None:

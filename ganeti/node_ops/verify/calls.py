@@ -1,4 +1,4 @@
-"""Checking this node: the master says what to look at, each look is one row of a table.
+"""Checking this node: the master names the checks; each check is one row of a table.
 
 Source: node_rpc.json, "node_verify_checks".
 """
@@ -60,7 +60,7 @@ class Verify(NodeHandler):
 def _run_check(
     node: NodeContext, name: str, wanted: object, hvparams: Mapping[str, object]
 ) -> object:
-    """Run one check with what the master sent for it, in its types."""
+    """Run one check with the master's arguments for it, in its types."""
     if name in _HYPERVISOR_CHECKS:
         look, kind = _HYPERVISOR_CHECKS[name]
         return look(node, _converted(wanted, kind), hvparams)
@@ -96,7 +96,7 @@ def _in_its_form(name: str, text: str) -> object:
 def _hypervisors(
     node: NodeContext, names: list[str], hvparams: Mapping[str, object]
 ) -> dict[str, str | None]:
-    """Return {hypervisor: null or what keeps it from working}."""
+    """Return {hypervisor: null or its problem}."""
     results: dict[str, str | None] = {}
     for name in names:
         try:

@@ -63,7 +63,7 @@ def not_executable(node: NodeContext, wire_paths: list[str]) -> list[str]:
 
 
 def oob_programs(node: NodeContext, wire_paths: list[str]) -> list[str | None]:
-    """Return for each out-of-band program null, or what is wrong with it."""
+    """Return for each out-of-band program null, or its problem."""
     answers: list[str | None] = []
     for path in wire_paths:
         local = node.paths.localize(path)
@@ -77,7 +77,7 @@ def oob_programs(node: NodeContext, wire_paths: list[str]) -> list[str | None]:
 
 
 def storage_directory(node: NodeContext, path: str) -> str:
-    """Say what is wrong with a storage directory.
+    """Return the problem of a storage directory, or nothing.
 
     Raises:
         NothingToSayError: it is as it should be.
@@ -123,7 +123,7 @@ _STRANGERS_MAX: Final = 5
 
 
 def node_setup(node: NodeContext) -> list[str]:
-    """Return what this machine lacks to be a node, and what belongs to the wrong user."""
+    """Return the programs and files that a node needs and this machine lacks, and wrong owners."""
     strangers = _strangers(node.paths) if accounts.has_accounts(node.paths) else []
     if node.paths.root:
         return strangers
@@ -135,7 +135,7 @@ def node_setup(node: NodeContext) -> list[str]:
 
 
 def _strangers(paths: Paths) -> list[str]:
-    """Say what has another owner or mode than 3.0 expects; some by name, the others by number."""
+    """Return files with another owner or mode than in 3.0; some by name, the others by number."""
     found = list(accounts.differences(paths))
     shown = [
         f"{paths.globalize(each.path)} is {each.found}, not {each.wanted}; 'ensure-dirs' there"

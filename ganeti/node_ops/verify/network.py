@@ -134,7 +134,7 @@ class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[str]:
-    """Say what is wrong with the keys here: this node's own, and those of the candidates.
+    """Return the problems of the keys here: this node's own, and the keys of the candidates.
 
     Only candidates have the file with all public keys; the others are looked at for their own.
     """
@@ -163,7 +163,7 @@ def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[s
 
 
 def clutter(context: NodeContext) -> list[str]:
-    """Say who is let in by several keys; all but one are left from before."""
+    """Return the names that have several keys; all keys but one of each are left from before."""
     lines = _authorized(ssh.directory_of(context.paths))
     owners = Counter(line.split()[-1] for line in lines if "@" in line)
     return [
@@ -184,7 +184,7 @@ def _text(path: str) -> str:
 
 
 def problem_with_answer(name: str, output: str) -> str | None:
-    """Say what is wrong with what a machine printed, or return None.
+    """Return the problem of a machine's answer, or None.
 
     >>> problem_with_answer("node2.example.com", "hello\\nis-host=node3\\n")
     "the machine calls itself 'node3'"

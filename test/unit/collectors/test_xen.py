@@ -71,7 +71,7 @@ def test_domains_and_what_they_do() -> None:
 def test_lines_that_are_not_understood_are_shown() -> None:
     with pytest.raises(GenericError, match="Xen's list of domains: 'broken line'"):
         xen.parse_list(LIST + "broken line\n", {})
-    with pytest.raises(GenericError, match="what xentop prints: 'inst1 --b--- n/a'"):
+    with pytest.raises(GenericError, match="the output of xentop: 'inst1 --b--- n/a'"):
         xen.parse_xentop("  NAME STATE CPU(sec)\ninst1 --b--- n/a\n")
 
 

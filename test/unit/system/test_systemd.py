@@ -78,7 +78,7 @@ def test_more_arguments_are_for_this_start_only(
 
 @pytest.mark.parametrize(
     ("status", "condition", "reason"),
-    [(1, "yes", "the port is in use"), (1, "no", "asks for as a condition is not there")],
+    [(1, "yes", "the port is in use"), (1, "no", "a condition of .* is not met")],
 )
 def test_why_a_unit_does_not_run_is_told(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, status: int, condition: str, reason: str
