@@ -16,7 +16,6 @@ import binascii
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import logging
 import os
 from collections import deque
@@ -31,6 +30,7 @@ from ganeti.protocol.rapi.routes import Route
 from ganeti.protocol.rapi.users import RIGHTS, Grant, Roles, Scheme, Token, User
 from ganeti.protocol.rapi.values import READ, REALM, HttpProblem
 from ganeti.system import clock, files
+from ganeti.transport.accepting import origin_of
 
 logger = logging.getLogger(__name__)
 
@@ -194,21 +194,6 @@ def _warn(path: str, wrong: Sequence[str]) -> None:
 
 
 # The turns of slow password checks.
-
-_IPV6_PREFIX: Final = 64  # what one customer has, and can take any address of
-
-
-def origin_of(address: str) -> str:
-    """Return what stands for everybody who may be at that address."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(ip, ipaddress.IPv6Address):
-        ip = ip.ipv4_mapped or ip
-    if ip.version == 6:
-        return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))
-    return str(ip)
 
 
 class Turns:

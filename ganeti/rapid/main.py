@@ -36,6 +36,7 @@ _DIRECTORY_MODE: Final = 0o750
 _LIMITS: Final = HttpLimits(
     body_bytes_max=16 << 20,  # thousands of instances in one request
     bodies_bytes_max=128 << 20,
+    origin_bytes_max=32 << 20,
     body_s_max=60.0,
     idle_s_max=120.0,
     connections_max=1024,

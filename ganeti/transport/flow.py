@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Generic, TypeVar
@@ -205,6 +206,17 @@ class StreamServer(Generic[ConnectionT]):
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+    def adopt(self, sock: socket.socket, connection: Callable[[], ConnectionT]) -> None:
+        """Serve a client that was accepted."""
+        assert self._tasks is not None, "nothing is served outside of serving()"
+        self._tasks.create_task(self._adopt(sock, connection), name=f"client {self.name}")
+
+    async def _adopt(self, sock: socket.socket, connection: Callable[[], ConnectionT]) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(connection, sock)
+        except Exception:
+            logger.exception("Internal error with a new client %s", self.name)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

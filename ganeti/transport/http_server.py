@@ -6,8 +6,8 @@ dropped.  While a request is ANSWERING nothing is read; requests sent ahead are 
 ``authorize`` is asked when the head is complete, before a byte of the body is kept, for every
 request anew.  A request that breaks the rules is answered once and the connection closed.
 
-A new certificate is for new connections: the listening socket passes to a listener with the new
-TLS context, no client is turned away meanwhile.
+Where there are too many clients, those are dropped that are waited for, of the address that most of
+them come from (`accepting`).  A new certificate is for new connections.
 
 Source: node_rpc.json, "transport"; RFC 9112.
 """
@@ -21,15 +21,17 @@ import logging
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 import httptools
 
 from ganeti.base.errors import TransportError
 from ganeti.system import clock
+from ganeti.transport.accepting import Listener, Newcomer, Reception, in_the_way, origin_of
 from ganeti.transport.flow import ServedConnection, StreamServer
 from ganeti.transport.http_message import HttpRequest, HttpResponse, encode_head
 from ganeti.transport.tls import PeerCertificate, peer_certificate
@@ -59,10 +61,13 @@ class HttpLimits:
     head_bytes_max: int = 16 * 1024  # ten times what any client of ours sends
     body_bytes_max: int = 64 << 20  # config.data of 11,000 instances is 5 MB
     bodies_bytes_max: int = 1 << 30  # of all clients together, until they are answered
+    origin_bytes_max: int = 1 << 30  # likewise, of those at one address
     head_s_max: float = 10.0
     body_s_max: float = 120.0
     idle_s_max: float = 600.0  # keep-alive; clients open a new connection without being told
-    handshake_s_max: float = 10.0
+    handshake_s_max: float = 60.0
+    handshake_turn_s: float = 5.0  # while others wait for theirs
+    handshakes_max: int = 128  # at the same time
     unread_s_max: float = 60.0  # an answer of which the client reads nothing for so long
     linger_s: float = 2.0  # for a refused client that is still sending to read why
     connections_max: int = 2048
@@ -90,48 +95,82 @@ class HttpServer(StreamServer["HttpConnection"]):
         self.on_answered = on_answered
         self.has_half_close = has_half_close
         self.port = 0
-        self._listener: asyncio.Server | None = None
+        self.held_by: Counter[str] = Counter()
+        self._listener: Listener | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._reception = Reception(
+            self._shake,
+            new_s_max=limits.handshake_s_max,
+            turn_s=limits.handshake_turn_s,
+            at_once_max=limits.handshakes_max,
+        )
 
-    def drop_idle(self) -> bool:
-        """Close the connection that has been idle for longest; false if all are busy."""
-        idle = [(each.idle_since, each) for each in self.connections if each.idle_since]
-        if not idle:
-            return False
-        _, oldest = min(idle, key=lambda pair: pair[0] or 0.0)
-        logger.debug("Too many connections, closing the idle one of %s", oldest)
-        oldest.close_if_idle()
-        return True
+    def hold(self, origin: str, size_bytes: int) -> bool:
+        """Count what is kept of bodies; tells whether it is too much now."""
+        self.held_bytes += size_bytes
+        self.held_by[origin] += size_bytes
+        if not self.held_by[origin]:
+            del self.held_by[origin]
+        return (
+            self.held_bytes > self.limits.bodies_bytes_max
+            or self.held_by[origin] > self.limits.origin_bytes_max
+        )
 
-    async def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
+    def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Take clients at this address from now on.
 
         Raises:
             OSError: it cannot be had.
         """
-        self._listener = await self._make_listener(tls, host=address, port=port)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        self._tls = tls
+        self.port = sock.getsockname()[1]
         self.name = f"on port {self.port}"
+        self._listener = Listener(sock, self.name, self._take, self._drop_some)
 
     def stop_accepting(self) -> None:
         """Take no more clients."""
         assert self._listener is not None, "listen() comes first"
         self._listener.close()
+        self._reception.close()
 
     async def renew_tls(self, tls: ssl.SSLContext) -> None:
         """Serve connections from now on with another context, as after a change of certificate."""
-        old = self._listener
-        assert old is not None, "listen() comes first"
-        sock = socket.fromfd(old.sockets[0].fileno(), old.sockets[0].family, socket.SOCK_STREAM)
-        self._listener = await self._make_listener(tls, sock=sock)
-        old.close()
+        self._tls = tls
 
-    async def _make_listener(self, tls: ssl.SSLContext | None, **where: Any) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(
+    def _take(self, sock: socket.socket) -> None:
+        newcomer = Newcomer(sock)
+        if not self._has_room() and not self._drop_some():
+            logger.warning("Too many connections, dropping client %s", newcomer.address)
+            sock.close()
+        elif self._tls is None:
+            self.adopt(sock, lambda: HttpConnection(self))
+        else:
+            self._reception.take(newcomer)
+
+    def _has_room(self) -> bool:
+        return len(self.connections) + len(self._reception) < self.limits.connections_max
+
+    def _drop_some(self) -> bool:
+        """Make room at the expense of those that are waited for; false if there are none."""
+        waiting: list[HttpConnection | Newcomer] = [*self._reception.waiting()]
+        waiting += [each for each in self.connections if each.is_waiting]
+        dropped = in_the_way(waiting)
+        for each in dropped:
+            if isinstance(each, Newcomer):
+                self._reception.drop(each)
+            else:
+                logger.debug("Too many connections, dropping the waiting one of %s", each)
+                each.abort()
+        return bool(dropped)
+
+    async def _shake(self, sock: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
             lambda: HttpConnection(self),
-            ssl=tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=self.limits.handshake_s_max if tls is not None else None,
-            **where,
+            sock,
+            ssl=self._tls,
+            ssl_handshake_timeout=self.limits.handshake_s_max,
         )
 
 
@@ -166,7 +205,9 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body = bytearray()
         self._held_bytes = 0
-        self._idle_since = 0.0
+        self.origin = "?"
+        self.since = 0.0
+        self._framing_bytes = 0
         self._sent_ahead = bytearray()
         self._request: HttpRequest | None = None
         self._keep_alive = True
@@ -183,15 +224,11 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self.begin(transport, self._limits.unread_s_max)
         address = transport.get_extra_info("peername")
         self._address = str(address[0]) if address else "?"
+        self.origin = origin_of(self._address)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._peer = peer_certificate(tls)
         self._server.connections.add(self)
-        is_full = len(self._server.connections) > self._limits.connections_max
-        if is_full and not self._server.drop_idle():
-            logger.warning("Too many connections, dropping %s", self)
-            self.abort()
-            return
         self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
 
     def data_received(self, data: bytes) -> None:
@@ -200,9 +237,12 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             # Little comes here: reading is paused, this was under way.
             self._sent_ahead += data
         elif self._phase is not _Phase.CLOSED:
+            body_bytes = len(self._body)
             self._feed(data)
             if self._phase is _Phase.HEAD:
                 self._count_head(len(data))
+            elif self._phase is _Phase.BODY:
+                self._count_framing(len(data) if len(self._body) == body_bytes else 0)
 
     def eof_received(self) -> bool:
         """Tell whether the answer under way can still be sent to a client that sends no more."""
@@ -226,6 +266,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             raise _Rejected(self._server.refuse(400, "one request at a time, please"))
         self._request = None
         self._unfinished_head_bytes = 0
+        self._framing_bytes = 0
         self._target = b""
         self._headers = {}
         self._body = bytearray()
@@ -236,8 +277,9 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one of its headers."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """Take one of its headers; those after the body say nothing that anybody asks for."""
+        if self._phase is _Phase.HEAD:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Ask whether the request is allowed, before any of its body is kept."""
@@ -265,10 +307,10 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         """Take a piece of its body."""
         self._body += body
         self._held_bytes += len(body)
-        self._server.held_bytes += len(body)
+        is_too_much = self._server.hold(self.origin, len(body))
         if len(self._body) > self._limits.body_bytes_max:
             raise _Rejected(self._body_too_large())
-        if self._server.held_bytes > self._limits.bodies_bytes_max:
+        if is_too_much:
             text = "too much is being sent to this server at the moment; try again"
             raise _Rejected(self._server.refuse(503, text))
 
@@ -306,17 +348,25 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             limit = self._limits.head_bytes_max
             self._reject(self._server.refuse(431, f"the head is larger than {limit} bytes"))
 
+    def _count_framing(self, size_bytes: int) -> None:
+        """Bound what the parser keeps after a piece of a body; 0 when there was another one."""
+        self._framing_bytes = self._framing_bytes + size_bytes if size_bytes else 0
+        limit = self._limits.head_bytes_max
+        if self._framing_bytes > limit:
+            text = f"more than {limit} bytes came after a piece of the body"
+            self._reject(self._server.refuse(431, text))
+
     def _body_too_large(self) -> HttpResponse:
         limit = self._limits.body_bytes_max
         return self._server.refuse(413, f"the body is larger than {limit} bytes")
 
     def _release_body(self) -> None:
-        self._server.held_bytes -= self._held_bytes
+        self._server.hold(self.origin, -self._held_bytes)
         self._held_bytes = 0
 
     def _wait_for(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
-        self._idle_since = clock.monotonic()
+        self.since = clock.monotonic()
         self._reading_watch.start_timer(seconds, self._on_late)
 
     def _on_late(self) -> None:
@@ -399,9 +449,9 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._reading_watch.close()
 
     @property
-    def idle_since(self) -> float | None:
-        """When the last answer was sent or the client came; None if a request is under way."""
-        return self._idle_since if self._phase is _Phase.IDLE else None
+    def is_waiting(self) -> bool:
+        """True while it is the client that is waited for."""
+        return self._phase is not _Phase.ANSWERING
 
     def close_if_idle(self) -> None:
         """As declared."""
@@ -447,7 +497,7 @@ async def serve_http(
     )
     async with server.serving():
         try:
-            await server.listen(address, port, tls)
+            server.listen(address, port, tls)
         except OSError as err:
             # asyncio wraps the system's words into its own; the number still tells.
             reason = os.strerror(err.errno) if err.errno else str(err)

@@ -44,6 +44,7 @@ from ganeti.protocol.envelope import (
     encode_success,
 )
 from ganeti.system.files import give_to, remove_if_exists
+from ganeti.transport.accepting import Listener
 from ganeti.transport.flow import ServedConnection, StreamServer, canceled_by
 
 logger = logging.getLogger(__name__)
@@ -366,13 +367,12 @@ async def serve_unix(
     Raises:
         TransportError: the socket cannot be made; the text names it.
     """
-    loop = asyncio.get_running_loop()
     sock = _listen(path, mode)
     inode = os.stat(path).st_ino
     server = UnixServer(path, handler, limits)
     async with server.serving():
-        listener = await loop.create_unix_server(
-            lambda: Connection(server), sock=sock, backlog=_BACKLOG
+        listener = Listener(
+            sock, f"on {path}", lambda client: server.adopt(client, lambda: Connection(server))
         )
         try:
             yield server

@@ -337,6 +337,72 @@ def test_bodies_of_all_clients_together_are_bounded() -> None:
     run(test())
 
 
+def test_bodies_from_one_address_leave_room_for_others() -> None:
+    limits = HttpLimits(bodies_bytes_max=3000, origin_bytes_max=1500)
+    head = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server) as first,
+            connect(server) as second,
+            connect(server, own_address="127.0.0.2") as other,
+        ):
+            first.send(head + b"x" * 999)
+            await until(lambda: server.held_bytes == 999)
+            second.send(head + b"x" * 999)
+            assert await second.status() == 503
+            other.send(head + b"x" * 1000)
+            assert await other.status() == 200
+            first.send(b"x")
+            assert await first.status() == 200
+            assert not server.held_by
+
+    run(test())
+
+
+def test_too_many_connections_from_one_address_take_each_others_place() -> None:
+    limits = HttpLimits(connections_max=4)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server, own_address="127.0.0.2") as before,
+        ):
+            before.send(b"POST /x HTTP/1.1\r\n")
+            await until(lambda: len(server.connections) == 1)
+            async with contextlib.AsyncExitStack() as many:
+                clients = [await many.enter_async_context(connect(server)) for _ in range(10)]
+                for client in clients[:7]:
+                    assert await client.is_closed_by_server()
+                before.send(b"Content-Length: 0\r\n\r\n")
+                assert await before.status() == 200
+                clients[9].send(post("/x", b""))
+                assert await clients[9].status() == 200
+
+    run(test())
+
+
+def test_a_body_is_followed_by_little() -> None:
+    head = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None) as server:
+            async with connect(server) as client:
+                client.send(head + b"0\r\nX-Sum: 1\r\n\r\n")
+                assert (await client.answer())[2] == b"POST /x x"
+            for endless in (b"1;a=" + b"b" * 20_000, b"0\r\n" + b"X: y\r\n" * 4000):
+                async with connect(server) as client:
+                    client.send(head)
+                    await until(lambda: server.held_bytes == 1)
+                    for start in range(0, len(endless), 1000):
+                        client.send(endless[start : start + 1000])
+                    assert await client.status() == 431
+                await until(lambda: not server.held_bytes)
+
+    run(test())
+
+
 def test_a_port_in_use_is_named() -> None:
     async def test() -> None:
         async with serve_http(ADDRESS, 0, echo, tls=None) as server:

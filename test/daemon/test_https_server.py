@@ -201,3 +201,39 @@ def test_a_renewed_certificate_is_for_new_connections_and_old_ones_stay(node: Tl
             assert await old.status() == 200
 
     run(test())
+
+
+def test_a_handshake_may_be_slow_until_others_wait_for_their_turn(node: TlsNode) -> None:
+    limits = HttpLimits(handshake_turn_s=0.1, handshakes_max=2)
+    context = client_context(node)
+
+    def hello() -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        return client, incoming, outgoing
+
+    async def test() -> None:
+        async with serve_node(node, limits=limits) as server, connect(server) as slow:
+            client, incoming, outgoing = hello()
+            slow.send(outgoing.read())
+            await asyncio.sleep(5 * limits.handshake_turn_s)  # the time is what it is about
+            while True:
+                incoming.write(await slow.reader.read(1 << 16))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                    break
+            client.write(post("/x", b""))
+            slow.send(outgoing.read())
+            assert await slow.reader.read(1)
+
+            async with connect(server) as stuck:
+                stuck.send(hello()[2].read())
+                assert await stuck.reader.read(1)
+                async with connect(server, context) as other:
+                    other.send(post("/x", b""))
+                    assert await other.status() == 200
+                await stuck.reader.read()  # it was dropped
+
+    run(test())

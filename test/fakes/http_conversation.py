@@ -51,8 +51,12 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def connect(server: HttpServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection(ADDRESS, server.port, ssl=tls)
+async def connect(
+    server: HttpServer, tls: ssl.SSLContext | None = None, own_address: str = ADDRESS
+) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(
+        ADDRESS, server.port, ssl=tls, local_addr=(own_address, 0)
+    )
     try:
         yield Client(reader, writer)
     finally:

@@ -57,7 +57,7 @@ CODE_LINES_MAX = {
     "storage": 980,
     "store": 678,
     "system": 1_543,
-    "transport": 1_648,
+    "transport": 1_905,
     "wconfd": 1_840,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.

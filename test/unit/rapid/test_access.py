@@ -17,8 +17,9 @@ from ganeti.protocol.rapi.table import TABLE
 from ganeti.protocol.rapi.users import Grant, Token, User
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import access as module
-from ganeti.rapid.access import Access, Turns, origin_of
+from ganeti.rapid.access import Access, Turns
 from ganeti.system import files
+from ganeti.transport.accepting import origin_of
 
 OPEN = TABLE.resources["/2/info"].routes["GET"]
 WRITING = TABLE.resources["/2/modify"].routes["PUT"]
