@@ -32,7 +32,7 @@ def _store(context: Context, options: Options, uuid: str | None) -> str:
         priority=options.rule_priority,
         predicates=[read_predicate(each) for each in options.predicates],
         action=options.action,
-        reason=context.reason_trail(),
+        reason=context.reason_of_user(),
     )
 
 

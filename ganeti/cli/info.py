@@ -2,19 +2,19 @@
 
 A row of a table is a title, the fields that it shows, and a function that makes one value of those;
 a row whose function returns None is left out.
+
+Source: cli_output.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.cli.command import Context, Options, command
-from ganeti.cli.lists import as_list, format_action, format_json, format_trail
-from ganeti.cli.run.listing import rows_of_nodes
-from ganeti.cli.run.report import Facts, format_report
+from ganeti.cli.lists import as_list
+from ganeti.cli.run.report import Facts, format_report, parameters, policy
 
 Row = tuple[str, str] | tuple[str, str, Callable[..., object]]
 Table = Sequence[Row]
@@ -37,79 +37,92 @@ def facts_of(table: Table, values: Sequence[object]) -> Facts:
     return facts
 
 
-def _show(context: Context, kind: str, table: Table, rows: Sequence[Any], args: list[str]) -> None:
-    """Print the objects, whose names and UUIDs are among the first two values.
+def _missing(args: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return the arguments that are no name and no UUID, which are the first values of the rows."""
+    keys = [str(value) for row in rows for value in row[:2]]
+    is_known = {arg: any(key == arg or key.startswith(f"{arg}.") for key in keys) for arg in args}
+    return ", ".join(sorted(arg for arg in is_known if not is_known[arg]))
+
+
+def _require(args: Sequence[str], kind: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Require that all objects were found.
 
     Raises:
         OpPrereqError: one that was named is not among them.
     """
-    unknown = set(args) - {str(value) for row in rows for value in row[:2]}
-    if unknown:
-        raise OpPrereqError(f"no such {kind}: {', '.join(sorted(unknown))}", ErrorCode.NOENT)
-    context.terminal.write_lines(format_report([facts_of(table, row) for row in rows]))
+    if missing := _missing(args, rows):
+        raise OpPrereqError(f"no such {kind}: {missing}", ErrorCode.NOENT)
 
 
-def parameters(filled: object, own: object) -> Facts | None:
-    """Return filled parameters; those that are not an own value are marked as defaults."""
-    if not isinstance(filled, Mapping):
-        return None
-    own_values = own if isinstance(own, Mapping) else {}
-    return Facts(
-        (str(name), filled[name] if name in own_values else f"default ({filled[name]})")
-        for name in sorted(filled)
-    )
+def _name_missing(
+    context: Context, kind: str, args: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Name what was not found; the exit status does not tell."""
+    if missing := _missing(args, rows):
+        context.terminal.error(f"no such {kind}: {missing}; see '{context.program} list'")
 
 
+# Filters and networks are printed as text of their own: lines below a head that has values itself.
 _FILTER: Final[Table] = (
-    ("UUID", "uuid"),
     ("Watermark", "watermark"),
     ("Priority", "priority"),
-    ("Predicates", "predicates", lambda value: [format_json(each) for each in as_list(value)]),
-    ("Action", "action", format_action),
-    ("Reason trail", "reason_trail", format_trail),
+    ("Predicates", "predicates", repr),
+    ("Action", "action", str),
+    ("Reason trail", "reason_trail", repr),
 )
 
 
 def filter_info(context: Context, _options: Options, args: list[str]) -> None:
     """Show filters."""
-    rows = context.client.query_filters(args or None, fields_of(_FILTER))
-    _show(context, "filter", _FILTER, rows, args)
+    rows = context.client.query_filters(args or None, ["uuid", *fields_of(_FILTER)])
+    for uuid, *values in rows:
+        context.write(f"UUID: {uuid}")
+        context.terminal.write_lines(format_report(facts_of(_FILTER, values), "  "))
+    _name_missing(context, "filter", args, [row[:1] for row in rows])
 
 
 _GROUP: Final[Table] = (
-    ("Group name", "name"),
+    ("Node group", "name"),
+    ("Node parameters", "ndparams custom_ndparams", parameters),
+    ("Disk parameters", "diskparams custom_diskparams", parameters),
+    ("Instance policy", "ipolicy custom_ipolicy", policy),
+    # not in 3.0
     ("UUID", "uuid"),
-    ("allocation policy", "alloc_policy"),
-    ("nodes", "node_list", as_list),
-    ("primary instances", "pinst_cnt"),
-    ("tags", "tags", as_list),
-    ("node parameters", "ndparams custom_ndparams", parameters),
-    ("disk parameters", "diskparams"),
-    ("instance policy", "ipolicy"),
+    ("Allocation policy", "alloc_policy"),
+    ("Nodes", "node_list"),
+    ("Primary instances", "pinst_list"),
+    ("Tags", "tags"),
 )
 
 
 def group_info(context: Context, _options: Options, args: list[str]) -> None:
     """Show groups."""
     rows = context.client.query_groups(args, fields_of(_GROUP))
-    _show(context, "group", _GROUP, rows, args)
+    known = fields_of(_GROUP).index("uuid")
+    _require(args, "group", [[row[0], row[known]] for row in rows])
+    context.terminal.write_lines(format_report([facts_of(_GROUP, row) for row in rows]))
+
+
+_MAP_LINE: Final = 64  # addresses
+
+
+def usage_map(text: object) -> list[str]:
+    """Return the lines of a map of addresses, with the number of the first and last in each."""
+    places = str(text)
+    starts = range(0, len(places), _MAP_LINE)
+    lines = [
+        f"{start:>9} {places[start : start + _MAP_LINE]:<{_MAP_LINE}} {start + _MAP_LINE - 1}"
+        for start in starts
+    ]
+    return ["  Usage map:", *lines, f"{'':>9}(X) used    (.) free"]
 
 
 def connections(rows: object) -> list[str]:
     """Return a line for each connection, from rows of group, mode, link and VLAN."""
-    found = []
-    for group, mode, link, vlan in rows if isinstance(rows, list) else []:
-        tail = f" vlan:{vlan}" if vlan else ""
-        found.append(f"{group} (mode:{mode} link:{link}{tail})")
-    return found
-
-
-def _users(context: Context, names: object, network_uuid: str) -> list[str]:
-    """Return a line for each instance in a network."""
-    if not isinstance(names, list) or not names:
-        return []
-    rows = context.client.query_instances(names, ["name", "nic.ips", "nic.networks"])
-    return [user_line(row, network_uuid) for row in rows]
+    found = rows if isinstance(rows, list) else []
+    return [
+        f"    {group} (mode:{mode} link:{link} vlan:{vlan})" for group, mode, link, vlan in found
+    ]
 
 
 def user_line(row: Sequence[object], network_uuid: str) -> str:
@@ -125,23 +138,57 @@ def user_line(row: Sequence[object], network_uuid: str) -> str:
 _NETWORK: Final[Table] = (
     ("Network name", "name"),
     ("UUID", "uuid"),
+    ("Serial number", "serial_no"),
     ("Subnet", "network"),
     ("Gateway", "gateway"),
     ("IPv6 Subnet", "network6"),
     ("IPv6 Gateway", "gateway6"),
     ("Mac Prefix", "mac_prefix"),
-    ("free addresses", "free_count"),
-    ("reserved addresses", "reserved_count"),
-    ("externally reserved IPs", "external_reservations"),
-    ("connected to node groups", "group_list", connections),
 )
+_NETWORK_HEAD: Final = 3
+_ADDRESSES: Final = (
+    "free_count", "reserved_count", "map", "external_reservations", "group_list", "inst_list",
+)  # fmt: skip
+
+
+def describe_network(values: Mapping[str, Any], users: Sequence[str]) -> list[str]:
+    """Return the lines about a network.
+
+    Args:
+        values: by field.
+        users: a line about each instance that has an address in it.
+    """
+    facts = facts_of(_NETWORK, [values[field] for field in fields_of(_NETWORK)])
+    lines = format_report(Facts(facts[:_NETWORK_HEAD]))
+    lines += format_report(Facts(facts[_NETWORK_HEAD:]), "  ")
+    if values["network"]:
+        free = values["free_count"]
+        size = free + values["reserved_count"]
+        lines += [f"  Size: {size}", f"  Free: {free} ({100 * free / size:.2f}%)"]
+        lines += usage_map(values["map"])
+    if values["external_reservations"]:
+        lines += ["  externally reserved IPs:", f"    {values['external_reservations']}"]
+    if values["group_list"]:
+        lines += ["  connected to node groups:", *connections(values["group_list"])]
+    else:
+        lines.append("  not connected to any node group")
+    if not users:
+        return [*lines, "  not used by any instances"]
+    return [*lines, f"  used by {len(users)} instances:", *(f"    {line}" for line in users)]
 
 
 def network_info(context: Context, _options: Options, args: list[str]) -> None:
     """Show networks."""
-    table = (*_NETWORK, ("used by instances", "inst_list uuid", partial(_users, context)))
-    rows = context.client.query_networks(args, fields_of(table))
-    _show(context, "network", table, rows, args)
+    fields = [*fields_of(_NETWORK), *_ADDRESSES]
+    rows = context.client.query_networks(args, fields)
+    _require(args, "network", rows)
+    for row in rows:
+        values = dict(zip(fields, row, strict=True))
+        names = values["inst_list"]
+        asked = ["name", "nic.ips", "nic.networks"]
+        users = context.client.query_instances(names, asked) if names else []
+        lines = [user_line(user, values["uuid"]) for user in users]
+        context.terminal.write_lines(describe_network(values, lines))
 
 
 def _instances(names: object, is_vm_capable: object) -> Sequence[object] | None:
@@ -166,8 +213,10 @@ _NODE: Final[Table] = (
 
 def node_info(context: Context, _options: Options, args: list[str]) -> None:
     """Show nodes."""
-    rows = rows_of_nodes(context, args, fields_of(_NODE))
-    context.terminal.write_lines(format_report([facts_of(_NODE, row) for row in rows]))
+    rows = context.client.query_nodes(args, [*fields_of(_NODE), "uuid"])
+    shown = format_report([facts_of(_NODE, values) for *values, _uuid in rows])
+    context.terminal.write_lines(shown)
+    _name_missing(context, "node", args, [(row[0], row[-1]) for row in rows])
 
 
 COMMANDS: Final = {

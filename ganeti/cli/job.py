@@ -19,12 +19,12 @@ from ganeti.cli.command import (
     opt,
 )
 from ganeti.cli.declaration.values import parse_duration
-from ganeti.cli.info import facts_of, fields_of
 from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import FINAL_STATUSES, changes, follow
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
+from ganeti.opcodes.registry import decode_opcode, encode_opcode
 
 
 def _opcodes(ops: object, *columns: object) -> list[Facts]:
@@ -38,48 +38,91 @@ def _opcode(opcode: object, status: object, result: object, log: object, *times:
     parameters = dict(opcode) if isinstance(opcode, Mapping) else {}
     if status == "error" and isinstance(result, list):
         result = explain(decode_error(result))[0].replace("\n", " ")
-    titles = ("Processing start", "Execution start", "Processing end")
     return Facts(
         [
-            ("Opcode", parameters.pop("OP_ID", "?")),
+            ("Opcode", parameters.get("OP_ID", "?")),
             ("Status", status),
-            *zip(titles, map(format_time, times), strict=True),
-            ("Input fields", parameters),
+            *(_at(title, moment) for title, moment in zip(_OPCODE_TIMES, times, strict=True)),
+            ("Input fields", {**defaults_of(parameters), **parameters}),
             ("Result", result),
-            ("Execution log", [_log_line(entry) for entry in as_list(log)]),
+            ("Execution log", [_log_entry(entry) for entry in as_list(log)]),
         ]
     )
 
 
-def _log_line(entry: object) -> str:
-    match entry:
-        case [_, [int(seconds), int()], _, payload]:
-            return f"{format_time([seconds, 0])} {payload}"
+_OPCODE_TIMES: Final = ("Processing start", "Execution start", "Processing end")
+_TIMES: Final = ("Received", "Processing start", "Processing end")
+
+
+def defaults_of(opcode: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of the parameters that a stored opcode leaves out."""
+    try:
+        full = encode_opcode(decode_opcode(opcode))
+    except GenericError:
+        return {}  # of another version
+    return {name: value for name, value in full.items() if value is not None}
+
+
+def _at(title: str, moment: object, since: object = None) -> tuple[str, str]:
+    """Return a time, to the microsecond, in a column of its own."""
+    match moment, since:
+        case [int(seconds), int(micros)], [int(first), int(first_micros)]:
+            passed_s = seconds - first + (micros - first_micros) / 1_000_000
+            text = f"{_exact(seconds, micros)} (delta {passed_s:.6f}s)"
+        case [int(seconds), int(micros)], _:
+            text = _exact(seconds, micros)
         case _:
-            return str(entry)
+            text = "N/A"
+    return title, f"{'':{_TITLE_WIDTH - len(title)}}{text}"
 
 
-_JOB: Final = (
-    ("Job ID", "id"),
-    ("Status", "status"),
-    ("Received", "received_ts", format_time),
-    ("Processing start", "start_ts", format_time),
-    ("Processing end", "end_ts", format_time),
-    ("Archived", "archived", bool),
-    ("Opcodes", "ops opstatus opresult oplog opstart opexec opend", _opcodes),
+_TITLE_WIDTH: Final = len("Processing start")
+
+
+def _exact(seconds: int, micros: int) -> str:
+    return f"{format_time([seconds, micros])}.{micros:06d}"
+
+
+def _log_entry(entry: object) -> Facts:
+    match entry:
+        case [serial, [int(seconds), int(micros)], kind, payload]:
+            content = f"[{serial}, {kind}, {payload}]"
+            return Facts([("Time", _exact(seconds, micros)), ("Content", content)])
+        case _:
+            return Facts([("Content", str(entry))])
+
+
+_FIELDS: Final = (
+    *("id", "status", "received_ts", "start_ts", "end_ts", "archived"),
+    *("ops", "opstatus", "opresult", "oplog", "opstart", "opexec", "opend"),
 )
 
 
-def info(context: Context, _options: Options, args: list[str]) -> int:
+def describe(row: Sequence[object]) -> Facts | str:
+    """Return the facts about a job from the values of its fields."""
+    job_id, status, received, start, end, is_archived, *opcodes = row
+    if status is None:
+        return f"Job ID {job_id} not found"
+    total = "N/A"
+    match received, end:
+        case [int(first), int(first_micros)], [int(last), int(micros)]:
+            total = f"{last - first + (micros - first_micros) / 1_000_000:.6f} seconds"
+    facts = Facts([("Job ID", job_id), ("Status", status)])
+    moments = ((received, None), (start, received), (end, start))
+    facts += [_at(title, *times) for title, times in zip(_TIMES, moments, strict=True)]
+    facts += [("Total processing time", total), ("Opcodes", _opcodes(*opcodes))]
+    if is_archived:
+        facts.append(("Archived", True))  # not in 3.0
+    return facts
+
+
+def info(context: Context, _options: Options, args: list[str]) -> None:
     """Show jobs."""
-    rows = context.client.query_jobs([parse_job_id(arg) for arg in args], fields_of(_JOB))
-    found = [facts_of(_JOB, row) for row in rows]
-    missing = [name for name, job in zip(args, found, strict=True) if dict(job)["Status"] is None]
-    for job_id in missing:
-        context.terminal.error(f"Job ID {job_id} not found")
-    known = [job for job in found if dict(job)["Status"] is not None]
-    context.terminal.write_lines(format_report(known))
-    return EXIT_FAILURE if missing else EXIT_SUCCESS
+    rows = context.client.query_jobs([parse_job_id(arg) for arg in args], _FIELDS)
+    names = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    for name, row in zip(args, names, strict=True):
+        row["id"] = name if row["id"] is None else row["id"]
+    context.terminal.write_lines(format_report([describe(list(row.values())) for row in names]))
 
 
 def wait(context: Context, _options: Options, args: list[str]) -> int:

@@ -5,22 +5,22 @@ Both are directories of scripts, whose copies on the nodes are compared by a dia
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sort_key
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.run.binding import NOTHING_TO_CHANGE
 from ganeti.cli.run.jobs import execute, make_opcode
-from ganeti.cli.run.report import Facts, format_report
 from ganeti.opcodes.cluster import OpClusterSetParams
 from ganeti.opcodes.query import OpExtStorageDiagnose, OpOsDiagnose
 
 Row = Mapping[str, object]
 
 _LIST_FIELDS: Final = "name variants hidden blacklisted valid"
-_INFO_FIELDS: Final = "name valid variants parameters api_versions blacklisted hidden"
+_INFO_FIELDS: Final = "name valid hidden blacklisted api_versions variants parameters trusted"
 _DIAGNOSE_FIELDS: Final = "name valid variants node_status hidden blacklisted"
 _PROVIDER_FIELDS: Final = "name node_status nodegroup_status parameters"
 
@@ -42,37 +42,59 @@ def _definitions(
     return sorted(rows, key=lambda row: natural_sort_key(str(row["name"])))
 
 
-def _show(
-    context: Context, facts: Facts, args: Sequence[str], unknown: str = "OS {!r} is unknown"
-) -> int:
-    """Print facts by name; the exit status tells whether there are some about each argument."""
-    missing = [name for name in args if name not in dict(facts)]
-    for name in missing:
-        context.terminal.error(unknown.format(name))
-    context.terminal.write_lines(format_report(facts))
-    return EXIT_FAILURE if missing else EXIT_SUCCESS
-
-
 def _by_name(value: object) -> list[tuple[str, list[object]]]:
     """Return the list under each name of a status field, in natural order."""
     found = value if isinstance(value, Mapping) else {}
     return [(name, list(found[name] or ())) for name in sorted(found, key=natural_sort_key)]
 
 
-def _show_copies(context: Context, statuses: object, what: str, usable: str) -> None:
-    """Print the copies on each node, which are lists that begin with path, usable, message."""
-    for node, copies in _by_name(statuses):
-        if not copies:
-            context.write(f"  Node: {node}, no {what} found")
-        for position, copy in enumerate(copies):
-            path, is_usable, message = [*(copy if isinstance(copy, list) else ()), *[None] * 3][:3]
-            words = usable if is_usable else f"{_NOT[usable]}: {message}"
-            hidden = " (hidden by the one above)" if position else ""
-            context.write(f"  Node: {node}, path: {path}, {words}{hidden}")
+_Pairs = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a definition on a node."""
+
+    path: str = ""
+    is_usable: bool = False
+    message: str = ""
+    variants: Sequence[str] = ()
+    parameters: _Pairs = ()
+    api_versions: Sequence[int] = ()
+    is_trusted: bool | None = None
+
+    @property
+    def details(self) -> str:
+        """What is said of the copy, each in brackets."""
+        found = [
+            ("variants: ", self.variants),
+            ("parameters: ", [name for name, _text in self.parameters]),
+            ("API versions: ", self.api_versions),
+        ]
+        texts = [f"{title}{', '.join(map(str, values))}" for title, values in found if values]
+        if self.is_trusted is not None:
+            texts.append("trusted" if self.is_trusted else "untrusted")
+        return "".join(f" [{text}]" for text in texts)
+
+
+def _show_copies(
+    context: Context, statuses: object, what: str, make: Callable[..., Copy] = Copy
+) -> None:
+    """Print the copies on each node, which come as lists of what ``make`` takes.
+
+    Nodes are told by UUID, as in 3.0, and at the end of the line by name.
+    """
+    uuids = dict(context.client.query_nodes([], ["name", "uuid"]))
+    for node, found in _by_name(statuses):
+        head = f"  Node: {uuids.get(node, node)},"
+        if not found:
+            context.write(f"{head} no {what} found ({node})")
+        for position, values in enumerate(found):
+            copy = make(*values) if isinstance(values, list) else Copy()
+            status = "valid" if copy.is_usable else f"INVALID - {copy.message}"
+            place = f"status: {status} (path: {copy.path}){copy.details}"
+            context.write(f"    [hidden] {place}" if position else f"{head} {place} ({node})")
     context.write()
-
-
-_NOT: Final = {"valid": "invalid", "usable": "not usable"}
 
 
 def variants_of(row: Row) -> list[str]:
@@ -98,37 +120,55 @@ def list_os(context: Context, options: Options, _args: list[str]) -> None:
     context.terminal.write_lines(names)
 
 
-def info(context: Context, options: Options, args: list[str]) -> int:
+def info(context: Context, options: Options, args: list[str]) -> None:
     """Show parameters and variants of definitions."""
     rows = _definitions(context, options, _INFO_FIELDS, args)
-    return _show(context, Facts((str(row["name"]), _describe(row)) for row in rows), args)
+    for row in rows:
+        context.terminal.write_lines([f"{row['name']}:", *describe(row)])
+        context.write()
+    for name in sorted(set(args) - {row["name"] for row in rows}):
+        context.write(f"{name}:")
+        context.terminal.error(f"OS {name!r} is unknown; see 'gnt-os list'")
+        context.write()
 
 
-def _describe(row: Row) -> Facts:
-    facts = Facts((name, row[name]) for name in ("valid", "hidden", "blacklisted"))
-    facts.append(("API versions", _joined(row["api_versions"])))
-    facts.append(("variants", _joined(row["variants"])))
-    facts.append(("parameters", _named(row["parameters"])))
-    return facts
+def _listed(title: str, values: object) -> list[str]:
+    """Return the lines of a list below its key, which stands as far in as its values."""
+    texts = [
+        ": ".join(map(str, value)) if isinstance(value, list) else value
+        for value in (values if isinstance(values, list) else ())
+    ]
+    return [f"  - {title}:", *(f"    - {text}" for text in texts)]
 
 
-def _named(parameters: object) -> object:
-    """Return the sentence about each parameter."""
-    return Facts(parameters) if isinstance(parameters, list) else ""
+_INFO: Final = (
+    ("valid", "valid"),
+    ("hidden", "hidden"),
+    ("blacklisted", "blacklisted"),
+    ("API versions", "api_versions"),
+    ("variants", "variants"),
+    ("parameters", "parameters"),
+    ("trusted", "trusted"),
+)
 
 
-def _joined(value: object) -> str:
-    return ", ".join(str(item) for item in value) if isinstance(value, list) else ""
+def describe(row: Row) -> list[str]:
+    """Return the lines about a definition, below its name."""
+    lines: list[str] = []
+    for title, field in _INFO:
+        value = row[field]
+        lines += _listed(title, value) if isinstance(value, list) else [f"  - {title}: {value}"]
+    return lines
 
 
 def diagnose(context: Context, options: Options, _args: list[str]) -> int:
     """Show which definitions are usable on which node, and why not."""
     rows = _definitions(context, options, _DIAGNOSE_FIELDS)
     for row in rows:
-        flags = [word for word in ("hidden", "blacklisted") if row[word]]
-        words = ["valid" if row["valid"] else "invalid", *flags]
-        context.write(f"OS: {row['name']} [{', '.join(words)}]")
-        _show_copies(context, row["node_status"], "OS", "valid")
+        flags = [f" [{word}]" for word in ("hidden", "blacklisted") if row[word]]
+        status = "valid" if row["valid"] else "invalid"
+        context.write(f"OS: {row['name']} [global status: {status}]{''.join(flags)}")
+        _show_copies(context, row["node_status"], "OS")
     return EXIT_SUCCESS if all(row["valid"] for row in rows) else EXIT_FAILURE
 
 
@@ -158,27 +198,59 @@ def os_changes(name: str, options: Options) -> dict[str, object]:
     }
 
 
+def _providers(context: Context, options: Options, names: Sequence[str] = ()) -> list[Row]:
+    """Return what is known of some providers, or of all.
+
+    Raises:
+        OpPrereqError: no node has any.
+    """
+    rows = _diagnose(context, options, _PROVIDER_FIELDS, names)
+    if not rows and not names:
+        raise OpPrereqError(
+            "no node has an external storage provider; 'gnt-cluster info' shows where they belong",
+            ErrorCode.NOENT,
+        )
+    return rows
+
+
+def _provider_copy(path: str, is_usable: bool, message: str, parameters: _Pairs) -> Copy:
+    return Copy(path, is_usable, message, parameters=parameters)
+
+
 def diagnose_providers(context: Context, options: Options, _args: list[str]) -> int:
     """Show which providers are usable on which node, and why not."""
     is_broken = False
-    for row in _diagnose(context, options, _PROVIDER_FIELDS):
+    for row in _providers(context, options):
         groups = _by_name(row["nodegroup_status"])
         usable = [name for name, (is_usable, *_parameters) in groups if is_usable]
         words = f"usable in {', '.join(usable)}" if usable else "usable in no group"
         context.write(f"Provider: {row['name']} [{words}]")
-        _show_copies(context, row["node_status"], "provider", "usable")
+        _show_copies(context, row["node_status"], "provider", _provider_copy)
         is_broken |= len(usable) < len(groups)
     return EXIT_FAILURE if is_broken else EXIT_SUCCESS
 
 
 def provider_info(context: Context, options: Options, args: list[str]) -> int:
     """Show the parameters of providers, and which groups can use them."""
-    facts = Facts()
-    for row in _diagnose(context, options, _PROVIDER_FIELDS, args):
-        groups = [name for name, status in _by_name(row["nodegroup_status"]) if status[0]]
-        about = [("groups that can use it", ", ".join(groups))]
-        facts.append((str(row["name"]), Facts([*about, ("parameters", _named(row["parameters"]))])))
-    return _show(context, facts, args, "no node has an external storage provider {!r}")
+    rows = _providers(context, options, args)
+    for row in rows:
+        context.terminal.write_lines([f"{row['name']}:", *describe_provider(row)])
+        context.write()
+    missing = sorted(set(args) - {str(row["name"]) for row in rows})
+    for name in missing:
+        context.terminal.error(f"no node has an external storage provider {name!r}")
+    return EXIT_FAILURE if missing else EXIT_SUCCESS
+
+
+def describe_provider(row: Row) -> list[str]:
+    """Return the lines about a provider, below its name."""
+    groups = [name for name, status in _by_name(row["nodegroup_status"]) if status[0]]
+    if not groups:
+        return ["  - Invalid for all nodegroups"]
+    return [
+        *_listed("Valid for nodegroups", groups),
+        *_listed("Supported parameters", row["parameters"]),
+    ]
 
 
 COMMANDS: Final = {

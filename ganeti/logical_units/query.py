@@ -134,6 +134,11 @@ def _pairs(parameters: Iterable[tuple[str, str]]) -> list[list[str]]:
     return [list(pair) for pair in parameters]
 
 
+def _copy_on_node(e: OsOnNode) -> list[object]:
+    pairs = _pairs(e.parameters)
+    return [e.path, e.ok, e.message, e.variants, pairs, e.api_versions, e.trusted]
+
+
 def rows(cluster: Cluster, systems: Mapping[str, Found[OsOnNode]]) -> list[dict[str, object]]:
     """Return the values of all query fields, one row for each operating system."""
     return [
@@ -146,11 +151,7 @@ def rows(cluster: Cluster, systems: Mapping[str, Found[OsOnNode]]) -> list[dict[
             "api_versions": common(entry.api_versions for entry in _in_use(found)),
             "parameters": _pairs(common(entry.parameters for entry in _in_use(found))),
             "node_status": {
-                node: [
-                    [e.path, e.ok, e.message, e.variants, _pairs(e.parameters), e.api_versions]
-                    for e in entries
-                ]
-                for node, entries in found.items()
+                node: [_copy_on_node(entry) for entry in entries] for node, entries in found.items()
             },
             "os_hvp": {hv: dict(params) for hv, params in cluster.os_hvp.get(name, {}).items()},
             "osparams": dict(cluster.osparams.get(name, {})),

@@ -190,7 +190,7 @@ def test_submit_job_from_a_file(
 
 
 def test_unknown_job(cluster: TestCluster) -> None:
-    cluster.refused("job info 999999", "not found")
+    assert cluster.gnt("job info 999999").lines == ["- Job ID 999999 not found"]
     cluster.refused("job watch 999999", "999999")
     cluster.refused("job cancel 999999", "999999")
     cluster.refused("job info x", "not a job number")

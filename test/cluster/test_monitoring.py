@@ -58,8 +58,9 @@ def test_collectors_are_switched_by_the_cluster(two: TestCluster) -> None:
     two.gnt("cluster modify --enabled-data-collectors lv=no,drbd=no")
     two.gnt("cluster modify --data-collector-interval diagnose=2,cpu-avg-load=1.5")
     shown = two.gnt("cluster info").out
-    assert "cpu-avg-load: every 1.5 s" in shown
-    assert "diagnose: every 2 s" in shown
+    assert "  cpu-avg-load:\n    active: True\n    interval: 1.500s" in shown
+    assert "  lv:\n    active: False" in shown
+    assert "  diagnose:\n    active: True\n    interval: 2.000s" in shown
     two.refused("cluster modify --enabled-data-collectors nix=yes", "unknown data collector 'nix'")
     restart(two)
     wait_until(lambda: "lv" not in collectors(two), "lv is off", timeout_s=DEADLINE_S)

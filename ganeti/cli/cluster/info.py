@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, NotMasterError
 from ganeti.base.paths import Paths
 from ganeti.cli.command import Context, Options, command, opt
-from ganeti.cli.run.report import Facts, format_report, with_roman_numbers
+from ganeti.cli.run.report import Facts, format_report, policy, with_roman_numbers
 from ganeti.cli.run.table import format_time
 from ganeti.objects.uid_pool import format_uid_pool
 from ganeti.store import ssconf
@@ -41,117 +41,15 @@ def master_ping(context: Context, _options: Options, _args: list[str]) -> None:
     context.client.query_cluster_info()
 
 
-# titles and keys of the cluster info
-_PARAMETERS: Final = (
-    ("candidate pool size", "candidate_pool_size"),
-    ("maximal number of jobs running simultaneously", "max_running_jobs"),
-    ("maximal number of jobs simultaneously tracked by the scheduler", "max_tracked_jobs"),
-    ("mac prefix", "mac_prefix"),
-    ("master netdev", "master_netdev"),
-    ("master netmask", "master_netmask"),
-    ("use external master IP address setup script", "use_external_mip_script"),
-    ("lvm volume group", "volume_group_name"),
-    ("lvm reserved volumes", "reserved_lvs"),
-    ("drbd usermode helper", "drbd_usermode_helper"),
-    ("file storage path", "file_storage_dir"),
-    ("shared file storage path", "shared_file_storage_dir"),
-    ("gluster storage path", "gluster_storage_dir"),
-    ("maintenance of node health", "maintain_node_health"),
-    ("default instance allocator", "default_iallocator"),
-    ("default instance allocator parameters", "default_iallocator_params"),
-    ("primary ip version", "primary_ip_version"),
-    ("preallocation wipe disks", "prealloc_wipe_disks"),
-    ("enabled disk templates", "enabled_disk_templates"),
-    ("install image", "install_image"),
-    ("instance communication network", "instance_communication_network"),
-    ("zeroing image", "zeroing_image"),
-    ("compression tools", "compression_tools"),
-    ("enabled user shutdown", "enabled_user_shutdown"),
-    ("modify /etc/hosts", "modify_etc_hosts"),
-    ("modify ssh setup", "modify_ssh_setup"),
-    ("ssh_key_type", "ssh_key_type"),
-    ("ssh_key_bits", "ssh_key_bits"),
-)
+Values = Mapping[str, object]
 
 
-def info(context: Context, options: Options, _args: list[str]) -> None:
-    """Show the parameters of the cluster."""
-    facts = describe(context.client.query_cluster_info(), Paths())
-    if options.roman:
-        facts = Facts(
-            (title, with_roman_numbers(value) if title in _WITH_NUMBERS else value)
-            for title, value in facts
-        )
-    context.terminal.write_lines(format_report(facts))
+def _joined(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else ""
 
 
-def describe(found: Mapping[str, object], paths: Paths) -> Facts:
-    """Return the facts about a cluster.
-
-    Args:
-        paths: where definitions are looked for, as the nodes know it.
-    """
-    architecture = found.get("architecture")
-    words = architecture if isinstance(architecture, list) else [architecture]
-    return Facts(
-        [
-            ("Cluster name", found.get("name")),
-            ("Cluster UUID", found.get("uuid")),
-            ("Creation time", format_time(found.get("ctime"))),
-            ("Modification time", format_time(found.get("mtime"))),
-            ("Master node", found.get("master")),
-            ("Architecture (this node)", " ".join(str(word) for word in words)),
-            ("Tags", _joined(found.get("tags")) or "(none)"),
-            ("Default hypervisor", found.get("default_hypervisor")),
-            ("Enabled hypervisors", _joined(found.get("enabled_hypervisors"))),
-            ("Hypervisor parameters", found.get("hvparams")),
-            ("OS-specific hypervisor parameters", found.get("os_hvp")),
-            ("OS parameters", found.get("osparams")),
-            ("Hidden OSes", found.get("hidden_os")),
-            ("Blacklisted OSes", found.get("blacklisted_os")),
-            ("Cluster parameters", _parameters(found, paths)),
-            ("Default parameters", _defaults(found)),
-            ("Data collectors", _collectors(found)),
-        ]
-    )
-
-
-_WITH_NUMBERS: Final = ("Cluster parameters", "Default parameters")
-
-
-def _parameters(found: Mapping[str, object], paths: Paths) -> Facts:
-    facts = Facts((title, _joined(found.get(key))) for title, key in _PARAMETERS)
-    facts += [
-        ("uid pool", _uid_pool(found.get("uid_pool"))),
-        ("OS search path", _joined(paths.os_search_path)),
-        ("ExtStorage Providers search path", _joined(paths.es_search_path)),
-    ]
-    states = [("hypervisor state", "hv_state_static"), ("disk state", "disk_state_static")]
-    facts += [(title, found[key]) for title, key in states if found.get(key)]
-    return facts
-
-
-def _defaults(found: Mapping[str, object]) -> Facts:
-    return Facts(
-        [
-            ("backend parameters", _nested(found, "beparams")),
-            ("network interface parameters", _nested(found, "nicparams")),
-            ("disk parameters", found.get("diskparams")),
-            ("node parameters", found.get("ndparams")),
-            ("instance policy", found.get("ipolicy")),
-        ]
-    )
-
-
-def _collectors(found: Mapping[str, object]) -> object:
-    """Return {collector: whether it runs and how often}."""
-    active, interval_us = found.get("enabled_data_collectors"), found.get("data_collector_interval")
-    if not isinstance(active, Mapping) or not isinstance(interval_us, Mapping):
-        return None
-    return {
-        name: f"every {interval_us.get(name, 0) / 1_000_000:g} s" if runs else "disabled"
-        for name, runs in active.items()
-    }
+def _or_none(value: object) -> str:
+    return _joined(value) or "(none)"
 
 
 def _uid_pool(value: object) -> str:
@@ -160,19 +58,136 @@ def _uid_pool(value: object) -> str:
     return format_uid_pool([(low, high) for low, high in ranges])
 
 
-def _joined(value: object) -> object:
-    if isinstance(value, list):
-        return ", ".join(
-            "-".join(str(part) for part in item) if isinstance(item, list) else str(item)
-            for item in value
+def _architecture(value: object) -> str:
+    words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
+    return " ".join([words[0], *(f"({word})" for word in words[1:])])
+
+
+def _path_list(paths: Sequence[str]) -> Callable[[object], object]:
+    return lambda _value: ", ".join(paths)
+
+
+def _collectors(found: Values) -> Facts:
+    """Return whether each collector runs, and how often."""
+    active, interval_us = found.get("enabled_data_collectors"), found.get("data_collector_interval")
+    if not isinstance(active, Mapping) or not isinstance(interval_us, Mapping):
+        return Facts()
+    return Facts(
+        (
+            name,
+            Facts(
+                [
+                    ("active", active[name]),
+                    ("interval", f"{interval_us.get(name, 0) / _MICROSECONDS:.3f}s"),
+                ]
+            ),
         )
-    return value
+        for name in sorted(active)
+    )
 
 
-def _nested(found: Mapping[str, object], key: str) -> object:
-    """Return the one parameter set of a mapping with the key ``default``."""
-    value = found.get(key)
-    return value.get("default") if isinstance(value, Mapping) else value
+_MICROSECONDS: Final = 1_000_000
+
+Row = tuple[str, str] | tuple[str, str, Callable[[object], object]]
+
+
+def _rows(found: Values, rows: Sequence[Row]) -> Facts:
+    """Return facts from titles and keys; a function of a row makes its value."""
+    return Facts(
+        (title, made_by[0](found.get(key)) if made_by else found.get(key))
+        for title, key, *made_by in rows
+    )
+
+
+_IDENTITY: Final[Sequence[Row]] = (
+    ("Cluster name", "name"),
+    ("Cluster UUID", "uuid"),
+    ("Creation time", "ctime", format_time),
+    ("Modification time", "mtime", format_time),
+    ("Master node", "master"),
+    ("Architecture (this node)", "architecture", _architecture),
+    ("Tags", "tags", _or_none),
+    ("Default hypervisor", "default_hypervisor"),
+    ("Enabled hypervisors", "enabled_hypervisors", _joined),
+    ("Hypervisor parameters", "hvparams"),
+    ("OS-specific hypervisor parameters", "os_hvp"),
+    ("OS parameters", "osparams"),
+    ("Hidden OSes", "hidden_os", _joined),
+    ("Blacklisted OSes", "blacklisted_os", _joined),
+)
+
+
+def _parameters(paths: Paths) -> Sequence[Row]:
+    """Return the rows of the cluster's parameters, in the order of 3.0."""
+    return (
+        ("candidate pool size", "candidate_pool_size"),
+        ("maximal number of jobs running simultaneously", "max_running_jobs"),
+        ("maximal number of jobs simultaneously tracked by the scheduler", "max_tracked_jobs"),
+        ("mac prefix", "mac_prefix"),
+        ("master netdev", "master_netdev"),
+        ("master netmask", "master_netmask"),
+        ("use external master IP address setup script", "use_external_mip_script"),
+        ("lvm volume group", "volume_group_name"),
+        ("lvm reserved volumes", "reserved_lvs", _or_none),
+        ("drbd usermode helper", "drbd_usermode_helper"),
+        ("file storage path", "file_storage_dir"),
+        ("shared file storage path", "shared_file_storage_dir"),
+        ("gluster storage path", "gluster_storage_dir"),
+        ("maintenance of node health", "maintain_node_health"),
+        ("uid pool", "uid_pool", _uid_pool),
+        ("default instance allocator", "default_iallocator"),
+        ("default instance allocator parameters", "default_iallocator_params"),
+        ("primary ip version", "primary_ip_version"),
+        ("preallocation wipe disks", "prealloc_wipe_disks"),
+        ("OS search path", "", _path_list(paths.os_search_path)),
+        ("ExtStorage Providers search path", "", _path_list(paths.es_search_path)),
+        ("enabled disk templates", "enabled_disk_templates", _joined),
+        ("install image", "install_image"),
+        ("instance communication network", "instance_communication_network"),
+        ("zeroing image", "zeroing_image"),
+        ("compression tools", "compression_tools"),
+        ("enabled user shutdown", "enabled_user_shutdown"),
+        ("modify ssh setup", "modify_ssh_setup"),
+        ("ssh_key_type", "ssh_key_type"),
+        ("ssh_key_bits", "ssh_key_bits"),
+    )
+
+
+_DEFAULTS: Final[Sequence[Row]] = (
+    ("Default node parameters", "ndparams"),
+    ("Default instance parameters", "beparams"),
+    ("Default nic parameters", "nicparams"),
+    ("Default disk parameters", "diskparams"),
+    ("Instance policy - limits for instances", "ipolicy", lambda value: policy(value, value)),
+)
+_MORE: Final[Sequence[Row]] = (
+    ("Modify /etc/hosts", "modify_etc_hosts"),
+    ("Hypervisor state", "hv_state_static"),
+    ("Disk state", "disk_state_static"),
+)
+"""What 3.0 does not show."""
+
+
+def describe(found: Values, paths: Paths, *, is_roman: bool = False) -> Facts:
+    """Return the facts about a cluster.
+
+    Args:
+        paths: where definitions are looked for, as the nodes know it.
+        is_roman: write the numbers of parameters the Roman way.
+    """
+    numbers = [("Cluster parameters", _rows(found, _parameters(paths))), *_rows(found, _DEFAULTS)]
+    if is_roman:
+        numbers = [(title, with_roman_numbers(value)) for title, value in numbers]
+    more = [(title, value) for title, value in _rows(found, _MORE) if value not in (None, {})]
+    return Facts(
+        [*_rows(found, _IDENTITY), *numbers, ("Data collectors", _collectors(found)), *more]
+    )
+
+
+def info(context: Context, options: Options, _args: list[str]) -> None:
+    """Show the parameters of the cluster."""
+    facts = describe(context.client.query_cluster_info(), Paths(), is_roman=options.roman)
+    context.terminal.write_lines(format_report(facts))
 
 
 COMMANDS: Final = (

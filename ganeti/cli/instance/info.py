@@ -9,10 +9,10 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.text import natural_sort_key
 from ganeti.base.units import format_unit
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
-from ganeti.cli.info import parameters
 from ganeti.cli.run.binding import submit
-from ganeti.cli.run.report import Facts, format_report
+from ganeti.cli.run.report import Facts, format_report, parameters
 from ganeti.cli.run.table import format_time
+from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.opcodes.instance import OpInstanceQueryData
 
 Values = Mapping[str, object]
@@ -47,19 +47,25 @@ def describe(instance: Values) -> Facts:
             ("Nodes", _nodes(instance)),
             ("Operating system", instance.get("os")),
             ("Operating system parameters", _parameters(instance, "os")),
+            ("Allocated network port", instance.get("network_port")),
+            ("Hypervisor", instance.get("hypervisor")),
         ]
     )
-    if instance.get("network_port") is not None:
-        facts.append(("Allocated network port", instance["network_port"]))
+    if console := _console(instance):
+        facts.append(("console connection", console))
     facts += [
-        ("Hypervisor", instance.get("hypervisor")),
         ("Hypervisor parameters", _parameters(instance, "hv")),
         ("Back-end parameters", _parameters(instance, "be")),
-        ("NICs", [_nic(nic) for nic in _list(instance.get("nics"))]),
+        ("NICs", [_nic(index, nic) for index, nic in enumerate(_list(instance.get("nics")))]),
         ("Disk template", instance.get("disk_template")),
-        ("Disks", [_disk(disk) for disk in _list(instance.get("disks"))]),
+        ("Disks", [_disk("disk", index, disk) for index, disk in _numbered(instance, "disks")]),
     ]
     return facts
+
+
+def _numbered(values: Values, key: str) -> Sequence[tuple[int, Values]]:
+    disks = _list(values.get(key))
+    return [(index, disk) for index, disk in enumerate(disks) if isinstance(disk, Mapping)]
 
 
 def _state(instance: Values) -> str:
@@ -68,26 +74,41 @@ def _state(instance: Values) -> str:
     return f"{configured}, actual state is {running}" if running else configured
 
 
-def _nodes(instance: Values) -> Facts:
-    facts = Facts([("primary", _primary(instance))])
-    secondaries = _list(instance.get("snodes"))
-    groups = _list(instance.get("snodes_group_names"))
-    names = [
-        f"{name} (group {groups[position]})" if position < len(groups) else str(name)
-        for position, name in enumerate(secondaries)
+def _nodes(instance: Values) -> list[Facts]:
+    group = f"{instance.get('pnode_group_name')} (UUID {instance.get('pnode_group_uuid')})"
+    secondaries = zip(
+        _list(instance.get("snodes")),
+        _list(instance.get("snodes_group_names")),
+        _list(instance.get("snodes_group_uuids")),
+        strict=False,
+    )
+    names = [f"{name} (group {title}, group UUID {uuid})" for name, title, uuid in secondaries]
+    return [
+        Facts([("primary", instance.get("pnode")), ("group", group)]),
+        Facts([("secondaries", ", ".join(names))]),
     ]
-    facts.append(("secondaries", ", ".join(names)))
-    return facts
 
 
-def _primary(instance: Values) -> str:
-    group = instance.get("pnode_group_name")
-    return f"{instance.get('pnode')}" + (f" (group {group})" if group else "")
+_VNC_BASE_PORT: Final = 5900
+
+
+def _console(instance: Values) -> str | None:
+    """Say where the screen of an instance is shown, if it is."""
+    hvparams, port = instance.get("hv_actual"), instance.get("network_port")
+    address = hvparams.get("vnc_bind_address") if isinstance(hvparams, Mapping) else None
+    if not address or not isinstance(port, int):
+        return None
+    node = instance.get("pnode")
+    display = f"(display {port - _VNC_BASE_PORT})"
+    if str(address).startswith("/"):
+        return f"vnc to {node}:{address}"
+    if address == "0.0.0.0":  # noqa: S104 - shown, not listened on
+        return f"vnc to {node}:{port} {display}"
+    return f"vnc to {address}:{port} (node {node}) {display}"
 
 
 def _parameters(instance: Values, prefix: str) -> Facts:
-    filled, own = instance.get(f"{prefix}_actual"), instance.get(f"{prefix}_instance")
-    return parameters(filled, own) or Facts()
+    return parameters(instance.get(f"{prefix}_actual"), instance.get(f"{prefix}_instance"))
 
 
 # What is shown of an interface, and its place in what is answered.
@@ -103,47 +124,76 @@ _NIC_PLACES = (
 )
 
 
-def _nic(nic: object) -> Facts:
+def _nic(index: int, nic: object) -> Facts:
     values = _list(nic)
-    facts = Facts()
+    facts = Facts([(f"nic/{index}", "")])
     for title, place in _NIC_PLACES:
         value = values[place] if place < len(values) else None
         facts.append((title, value.get("name") if isinstance(value, Mapping) else value))
     return facts
 
 
-def _disk(disk: object) -> Facts:
-    if not isinstance(disk, Mapping):
-        return Facts()
+def _disk(word: str, index: int, disk: Values) -> Facts:
+    """Return the facts about a disk, or about a part of one."""
     size = disk.get("size")
-    words = [str(disk.get("dev_type"))]
-    if isinstance(size, int):
-        words.append(f"size {format_unit(size)}")
-    facts = Facts([(str(disk.get("iv_name") or "disk"), ", ".join(words))])
-    facts += [("access mode", disk.get("mode"))]
-    logical_id = disk.get("logical_id")
-    if isinstance(logical_id, Sequence) and not isinstance(logical_id, str):
-        facts.append(("logical_id", " ".join(str(part) for part in logical_id)))
+    shown = format_unit(size) if isinstance(size, int) else "unknown"
+    head = str(disk.get("iv_name") or f"{word}/{index}") if word == "disk" else f"{word} {index}"
+    facts = Facts([(head, f"{disk.get('dev_type')}, size {shown}")])
+    if word == "disk":
+        facts.append(("access mode", disk.get("mode")))
+    if disk.get("spindles") is not None:
+        facts.append(("spindles", disk["spindles"]))
+    facts += _place(disk)
     for title, key in (("on primary", "pstatus"), ("on secondary", "sstatus")):
         if disk.get(key):
-            facts.append((title, _status(disk[key])))
-    if disk.get("name"):
-        facts.append(("name", disk["name"]))
-    facts.append(("UUID", disk.get("uuid")))
-    children = [_disk(child) for child in _list(disk.get("children"))]
+            facts.append((title, _status(disk, disk[key])))
+    facts += [("name", disk.get("name")), ("UUID", disk.get("uuid"))]
+    children = [_disk("child", place, child) for place, child in _numbered(disk, "children")]
     if children:
         facts.append(("child devices", children))
     return facts
 
 
-def _status(status: object) -> str:
+def _place(disk: Values) -> Facts:
+    """Return where the data of a disk is."""
+    logical_id, sides = disk.get("logical_id"), disk.get("drbd_info")
+    if isinstance(sides, Mapping):
+        return Facts(
+            [
+                ("nodeA", f"{sides.get('primary_node')}, minor={sides.get('primary_minor')}"),
+                ("nodeB", f"{sides.get('secondary_node')}, minor={sides.get('secondary_minor')}"),
+                ("port", sides.get("port")),
+            ]
+        )
+    match disk.get("dev_type"), logical_id:
+        case "plain", [group, volume]:
+            return Facts([("logical_id", f"{group}/{volume}")])
+        case _, [*parts]:
+            return Facts([("logical_id", repr(parts))])
+    return Facts()
+
+
+_LOCAL_STATES: Final[Mapping[object, str]] = {
+    LocalDiskStatus.UNKNOWN: " *UNCERTAIN STATE*",
+    LocalDiskStatus.FAULTY: " *MISSING DISK*",
+}
+
+
+def _status(disk: Values, status: object) -> str:
     """Return the state of a disk on a node.
 
     It is [path, major, minor, percent in step, seconds left, degraded, state of the local disk].
     """
     match status:
-        case [path, *_, bool(is_degraded), _]:
-            return f"{path}{' *DEGRADED*' if is_degraded else ''}"
+        case [path, major, minor, percent, seconds, is_degraded, local]:
+            numbers = [str(number) if number is not None else "N/A" for number in (major, minor)]
+            text = f"{path} ({':'.join(numbers)})"
+            if disk.get("dev_type") != "drbd":
+                return text
+            left = f"ETA {seconds}s" if seconds is not None else "ETA unknown"
+            step = "in sync" if percent is None else f"*RECOVERING* {percent:5.2f}%, {left}"
+            state = "*DEGRADED*" if is_degraded else "ok"
+            return f"{text} {step}, status {state}{_LOCAL_STATES.get(local, '')}"
         case _:
             return str(status)
 

@@ -95,6 +95,10 @@ REASON_SOURCE_CLIENT = "gnt:client"
 REASON_SOURCE_USER = "gnt:user"
 
 
+def _now_ns() -> int:
+    return int(clock.now() * 1_000_000_000)
+
+
 class Context:
     """One run of one command."""
 
@@ -136,12 +140,13 @@ class Context:
 
     def reason_trail(self) -> list[object]:
         """Return how a job came to be: what the user said, and which command it was."""
-        now_ns = int(clock.now() * 1_000_000_000)
-        trail: list[object] = []
-        if self.options.get("reason"):
-            trail.append([REASON_SOURCE_USER, self.options.get("reason"), now_ns])
-        trail.append([f"{REASON_SOURCE_CLIENT}:{self.program}", self.command.name, now_ns])
-        return trail
+        command = [f"{REASON_SOURCE_CLIENT}:{self.program}", self.command.name, _now_ns()]
+        return [*self.reason_of_user(), command]
+
+    def reason_of_user(self) -> list[object]:
+        """Return what the user said, as a step of a reason trail, if anything."""
+        reason = self.options.get("reason")
+        return [[REASON_SOURCE_USER, reason, _now_ns()]] if reason else []
 
     def write(self, text: str = "") -> None:
         """Write a line of output."""

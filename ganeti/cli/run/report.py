@@ -1,4 +1,10 @@
-"""Reports: nested facts about an object, indented, as the info commands print them.  Pure."""
+"""Reports: nested facts about an object, as all info commands print them.  Pure.
+
+A report reads as YAML: ``name: value`` lines, a deeper indent below a name without a value, a dash
+before each entry of a list.
+
+Source: cli_output.json.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +71,53 @@ def scalar(value: object) -> str:
     match value:
         case None:
             return "None"
-        case Facts() | Mapping():
-            return "{}"
-        case list() | tuple():
-            return "[]"
+        case Facts() | Mapping() | list() | tuple():
+            return ""
+        case float() if value.is_integer():
+            return str(int(value))
         case _:
             return str(value)
+
+
+def parameters(filled: object, own: object) -> Facts:
+    """Return filled parameters; those that are not an own value are marked as defaults."""
+    values = filled if isinstance(filled, Mapping) else {}
+    own_values = own if isinstance(own, Mapping) else {}
+    return Facts(
+        (str(name), _parameter(values[name], name in own_values, own_values.get(name)))
+        for name in sorted(values)
+    )
+
+
+def _parameter(value: object, is_own: bool, own: object) -> object:
+    if isinstance(value, Mapping) and value:
+        return parameters(value, own)
+    if is_own:
+        return value
+    return f"default ({'{}' if value == {} else scalar(value)})"
+
+
+def policy(filled: object, own: object) -> Facts:
+    """Return an instance policy; what is not an own value is marked as a default."""
+    values = filled if isinstance(filled, Mapping) else {}
+    own_values = own if isinstance(own, Mapping) else {}
+    own_bounds = own_values.get("minmax") or []
+    bounds = [
+        Facts(
+            (f"{which}/{index}", parameters(pair.get(which), pair.get(which) if own_bounds else {}))
+            for which in ("min", "max")
+        )
+        for index, pair in enumerate(values.get("minmax") or [])
+    ]
+    templates = ", ".join(values.get("disk-templates") or [])
+    facts = Facts([("bounds specs", bounds)])
+    if "std" in own_values:
+        facts.append(("std", parameters(own_values["std"], own_values["std"])))
+    facts.append(
+        ("allowed disk templates", _parameter(templates, "disk-templates" in own_values, templates))
+    )
+    ratios = {name: values[name] for name in values if name.endswith("-ratio")}
+    return Facts([*facts, *parameters(ratios, own_values)])
 
 
 _ROMAN: Final = (

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError
-from ganeti.base.paths import Paths
-from ganeti.cli.cluster.info import describe
 from ganeti.cli.declaration.parser import parse
 from ganeti.cli.os import os_changes
 from ganeti.cli.policy import policy_options
 from ganeti.cli.programs import named
 from ganeti.cli.run.binding import bound
 from ganeti.cli.run.jobs import make_opcode
-from ganeti.cli.run.report import Facts, format_report, roman, with_roman_numbers
+from ganeti.cli.run.report import Facts, roman, with_roman_numbers
 from ganeti.opcodes.cluster import OpClusterSetParams
 from ganeti.opcodes.registry import encode_opcode
 
@@ -126,31 +124,6 @@ def test_definitions_are_settings_of_the_cluster() -> None:
         "osparams_private_cluster": {"d": {"key": "x"}},
     }
     make_opcode(OpClusterSetParams, **found)
-
-
-def test_a_cluster_is_described_with_what_the_commands_take() -> None:
-    found = {
-        "name": "c",
-        "uid_pool": [[5, 5], [7, 9]],
-        "reserved_lvs": ["a", "b"],
-        "enabled_data_collectors": {"lv": True, "drbd": False},
-        "data_collector_interval": {"lv": 2500000, "drbd": 5000000},
-        "beparams": {"default": {"vcpus": 2}},
-        "modify_etc_hosts": True,
-        "hv_state_static": {"kvm": {"cpu_total": 4}},
-    }
-    lines = [line.strip() for line in format_report(describe(found, Paths("")))]
-    for line in (
-        "uid pool: 5,7-9",
-        "lvm reserved volumes: a, b",
-        "lv: every 2.5 s",
-        "drbd: disabled",
-        "vcpus: 2",
-        "modify /etc/hosts: True",
-        "cpu_total: 4",
-    ):
-        assert line in lines
-    assert any(line.startswith("OS search path: /srv/ganeti/os, ") for line in lines)
 
 
 @pytest.mark.parametrize(

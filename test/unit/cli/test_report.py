@@ -23,7 +23,7 @@ def test_nested_facts_are_indented() -> None:
         "Disks:",
         "  - disk/0: file, size 1G",
         "    mode: rw",
-        "Tags: []",
+        "Tags:",
         "Parameters:",
         "  a: None",
         "  b: 1",
@@ -33,3 +33,8 @@ def test_nested_facts_are_indented() -> None:
 def test_several_objects_are_a_list() -> None:
     found = [Facts([("Name", "a"), ("x", 1)]), Facts([("Name", "b")])]
     assert format_report(found) == ["- Name: a", "  x: 1", "- Name: b"]
+
+
+def test_whole_numbers_have_no_fraction_and_nothing_is_left_empty() -> None:
+    facts = Facts([("a", 2.0), ("b", 2.5), ("c", {}), ("d", ""), ("e", True)])
+    assert format_report(facts) == ["a: 2", "b: 2.5", "c:", "d:", "e: True"]

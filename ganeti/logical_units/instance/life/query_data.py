@@ -14,6 +14,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.instance.guest import is_running
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import (
     cluster_hvparams,
     fill_beparams,
@@ -21,8 +22,10 @@ from ganeti.objects.fill import (
     fill_nicparams,
     fill_osparams,
 )
+from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
+from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.rpc_instance import build_rpc_disk, disk_template, secondary_nodes
 from ganeti.opcodes.instance import OpInstanceQueryData
 from ganeti.protocol.node_calls import NodeCalls
@@ -164,6 +167,7 @@ def _facts(
     disks = found.disks_of(instance)
     primary = found.nodes[instance.primary_node]
     secondaries = [found.nodes[uuid] for uuid in secondary_nodes(instance, disks)]
+    backend = fill_beparams(found.cluster, instance)
     return {
         "name": instance.name,
         "config_state": instance.admin_state.value,
@@ -177,13 +181,13 @@ def _facts(
         "os": instance.os,
         "nics": [_nic(found, nic) for nic in instance.nics],
         "disk_template": disk_template(disks),
-        "disks": [_disk(disk, statuses) for disk in disks],
+        "disks": [_disk(found, disk, statuses) for disk in disks],
         "hypervisor": instance.hypervisor,
         "network_port": instance.network_port,
         "hv_instance": dict(instance.hvparams),
-        "hv_actual": fill_hvparams(found.cluster, instance),
+        "hv_actual": _of_instances(instance, fill_hvparams(found.cluster, instance)),
         "be_instance": dict(instance.beparams),
-        "be_actual": {**fill_beparams(found.cluster, instance)},
+        "be_actual": {**backend, "memory": backend["maxmem"]},
         "os_instance": dict(instance.osparams),
         "os_actual": fill_osparams(found.cluster, instance.os, instance.osparams),
         "serial_no": instance.serial_no,
@@ -193,6 +197,12 @@ def _facts(
         "tags": list(instance.tags),
         "admin_state_source": instance.admin_state_source.value,
     }
+
+
+def _of_instances(instance: Instance, hvparams: Mapping[str, object]) -> dict[str, object]:
+    """Leave the parameters out that only the cluster has."""
+    of_cluster = cluster_wide_only(hvparams, HVPARAMS[instance.hypervisor])
+    return {name: value for name, value in hvparams.items() if name not in of_cluster}
 
 
 def _nic(found: Instances, nic: NIC) -> list[object]:
@@ -222,14 +232,26 @@ def _status(answer: object) -> object:
             return None
 
 
-def _disk(disk: Disk, statuses: Mapping[str, object]) -> dict[str, object]:
+def _drbd_sides(found: Instances, disk: Disk) -> dict[str, object]:
+    node_a, node_b, port, minor_a, minor_b, _secret = disk.logical_id
+    return {
+        "primary_node": found.nodes[NodeUuid(str(node_a))].name,
+        "primary_minor": minor_a,
+        "secondary_node": found.nodes[NodeUuid(str(node_b))].name,
+        "secondary_minor": minor_b,
+        "port": port,
+    }
+
+
+def _disk(found: Instances, disk: Disk, statuses: Mapping[str, object]) -> dict[str, object]:
     return {
         "iv_name": disk.iv_name,
         "logical_id": disk.logical_id,
         "dev_type": disk.dev_type,
+        "drbd_info": _drbd_sides(found, disk) if disk.dev_type == DiskTemplate.DRBD else None,
         "pstatus": statuses.get(disk.uuid),
         "sstatus": None,
-        "children": [_disk(child, statuses) for child in disk.children],
+        "children": [_disk(found, child, statuses) for child in disk.children],
         "mode": disk.mode.value,
         "size": disk.size,
         "spindles": disk.spindles,
