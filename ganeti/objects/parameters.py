@@ -227,17 +227,20 @@ NIC_SETTINGS: Final[ParamTable] = {
 }
 """Settings of one network interface in an opcode."""
 
+# Source: constants.json, DSS_PARAMETER_TYPES, HVSTS_PARAMETER_TYPES: figures are not rounded
 DISK_STATE_PARAMS: Final[ParamTable] = {
-    "disk_overhead": size(0, "The space that the storage takes for itself.", least=0),
-    "disk_reserved": size(0, "The space that instances do not get.", least=0),
-    "disk_total": size(0, "The space of the storage.", least=0),
+    "disk_overhead": integer(
+        0, "The space that the storage takes for itself.", unit="MiB", least=0
+    ),
+    "disk_reserved": integer(0, "The space that instances do not get.", unit="MiB", least=0),
+    "disk_total": integer(0, "The space of the storage.", unit="MiB", least=0),
 }
 HV_STATE_PARAMS: Final[ParamTable] = {
     "cpu_node": integer(1, "The processors that the node itself needs.", least=0),
     "cpu_total": integer(1, "The processors of the node.", least=0),
-    "mem_hv": size(0, "The memory that the hypervisor needs.", least=0),
-    "mem_node": size(0, "The memory that the node itself needs.", least=0),
-    "mem_total": size(0, "The memory of the node.", least=0),
+    "mem_hv": integer(0, "The memory that the hypervisor needs.", unit="MiB", least=0),
+    "mem_node": integer(0, "The memory that the node itself needs.", unit="MiB", least=0),
+    "mem_total": integer(0, "The memory of the node.", unit="MiB", least=0),
 }
 
 ISPEC_TABLE: Final[ParamTable] = {
