@@ -25,6 +25,7 @@ from ganeti.cli.run.jobs import FINAL_STATUSES, changes, follow
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.registry import decode_opcode, encode_opcode
+from ganeti.protocol.luxi import HELD_BY_FIELD
 
 
 def _opcodes(ops: object, *columns: object) -> list[Facts]:
@@ -93,14 +94,14 @@ def _log_entry(entry: object) -> Facts:
 
 
 _FIELDS: Final = (
-    *("id", "status", "received_ts", "start_ts", "end_ts", "archived"),
+    *("id", "status", "received_ts", "start_ts", "end_ts", "archived", HELD_BY_FIELD),
     *("ops", "opstatus", "opresult", "oplog", "opstart", "opexec", "opend"),
 )
 
 
 def describe(row: Sequence[object]) -> Facts | str:
     """Return the facts about a job from the values of its fields."""
-    job_id, status, received, start, end, is_archived, *opcodes = row
+    job_id, status, received, start, end, is_archived, held_by, *opcodes = row
     if status is None:
         return f"Job ID {job_id} not found"
     total = "N/A"
@@ -111,8 +112,8 @@ def describe(row: Sequence[object]) -> Facts | str:
     moments = ((received, None), (start, received), (end, start))
     facts += [_at(title, *times) for title, times in zip(_TIMES, moments, strict=True)]
     facts += [("Total processing time", total), ("Opcodes", _opcodes(*opcodes))]
-    if is_archived:
-        facts.append(("Archived", True))  # not in 3.0
+    more = (("Archived", is_archived), ("Held by job filter", held_by))  # not in 3.0
+    facts += [(title, value) for title, value in more if value]
     return facts
 
 

@@ -151,6 +151,24 @@ def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, De
     return step.result(), Decisions(tuple(start), tuple(step.stranded))
 
 
+def held_by(state: QueueState, job_id: JobId) -> str | None:
+    """Return the rule that holds a job back now, or None."""
+    job = state.waiting.get(job_id)
+    if job is None or job.hold is None:
+        return None
+    rule_uuid = job.hold.rule_uuid
+    running = _running_under_rules(state.running).get(rule_uuid, 0)
+    return rule_uuid if running >= job.hold.running_max else None
+
+
+def _running_under_rules(running: Mapping[JobId, WaitingJob]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for job in running.values():
+        if job.hold is not None:
+            counts[job.hold.rule_uuid] = counts.get(job.hold.rule_uuid, 0) + 1
+    return counts
+
+
 class _Step:
     """One step: works on copies of the tables of a state."""
 
@@ -288,7 +306,7 @@ class _Step:
         free = self.running_max - len(self.running)
         if free <= 0 or not self.ready:
             return []
-        under_rule = self._running_under_rules()
+        under_rule = _running_under_rules(self.running)
         picked: list[JobId] = []
         left: list[tuple[int, JobId]] = []
         for position, (priority, job_id) in enumerate(self.ready):
@@ -313,10 +331,3 @@ class _Step:
         for _, job_id in keys:
             self.running[job_id] = self.waiting.pop(job_id)
         return [job_id for _, job_id in keys]
-
-    def _running_under_rules(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for job in self.running.values():
-            if job.hold is not None:
-                counts[job.hold.rule_uuid] = counts.get(job.hold.rule_uuid, 0) + 1
-        return counts

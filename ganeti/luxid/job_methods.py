@@ -17,12 +17,13 @@ from ganeti.jobs.record import QueuedJob
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJobs
 from ganeti.luxid.queue.submission import Submissions
-from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, as_job_id
+from ganeti.protocol.luxi import HELD_BY_FIELD, WAIT_FOR_JOB_CHANGE_S_MAX, as_job_id
 from ganeti.query.resources.job import ARCHIVED_FIELD, JOB_VALUES
 from ganeti.system import clock
 
 OpCodes = Sequence[Mapping[str, object]]
 _JobId = int | str
+_OTHER_FIELDS: Final = (ARCHIVED_FIELD, HELD_BY_FIELD)  # not in the job itself
 _YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from the archive
 
 
@@ -127,10 +128,14 @@ class JobMethods:
             return known.job, False
         return self._store.read_archived(wanted), True
 
-    @staticmethod
-    def _values(job: QueuedJob, fields: Sequence[str], *, archived: bool) -> list[object]:
+    def _values(self, job: QueuedJob, fields: Sequence[str], *, archived: bool) -> list[object]:
         check_fields(fields)
-        return [archived if field == ARCHIVED_FIELD else JOB_VALUES[field](job) for field in fields]
+        return [self._value(job, field, archived) for field in fields]
+
+    def _value(self, job: QueuedJob, field: str, archived: bool) -> object:
+        if field == HELD_BY_FIELD:
+            return self._submissions.held_by(job.id)
+        return archived if field == ARCHIVED_FIELD else JOB_VALUES[field](job)
 
 
 def check_fields(fields: Sequence[str]) -> None:
@@ -139,6 +144,6 @@ def check_fields(fields: Sequence[str]) -> None:
     Raises:
         OpPrereqError: wrong_input; the text names them.
     """
-    unknown = [field for field in fields if field not in JOB_VALUES and field != ARCHIVED_FIELD]
+    unknown = [field for field in fields if field not in JOB_VALUES and field not in _OTHER_FIELDS]
     if unknown:
         raise OpPrereqError(f"unknown job fields: {', '.join(unknown)}")

@@ -107,6 +107,10 @@ def _change(name: str, *, ours: int = 0) -> Callable[[Method], Method]:
     return declare(name, Rules(changes=True, ours=ours))
 
 
+HELD_BY_FIELD: Final = "held_by"
+"""A field of jobs that 3.0 has not: the job filter that holds the job back now, or None."""
+
+
 class LuxiCalls(Service):
     """The job queue and the queries of a cluster."""
 

@@ -215,6 +215,22 @@ def test_wait_and_watch_tell_how_it_ended(cluster: TestCluster, paused: str) -> 
     assert cluster.gnt(f"job wait {job_id}").out == ""
 
 
+def test_who_waits_for_a_held_job_is_told_the_filter(cluster: TestCluster, paused: str) -> None:
+    environment = lifecycle.command_environment(cluster.layout, cluster.master)
+    argv = [lifecycle.find_program("gnt-debug", environment), "delay", "0"]
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()  # while it waits
+        assert f"is held by job filter {paused}; 'gnt-filter info {paused}' shows it" in line
+        [job_id] = numbers(cluster, "--pending")
+        assert query_jobs(cluster, job_id, "held_by", "status") == [[paused, "queued"]]
+        shown = cluster.gnt(f"job info {job_id}").lines
+        assert f"  Held by job filter: {paused}" in shown
+        cluster.gnt(["filter", "replace", "--action=ACCEPT", f"--predicates={DELAYS}", paused])
+        assert process.wait(60) == 0
+    assert query_jobs(cluster, job_id, "held_by") == [[None]]
+
+
 # Common options.
 
 

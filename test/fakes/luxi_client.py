@@ -21,6 +21,7 @@ class FakeLuxiClient:
         self.submitted: list[list[Mapping[str, Any]]] = []
         self.refused: dict[int, str] = {}
         self.idle_rounds = 0
+        self.held_by: dict[int, str] = {}
         self.lost: set[int] = set()
         self.unknown: set[str] = set()
 
@@ -54,15 +55,16 @@ class FakeLuxiClient:
             raise JobLost(f"job {job_id} is gone")
         status, _, messages = self._script(job_id)
         if previous is None:
-            return JobChange(["waiting"], [])
+            rule = self.held_by.get(job_id)
+            return JobChange(["queued" if rule else "waiting", rule], [])
         if self.idle_rounds:
             self.idle_rounds -= 1
             return None
         seen = previous_log_serial or 0
         if seen < len(messages):
             entry = LogEntry(seen + 1, (0, 0), "message", messages[seen])
-            return JobChange(["running"], [entry])
-        return JobChange([status], [])
+            return JobChange(["running", None], [entry])
+        return JobChange([status, None], [])
 
     def query_jobs(
         self, job_ids: Sequence[JobId] | None, fields: Sequence[str]

@@ -24,7 +24,7 @@ from ganeti.cli.command import Context, Options
 from ganeti.cli.run.failures import JobSubmitted, explain
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import OP_ID_KEY, decode_opcode, encode_opcode, op_id_of
-from ganeti.protocol.luxi import JobChange, LogEntry
+from ganeti.protocol.luxi import HELD_BY_FIELD, JobChange, LogEntry
 from ganeti.system.files import read_bytes
 
 FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
@@ -105,17 +105,24 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
     previous: list[object] | None = None
     serial: int | None = None
     noticed: set[str] = set()
+
+    def notice(text: str) -> None:
+        if text not in noticed:
+            noticed.add(text)
+            context.terminal.error(text)
+
     while True:
         change = context.client.wait_for_job_change(
-            job_id, ["status"], previous, serial, NOTICE_AFTER_S
+            job_id, ["status", HELD_BY_FIELD], previous, serial, NOTICE_AFTER_S
         )
         if change is None:
-            status = str(previous[0]) if previous else ""
-            if status in _NOTICES and status not in noticed:
-                noticed.add(status)
-                context.terminal.error(_NOTICES[status].format(job_id))
+            status, held_by = previous or ("", None)
+            if status in _NOTICES and not held_by:
+                notice(_NOTICES[str(status)].format(job_id))
             continue
         previous = change.fields
+        if previous and (rule := previous[1]):
+            notice(f"Job {job_id} is held by job filter {rule}; 'gnt-filter info {rule}' shows it")
         if change.log_entries:
             serial = max(entry.serial for entry in change.log_entries)
         yield change

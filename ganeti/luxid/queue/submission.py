@@ -18,7 +18,7 @@ from ganeti.base.errors import (
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJob
+from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJob, held_by
 from ganeti.jobs.status import FINAL, Status
 from ganeti.jobs.submission import (
     QUEUE_LENGTH_MAX,
@@ -152,6 +152,10 @@ class Submissions:
             if verdict.rejected_by is not None and known.phase is Phase.QUEUED:
                 self._reject_late(known, f"Job {rejection_text(verdict.rejected_by)}")
         self._starter.tell(HoldsChanged(holds))
+
+    def held_by(self, job_id: JobId) -> str | None:
+        """Return the job filter that holds a job back now, or None."""
+        return held_by(self._starter.state, job_id)
 
     def _reject_late(self, known: KnownJob, text: str) -> None:
         self._starter.end_soon(known, lambda job: changes.canceled(job, text, timestamp()))

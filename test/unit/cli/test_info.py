@@ -476,7 +476,7 @@ def test_a_job_is_shown_as_by_3_0() -> None:
     entry = [1, [1795384197, 786481], "message", " - INFO: Node will be a master candidate"]
     start, executed, end = [1795384197, 431324], [1795384197, 524979], [1795384199, 779662]
     row = [
-        *(3, "success", received, start, [1795384199, 779674], False),
+        *(3, "success", received, start, [1795384199, 779674], False, None),
         *([opcode], ["success"], [None], [[entry]], [start], [executed], [end]),
     ]
     lines = format_report([job.describe(row)])
@@ -494,7 +494,7 @@ def _hour(line: str) -> str:
 
 def test_a_job_that_waits_has_no_times_yet_and_defaults_are_filled_in() -> None:
     opcode = {"OP_ID": "OP_NODE_ADD", "node_name": "node3"}
-    row = [7, "queued", [1, 0], None, None, False, [opcode], ["queued"], [None], [[]]]
+    row = [7, "queued", [1, 0], None, None, False, None, [opcode], ["queued"], [None], [[]]]
     [tree] = tree_of(format_report([job.describe([*row, [None], [None], [None]])]))
     assert tree["Processing start"] == "N/A"
     assert tree["Total processing time"] == "N/A"
@@ -503,7 +503,10 @@ def test_a_job_that_waits_has_no_times_yet_and_defaults_are_filled_in() -> None:
     row[5] = True
     lines = format_report([job.describe([*row, [None], [None], [None]])])
     assert lines[-1] == "  Archived: True"
-    unknown = [99999, *[None] * 12]
+    row[6] = "f-1"
+    lines = format_report([job.describe([*row, [None], [None], [None]])])
+    assert lines[-1] == "  Held by job filter: f-1"
+    unknown = [99999, *[None] * 13]
     assert format_report([job.describe(unknown)]) == recorded("gnt-job info 99999")
 
 

@@ -106,6 +106,15 @@ def test_long_wait_is_explained_once() -> None:
     assert run.err.getvalue() == "Job 1 is trying to acquire all necessary locks\n"
 
 
+def test_a_job_filter_that_holds_the_job_is_named_at_once_and_once() -> None:
+    run = Run()
+    run.client.held_by[1] = "f-1"
+    run.client.idle_rounds = 3
+    run.execute()
+    shown = "Job 1 is held by job filter f-1; 'gnt-filter info f-1' shows it\n"
+    assert run.err.getvalue() == shown
+
+
 def test_wrong_parameters_are_told_before_anything_is_sent() -> None:
     with pytest.raises(OpPrereqError, match="duration"):
         jobs.make_opcode(OpTestDelay, duration="long")

@@ -21,6 +21,7 @@ from ganeti.jobs.scheduler import (
     Returned,
     Running,
     WaitingJob,
+    held_by,
     schedule,
 )
 from ganeti.jobs.status import FINAL, Status
@@ -143,6 +144,7 @@ def test_changed_priority_changes_the_order() -> None:
 
 def test_a_paused_job_is_held_until_the_rule_goes() -> None:
     state, decisions = run(Added(waiting(1, hold=Hold("r", 0))), Added(waiting(2)))
+    assert (held_by(state, JobId(1)), held_by(state, JobId(2))) == ("r", None)
     assert decisions.start == (2,)
     _, decisions = schedule(state, [HoldsChanged({})])
     assert decisions.start == (1,)
