@@ -20,13 +20,13 @@ def replace(context: Context, options: Options, args: list[str]) -> None:
 
 
 def _store(context: Context, options: Options, uuid: str | None) -> str:
+    if not isinstance(options.predicates, list):
+        raise OpPrereqError("--predicates takes a JSON list")
     if not options.predicates:
         raise OpPrereqError(
             "give --predicates: without them the filter is for every job.  If that is meant:"
             """ --predicates='[["jobid", [">", "id", 0]]]'"""
         )
-    if not isinstance(options.predicates, list):
-        raise OpPrereqError("--predicates takes a JSON list")
     return context.client.replace_filter(
         uuid,
         priority=options.rule_priority,

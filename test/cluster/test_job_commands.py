@@ -313,7 +313,8 @@ def test_rate_limit_lets_one_run_at_a_time(cluster: TestCluster, paused: str) ->
         (["add", '--predicates=[["jobid", ["=", "colour", 1]]]'], "colour", 1),
         (["add", '--predicates=[["jobid", "id ="]]'], "cannot understand", 1),
         (["add", '--predicates=[["opcode", "OP_ID =~ m/(a+)+$/"]]'], "repetition", 1),
-        (["add", "--priority=-1"], "priority", 1),
+        (["add", f"--predicates={DELAYS}", "--priority=-1"], "priority", 1),
+        (["add"], "give --predicates", 1),
         (["delete", "nonsense"], "nonsense", 1),
     ],
 )
