@@ -21,7 +21,7 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop test test-real golden lint format bench docs install clean
+.PHONY: help venv demo demo-stop test test-real golden conformance lint format bench docs install clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -80,6 +80,9 @@ test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (contain
 
 golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Ganeti 3.0.2 and show each difference
 	@$(BIN)/python test/compat/golden.py --show
+
+conformance: $(VENV)/.installed-for-tests  ## Write doc/conformance.md: the promises of the designs and the tests that show them
+	@$(BIN)/python test/conformance/promises.py
 
 bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
 	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done

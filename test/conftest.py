@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, os.path.dirname(__file__))
 
 import machine
+from conformance.runs import MarkedRuns
 from fakes.chance import EXPLORES
 
 # How long an example takes says how busy the machine is, not whether the program is right; and a
@@ -39,8 +40,9 @@ if machine.hides() and not os.environ["PATH"].endswith("-without"):
 TEST_SECONDS_MAX = 600  # a test that hangs ends the run with every thread's stack printed
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Refuse to skip the tests with real guests where they are demanded."""
+    config.pluginmanager.register(MarkedRuns())
     if os.environ.get("GANETI_TEST_REQUIRE_QEMU") and shutil.which("qemu-system-x86_64") is None:
         raise pytest.UsageError("GANETI_TEST_REQUIRE_QEMU is set, and there is no QEMU")
 

@@ -6,6 +6,7 @@ import os
 import stat
 import time
 
+import pytest
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import PROMPT_S, wait_until
 
@@ -75,6 +76,7 @@ def test_second_init_is_refused_and_changes_nothing(cluster: TestCluster) -> Non
     cluster.gnt("cluster master-ping")
 
 
+@pytest.mark.shows("2.12/overview/where")
 def test_commands_on_another_node_name_the_master(cluster: TestCluster) -> None:
     for command in ("gnt-node list", "gnt-cluster info", "gnt-instance add -t diskless x"):
         outcome = cluster.run(command, node=cluster.nodes[1])

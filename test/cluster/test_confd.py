@@ -43,6 +43,7 @@ def answered_by(cluster: TestCluster, node: str) -> int | None:
             return None
 
 
+@pytest.mark.shows("2.12/overview/rconfd-door", "2.12/rconfd/candidates")
 def test_every_candidate_answers_by_the_same_configuration(three: TestCluster) -> None:
     for node in three.nodes:
         wait_until(
@@ -55,6 +56,7 @@ def test_every_candidate_answers_by_the_same_configuration(three: TestCluster) -
     assert found.lines == [node.ip for node in ssconf.master_candidates(three.paths)]
 
 
+@pytest.mark.shows("2.12/wconfd/pushes")
 def test_changes_arrive_everywhere(three: TestCluster) -> None:
     three.gnt(
         f"instance add --no-name-check --no-ip-check -t file -s 8 -o bootsector+default"
@@ -74,6 +76,7 @@ def test_changes_arrive_everywhere(three: TestCluster) -> None:
     three.gnt(f"instance remove -f --shutdown-timeout=1 {WEB}")
 
 
+@pytest.mark.shows("2.12/rconfd/available")
 def test_answers_come_while_the_master_is_away(three: TestCluster) -> None:
     stopped = (*reversed(MASTER_DAEMONS), NODED, CONFD)
     for daemon in stopped:
@@ -89,6 +92,7 @@ def test_answers_come_while_the_master_is_away(three: TestCluster) -> None:
         lifecycle.start(three.layout, lambda _text: None)
 
 
+@pytest.mark.shows("2.12/rconfd/candidates")
 def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> None:
     node = three.nodes[2]
     three.gnt(["cluster", "modify", "--candidate-pool-size=2"])

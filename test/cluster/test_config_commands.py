@@ -419,6 +419,7 @@ def test_locks_show_owners_waiters_and_priorities(own: FailingCluster) -> None:
     wait_until(lambda: rows() == [], "all locks to be free")
 
 
+@pytest.mark.shows("2.12/wconfd/protocol", "2.12/wconfd-details/one-socket")
 def test_the_configuration_daemon_is_talked_to(own: FailingCluster) -> None:
     assert own.gnt("debug wconfd echo hello there").out == "hello there\n"
     own.gnt("debug wconfd cleanuplocks")

@@ -72,6 +72,7 @@ def test_creations_on_different_nodes_run_at_the_same_time(
         cluster.gnt(f"instance remove -f {name}")
 
 
+@pytest.mark.shows("2.12/aims/finer")
 def test_creations_placed_on_one_node_run_at_the_same_time(
     cluster: TestCluster, meeting_os: str
 ) -> None:

@@ -252,6 +252,7 @@ def test_dry_run_changes_nothing(cluster: TestCluster) -> None:
     nothing_left(cluster, "dry")
 
 
+@pytest.mark.shows("2.12/noded/restart-noded")
 def test_guests_are_not_harmed_by_restarts_of_the_node_daemon(cluster: TestCluster) -> None:
     hypervisor = "kvm" if HAS_QEMU else "fake"
     name = "survivor.example.com"
@@ -318,6 +319,7 @@ def test_unbuilt_operations_say_so_and_name_themselves(
     assert "not supported" in outcome.err
 
 
+@pytest.mark.shows("2.12/aims/special-instance")
 def test_a_planned_instance_is_made_as_it_was_planned(cluster: TestCluster) -> None:
     name, fields = "planned.example.com", "uuid,pnode,disk.sizes,nic.mac/0,be/maxmem"
     settings = "-t file --disk 0:size=16 --disk 1:size=8,name=swap -H fake -o bootsector+default"

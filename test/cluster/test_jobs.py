@@ -68,6 +68,7 @@ def test_failed_job_tells_why_and_how_it_ended(cluster: TestCluster) -> None:
     assert cluster.job_status(number) == "error"
 
 
+@pytest.mark.shows("2.12/wconfd/frees")
 def test_killed_job_ends_in_error_and_frees_its_locks(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay -n node2 3600")
     pid = process_of(cluster, job_id)
@@ -86,6 +87,7 @@ def test_killed_job_ends_in_error_and_frees_its_locks(cluster: TestCluster) -> N
     cluster.gnt("debug delay -n node2 0")
 
 
+@pytest.mark.shows("2.12/death/after-restart")
 def test_killed_job_is_found_though_luxid_was_away(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay 3600")
     pid = process_of(cluster, job_id)
@@ -95,6 +97,7 @@ def test_killed_job_is_found_though_luxid_was_away(cluster: TestCluster) -> None
     wait_until(lambda: cluster.job_status(job_id) == "error", "the job's error")
 
 
+@pytest.mark.shows("2.12/noded/restart-luxid")
 def test_running_job_survives_a_restart_of_luxid(cluster: TestCluster) -> None:
     job_id, place = held_job(cluster)
     daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
@@ -105,6 +108,7 @@ def test_running_job_survives_a_restart_of_luxid(cluster: TestCluster) -> None:
     assert cluster.job_status(job_id) == "success"
 
 
+@pytest.mark.shows("2.12/noded/restart-wconfd")
 def test_running_job_survives_a_restart_of_wconfd(cluster: TestCluster) -> None:
     job_id, place = held_job(cluster)
     held = cluster.gnt("debug locks --no-headers -o name,owner").out
@@ -120,6 +124,7 @@ def test_running_job_survives_a_restart_of_wconfd(cluster: TestCluster) -> None:
     )
 
 
+@pytest.mark.shows("2.12/luxid/ended-alone")
 def test_cancel_and_kill(cluster: TestCluster) -> None:
     first = cluster.submit("debug delay -n node2 3600")
     process_of(cluster, first)

@@ -113,6 +113,7 @@ def test_it_goes_round_and_no_job_id_is_given_twice(shared: FailingCluster) -> N
         shared.wait_status(job_id, "success")
 
 
+@pytest.mark.shows("2.12/wconfd/next-master")
 def test_queues_and_configurations_are_equal_afterwards(shared: FailingCluster) -> None:
     shared.fail_over(shared.others[1])
     shared.gnt("job autoarchive all")
@@ -155,6 +156,7 @@ def test_jobs_that_do_not_end_are_named_and_nothing_changes(
     shared.gnt(f"job cancel --kill --yes-do-it {job_id}")
 
 
+@pytest.mark.shows("2.12/luxid/survives-master")
 def test_jobs_that_wait_are_run_by_the_next_master(
     shared: FailingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_queue_closed_for_a_failover_that_was_cut_off_is_opened(three: Failing
 # The old master is dead.
 
 
+@pytest.mark.shows("2.12/luxid/survives-master")
 def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: FailingCluster) -> None:
     """Reported as #116: failover with a dead master."""
     old, new, third = three.nodes
@@ -287,6 +290,7 @@ def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: Failin
     )
 
 
+@pytest.mark.shows("2.12/wconfd/next-master")
 def test_the_newest_configuration_is_taken_from_another_candidate(three: FailingCluster) -> None:
     """Reported as #1242: a failover ignored serial numbers, a configuration was lost."""
     old, behind, third = three.nodes

@@ -101,6 +101,7 @@ def test_mon_collector_prints_the_same_reports(two: TestCluster) -> None:
     }
 
 
+@pytest.mark.shows("2.12/mond/degraded")
 def test_a_node_tells_what_it_is_when_the_master_is_dead(two: TestCluster) -> None:
     paths = two.paths
     for name in MASTER_DAEMONS:

@@ -220,6 +220,7 @@ def test_the_watcher_can_be_paused(rapi: RapiClient) -> None:
     assert rapi.ask("GET", "/2/watcher").json == {"until": None}
 
 
+@pytest.mark.shows("2.12/rapid/one-peer")
 def test_without_luxid_the_answer_says_so(rapi: RapiClient, cluster: TestCluster) -> None:
     daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
     try:

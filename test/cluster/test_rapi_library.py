@@ -58,6 +58,7 @@ def test_reading(cluster: TestCluster, client: RapiClient) -> None:
     assert "<html" in client.get_docs()
 
 
+@pytest.mark.shows("2.12/overview/rapi-door")
 def test_changing_with_a_job(cluster: TestCluster, asker: Asker, client: RapiClient) -> None:
     create_instance(asker, cluster, WEB)
     tags = OpTagsSet(kind=TagKind.INSTANCE, name=WEB, tags=["a:1", "b"])

@@ -57,6 +57,7 @@ def serial_of(node: ConfdNode) -> int:
 # Answers.
 
 
+@pytest.mark.shows("2.12/rconfd/static")
 def test_every_query_is_answered(node: ConfdNode) -> None:
     questions: dict[QueryType, object] = {
         QueryType.NODE_ROLE: "node3",
@@ -281,6 +282,7 @@ ADDRESSES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]  # nobody is at the third
 NAME = "/cluster/cluster_name"
 
 
+@pytest.mark.shows("2.12/rconfd/freshest")
 def test_the_newest_answer_is_taken(three: list[ConfdNode]) -> None:
     with ConfdClient(
         KEY, ADDRESSES[:2], port=three[0].port, timeout_s=DEADLINE_S, settle_s=DEADLINE_S
@@ -290,6 +292,7 @@ def test_the_newest_answer_is_taken(three: list[ConfdNode]) -> None:
     assert answers[0].check() == "new"
 
 
+@pytest.mark.shows("2.12/rconfd/available")
 def test_candidates_that_are_away_cost_little(three: list[ConfdNode]) -> None:
     with ConfdClient(
         KEY, ADDRESSES[1:], port=three[0].port, timeout_s=DEADLINE_S, settle_s=0.05
@@ -305,6 +308,7 @@ def test_nobody_there_is_said(three: list[ConfdNode]) -> None:
         client.ask(QueryType.PING)
 
 
+@pytest.mark.shows("2.12/overview/rconfd-door")
 def test_programs_with_an_event_loop(three: list[ConfdNode]) -> None:
     async def talk() -> None:
         client = AsyncConfdClient(

@@ -458,6 +458,7 @@ def test_each_node_gets_its_own_arguments(noded: FakeNoded, call: Caller) -> Non
     }
 
 
+@pytest.mark.shows("2.12/overview/jobs-noded")
 def test_the_job_is_named_to_the_node(noded: FakeNoded) -> None:
     with NodeRpcClient(noded.node.paths, job_id=17) as client:
         assert client.perform(ROWS["echo"], {noded.target(): [5]})["node1"].payload == [5]

@@ -86,6 +86,7 @@ def run(client: LuxiClient, **params: object) -> JobId:
     return job_id
 
 
+@pytest.mark.shows("2.12/luxid/process-per-job")
 def test_each_job_has_a_process_of_its_own(node: LuxidNode) -> None:
     client = node.start()
     jobs = [run(client) for _ in range(3)]

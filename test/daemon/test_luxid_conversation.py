@@ -167,6 +167,7 @@ def test_a_conversation(node: LuxidNode) -> None:
         assert expected(result).fullmatch(answer.decode()), f"{call}: {answer.decode()}"
 
 
+@pytest.mark.shows("2.12/luxid/only-server")
 def test_the_conversation_has_every_method() -> None:
     spoken = {json.loads(call.split(",", 1)[0]) for call, _ in CONVERSATION}
     assert spoken == LuxiCalls.calls.keys() - NOT_SPOKEN

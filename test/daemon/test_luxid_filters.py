@@ -62,6 +62,7 @@ def of(comment: str) -> list[list[Any]]:
     return [["opcode", ["=", "comment", comment]]]
 
 
+@pytest.mark.shows("2.12/steps/filtering")
 def test_a_paused_job_starts_when_the_rule_goes(node: LuxidNode, client: LuxiClient) -> None:
     set_rules(node, ("PAUSE", of("late")))
     late = client.submit_job([delay(comment="late")])
@@ -72,6 +73,7 @@ def test_a_paused_job_starts_when_the_rule_goes(node: LuxidNode, client: LuxiCli
     assert wait_status(client, late, is_final) == "success"
 
 
+@pytest.mark.shows("2.12/steps/filtering")
 def test_a_rejected_job_is_refused_or_canceled(node: LuxidNode, client: LuxiClient) -> None:
     set_rules(node, ("PAUSE", of("bad")))
     waiting = client.submit_job([delay(comment="bad")])
@@ -82,6 +84,7 @@ def test_a_rejected_job_is_refused_or_canceled(node: LuxidNode, client: LuxiClie
     assert wait_status(client, client.submit_job([delay()]), is_final) == "success"
 
 
+@pytest.mark.shows("2.12/steps/filtering")
 def test_a_rate_limit_lets_so_many_run(node: LuxidNode, client: LuxiClient) -> None:
     set_rules(node, (["RATE_LIMIT", 1], of("slow")))
     answers = client.submit_many_jobs([[delay(0.3, comment="slow")] for _ in range(3)])

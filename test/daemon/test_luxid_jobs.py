@@ -51,6 +51,7 @@ def held_lock(node: LuxidNode) -> Iterator[str]:
 # Submission and execution.
 
 
+@pytest.mark.shows("2.12/luxid/submissions")
 def test_a_job_runs_and_its_file_says_so(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([messages("one", "two")])
     assert wait_status(client, job_id, is_final) == "success"
@@ -81,6 +82,7 @@ def test_opcodes_run_in_sequence_until_one_fails(client: LuxiClient) -> None:
     ]
 
 
+@pytest.mark.shows("2.12/death/own-removal")
 def test_an_ended_job_leaves_no_lock_and_no_lock_file(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([delay(**NODE_LOCKED, dry_run=True)])
     assert wait_status(client, job_id, is_final) == "success"
@@ -171,6 +173,7 @@ def test_unknown_fields_are_named(client: LuxiClient) -> None:
 # Cancel, kill, priority.
 
 
+@pytest.mark.shows("2.12/luxid/locks-elsewhere")
 def test_a_job_that_waits_for_locks_is_canceled(
     node: LuxidNode, client: LuxiClient, held_lock: str
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_running_job_ends_at_its_next_wait(node: LuxidNode, client: LuxiClient
     assert [op.status for op in node.job(job_id).ops] == ["canceled", "canceled"]
 
 
+@pytest.mark.shows("2.12/luxid/ended-alone")
 def test_a_running_job_is_killed_on_demand(client: LuxiClient) -> None:
     job_id = client.submit_job([delay(60)])
     wait_status(client, job_id, "running")
@@ -211,6 +215,7 @@ def test_a_running_job_is_killed_on_demand(client: LuxiClient) -> None:
     assert client.cancel_job(job_id) == (False, f"Job {job_id} has ended already, in error")
 
 
+@pytest.mark.shows("2.12/further/died-silent")
 def test_a_killed_job_is_found_at_once(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([delay(60), delay()])
     wait_status(client, job_id, "running")
@@ -246,6 +251,7 @@ def test_priorities_have_limits(client: LuxiClient, priority: int) -> None:
 # Dependencies.
 
 
+@pytest.mark.shows("2.12/further/watched")
 def test_a_dependent_starts_when_the_other_ends(client: LuxiClient) -> None:
     answers = client.submit_many_jobs(
         [[delay(0.2)], [delay(depends=[[-1, []]])], [delay(depends=[[-2, ["error"]]])]]
@@ -272,6 +278,7 @@ def test_a_dependency_on_an_archived_job_counts(client: LuxiClient) -> None:
 # Archive and drain.
 
 
+@pytest.mark.shows("2.12/luxid/queue")
 def test_archived_jobs_leave_the_queue_but_not_the_world(
     node: LuxidNode, client: LuxiClient
 ) -> None:
@@ -298,6 +305,7 @@ def test_auto_archive_takes_old_jobs_only(client: LuxiClient) -> None:
     assert client.query_jobs([job_id], ["archived"]) == [[True]]
 
 
+@pytest.mark.shows("2.12/luxid/queue")
 def test_a_drained_queue_takes_no_jobs(node: LuxidNode, client: LuxiClient) -> None:
     assert client.set_drain_flag(True) is True
     try:

@@ -32,6 +32,7 @@ def client(node: LuxidNode) -> Iterator[LuxiClient]:
         yield connected
 
 
+@pytest.mark.shows("2.12/luxid/queries")
 @pytest.mark.parametrize("resource", RESOURCES)
 def test_every_resource_answers_all_its_fields(client: LuxiClient, resource: str) -> None:
     fields = [field.name for field in client.query_fields(resource).fields]
@@ -86,6 +87,7 @@ def test_old_queries_by_name_and_short_name(node: LuxidNode, client: LuxiClient)
         client.query_nodes([], ["colour"])
 
 
+@pytest.mark.shows("2.12/luxid/locks-elsewhere")
 def test_the_locks_of_a_waiting_job_are_shown(node: LuxidNode, client: LuxiClient) -> None:
     i1 = ("instance/i1", "exclusive")
     node.wconfd.hold(i1, owner=7)

@@ -34,6 +34,7 @@ def node() -> Iterator[MondNode]:
         yield made
 
 
+@pytest.mark.shows("2.12/mond/from-rconfd")
 def test_what_the_configuration_says_is_obeyed(node: MondNode) -> None:
     def names() -> list[str]:
         return [row[0] for row in node.json("/1/list/collectors")]
@@ -49,6 +50,7 @@ def test_what_the_configuration_says_is_obeyed(node: MondNode) -> None:
     ]
 
 
+@pytest.mark.shows("2.12/overview/mond-http")
 def test_reports_of_a_real_node(node: MondNode) -> None:
     assert node.json("/") == [1]
     assert node.json("/1/") is None
@@ -59,6 +61,7 @@ def test_reports_of_a_real_node(node: MondNode) -> None:
         assert [each["name"] for each in stat["data"]] == [line.split()[2] for line in file]
 
 
+@pytest.mark.shows("2.12/overview/mond-rconfd")
 def test_instances_are_those_that_confd_knows(node: MondNode) -> None:
     def report() -> list[dict[str, object]]:
         found: list[dict[str, object]]
@@ -201,6 +204,7 @@ def test_a_diagnose_command_that_hangs_ends_with_the_daemon() -> None:
         assert process.wait_gone(pid, DEADLINE_S)
 
 
+@pytest.mark.shows("2.12/mond/without-confd")
 def test_without_confd_a_node_tells_what_it_can() -> None:
     with MondNode(with_confd=False) as node:
         reports = {each["name"]: each for each in node.json("/1/report/all")}

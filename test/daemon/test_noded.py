@@ -168,6 +168,7 @@ def test_a_crashed_child_is_a_clear_error(node: NodedNode) -> None:
     assert "ended without an answer on node node1.example.com, killed by SIGSEGV" in text
 
 
+@pytest.mark.shows("2.12/noded/from-luxid")
 def test_queue_files_and_ssconf_are_written(node: NodedNode) -> None:
     content = '{"id": 7}' + " " * 1000
     node.payload("jobqueue_update", "/var/lib/ganeti/queue/job-7", compress(content))
@@ -211,6 +212,7 @@ def test_the_drain_flag_waits_for_a_busy_job_queue(node: NodedNode) -> None:
     assert not os.path.exists(node.paths.queue_drain)
 
 
+@pytest.mark.shows("2.12/noded/from-jobs")
 def test_the_log_names_changes_with_job_and_peer(node: NodedNode) -> None:
     connection = node.connect()
     headers = {"X-Ganeti-Job": "42"}

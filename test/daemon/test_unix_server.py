@@ -74,6 +74,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "socket") if len(str(tmp_path)) < 90 else short
 
 
+@pytest.mark.shows("2.12/wconfd-details/many-calls")
 def test_requests_sent_ahead_are_answered_in_order(path: str) -> None:
     delays = {"a": 0.05, "b": 0.0, "c": 0.02}
 
@@ -109,6 +110,7 @@ def test_a_waiting_request_delays_no_other_connection(path: str) -> None:
     run(test())
 
 
+@pytest.mark.shows("2.12/wconfd/unix-sockets")
 def test_the_socket_has_its_mode_and_replaces_a_stale_one(path: str) -> None:
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(path)

@@ -53,6 +53,7 @@ def new_instance(number: int, **changes: Any) -> tuple[dict[str, Any], list[dict
     return {**instance(number, NODE1, [one["uuid"]]), **changes}, [one]
 
 
+@pytest.mark.shows("2.12/wconfd/only-writer")
 def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
     client = node_.owner().hold().client
     before = node_.config()
@@ -123,6 +124,7 @@ def test_reads_are_typed_and_consistent(node_: WconfdNode) -> None:
     assert (len(nodes), len(instances)) == (3, 2)
 
 
+@pytest.mark.shows("2.12/steps/wconfd-ipc", "2.12/config/methods")
 def test_instance_life(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     wire, disks = new_instance(10)
@@ -203,6 +205,7 @@ def test_problems_that_were_there_do_not_stop_other_changes() -> None:
         assert all("MAC address" in problem for problem in problems)
 
 
+@pytest.mark.shows("2.12/config/methods")
 def test_tags(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     client.add_tags("instance", "inst0", ["b", "a"])
@@ -214,6 +217,9 @@ def test_tags(node_: WconfdNode) -> None:
         client.add_tags("instance", "inst0", ["not allowed!"])
 
 
+@pytest.mark.shows(
+    "2.12/wconfd/all-changes", "2.12/config/many-processes", "2.12/config/no-config-lock"
+)
 def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> None:
     before = node_.config()
     owners = [node_.owner(number).hold() for number in range(8)]
@@ -248,6 +254,7 @@ def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
     one.verify_config()
 
 
+@pytest.mark.shows("2.12/aims/reserve")
 def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
     one, two = node_.owner(1).client, node_.owner(2).client
     one.reserve_mac("aa:00:00:11:22:33")
@@ -322,6 +329,7 @@ def test_candidate_pool(node_: WconfdNode) -> None:
     assert client.get_cluster().candidate_certs == {}
 
 
+@pytest.mark.shows("2.12/config/ssconf")
 def test_ssconf_follows(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     assert ssconf.master_node(node_.paths) == "node1.example.com"
@@ -375,6 +383,9 @@ def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) ->
     assert node_.config()["nodegroups"][GROUP]["members"] == []
 
 
+@pytest.mark.shows(
+    "2.12/config/lock", "2.12/config/unlock", "2.12/config/read-all", "2.12/config/write-all"
+)
 def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> None:
     one, two = node_.owner(1).client, node_.owner(2).hold().client
     config = one.lock_config(False)
@@ -403,6 +414,17 @@ def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> No
     one.verify_config()
 
 
+@pytest.mark.shows("2.12/config/dead-locker")
+def test_the_lock_on_the_configuration_goes_with_its_owner(node_: WconfdNode) -> None:
+    dying, other = node_.owner(1), node_.owner(2).client
+    assert dying.client.lock_config(False) is not None
+    assert other.lock_config(False) is None
+    dying.die()
+    wait_until(lambda: other.lock_config(False) is not None, "the lock to be freed")
+    other.unlock_config()
+
+
+@pytest.mark.shows("2.12/config/methods")
 def test_old_instance_methods(node_: WconfdNode) -> None:
     client = node_.owner().client
     wire, disks = new_instance(10, disks=[])
@@ -458,6 +480,7 @@ def test_a_configuration_that_cannot_be_written_stays_as_it_was(node_: WconfdNod
     assert node_.config()["cluster"]["tags"] == ["kept"]
 
 
+@pytest.mark.shows("2.12/wconfd-details/any-point")
 def test_changes_survive_kill_and_restart(node_: WconfdNode) -> None:
     client = node_.owner().hold().client
     for number in range(5):
@@ -470,6 +493,7 @@ def test_changes_survive_kill_and_restart(node_: WconfdNode) -> None:
 INST1 = "instance/inst1.example.com"
 
 
+@pytest.mark.shows("2.12/aims/checked")
 @pytest.mark.parametrize(
     ("call", "lock"),
     [
@@ -511,6 +535,7 @@ def test_a_change_without_the_lock_that_it_needs_is_refused(
     assert files.read_bytes(node_.paths.config_data) == before
 
 
+@pytest.mark.shows("2.12/aims/checked")
 def test_a_change_with_the_lock_that_it_needs_is_carried_out(node_: WconfdNode) -> None:
     client = node_.owner().hold(INST1, f"node/{NODE2}").client
     client.modify(ObjectKind.INSTANCE, "inst1", {"admin_state": "down"})

@@ -69,6 +69,7 @@ def config_of(node: NodedNode) -> Any:
     return None if data is None else json.loads(data)
 
 
+@pytest.mark.shows("2.12/overview/wconfd-noded", "2.12/wconfd/pushes", "2.12/config/distributed")
 def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["one"])
@@ -91,6 +92,7 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
         assert ssconf.read_key(node.paths, "cluster_tags") == "one"
 
 
+@pytest.mark.shows("2.12/noded/from-wconfd")
 def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 3})

@@ -68,6 +68,7 @@ def begin_wait(
     return call
 
 
+@pytest.mark.shows("2.12/locking/update-whole")
 def test_update_is_all_or_nothing(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     assert one.client.try_update_locks([(NODE1, "exclusive")]) == []
@@ -75,6 +76,7 @@ def test_update_is_all_or_nothing(node: WconfdNode) -> None:
     assert two.client.list_locks() == []
 
 
+@pytest.mark.shows("2.12/wconfd/grants", "2.12/locking/processes")
 def test_a_wait_is_answered_when_granted(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -111,6 +113,9 @@ def test_waiters_are_served_by_priority_which_can_change(node: WconfdNode) -> No
     assert second.value() == ("granted", [])
 
 
+@pytest.mark.shows(
+    "2.12/wconfd/frees", "2.12/death/no-talk", "2.12/death/stale", "2.12/wconfd-details/cleared"
+)
 def test_locks_of_a_killed_owner_are_freed_without_anybody_asking(node: WconfdNode) -> None:
     dying, waiting = node.owner(1), node.owner(2)
     dying.client.try_update_locks([(NODE1, "exclusive")])
@@ -122,6 +127,7 @@ def test_locks_of_a_killed_owner_are_freed_without_anybody_asking(node: WconfdNo
     assert waiting.client.snapshot()["reservations"]["tempres"]["mACs"] == []
 
 
+@pytest.mark.shows("2.12/death/many-owners", "2.12/death/missing-file")
 def test_an_owner_that_removes_its_lock_file_is_dead(node: WconfdNode) -> None:
     ending, waiting = node.owner(1), node.owner(2)
     ending.client.try_update_locks([(NODE1, "exclusive")])
@@ -130,6 +136,7 @@ def test_an_owner_that_removes_its_lock_file_is_dead(node: WconfdNode) -> None:
     assert call.value() == ("granted", [])
 
 
+@pytest.mark.shows("2.12/death/many-owners", "2.12/wconfd-details/cleared")
 def test_a_dead_waiter_is_passed_over(node: WconfdNode) -> None:
     holder, dead, living = node.owner(1), node.owner(2), node.owner(3)
     holder.client.try_update_locks([(NODE1, "exclusive")])
@@ -151,6 +158,7 @@ def test_a_wait_is_withdrawn_when_its_client_goes_away(node: WconfdNode) -> None
     wait_until(lambda: not leaving.client.has_pending_request(), "the request to be withdrawn")
 
 
+@pytest.mark.shows("2.12/wconfd/resumes", "2.12/death/stateless", "2.12/wconfd-details/mirrored")
 def test_state_survives_kill_and_restart(node: WconfdNode) -> None:
     one, two, three = node.owner(1), node.owner("tool"), node.owner(3)
     one.client.try_update_locks([(NODE1, "exclusive"), (INST0, "shared")])
@@ -166,6 +174,7 @@ def test_state_survives_kill_and_restart(node: WconfdNode) -> None:
     assert call.value() == ("granted", [])
 
 
+@pytest.mark.shows("2.12/wconfd/only-living")
 def test_owners_that_died_while_it_was_down_are_freed_at_start(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -265,6 +274,7 @@ def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode
     assert call.value() == ("granted", [])
 
 
+@pytest.mark.shows("2.12/locking/opportunistic-wait")
 def test_opportunistic_union_waits_for_enough(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -302,6 +312,7 @@ def test_the_dead_do_not_get_enough_locks(node: WconfdNode) -> None:
         failing.value()
 
 
+@pytest.mark.shows("2.12/locking/sets", "2.12/locking/list", "2.12/locking/intersection")
 def test_level_operations(node: WconfdNode) -> None:
     one = node.owner(1)
     one.client.try_update_locks([(INST0, "exclusive"), (INST1, "shared"), (NODE1, "exclusive")])
@@ -326,6 +337,7 @@ def test_dead_owners_get_nothing(node: WconfdNode) -> None:
     client.free_locks()
 
 
+@pytest.mark.shows("2.12/death/tells-path")
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "", "/var/run/ganeti/livelocks/../x"])
 def test_lock_files_elsewhere_are_refused(node: WconfdNode, path: str) -> None:
     client = WConfClient(node.paths, ClientId(9, path, os.getpid()))
@@ -333,6 +345,7 @@ def test_lock_files_elsewhere_are_refused(node: WconfdNode, path: str) -> None:
         client.try_update_locks([(NODE1, "shared")])
 
 
+@pytest.mark.shows("2.12/locking/named")
 @pytest.mark.parametrize(
     "request_", [[("nodes/x", "shared")], [("node", "shared")], [("config/x", "shared")]]
 )
@@ -341,6 +354,7 @@ def test_unknown_locks_are_refused(node: WconfdNode, request_: Any) -> None:
         node.owner(1).client.try_update_locks(request_)
 
 
+@pytest.mark.shows("2.12/wconfd/locks-file")
 def test_locks_that_cannot_be_written_are_not_granted(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])

@@ -157,6 +157,7 @@ def test_broken_locks_are_refused_while_an_owner_lives(node: WconfdNode) -> None
     assert "truncated" in text
 
 
+@pytest.mark.shows("2.12/death/stale")
 def test_stale_lock_files_go(node: WconfdNode) -> None:
     stale = f"{node.paths.livelock_dir}/job_000007_1"
     files.write_atomic(stale, b"")

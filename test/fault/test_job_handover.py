@@ -82,6 +82,12 @@ def queued_job(node: LuxidNode, number: int) -> QueuedJob:
     return job
 
 
+@pytest.mark.shows(
+    "2.12/death/lock-first",
+    "2.12/execution/child-names",
+    "2.12/execution/starts-after",
+    "2.12/execution/unconfirmed-ends",
+)
 @pytest.mark.parametrize("heard", [0, 1, 2])
 def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: int) -> None:
     job = queued_job(node, 1)
@@ -103,6 +109,7 @@ def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: 
     assert node.wconfd.calls == []
 
 
+@pytest.mark.shows("2.12/execution/broken-after", "2.12/further/own-file")
 def test_a_confirmed_process_goes_on_without_luxid(node: LuxidNode) -> None:
     queued_job(node, 1)
     luxid = PlayedLuxid(node)
@@ -115,6 +122,7 @@ def test_a_confirmed_process_goes_on_without_luxid(node: LuxidNode) -> None:
     assert os.listdir(node.paths.livelock_dir) == []
 
 
+@pytest.mark.shows("2.12/execution/starts-after")
 def test_a_process_that_hears_nonsense_does_not_start(node: LuxidNode) -> None:
     job = queued_job(node, 1)
     luxid = PlayedLuxid(node)
@@ -161,6 +169,7 @@ def wait_gone(path: str) -> None:
     wait_until(lambda: not os.path.exists(path), f"{path} to be removed")
 
 
+@pytest.mark.shows("2.12/execution/broken-before-replaced")
 @pytest.mark.parametrize("step", ["begin", "ready", "assign"])
 def test_a_process_that_ends_before_it_is_named_is_replaced(cut_node: CutNode, step: str) -> None:
     cut_node.step = step
@@ -174,6 +183,7 @@ def test_a_process_that_ends_before_it_is_named_is_replaced(cut_node: CutNode, s
     wait_until(lambda: not os.listdir(livelocks), "the waiting processes to end by themselves")
 
 
+@pytest.mark.shows("2.12/execution/named-then-dead", "2.12/further/died-silent")
 def test_a_process_that_ends_after_it_was_named_is_found_dead(cut_node: CutNode) -> None:
     cut_node.step = "named"
     cut_node.set_flag()
@@ -186,6 +196,7 @@ def test_a_process_that_ends_after_it_was_named_is_found_dead(cut_node: CutNode)
     assert not [call for call in cut_node.wconfd.calls if call[0] == "waitLocks"]
 
 
+@pytest.mark.shows("2.12/execution/confirmed-after-record", "2.12/execution/luxid-dies-early")
 def test_luxid_killed_before_the_start_record_leaves_the_job_in_the_queue(
     cut_node: CutNode,
 ) -> None:
@@ -202,6 +213,7 @@ def test_luxid_killed_before_the_start_record_leaves_the_job_in_the_queue(
     assert len(locks) == 1, "it ran twice"
 
 
+@pytest.mark.shows("2.12/execution/confirmed-after-record", "2.12/execution/luxid-dies-late")
 def test_luxid_killed_after_the_start_record_finds_the_job_dead(cut_node: CutNode) -> None:
     cut_node.step = "named"
     cut_node.set_flag(".hang")
@@ -220,6 +232,7 @@ def test_luxid_killed_after_the_start_record_finds_the_job_dead(cut_node: CutNod
     assert time.monotonic() - started < PROMPT_S
 
 
+@pytest.mark.shows("2.12/further/watched")
 def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(node: LuxidNode) -> None:
     client = node.start()
     job_id = client.submit_job([HELD, delay()])
@@ -231,6 +244,7 @@ def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(node: Luxid
     assert wait_status(client, job_id, is_final) == "success"
 
 
+@pytest.mark.shows("2.12/further/own-file")
 def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode) -> None:
     client = node.start()
     job_id = client.submit_job([HELD])
@@ -244,6 +258,7 @@ def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode)
     assert node.job(job_id).status is Status.SUCCESS
 
 
+@pytest.mark.shows("2.12/death/after-restart")
 def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> None:
     client = node.start()
     job_id = client.submit_job([delay(60)])
@@ -287,6 +302,7 @@ def test_a_queued_job_with_lost_secrets_fails_and_says_so(node: LuxidNode) -> No
     assert "secret parameters" in str(node.job(1).ops[0].result)
 
 
+@pytest.mark.shows("2.12/execution/others-check")
 def test_a_queue_left_by_3_0_is_taken_over(node: LuxidNode) -> None:
     queued = make_job(JobId(1), [delay()], (1, 1))
     by_luxid = encode_job(queued).replace(

@@ -26,6 +26,7 @@ def cluster() -> Iterator[LuxidCluster]:
         yield made
 
 
+@pytest.mark.shows("2.12/luxid/replicated")
 def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     job_id = client.submit_job([messages("hello")])
@@ -40,6 +41,7 @@ def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster)
         )
 
 
+@pytest.mark.shows("2.12/luxid/replicated")
 def test_candidates_archive_and_drain_too(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     job_id = client.submit_job([delay()])
@@ -118,6 +120,7 @@ def test_a_hung_candidate_costs_one_job_a_moment_and_then_nobody_anything(
     )
 
 
+@pytest.mark.shows("2.12/further/own-copies")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
 def test_a_job_sees_to_its_copies_without_luxid(
     cluster: LuxidCluster, number: signal.Signals
@@ -248,6 +251,7 @@ def test_what_a_candidate_missed_is_sent_when_it_answers(cluster: LuxidCluster) 
     )
 
 
+@pytest.mark.shows("2.12/noded/from-luxid")
 def test_a_new_candidate_gets_the_queue(cluster: LuxidCluster) -> None:
     new, old = cluster.others
     cluster.master.set_candidates({cluster.master.name: "127.0.0.1", old.name: old.address})

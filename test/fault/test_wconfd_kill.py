@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any
 
+import pytest
 from fakes import wconfd_traffic
 from fakes.chance import seed
 from fakes.waiting import wait_until
@@ -116,6 +117,7 @@ def replace_worker(node: WconfdNode, workers: list[Worker], index: int, state: A
     reader.close()
 
 
+@pytest.mark.shows("2.12/wconfd-details/any-point")
 def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
     faulthandler.cancel_dump_traceback_later()
     faulthandler.dump_traceback_later(

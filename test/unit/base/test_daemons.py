@@ -38,6 +38,7 @@ def test_every_daemon_has_a_package_that_knows_its_name(daemon: Daemon) -> None:
     assert import_module(f"ganeti.{daemon.package}.main").SPEC.name == daemon.name
 
 
+@pytest.mark.shows("2.12/overview/where")
 @pytest.mark.parametrize("daemon", PRESENT, ids=lambda daemon: daemon.name)
 def test_unit_belongs_to_the_target_of_its_place(daemon: Daemon) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)

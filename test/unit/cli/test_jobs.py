@@ -47,6 +47,7 @@ def test_messages_are_printed_with_their_time_and_results_returned() -> None:
     assert run.out.getvalue() == f"{EPOCH} * one\n{EPOCH} * two\n"
 
 
+@pytest.mark.shows("2.12/overview/cli-luxi")
 def test_submission_carries_what_the_common_options_say() -> None:
     run = Run(priority=-10, dry_run=True, reason="ticket 5")
     run.execute()

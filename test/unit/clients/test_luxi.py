@@ -67,6 +67,7 @@ def client(paths: Paths) -> Iterator[LuxiClient]:
         yield found
 
 
+@pytest.mark.shows("2.12/overview/cli-luxi")
 def test_a_job_is_submitted_as_objects(luxid: FakeLuxid, client: LuxiClient) -> None:
     luxid.answers["SubmitJob"] = 17
     opcode = decode_opcode({"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": 2, "fail": 3})

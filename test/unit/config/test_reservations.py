@@ -171,6 +171,7 @@ def test_what_stands_in_the_configuration_is_reserved_no_more() -> None:
 owners = st.sampled_from([ONE, TWO, ClientId(3, "/l/3", 0)])
 
 
+@pytest.mark.shows("2.12/wconfd-details/mirrored")
 @given(st.lists(st.tuples(st.integers(0, 7), owners, st.integers(0, 5)), max_size=20))
 def test_files_hold_everything(steps: list[tuple[int, ClientId, int]]) -> None:
     view, reservations = state().durable, Reservations()

@@ -19,6 +19,7 @@ def started(count: int = 2) -> QueuedJob:
     return changes.handed_over(job_of(count), livelock="/l", process_id=9, now=T1)
 
 
+@pytest.mark.shows("2.12/execution/in-job-file")
 def test_start_record_names_process_and_lock_file() -> None:
     job = started()
     assert (job.livelock, job.process_id, job.status) == ("/l", 9, Status.WAITING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -44,6 +45,7 @@ def run(*events: Event, limit: int = 20) -> tuple[QueueState, Decisions]:
     return schedule(QueueState(), [LimitChanged(limit), *events])
 
 
+@pytest.mark.shows("2.12/steps/scheduling")
 def test_priority_then_age() -> None:
     _, decisions = run(Added(waiting(1)), Added(waiting(2, -5)), Added(waiting(3, -5)))
     assert decisions.start == (2, 3, 1)
@@ -66,6 +68,7 @@ def test_without_enough_candidates_only_what_mends_that_starts() -> None:
     assert decisions.start == (2,)
 
 
+@pytest.mark.shows("2.12/steps/job-limit")
 def test_no_more_than_the_limit_run() -> None:
     state, decisions = run(*(Added(waiting(n)) for n in range(1, 6)), limit=2)
     assert decisions.start == (1, 2)
@@ -82,6 +85,7 @@ def test_jobs_found_running_count() -> None:
     assert decisions.start == ()
 
 
+@pytest.mark.shows("2.12/steps/scheduling")
 def test_a_dependent_starts_on_the_event() -> None:
     state, decisions = run(Added(waiting(1)), Added(waiting(2, after={1: SUCCESS})))
     assert decisions.start == (1,)

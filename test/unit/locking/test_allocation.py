@@ -35,6 +35,12 @@ def locks() -> LockAllocation:
     return LockAllocation()
 
 
+@pytest.mark.shows(
+    "2.12/locking/order",
+    "2.12/locking/levels",
+    "2.12/locking/group-first",
+    "2.12/locking/group-between",
+)
 def test_order_is_the_specified_one() -> None:
     expected = [
         "cluster/[lockset]", "cluster/BGL", "instance/[lockset]", "instance/a", "nodegroup/x",
@@ -47,12 +53,14 @@ def test_order_is_the_specified_one() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.shows("2.12/locking/named")
 @pytest.mark.parametrize("name", ["", "node", "node/", "/x", "config/x", "cluster/x", "nodes/a"])
 def test_unknown_names_are_refused(name: str) -> None:
     with pytest.raises(LockError, match="no lock"):
         order_key(name)
 
 
+@pytest.mark.shows("2.12/locking/update")
 @pytest.mark.parametrize(
     "value", [None, {}, [1], [["node/a"]], [["node/a", "x"]], [["node/a", "shared", 1]]]
 )
@@ -61,6 +69,7 @@ def test_malformed_requests_are_refused(value: object) -> None:
         parse_request(value)
 
 
+@pytest.mark.shows("2.12/locking/group-covers")
 def test_groups_and_members_exclude_each_other(locks: LockAllocation) -> None:
     assert not locks.try_update(A, one("node/a", SH))
     assert not locks.try_update(B, one("node/[lockset]", SH))
@@ -72,6 +81,7 @@ def test_groups_and_members_exclude_each_other(locks: LockAllocation) -> None:
     assert dict(locks.list_all_owners())["node/[lockset]"] == [(B, SH)]
 
 
+@pytest.mark.shows("2.12/locking/group-shared")
 def test_exclusive_below_a_shared_group_is_refused(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/[lockset]", SH))
     with pytest.raises(LockError, match="shared"):
@@ -80,6 +90,7 @@ def test_exclusive_below_a_shared_group_is_refused(locks: LockAllocation) -> Non
     assert not locks.try_update(A, one("node/a", SH))
 
 
+@pytest.mark.shows("2.12/locking/update", "2.12/locking/update-order", "2.12/locking/upgrade-order")
 def test_out_of_order_is_refused_and_changes_nothing(locks: LockAllocation) -> None:
     locks.try_update(A, want(("node/b", EX), ("node-res/a", SH)))
     before = locks.list_locks(A)
@@ -95,6 +106,7 @@ def test_out_of_order_is_refused_and_changes_nothing(locks: LockAllocation) -> N
     assert locks.list_locks(A) == [("node/b", SH), ("network/a", EX)]
 
 
+@pytest.mark.shows("2.12/locking/update-only", "2.12/locking/pessimistic")
 def test_a_group_covers_its_members_whatever_the_order(locks: LockAllocation) -> None:
     locks.try_update(A, want(("node/[lockset]", EX), ("network/a", SH)))
     assert not locks.try_update(A, want(("node/a", EX), ("node/b", SH), ("node/[lockset]", REL)))
@@ -150,6 +162,7 @@ def test_a_starving_waiter_does_not_bar_those_it_waits_for(locks: LockAllocation
     assert locks.wait_update(C, 0, one("node/b", SH)) == {B}
 
 
+@pytest.mark.shows("2.12/aims/wait-for")
 def test_who_becomes_waited_for_is_barred_no_more(locks: LockAllocation) -> None:
     """C stands behind starving B; then A, for whom B waits, begins to wait for C."""
     locks.try_update(A, one("node/a"))
@@ -174,6 +187,7 @@ def starve(locks: LockAllocation, owner: ClientId) -> None:
         locks._queue.count_overtaken(waiter)
 
 
+@pytest.mark.shows("2.12/locking/no-deadlock", "2.12/aims/wait-for")
 def test_two_upgrades_would_wait_for_each_other(locks: LockAllocation) -> None:
     for owner in (A, B):
         locks.try_update(owner, one("node/a", SH))
@@ -200,6 +214,7 @@ def test_a_pending_owner_can_only_repeat_itself(locks: LockAllocation) -> None:
     assert locks.wait_update(B, 0, want(("node/a", SH), ("node/b", SH))) == set()
 
 
+@pytest.mark.shows("2.12/locking/pessimistic")
 def test_releasing_a_group_wakes_waiters_for_members(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/[lockset]"))
     locks.wait_update(B, 0, one("node/a"))
@@ -214,6 +229,7 @@ def test_releasing_a_group_wakes_waiters_for_members(locks: LockAllocation) -> N
     assert settle(locks) == [B]
 
 
+@pytest.mark.shows("2.12/locking/opportunistic", "2.12/locking/opportunistic-order")
 def test_opportunistic_union_takes_what_it_can(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/b"))
     wanted = want(("node/c", SH), ("node/a", EX), ("node/b", SH))

@@ -19,6 +19,7 @@ GOLDEN = (
 )
 
 
+@pytest.mark.shows("2.12/overview/locks-data", "2.12/wconfd/locks-file")
 def test_the_file_has_the_shape_of_3_0() -> None:
     locks = LockAllocation()
     locks.try_update(

@@ -55,6 +55,7 @@ def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
     assert all(path.startswith(directory + "/") for path in cluster.rpc.node("node2").disks)
 
 
+@pytest.mark.shows("2.12/aims/finer")
 def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
     create(cluster)
     assert cluster.config.lock_history == [

@@ -149,6 +149,7 @@ def test_a_plan_is_dropped_without_its_node(cluster: FakeCluster) -> None:
     assert "instance_shutdown" not in cluster.rpc.names()
 
 
+@pytest.mark.shows("2.12/aims/special-instance")
 @pytest.mark.parametrize(
     ("template", "logical_id", "settings"),
     [

@@ -123,6 +123,7 @@ NODE = Node.from_wire(make_node(1))
 ORDERS = st.lists(st.integers(0, 2), max_size=36)
 
 
+@pytest.mark.shows("2.12/aims/reserve")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([300, 400, 500, 700]), min_size=3, max_size=3), ORDERS)
 def test_no_order_of_events_gives_memory_out_twice(needed: list[int], order: list[int]) -> None:

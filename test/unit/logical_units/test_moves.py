@@ -75,6 +75,7 @@ def test_what_accepting_answers_is_where_the_memory_goes(running: FakeCluster) -
     assert args[2:] == ["192.0.2.2:8102", False]
 
 
+@pytest.mark.shows("2.12/aims/finer")
 def test_the_locks_are_the_instance_and_both_nodes(running: FakeCluster) -> None:
     migrate(running)
     (request,) = running.config.lock_history

@@ -33,6 +33,7 @@ from ganeti.protocol.wconfd import ClientId, WConfCalls
 NAME = "web1.example.com"
 
 
+@pytest.mark.shows("2.12/steps/locks-ipc")
 def test_nothing_costs_one_lock_call_and_one_release(cluster: FakeCluster) -> None:
     cluster.execute("OP_TEST_DELAY", duration=0)
     assert cluster.config.calls == ["waitLocks", "freeLocks"]
@@ -77,6 +78,7 @@ def test_every_unit_is_named_like_its_opcode(key: tuple[str, str]) -> None:
     assert unit.__name__ == name + ("Remote" if key[1] else "")
 
 
+@pytest.mark.shows("2.12/steps/unchanged-units")
 def test_every_opcode_but_one_has_a_unit() -> None:
     assert set(all_op_ids()) - {op_id for op_id, _ in processor.all_units()} == {"OP_TEST_DUMMY"}
 
@@ -91,6 +93,7 @@ def test_all_modules_are_loaded() -> None:
 # The optimistic strategy.
 
 
+@pytest.mark.shows("2.12/locking/optimistic", "2.12/aims/automatic")
 def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False)
 
@@ -104,6 +107,7 @@ def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> N
     assert cluster.rpc.node("node3").running
 
 
+@pytest.mark.shows("2.12/aims/automatic")
 def test_a_thing_that_went_away_while_waiting_is_refused(cluster: FakeCluster) -> None:
     uuid = cluster.add_instance(start=False)["uuid"]
     cluster.config.before_grant = [lambda: cluster.config.instances.pop(uuid)]
@@ -112,6 +116,7 @@ def test_a_thing_that_went_away_while_waiting_is_refused(cluster: FakeCluster) -
     assert not cluster.config.held
 
 
+@pytest.mark.shows("2.12/locking/optimistic")
 def test_a_world_that_never_settles_is_given_up(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False)
     nodes = [uuid_of("node1"), uuid_of("node2")]

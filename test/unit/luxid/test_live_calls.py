@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import pytest
 from fakes.loop import run_in_virtual_time
 
 from ganeti.base.errors import GenericError
@@ -62,6 +63,7 @@ async def timed(calls: LiveCalls, *targets: Target) -> tuple[dict[str, RpcResult
     return results, loop.time() - started
 
 
+@pytest.mark.shows("2.12/overview/luxid-noded")
 def test_a_dead_node_is_waited_for_once() -> None:
     async def test(nodes: FakeNodes, calls: LiveCalls) -> None:
         first, took_s = await timed(calls, GOOD, DEAD)

@@ -52,6 +52,7 @@ def paths(tmp_path: Path) -> Paths:
     return found
 
 
+@pytest.mark.shows("2.12/mond/from-rconfd")
 def test_everything_is_asked_again_and_again(paths: Paths) -> None:
     confd = FakeConfd()
     seen: list[ClusterFacts] = []

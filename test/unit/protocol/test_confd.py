@@ -37,11 +37,13 @@ def packet(message: str, salt: str = str(NOW), key: bytes = KEY, **others: objec
     return b"plj0" + json.dumps(fields).encode()
 
 
+@pytest.mark.shows("2.12/rconfd/protocol")
 def test_golden_request_is_understood() -> None:
     request = confd.open_request(SIGNER, REQUEST, NOW)
     assert (request.type, request.rsalt, bytes(request.query)) == (0, SALT, b"null")
 
 
+@pytest.mark.shows("2.12/rconfd/protocol")
 def test_golden_reply_is_written_byte_by_byte() -> None:
     message = confd.reply_message(Status.OK, b"3000000", 0)
     assert confd.seal(SIGNER, SALT, confd.sealable(message)) == REPLY

@@ -65,6 +65,7 @@ def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -
     return seal(SIGNER, salt, sealable(reply_message(status, value, serial)))
 
 
+@pytest.mark.shows("2.12/rconfd/freshest")
 def test_the_newest_of_all_answers_counts() -> None:
     client = Client()
     asked = client.ask("a", "b", "c")

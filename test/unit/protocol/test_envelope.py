@@ -39,10 +39,12 @@ def test_a_luxi_request_looks_like_this() -> None:
     )
 
 
+@pytest.mark.shows("2.12/wconfd/protocol", "2.12/wconfd-details/request")
 def test_a_wconfd_request_names_no_version() -> None:
     assert encode_request("readConfig", []) == b'{"method":"readConfig","args":[]}'
 
 
+@pytest.mark.shows("2.12/wconfd-details/answer")
 def test_answers_look_like_this() -> None:
     assert encode_success([1, None]) == b'{"success":true,"result":[1,null]}'
     assert encode_failure(OpPrereqError("no such node", "unknown_entity")) == (
@@ -52,6 +54,7 @@ def test_answers_look_like_this() -> None:
     assert encode_failure(RequestError("bad")) == encode_refusal("bad")
 
 
+@pytest.mark.shows("2.12/wconfd-details/request")
 @given(st.text(max_size=10), st.lists(json_values, max_size=3))
 def test_a_request_comes_back_as_it_was(method: str, args: list[object]) -> None:
     assert decode_request(encode_request(method, args, 7)) == Request(method, args, 7)
@@ -62,6 +65,7 @@ def test_a_result_comes_back_as_it_was(result: object) -> None:
     assert decode_response(encode_success(result)) == result
 
 
+@pytest.mark.shows("2.12/wconfd-details/answer")
 def test_a_failure_comes_back_as_the_same_error() -> None:
     with pytest.raises(JobLost, match="job 7"):
         decode_response(encode_failure(JobLost("job 7")))

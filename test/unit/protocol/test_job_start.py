@@ -22,11 +22,13 @@ def talk(count: int) -> dict[Side, Dialog]:
     return sides
 
 
+@pytest.mark.shows("2.12/execution/pipe")
 def test_both_sides_agree_to_the_end() -> None:
     sides = talk(len(SCRIPT))
     assert {dialog.stage for dialog in sides.values()} == {Stage.CONFIRMED}
 
 
+@pytest.mark.shows("2.12/execution/pipe")
 @pytest.mark.parametrize("done", range(len(SCRIPT) + 1))
 @pytest.mark.parametrize("wrong", range(len(SCRIPT)))
 def test_whatever_is_out_of_turn_is_refused(done: int, wrong: int) -> None:

@@ -41,6 +41,7 @@ class Client(Doors):
         return args
 
 
+@pytest.mark.shows("2.12/config/extensible")
 def test_the_declaration_is_the_table() -> None:
     assert set(Doors.calls) == {"openDoor", "close_all"}
     row = Doors.calls["openDoor"]
@@ -55,6 +56,7 @@ def test_the_declaration_is_the_table() -> None:
     assert call_of(Doors.open_door) is row
 
 
+@pytest.mark.shows("2.12/steps/wconfd-ipc", "2.12/config/stub")
 def test_the_declaration_is_the_client() -> None:
     client = Client()
     client.open_door("front", 7, loudly=True)
@@ -84,6 +86,7 @@ def test_arguments_from_the_wire_are_checked() -> None:
     assert row.arguments[1].describe() == "integer >= 1 <= 65535"
 
 
+@pytest.mark.shows("2.12/config/extensible")
 def test_a_server_serves_what_it_overrides_with_the_declared_parameters() -> None:
     class Half(Doors):
         def close_all(self) -> list[str]:

@@ -12,6 +12,7 @@ V3_CALLS = 54  # wconfd.json, "counts"
 CALLS = WConfCalls.calls.values()
 
 
+@pytest.mark.shows("2.12/death/stateless")
 def test_all_calls_of_3_0_are_there_and_ours_name_their_owner_first() -> None:
     old = [call for call in CALLS if not call.rules.is_own]
     assert len(old) == V3_CALLS
@@ -42,6 +43,7 @@ def test_calls_that_wait_end_with_a_time() -> None:
     }
 
 
+@pytest.mark.shows("2.12/death/tells-path")
 def test_the_owner_stands_where_3_0_puts_it() -> None:
     calls = WConfCalls.calls
     assert wire_names(calls["addInstance"]) == ["instance", "client", "replace"]
@@ -67,6 +69,7 @@ def test_answers_are_of_the_declared_type() -> None:
         WConfCalls.calls["getSerial"].decode_answer(b"[]")
 
 
+@pytest.mark.shows("2.12/death/owner-pair")
 def test_a_client_id_is_a_list_on_the_wire() -> None:
     client = ClientId(7, "/run/l", 1)
     assert ClientId.from_wire(json.loads(json.dumps(client.to_wire()))) == client

@@ -50,6 +50,7 @@ def holder(code: str, path: str) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.shows("2.12/death/reliable", "2.12/death/kernel")
 @pytest.mark.parametrize("code", [HOLDER, RECORD_LOCK_HOLDER], ids=["ours", "record lock of 3.0"])
 def test_a_holder_is_alive_until_it_is_killed(code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
@@ -61,6 +62,7 @@ def test_a_holder_is_alive_until_it_is_killed(code: str, tmp_path: Path) -> None
         assert not is_alive(path)
 
 
+@pytest.mark.shows("2.12/death/conflict")
 def test_a_checker_of_3_0_sees_that_we_live(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     check = [sys.executable, "-c", RECORD_LOCK_CHECKER, path]
@@ -68,6 +70,7 @@ def test_a_checker_of_3_0_sees_that_we_live(tmp_path: Path) -> None:
         assert subprocess.run(check, check=False).returncode == 1
 
 
+@pytest.mark.shows("2.12/death/conflict")
 def test_opening_and_closing_the_file_elsewhere_keeps_the_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     with LiveLock.create(path):
@@ -76,6 +79,20 @@ def test_opening_and_closing_the_file_elsewhere_keeps_the_lock(tmp_path: Path) -
         assert is_alive(path)
 
 
+@pytest.mark.shows("2.12/death/shared-look")
+def test_looks_at_the_same_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    Path(path).touch()
+    with open(path, encoding="ascii") as one, open(path, encoding="ascii") as other:
+        fcntl.flock(one, fcntl.LOCK_SH)
+        fcntl.lockf(other, fcntl.LOCK_SH)
+        assert not is_alive(path), "another checker is taken for a holder"
+        with LiveLock.create(str(tmp_path / "living")) as lock:
+            assert is_alive(lock.path)
+            assert is_alive(lock.path)
+
+
+@pytest.mark.shows("2.12/death/missing-file")
 def test_a_missing_file_means_dead(tmp_path: Path) -> None:
     assert not is_alive(str(tmp_path / "none"))
 
@@ -112,6 +129,7 @@ def test_a_file_lock_excludes_and_lets_go(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.shows("2.12/death/pid-reuse")
 def test_a_pid_file_names_the_one_that_runs(tmp_path: Path) -> None:
     path = str(tmp_path / "x.pid")
     first = PidFile(path)

@@ -68,6 +68,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.shows("2.12/config/no-config-lock")
 def test_changes_that_come_while_the_disk_is_busy_share_the_next_write() -> None:
     async def scene(committer: Committer, disk: Disk, flushes: list[Flush]) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -55,6 +55,7 @@ def test_every_opcode_has_a_resource() -> None:
     assert {f"/2/opcodes/{op_id}" for op_id in all_op_ids()} <= TABLE.resources.keys()
 
 
+@pytest.mark.shows("2.12/rapid/one-peer")
 def test_questions_name_methods_of_luxi() -> None:
     methods = {route.action.method for route in ROUTES if isinstance(route.action, Question)}
     assert methods <= LuxiCalls.calls.keys()

@@ -1,0 +1,93 @@
+"""The page of promises: complete, up to date, and every marker is that of a test."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from conformance import promises
+
+DOCUMENTS = promises.read_designs()
+MARKERS = promises.read_markers()
+
+
+def test_every_row_has_one_state_and_every_marker_a_promise() -> None:
+    assert promises.problems(DOCUMENTS, MARKERS) == []
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = promises.PAGE.read_text(encoding="utf-8")
+    assert written == promises.page(DOCUMENTS, MARKERS), "run: make conformance"
+
+
+def read(text: str) -> promises.Markers:
+    found = promises.Markers()
+    promises._read_markers("test/unit/test_example.py", ast.parse(text), found)
+    return found
+
+
+def test_a_marker_is_found_on_a_test_on_its_examples_and_on_a_module() -> None:
+    found = read(
+        'pytestmark = [pytest.mark.qemu, pytest.mark.shows("a/b/c")]\n'
+        '@pytest.mark.shows("a/b/d", "a/b/e")\n'
+        "def test_one(): pass\n"
+        '@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.shows("a/b/f"))])\n'
+        "async def test_two(n): pass\n"
+    )
+    assert not found.problems
+    assert [(test.id, test.shows) for test in found.tests] == [
+        ("test/unit/test_example.py", ("a/b/c",)),
+        ("test/unit/test_example.py::test_one", ("a/b/d", "a/b/e")),
+        ("test/unit/test_example.py::test_two", ("a/b/f",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '@pytest.mark.shows("a/b/c")\ndef helper(): pass\n',
+        'def test_one():\n    mark = pytest.mark.shows("a/b/c")\n',
+        'pytestmark = pytest.mark.shows("a/b/c")\n',
+        '@pytest.mark.shows("a/b/c")\ndef test_one(): pass\ndef test_one(): pass\n',
+    ],
+)
+def test_a_marker_that_belongs_to_no_test_is_told(text: str) -> None:
+    assert len(read(text).problems) == 1
+
+
+ROW = promises.Promise("a/b/c", "a promise")
+
+
+@pytest.mark.parametrize(
+    ("row", "shows"),
+    [
+        (ROW, ()),
+        (promises.Promise("a/b/c", "a promise", not_yet="DRBD"), ("a/b/c",)),
+        (promises.Promise("a/b/c", "a promise", not_yet="some day"), ()),
+        (promises.Promise("a/b/c", "a promise", decided="no heading", because="so"), ()),
+        (ROW, ("a/b/c", "a/b/unknown")),
+        (ROW, ("a/b/c", "a/b/c")),
+    ],
+)
+def test_a_row_without_or_with_a_wrong_state_is_told(
+    row: promises.Promise, shows: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promises, "decisions", lambda: set[str]())
+    document = promises.Document("a", "A", (promises.Section("B", "", (row,)),))
+    markers = promises.Markers([promises.MarkedTest("test/test_a.py::test_a", shows)])
+    assert len(promises.problems([document], markers)) == 1
+
+
+def test_a_test_of_another_suite_counts_once_it_has_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: promises.Path
+) -> None:
+    monkeypatch.setattr(promises, "decisions", lambda: set[str]())
+    monkeypatch.setattr(promises, "RECORDED", tmp_path / "recorded.toml")
+    document = promises.Document("a", "A", (promises.Section("B", "", (ROW,)),))
+    name = "test/real/test_a.py::test_a"
+    markers = promises.Markers([promises.MarkedTest(name, ("a/b/c",), "real")])
+    assert promises.problems([document], markers)
+    promises.record("real", {name}, "2026-01-02")
+    promises.record("real", {"test/real/test_b.py::test_b"}, "2026-01-03")
+    assert promises.problems([document], markers) == []
+    assert "(real, passed 2026-01-02)" in promises.page([document], markers)
