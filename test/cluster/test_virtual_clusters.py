@@ -285,7 +285,7 @@ def test_demo_shows_everything_and_leaves_the_cluster_running(base: str) -> None
     ):
         assert command in text
     assert "hypervisor: " in text
-    assert "tools/vcluster run" in text
+    assert "tools/vcluster shell" in text
     listed = vcluster("run", base, "node1.example.com", "--", "gnt-instance", "list")
     assert listed.status == 0
     assert b"web1.example.com" in listed.stdout
