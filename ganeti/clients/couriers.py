@@ -10,6 +10,7 @@ Source: ARCHITECTURE, invariants 8 and 9.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -18,12 +19,14 @@ from typing import Any, Final, Protocol
 
 from ganeti.base.errors import GenericError
 from ganeti.clients.node_rpc import Target
-from ganeti.copies.node import PATIENCE_S, NodeCopies, Trip, Versions
+from ganeti.copies.node import OVERDUE_S, PATIENCE_S, NodeCopies, Trip, Versions
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
 GREETING_S_MAX: Final = 2.0  # a node that comes back is found within that time
+_GREETING_BESIDE_S_MAX: Final = 1.0
+_GREET_AGAIN_S: Final = 0.5
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
@@ -38,6 +41,10 @@ class Delivery:
 
 class NodeSilentError(Exception):
     """A node did not answer; the text says why."""
+
+
+class _CutError(Exception):
+    """A trip did not end although its node is there."""
 
 
 class Cargo(Protocol):
@@ -80,6 +87,25 @@ class Courier:
     def name(self) -> str:
         """The name of the node."""
         return self.target.name
+
+
+class _Watch:
+    """A trip under way: whether it is over, and whether its node has answered something else."""
+
+    def __init__(self) -> None:
+        self.limit = asyncio.timeout(None)
+        self.is_over = asyncio.Event()
+        self.is_answering = False
+
+    def end_within(self, seconds: float) -> None:
+        """Leave the trip so much more time, unless it has less, or none."""
+        ends_at = self.limit.when()
+        if self.is_over.is_set() or self.limit.expired() or ends_at is None:
+            return
+        soon = asyncio.get_running_loop().time() + seconds
+        if soon < ends_at:
+            self.is_answering = True
+            self.limit.reschedule(soon)
 
 
 class Couriers:
@@ -162,11 +188,10 @@ class Couriers:
             if was_missing or not courier.is_known:
                 await self._greet(courier)
             was_sent = True
-            async with asyncio.timeout(self._trip_s_max):
-                delivery = Delivery({})
-                if trip.versions:
-                    delivery = await self._cargo.deliver(courier, trip.versions)
+            delivery = await self._deliver(courier, trip) if trip.versions else Delivery({})
             copies.arrived(trip, delivery.taken, delivery.refused, clock.monotonic())
+        except _CutError:
+            copies.cut(trip, clock.monotonic())
         except TimeoutError:
             copies.lost(trip, "no answer in time", clock.monotonic(), was_sent=was_sent)
         except (NodeSilentError, GenericError) as err:
@@ -183,6 +208,44 @@ class Couriers:
             for file in trip.versions:
                 self._wake_for(file)
         self._start(courier)
+
+    async def _deliver(self, courier: Courier, trip: Trip) -> Delivery:
+        """Have files sent, for as long as the node may be slow.
+
+        Raises:
+            TimeoutError: for longer than that.
+            _CutError: the node answers meanwhile, as if nothing had been sent.
+        """
+        loop = asyncio.get_running_loop()
+        watch = _Watch()
+        timer = loop.call_later(OVERDUE_S, self._look_after_soon, courier, watch)
+        try:
+            async with asyncio.timeout(self._trip_s_max) as watch.limit:
+                return await self._cargo.deliver(courier, trip.versions)
+        except TimeoutError:
+            if watch.is_answering:
+                raise _CutError from None
+            raise
+        finally:
+            timer.cancel()
+            watch.is_over.set()
+
+    def _look_after_soon(self, courier: Courier, watch: _Watch) -> None:
+        self._spawn(self._look_after(courier, watch), f"question to {courier.name}")
+
+    async def _look_after(self, courier: Courier, watch: _Watch) -> None:
+        """Ask a node whether it is there, beside a trip that takes long."""
+        while not watch.is_over.is_set():
+            try:
+                async with asyncio.timeout(_GREETING_BESIDE_S_MAX):
+                    refusal = await self._cargo.greet(courier)
+            except (TimeoutError, GenericError):
+                refusal = "no answer"
+            if refusal is None:
+                watch.end_within(courier.copies.time_beside_s())
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(watch.is_over.wait(), _GREET_AGAIN_S)
 
     async def _greet(self, courier: Courier) -> None:
         async with asyncio.timeout(GREETING_S_MAX):

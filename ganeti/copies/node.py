@@ -13,7 +13,9 @@ doubt, the one after that counts.  The node is *missing* until it answers again.
 again and again, less and less often, with nothing but a question first.
 
 A node whose trip takes long is *set aside*: a write that waits for copies goes on without it.  The
-trip itself is not cut short, as the node may only be slow.
+trip itself goes on, as the node may only be slow, and the node is asked beside it whether it is
+there.  If it answers and the trip still does not end, the trip is cut short, as the files got lost
+on the way.  Each cut gives the next trip twice the time, so a slow line gets everything in the end.
 
 Times are seconds of a monotonic clock, given by the caller.
 
@@ -32,6 +34,8 @@ from msgspec import Struct
 PATIENCE_S: Final = 0.5
 # Each connection costs a handshake at both ends; a few carry all that a disk can take.
 TRIPS_MAX: Final = 3
+# A trip that takes so long is looked after.
+OVERDUE_S: Final = 1.5
 RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0)
 
 Versions = Mapping[str, int]
@@ -75,7 +79,9 @@ class NodeCopies:
         self._trips: list[Trip] = []
         self._on_the_way: set[str] = set()
         self._refused: set[str] = set()
+        self._cuts = 0
         self._failures = 0
+        self._was_silent = False
         self._not_before_s = 0.0
 
     # The files that it should have.
@@ -146,6 +152,10 @@ class NodeCopies:
         begun_s = min((trip.begun_s for trip in self._trips), default=now_s)
         return max(0.0, begun_s + PATIENCE_S - now_s)
 
+    def time_beside_s(self) -> float:
+        """Return how long a trip goes on after the node has answered something else."""
+        return float(PATIENCE_S * 2**self._cuts)
+
     # How a trip ended.
 
     def arrived(
@@ -158,15 +168,17 @@ class NodeCopies:
             refused: files that it would not take, with the reasons; they rest for a while.
         """
         self._end(trip)
+        self._cuts = 0
         for file, version in taken.items():
             self._acknowledged(file, version)
         self.is_missing = bool(refused) and not taken
         self.error = next(iter(refused.values()), None)
+        if self._was_silent or not refused:
+            self._failures = 0  # whoever is back is not made to wait for having been away
+        self._was_silent = False
         if refused:
             self._refused.update(file for file in refused if file in self.wanted)
             self._rest(now_s, self.refused_delay_s_max)
-        else:
-            self._failures = 0
 
     def lost(self, trip: Trip, error: str, now_s: float, *, was_sent: bool = True) -> None:
         """Note that the node did not answer.
@@ -179,9 +191,15 @@ class NodeCopies:
             self.in_doubt.update(trip.versions)
         self.fail(error, now_s)
 
+    def cut(self, trip: Trip, now_s: float) -> None:
+        """Note that a trip was cut short, as the node answers and this does not end."""
+        self._cuts += 1
+        self.lost(trip, "what was sent got lost", now_s)
+        self.hurry()
+
     def fail(self, error: str, now_s: float) -> None:
         """Note that the node is missing, as some other call found out."""
-        self.is_missing = True
+        self.is_missing = self._was_silent = True
         self.error = error
         self._rest(now_s, self.silent_delay_s_max)
 

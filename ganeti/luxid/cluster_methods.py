@@ -20,7 +20,6 @@ from ganeti.luxid.queue.filters import Rule
 from ganeti.luxid.queue.replication import Replication
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.objects.model import FilterRule
-from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
 from ganeti.store import watcher_pause
@@ -69,7 +68,7 @@ class ClusterMethods:
         if until is not None and until <= clock.now():
             raise OpPrereqError("the end of the pause lies in the past")
         await asyncio.to_thread(watcher_pause.write, self._paths, until)
-        await self._replication.tell_all(NodeCalls.set_watcher_pause, until)
+        await self._replication.tell_state(self._paths.watcher_pause)
         return until
 
     async def replace_filter(

@@ -24,6 +24,7 @@ from ganeti.protocol.node_rpc_values import (
     DrainResult,
     FileDetails,
     NodeFacts,
+    PackedText,
     QueueListing,
     TokenRequest,
     TransferOptions,
@@ -49,7 +50,7 @@ class QueueCalls(Service):
         """
 
     @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
-    def jobqueue_write(self, files: Sequence[tuple[str, CompressedText]]) -> list[str | None]:
+    def jobqueue_write(self, files: Sequence[tuple[str, PackedText]]) -> list[str | None]:
         """Write several files of the job queue, each as `jobqueue_update` does.  Ours.
 
         Returns:

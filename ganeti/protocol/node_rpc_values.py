@@ -86,6 +86,28 @@ class CompressedText:
         return self._wire
 
 
+class PackedText:
+    """A compressed text that is unpacked where it is used, so that a broken one spoils no other."""
+
+    __slots__ = ("_wire",)
+
+    def __init__(self, wire: object) -> None:
+        self._wire = wire
+
+    @classmethod
+    def from_wire(cls, value: object) -> Self:
+        """Take it as it is."""
+        return cls(value)
+
+    def to_wire(self) -> object:
+        """Return it as it is."""
+        return self._wire
+
+    def unpack(self) -> bytes:
+        """Return the text as UTF-8 bytes; errors as of `decompress`."""
+        return decompress(self._wire)
+
+
 class FileDetails(NamedTuple):
     """One file to be written on a node: ED_FILE_DETAILS and the arguments of upload_file_single."""
 

@@ -17,7 +17,9 @@ from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import Status
-from ganeti.store import ssconf
+from ganeti.luxid.queue.replication import LOOK_S_MAX, WRITE_S_MAX
+from ganeti.store import ssconf, watcher_pause
+from ganeti.store.job_files import JobFiles
 
 
 @pytest.fixture
@@ -187,6 +189,47 @@ def test_success_waits_until_fewer_copies_are_enough(cluster: LuxidCluster) -> N
     left = cluster.others[0]
     cluster.master.set_candidates({cluster.master.name: "127.0.0.1", left.name: left.address})
     assert wait_status(client, job_id, is_final) == "success"
+
+
+def test_flags_of_the_cluster_do_not_wait_for_a_hung_candidate(cluster: LuxidCluster) -> None:
+    hung, alive = cluster.others
+    client = cluster.master.start()
+    wait_status(client, client.submit_job([delay()]), "success")
+    os.kill(hung.pid, signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        client.set_drain_flag(True)
+        client.set_watcher_pause(4_000_000_000.0)
+        assert time.monotonic() - started < PROMPT_S
+        assert JobFiles(alive.paths).is_drained()
+        assert watcher_pause.read(alive.paths)
+    finally:
+        os.kill(hung.pid, signal.SIGCONT)
+    wait_until(
+        lambda: JobFiles(hung.paths).is_drained() and watcher_pause.read(hung.paths),
+        "the candidate to hear of it",
+    )
+    client.set_drain_flag(False)
+    client.set_watcher_pause(None)
+    wait_until(
+        lambda: not JobFiles(hung.paths).is_drained() and not watcher_pause.read(hung.paths),
+        "the candidate to hear of that too",
+    )
+
+
+def test_submissions_are_refused_soon_when_too_few_candidates_answer(cluster: LuxidCluster) -> None:
+    client = cluster.master.start()
+    wait_status(client, client.submit_job([delay()]), "success")
+    for node in cluster.others:
+        os.kill(node.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(JobQueueError, match=r"is on 1 of the 2 .*gnt-node modify --offline"):
+        client.submit_job([delay()])
+    assert time.monotonic() - started < WRITE_S_MAX + 2.0
+    started = time.monotonic()
+    with pytest.raises(JobQueueError):
+        client.submit_job([delay()])
+    assert time.monotonic() - started < LOOK_S_MAX + 2.0
 
 
 def test_success_waits_for_a_paused_candidate(cluster: LuxidCluster) -> None:

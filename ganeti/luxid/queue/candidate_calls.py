@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from ganeti.base.errors import GenericError, JobFileCorrupted
@@ -27,7 +27,8 @@ from ganeti.jobs import changes
 from ganeti.jobs.merging import plan_copy
 from ganeti.jobs.record import decode_job, encode_job
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_rpc_values import CompressedText, PackedText
+from ganeti.store import watcher_pause
 from ganeti.store.job_files import JobFiles, job_id_of, list_queue
 from ganeti.system.clock import timestamp
 
@@ -65,11 +66,18 @@ class CandidateCalls:
         self._paths = paths
         self._rpc = rpc
         self._on_refused = on_refused
+        self.states: Mapping[str, Callable[[Courier], Awaitable[RpcResult[None]]]] = {
+            paths.queue_drain: self._tell_drain_flag,
+            paths.watcher_pause: self._tell_watcher_pause,
+        }
 
     async def write(self, courier: Courier, contents: Mapping[str, Content]) -> dict[str, str]:
         """Write files; returns those that the node refused, with its reasons."""
         if len(contents) > 1 and courier.takes_many:
-            sent = [(self._paths.globalize(path), each.text) for path, each in contents.items()]
+            sent = [
+                (self._paths.globalize(path), PackedText(each.text.to_wire()))
+                for path, each in contents.items()
+            ]
             written = await self._call(courier, NodeCalls.jobqueue_write, sent)
             if written.error is None:
                 answers = zip(contents, written.payload, strict=True)
@@ -96,6 +104,29 @@ class CandidateCalls:
         ]
         result = await self._call(courier, NodeCalls.jobqueue_rename, renames)
         return {} if result.error is None else dict.fromkeys(paths, result.error)
+
+    async def tell_states(self, courier: Courier, paths: Iterable[str]) -> dict[str, str]:
+        """Let a candidate follow files that have calls of their own; returns as `write`."""
+        refused = {}
+        for path in paths:
+            result = await self.states[path](courier)
+            if result.error is not None:
+                refused[path] = result.error
+        return refused
+
+    async def _tell_drain_flag(self, courier: Courier) -> RpcResult[None]:
+        queue = JobFiles(self._paths)
+        is_drained, by = queue.is_drained(), queue.drained_by()
+        result = await self._call(courier, NodeCalls.jobqueue_set_drain_flag, is_drained)
+        if by is None or result.error is not None:
+            return result
+        path = self._paths.globalize(self._paths.queue_drain)  # the call above cannot say by whom
+        text = CompressedText(by.encode())
+        return await self._call(courier, NodeCalls.jobqueue_update, path, text)
+
+    async def _tell_watcher_pause(self, courier: Courier) -> RpcResult[None]:
+        until = watcher_pause.read(self._paths)
+        return await self._call(courier, NodeCalls.set_watcher_pause, until)
 
     async def _call(
         self,
@@ -138,18 +169,7 @@ class CandidateCalls:
         left = [job_id for job_id in map(JobId, plan.archive) if not is_new(job_id)]
         for start in range(0, len(left), ARCHIVED_PER_CALL_MAX):
             await self._archive_left(target, left[start : start + ARCHIVED_PER_CALL_MAX])
-        if theirs.is_drained != own.is_drained:
-            await self._send_drain_flag(target, own.is_drained)
         return tuple(map(JobId, plan.send))
-
-    async def _send_drain_flag(self, target: Target, is_drained: bool) -> None:
-        result = await self._rpc.call_one(NodeCalls.jobqueue_set_drain_flag, target, is_drained)
-        by = JobFiles(self._paths).drained_by()
-        if by is not None and result.error is None:
-            path = self._paths.globalize(self._paths.queue_drain)
-            text = CompressedText(by.encode())
-            result = await self._rpc.call_one(NodeCalls.jobqueue_update, target, path, text)
-        result.check("the drain flag cannot be set")
 
     async def _archive_left(self, target: Target, job_ids: Sequence[JobId]) -> None:
         """Let a candidate archive jobs that are not in the queue here, each with its end.

@@ -17,8 +17,6 @@ from ganeti.base.paths import Paths
 from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.luxid.queue.replication import CopiesMade, Replication
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store.job_files import JobFiles
 
 logger = logging.getLogger(__name__)
@@ -162,9 +160,4 @@ class JobStore:
             await asyncio.to_thread(self.files.set_drained, drained, by)
         except OSError as err:
             raise JobQueueError(f"cannot change the drained flag: {err.strerror}") from err
-        await self._replication.tell_all(NodeCalls.jobqueue_set_drain_flag, drained)
-        if drained and by is not None:  # which the call above cannot say
-            path = self._paths.globalize(self._paths.queue_drain)
-            await self._replication.tell_all(
-                NodeCalls.jobqueue_update, path, CompressedText(by.encode())
-            )
+        await self._replication.tell_state(self._paths.queue_drain)

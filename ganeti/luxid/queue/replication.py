@@ -22,7 +22,7 @@ import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, JobQueueError
 from ganeti.base.ids import JobId
@@ -37,8 +37,6 @@ from ganeti.jobs.votes import Poll
 from ganeti.luxid.queue.candidate_calls import CandidateCalls, Content
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.tasks import Tasks
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.service import call_of
 from ganeti.store import ssconf
 from ganeti.store.job_files import job_id_of
 from ganeti.system import clock, environment, files
@@ -56,9 +54,6 @@ BYTES_PER_TRIP_MAX: Final = 4 << 20
 _CONFIRM_AGAIN_S: Final = 1.0
 
 _SWEEP_AT_LEAST: Final = 100
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 CopiesMade = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -205,7 +200,7 @@ class Replication:
                 courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
             )
             paths = [self._paths.job_file(job_id) for job_id in job_ids]
-            self.renew([courier.name], self._paths.queue_serial, *paths)
+            self.renew([courier.name], self._paths.queue_serial, *self._calls.states, *paths)
         except (GenericError, OSError) as err:
             logger.warning(
                 "The queue on candidate %s is not compared: %s; ignoring", courier.name, err
@@ -373,25 +368,14 @@ class Replication:
         missing = self._tally(path, version).missing
         return names, tuple(name for name in names if name not in missing)
 
-    async def tell_all(
-        self, method: Callable[Concatenate[NodeCalls, P], object], *args: P.args, **named: P.kwargs
-    ) -> None:
-        """Make a call on all candidates; failures are logged."""
-        self.names()
-        targets = [each.target for each in self._couriers if not each.target.offline]
-        call = call_of(method).name
-        try:
-            results = await self._rpc.call_all(method, targets, *args, **named)
-        except GenericError as err:
-            logger.warning("%s on the candidates: %s; ignoring", call, err.message)
-            return
-        for name, result in results.items():
-            courier = self._couriers.get(name)
-            if result.error is None or courier is None:
-                continue
-            logger.warning("%s on candidate %s: %s; ignoring", call, name, result.error)
-            self._calls.note_refusal(result)
-            self._fail(courier, result.error)  # its queue is compared once it answers
+    async def tell_state(self, path: str) -> None:
+        """Let all candidates follow a file that a call of its own carries, as it is here now.
+
+        Waits a little; a candidate that does not answer hears of it when it is back.
+        """
+        version = self._put(path, None)
+        await self._couriers.wait_for_all(path, functools.partial(self._lacking, path, version))
+        self._release(path)
 
     def _put(self, path: str, data: bytes | None) -> int:
         """Take the newest content of a file, for all candidates; returns its version."""
@@ -412,7 +396,7 @@ class Replication:
             each.copies.is_missing for each in self._lacking(path, content.version)
         ):
             del self._contents[path]
-            if content.data is None:
+            if content.data is None and path not in self._calls.states:
                 for courier in self._couriers:
                     courier.copies.forget([path])
 
@@ -462,7 +446,8 @@ class Replication:
         """As declared; what was archived meanwhile is forgotten."""
         found: dict[str, Content] = {}
         size_bytes = 0
-        for path in versions:
+        states = self._calls.states.keys() & versions.keys()
+        for path in versions.keys() - states:
             content = self._contents.get(path) or self._read(path)
             if content is None:
                 courier.copies.forget([path])
@@ -477,7 +462,8 @@ class Replication:
         refused |= await self._calls.archive(
             courier, [path for path, each in found.items() if each.data is None]
         )
-        taken = {path: versions[path] for path in found if path not in refused}
+        refused |= await self._calls.tell_states(courier, states)
+        taken = {path: versions[path] for path in {*found, *states} if path not in refused}
         return Delivery(taken, refused)
 
     def _read(self, path: str) -> Content | None:

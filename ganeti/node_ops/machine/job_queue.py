@@ -13,14 +13,14 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError, LockError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.protocol.node_rpc_values import CompressedText, QueueListing
+from ganeti.protocol.node_rpc_values import CompressedText, PackedText, QueueListing
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock
@@ -98,18 +98,22 @@ class JobQueue(NodeHandler):
     """Copies of job files."""
 
     def jobqueue_update(self, file_name: str, content: CompressedText) -> None:
-        (error,) = self.jobqueue_write([(file_name, content)])
+        (error,) = self._write([(file_name, lambda: content.content)])
         if error is not None:
             raise GenericError(error)
 
-    def jobqueue_write(self, files: Sequence[tuple[str, CompressedText]]) -> list[str | None]:
+    def jobqueue_write(self, files: Sequence[tuple[str, PackedText]]) -> list[str | None]:
+        return self._write([(file_name, content.unpack) for file_name, content in files])
+
+    def _write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> list[str | None]:
+        """Write files with the contents that functions return; returns why some cannot be."""
         _refuse_former_master(self.node)
         errors: list[str | None] = []
         touched: set[str] = set()
         with _hold_queue(self.paths):
             for file_name, content in files:
                 try:
-                    _replace(self.paths, file_name, content.content, touched)
+                    _replace(self.paths, file_name, content(), touched)
                 except OSError as err:
                     errors.append(f"{err.filename or file_name}: {err.strerror or err}")
                 except GenericError as err:

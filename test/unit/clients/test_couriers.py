@@ -22,22 +22,34 @@ class FakeCargo:
 
     def __init__(self) -> None:
         self.down: set[str] = set()
+        self.losing: set[str] = set()  # of those that hang: their answers get lost, nothing else
         self.hanging: dict[str, asyncio.Event] = {}
         self.refused: set[str] = set()
         self.withheld: set[str] = set()
+        self._happened = asyncio.Event()
         self.sent: list[tuple[str, dict[str, int]]] = []
         self.greeted: list[str] = []
         self.results: list[tuple[str, bool, bool]] = []
+
+    async def until(self, is_done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(NEVER):
+            while not is_done():
+                self._happened.clear()
+                await self._happened.wait()
 
     def may_send(self, file: str) -> bool:
         return file not in self.withheld
 
     async def greet(self, courier: Courier) -> str | None:
         self.greeted.append(courier.name)
+        self._happened.set()
+        if courier.name in self.hanging and courier.name not in self.losing:
+            await self.hanging[courier.name].wait()
         return "connection refused" if courier.name in self.down else None
 
     async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
         self.sent.append((courier.name, dict(versions)))
+        self._happened.set()
         if courier.name in self.hanging:
             await self.hanging[courier.name].wait()
         if courier.name in self.down:
@@ -99,6 +111,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "RETRY_DELAYS_S", (0.001,))
     monkeypatch.setattr(node_module, "PATIENCE_S", 0.02)
     monkeypatch.setattr(module, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(module, "OVERDUE_S", 0.05)
+    monkeypatch.setattr(module, "_GREET_AGAIN_S", 0.01)
 
 
 def test_files_that_are_wanted_together_go_in_one_trip() -> None:
@@ -163,6 +177,40 @@ def test_a_node_that_is_back_is_greeted_first_and_gets_everything() -> None:
         await scene.all_have("a", 1)
         assert ("n3", False, True) in scene.cargo.results
         assert ("n3", True, False) in scene.cargo.results
+
+    play(script)
+
+
+def test_what_got_lost_on_the_way_is_sent_again_as_soon_as_the_node_answers() -> None:
+    """A connection may stay silent for ever after a network, or a node, was away."""
+
+    async def script(scene: Scene) -> None:
+        scene.cargo.hanging["n3"] = asyncio.Event()
+        scene.want("a", 1)
+        assert await scene.couriers.wait_until("a", lambda: scene.having("a", 1) == ["n2"], NEVER)
+        await scene.cargo.until(lambda: "n3" in scene.cargo.greeted)
+        assert scene.having("a", 1) == ["n2"]
+        scene.cargo.losing = {"n3"}  # it is back, and knows nothing of the trip
+        await scene.cargo.until(lambda: len(scene.cargo.sent) == 3)
+        del scene.cargo.hanging["n3"]
+        await scene.all_have("a", 1)
+        courier = scene.couriers.get("n3")
+        assert courier is not None
+        assert not courier.copies.in_doubt
+        sent = [versions for name, versions in scene.cargo.sent if name == "n3"]
+        assert len(sent) >= 3, "an acknowledgement after a doubt does not count"
+
+    play(script)
+
+
+def test_a_slow_trip_to_a_node_that_hangs_is_not_cut() -> None:
+    async def script(scene: Scene) -> None:
+        hangs = scene.cargo.hanging["n3"] = asyncio.Event()
+        scene.want("a", 1)
+        await scene.cargo.until(lambda: "n3" in scene.cargo.greeted)
+        hangs.set()
+        await scene.all_have("a", 1)
+        assert [v for name, v in scene.cargo.sent if name == "n3"] == [{"a": 1}]
 
     play(script)
 

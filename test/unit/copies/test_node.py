@@ -122,6 +122,33 @@ def test_a_node_that_refuses_everything_is_missing() -> None:
     assert not copies.rests(1.0)
 
 
+def test_a_node_that_refuses_after_it_was_away_is_tried_again_soon() -> None:
+    copies = NodeCopies()
+    copies.want("a", 1)
+    now = 0.0
+    for _ in range(9):
+        copies.lost(must_begin(copies, now), "refused", now, was_sent=False)
+        now = copies.retry_s() or 0.0
+    copies.arrived(must_begin(copies, now), {}, {"a": "in use"}, now)
+    assert copies.retry_s() == now + 0.5
+
+
+def test_each_trip_that_is_cut_short_leaves_the_next_one_twice_the_time() -> None:
+    copies = NodeCopies()
+    copies.want("a", 1)
+    times = []
+    for _ in range(3):
+        times.append(copies.time_beside_s())
+        trip = must_begin(copies)
+        copies.cut(trip, 0.0)
+        assert copies.in_doubt == {"a"}
+        assert copies.retry_s() == 0.0, "the node is there"
+    assert times == [PATIENCE_S, 2 * PATIENCE_S, 4 * PATIENCE_S]
+    trip = must_begin(copies)
+    copies.arrived(trip, trip.versions, {}, 0.0)
+    assert copies.time_beside_s() == PATIENCE_S
+
+
 def test_a_slow_node_is_set_aside_and_is_back_with_its_answer() -> None:
     copies = NodeCopies()
     assert copies.patience_left_s(5.0) == PATIENCE_S

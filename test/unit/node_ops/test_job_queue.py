@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import GenericError, LockError
+from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import job_queue
 from ganeti.node_ops.machine.job_queue import SharedHold, queue_path
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import decode_arguments
+from ganeti.protocol.node_rpc_values import CompressedText, PackedText
+from ganeti.protocol.service import call_of
 from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
 
@@ -112,10 +116,10 @@ def test_several_files_are_written_and_each_failure_is_told(context: NodeContext
     os.makedirs(paths.job_file(2))
     errors = job_queue.JobQueue(context).jobqueue_write(
         [
-            (f"{QUEUE}/job-1", CompressedText("{}")),
-            (f"{QUEUE}/job-2", CompressedText("{}")),
-            ("/etc/passwd", CompressedText("x")),
-            (f"{QUEUE}/serial", CompressedText("3\n")),
+            (f"{QUEUE}/job-1", PackedText([0, "{}"])),
+            (f"{QUEUE}/job-2", PackedText([0, "{}"])),
+            ("/etc/passwd", PackedText([0, "x"])),
+            (f"{QUEUE}/serial", PackedText([0, "3\n"])),
         ]
     )
     assert errors[0] is None
@@ -124,3 +128,15 @@ def test_several_files_are_written_and_each_failure_is_told(context: NodeContext
     assert "/etc/passwd" in (errors[2] or "")
     assert Path(paths.job_file(1)).read_text() == "{}"
     assert Path(paths.queue_serial).read_text() == "3\n"
+
+
+@pytest.mark.parametrize("broken", [[1, "AAAA"], [1, "?"], [9, "x"], "x", None, [0, 5]])
+def test_a_broken_text_spoils_no_other_file(context: NodeContext, broken: object) -> None:
+    call = call_of(NodeCalls.jobqueue_write)
+    sent = [[[f"{QUEUE}/job-1", broken], [f"{QUEUE}/job-2", [0, "{}"]]]]
+    (files,) = call.read(decode_arguments(call, dumps(sent)))
+    errors = job_queue.JobQueue(context).jobqueue_write(files)
+    assert errors[0], "the reason"
+    assert errors[1] is None
+    assert os.listdir(context.paths.queue_dir).count("job-1") == 0
+    assert Path(context.paths.job_file(2)).read_text() == "{}"
