@@ -265,11 +265,14 @@ class Answer:
         )
 
     def is_newer_than(self, other: Answer | None) -> bool:
-        """Tell whether it is to be preferred: an answer to a refusal, then by serial number."""
+        """Tell whether it is to be preferred: by serial number, a refusal like anything else.
+
+        A refusal of 3.0 has the number 0, so it counts only if nothing else came.
+        """
         if other is None:
             return True
         ours, theirs = self.status is Status.OK, other.status is Status.OK
-        return (ours, self.serial) > (theirs, other.serial)
+        return (self.serial, ours) > (other.serial, theirs)
 
 
 @dataclass(slots=True, eq=False)

@@ -163,8 +163,7 @@ class QueryType(IntEnum):
         "node-drbd",
         Takes.NODE_OR_UUID,
         "list the DRBD devices of a node",
-        'a list of [node, minor, instance, "disk/N", "primary" or "secondary", the other node];'
-        " with the serial number of the node",
+        'a list of [node, minor, instance, "disk/N", "primary" or "secondary", the other node]',
     )
     NODE_INSTANCES = _row(
         8,
@@ -172,14 +171,14 @@ class QueryType(IntEnum):
         Takes.NODE_OR_UUID,
         "list the instances of a node",
         "[instances whose primary node it is, instances whose secondary node it is], objects as in"
-        " the configuration; with the serial number of the node",
+        " the configuration",
     )
     INSTANCE_DISKS = _row(
         9,
         "instance-disks",
         Takes.INSTANCE,
         "list the disks of an instance",
-        "objects as in the configuration; with the serial number of the instance",
+        "objects as in the configuration",
     )
     CONFIG_QUERY = _row(
         10, "config", Takes.PATH, "show a part of the configuration", "what stands there"
@@ -197,7 +196,7 @@ class QueryType(IntEnum):
         Takes.NODE_OR_UUID,
         "list the instances of a node by UUID and serial number, also where they are many",
         "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
-        " number] each; with the serial number of the configuration; not known to Ganeti 3.0",
+        " number] each; not known to Ganeti 3.0",
     )
     NODE_DRBD_PART = _row(
         OWN_TYPES_FROM + 1,
@@ -206,5 +205,5 @@ class QueryType(IntEnum):
         "list the DRBD devices of a node in parts, where they are many; NODE/100 asks for those"
         " after the first 100",
         "[as many as fit of what node-drbd answers, how many there are of them before the next part"
-        " or null]; with the serial number of the configuration; not known to Ganeti 3.0",
+        " or null]; not known to Ganeti 3.0",
     )

@@ -34,13 +34,6 @@ _fields: Final = msgspec.json.Decoder(dict[str, Raw])
 _items: Final = msgspec.json.Decoder(list[Raw])
 
 
-class Found(msgspec.Struct, frozen=True):
-    """An answer; its value is JSON already."""
-
-    value: bytes
-    serial: int
-
-
 class Refused(Exception):
     """The question cannot be answered."""
 
@@ -49,7 +42,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-Handler = Callable[[Tables, confd_queries.Question], Found]
+Handler = Callable[[Tables, confd_queries.Question], bytes]  # JSON
 
 
 def _text(question: confd_queries.Question) -> str:
@@ -62,10 +55,6 @@ def _keys(question: confd_queries.Question) -> confd_queries.Keys:
     if not isinstance(question, confd_queries.Keys):
         raise Refused(confd.ErrorKind.ARGUMENT)
     return question
-
-
-def _found(config: Tables, value: object) -> Found:
-    return Found(dumps(value), config.cluster.serial_no)
 
 
 def _node(config: Tables, question: confd_queries.Question) -> tuple[str, Node]:
@@ -88,12 +77,12 @@ def _joined(texts: Iterable[Raw]) -> bytes:
     return b"[%b]" % b",".join(map(bytes, texts))
 
 
-def ping(_config: Tables, _question: confd_queries.Question) -> Found:
+def ping(_config: Tables, _question: confd_queries.Question) -> bytes:
     """Say that we are there."""
-    return Found(dumps(CONFIG_VERSION), 0)
+    return dumps(CONFIG_VERSION)
 
 
-def node_role(config: Tables, question: confd_queries.Question) -> Found:
+def node_role(config: Tables, question: confd_queries.Question) -> bytes:
     """Tell the role of a node."""
     uuid, node = _node(config, question)
     roles = (
@@ -102,20 +91,18 @@ def node_role(config: Tables, question: confd_queries.Question) -> Found:
         (node.drained, confd_queries.NodeRole.DRAINED),
         (node.offline, confd_queries.NodeRole.OFFLINE),
     )
-    return _found(
-        config, next((role for has, role in roles if has), confd_queries.NodeRole.REGULAR)
-    )
+    return dumps(next((role for has, role in roles if has), confd_queries.NodeRole.REGULAR))
 
 
-def node_by_address(config: Tables, question: confd_queries.Question) -> Found:
+def node_by_address(config: Tables, question: confd_queries.Question) -> bytes:
     """Tell the primary address of the primary node of the instance that has an address."""
     keys = _keys(question)
     link = _default_link(config) if keys.link is None else keys.link
     match keys.ip, keys.iplist:
         case str(ip), None:
-            return _found(config, _node_address(config, link, ip))
+            return dumps(_node_address(config, link, ip))
         case None, tuple(addresses):
-            return _found(config, [_one_of_many(config, link, ip) for ip in addresses])
+            return dumps([_one_of_many(config, link, ip) for ip in addresses])
     raise Refused(confd.ErrorKind.ARGUMENT)
 
 
@@ -136,38 +123,38 @@ def _node_address(config: Tables, link: str, ip: str) -> str:
 
 def _one_of_many(config: Tables, link: str, ip: str) -> tuple[confd.Status, object, int]:
     try:
-        return confd.Status.OK, _node_address(config, link, ip), config.cluster.serial_no
+        return confd.Status.OK, _node_address(config, link, ip), config.serial_no
     except Refused as err:
-        return confd.Status.ERROR, err.kind, 0
+        return confd.Status.ERROR, err.kind, config.serial_no
 
 
-def cluster_master(config: Tables, question: confd_queries.Question) -> Found:
+def cluster_master(config: Tables, question: confd_queries.Question) -> bytes:
     """Tell about the master."""
     node = config.nodes.get(config.cluster.master_node)
     if node is None:
         raise Refused(confd.ErrorKind.INTERNAL)
     if question is None:
-        return _found(config, node.name)
+        return dumps(node.name)
     values = {
         confd_queries.MasterField.NAME: node.name,
         confd_queries.MasterField.IP: config.cluster.master_ip,
         confd_queries.MasterField.MNODE_PIP: node.primary_ip,
     }
-    return _found(config, [values[field] for field in _keys(question).fields or ()])
+    return dumps([values[field] for field in _keys(question).fields or ()])
 
 
-def node_addresses(config: Tables, _question: confd_queries.Question) -> Found:
+def node_addresses(config: Tables, _question: confd_queries.Question) -> bytes:
     """List the primary addresses of all nodes."""
-    return _found(config, [node.primary_ip for node in config.nodes.values()])
+    return dumps([node.primary_ip for node in config.nodes.values()])
 
 
-def candidate_addresses(config: Tables, _question: confd_queries.Question) -> Found:
+def candidate_addresses(config: Tables, _question: confd_queries.Question) -> bytes:
     """List the primary addresses of the master candidates."""
     nodes = config.nodes.values()
-    return _found(config, [node.primary_ip for node in nodes if node.master_candidate])
+    return dumps([node.primary_ip for node in nodes if node.master_candidate])
 
 
-def instance_addresses(config: Tables, question: confd_queries.Question) -> Found:
+def instance_addresses(config: Tables, question: confd_queries.Question) -> bytes:
     """List the addresses of instances on a link."""
     default = _default_link(config)
     link = default if question is None else _text(question)
@@ -179,16 +166,16 @@ def instance_addresses(config: Tables, question: confd_queries.Question) -> Foun
         for nic in config.instances.read(uuid).nics
         if nic.ip and nic.nicparams.get("link") in links
     )
-    return _found(config, list(addresses))
+    return dumps(list(addresses))
 
 
-def node_drbd(config: Tables, question: confd_queries.Question) -> Found:
+def node_drbd(config: Tables, question: confd_queries.Question) -> bytes:
     """List the DRBD devices of a node."""
     uuid, node = _node(config, question)
-    return Found(dumps(list(_drbd_rows(config, uuid, node))), node.serial_no)
+    return dumps(list(_drbd_rows(config, uuid, node)))
 
 
-def node_drbd_part(config: Tables, question: confd_queries.Question) -> Found:
+def node_drbd_part(config: Tables, question: confd_queries.Question) -> bytes:
     """List some of the DRBD devices of a node, and say where the others begin."""
     name, slash, start = _text(question).partition("/")
     uuid, node = _node(config, name)
@@ -202,9 +189,9 @@ def node_drbd_part(config: Tables, question: confd_queries.Question) -> Found:
         encoded = dumps(row)
         left_bytes -= len(encoded) + encoded.count(b'"')  # which are escaped in an answer
         if left_bytes < 0 and rows:
-            return Found(dumps([rows, first + len(rows)]), config.serial_no)
+            return dumps([rows, first + len(rows)])
         rows.append(row)
-    return Found(dumps([rows, None]), config.serial_no)
+    return dumps([rows, None])
 
 
 def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
@@ -222,14 +209,14 @@ def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
                         yield [node.name, minor, instance.name, name, role, peer_name]
 
 
-def node_instances(config: Tables, question: confd_queries.Question) -> Found:
+def node_instances(config: Tables, question: confd_queries.Question) -> bytes:
     """List the instances of a node, as the configuration has them."""
-    uuid, node = _node(config, question)
+    uuid, _found_node = _node(config, question)
     raw = config.instances.raw
     primary, secondary = (
         _joined(raw[one] for one in uuids) for uuids in _instances_of(config, uuid)
     )
-    return Found(b"[%b,%b]" % (primary, secondary), node.serial_no)
+    return b"[%b,%b]" % (primary, secondary)
 
 
 def _instances_of(config: Tables, node: str) -> tuple[Sequence[str], Sequence[str]]:
@@ -237,25 +224,24 @@ def _instances_of(config: Tables, node: str) -> tuple[Sequence[str], Sequence[st
     return config.primary_instances(node), config.secondary_instances(node)
 
 
-def node_instance_serials(config: Tables, question: confd_queries.Question) -> Found:
+def node_instance_serials(config: Tables, question: confd_queries.Question) -> bytes:
     """List the instances of a node by UUID and serial number."""
     uuid, _found_node = _node(config, question)
     rows = [
         [(one, config.instances.read(one).serial_no) for one in uuids]
         for uuids in _instances_of(config, uuid)
     ]
-    return Found(dumps(rows), config.serial_no)
+    return dumps(rows)
 
 
-def instance_disks(config: Tables, question: confd_queries.Question) -> Found:
+def instance_disks(config: Tables, question: confd_queries.Question) -> bytes:
     """List the disks of an instance, as the configuration has them."""
     instance = config.instances[_find(config.instances, _text(question))]
     raw = config.disks.raw
-    disks = _joined(raw[disk] for disk in instance.disks if disk in raw)
-    return Found(disks, instance.serial_no)
+    return _joined(raw[disk] for disk in instance.disks if disk in raw)
 
 
-def config_query(config: Tables, question: confd_queries.Question) -> Found:
+def config_query(config: Tables, question: confd_queries.Question) -> bytes:
     """Show the value at a JSON pointer (RFC 6901) into the configuration."""
     pointer = _text(question)
     if not pointer.startswith("/"):
@@ -263,11 +249,11 @@ def config_query(config: Tables, question: confd_queries.Question) -> Found:
     first, *rest = (word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:])
     split = config.split
     if first in split.tables:
-        return Found(_in_table(split.tables[first], rest), config.cluster.serial_no)
+        return _in_table(split.tables[first], rest)
     top = split.cluster if first == "cluster" else split.top.get(first)
     if top is None:
         raise Refused(confd.ErrorKind.ARGUMENT)
-    return Found(_in_value(top, rest), config.cluster.serial_no)
+    return _in_value(top, rest)
 
 
 def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> bytes:
@@ -303,19 +289,18 @@ def _index(word: str) -> int:
     return int(word)
 
 
-def data_collectors(config: Tables, _question: confd_queries.Question) -> Found:
+def data_collectors(config: Tables, _question: confd_queries.Question) -> bytes:
     """Tell how the data collectors are switched; those for Xen are off where there is no Xen."""
     cluster = config.cluster
     has_xen = any(name.startswith(_XEN_PREFIX) for name in cluster.enabled_hypervisors)
-    return _found(
-        config,
+    return dumps(
         {
             name: {
                 "active": switch.active and (has_xen or name not in XEN_COLLECTORS),
                 "interval": switch.interval,
             }
             for name, switch in cluster.data_collectors.items()
-        },
+        }
     )
 
 
@@ -370,7 +355,7 @@ class Answerer:
         packet = confd.seal(self._signer, request.rsalt, message)
         if len(packet) <= confd.DATAGRAM_BYTES_MAX:
             return packet
-        packet = confd.seal(self._signer, request.rsalt, _too_large(len(packet)))
+        packet = confd.seal(self._signer, request.rsalt, self._too_large(len(packet)))
         if len(packet) > confd.DATAGRAM_BYTES_MAX:
             raise ProtocolError(f"the salt for its answer has {len(request.rsalt)} characters")
         return packet
@@ -378,7 +363,7 @@ class Answerer:
     def _keep(self, key: tuple[int, bytes]) -> confd.Sealable:
         message = confd.sealable(self._find(*key))
         if len(message.middle) > confd.DATAGRAM_BYTES_MAX:
-            message = _too_large(len(message.middle))
+            message = self._too_large(len(message.middle))
         size_bytes = len(key[1]) + sum(map(len, message)) + _KEPT_OVERHEAD_BYTES
         if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
             self._kept.clear()
@@ -395,16 +380,18 @@ class Answerer:
             raise ProtocolError(f"there is no query type {number}") from err
         question = confd_queries.decode_question(raw)
         try:
-            found = handler(self.config, question)
+            return self._reply(confd.Status.OK, handler(self.config, question))
         except Refused as err:
-            return confd.reply_message(confd.Status.ERROR, b"%d" % err.kind, 0)
-        return confd.reply_message(confd.Status.OK, found.value, found.serial)
+            return self._reply(confd.Status.ERROR, b"%d" % err.kind)
 
+    def _reply(self, status: confd.Status, answer: bytes) -> bytes:
+        """Return a message; refusals name their configuration too, as they may be the news."""
+        return confd.reply_message(status, answer, self.config.serial_no)
 
-def _too_large(size_bytes: int) -> confd.Sealable:
-    """Return the message that says that an answer cannot be sent."""
-    reason = (
-        f"the answer has {size_bytes} bytes, {confd.DATAGRAM_BYTES_MAX} fit into a datagram;"
-        " ask for a part of it"
-    )
-    return confd.sealable(confd.reply_message(confd.Status.ERROR, dumps(reason), 0))
+    def _too_large(self, size_bytes: int) -> confd.Sealable:
+        """Return the message that says that an answer cannot be sent."""
+        reason = (
+            f"the answer has {size_bytes} bytes, {confd.DATAGRAM_BYTES_MAX} fit into a datagram;"
+            " ask for a part of it"
+        )
+        return confd.sealable(self._reply(confd.Status.ERROR, dumps(reason)))

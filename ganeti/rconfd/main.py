@@ -174,9 +174,9 @@ class Follower:
         self._desk.answerer = Answerer(config, Signer(source.key))
         self._source = source
         took_ms = (clock.monotonic() - started_s) * 1000
-        serial = config.cluster.serial_no
+        serial = config.serial_no
         if before is None or self._silence:
-            logger.info("Answering; the cluster has serial number %d", serial)
+            logger.info("Answering; the configuration has serial number %d", serial)
         logger.debug("Read the configuration (serial number %d) in %.1f ms", serial, took_ms)
         self._silence = ""
 
@@ -186,7 +186,7 @@ class Follower:
         if answerer is None:
             self._be_silent(reason)
         elif reason != self._silence:
-            serial = answerer.config.cluster.serial_no
+            serial = answerer.config.serial_no
             logger.warning("%s; answering from the old one (serial number %d)", reason, serial)
             self._silence = reason
 

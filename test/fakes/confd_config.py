@@ -30,7 +30,8 @@ def confd_config() -> dict[str, Any]:
     for number, uuid in enumerate(NODES, 1):
         nodes[uuid].update(primary_ip=f"192.0.2.{number}", serial_no=10 + number)
     cluster = config["cluster"]
-    cluster.update(serial_no=42, master_ip="192.0.2.254", cluster_name="cluster.example.com")
+    config["serial_no"] = 42
+    cluster.update(serial_no=7, master_ip="192.0.2.254", cluster_name="cluster.example.com")
     cluster["nicparams"] = {"default": {"mode": "bridged", "link": "br0", "vlan": ""}}
     cluster["enabled_hypervisors"] = ["kvm"]
     cluster["data_collectors"] = {

@@ -77,13 +77,26 @@ def test_the_newest_of_all_answers_counts() -> None:
     assert len(client.exchange) == 0
 
 
-def test_an_answer_is_better_than_a_refusal() -> None:
+def test_what_was_removed_stays_removed() -> None:
+    """The newest answer counts, whatever it says; refusals of 3.0 have the serial number 0."""
     client = Client()
     asked = client.ask("a", "b", "c")
+    client.exchange.receive(reply(asked, b'"removed"', 8), "a")
+    client.exchange.receive(reply(asked, b"0", 9, Status.ERROR), "b")
+    client.exchange.receive(reply(asked, b"2", 0, Status.ERROR), "c")
+    assert client.ended() == [0]
+
+
+def test_a_reply_without_a_serial_number_counts_if_nothing_else_came() -> None:
+    client = Client()
+    asked = client.ask("a", "b")
     client.exchange.receive(reply(asked, b"0", 0, Status.ERROR), "a")
-    client.exchange.receive(reply(asked, b'"x"', 0), "b")
-    client.exchange.receive(reply(asked, b"1", 9, Status.ERROR), "c")
+    client.exchange.receive(reply(asked, b'"x"', 3), "b")
     assert client.ended() == ["x"]
+    asked = client.ask("a", "b")
+    for peer in ("a", "b"):
+        client.exchange.receive(reply(asked, b"1", 0, Status.ERROR), peer)
+    assert client.ended() == ["x", 1]
 
 
 def test_time_ends_a_question() -> None:

@@ -22,19 +22,20 @@ from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
 from ganeti.protocol.confd import ErrorKind
 from ganeti.protocol.confd_queries import QueryType, decode_question
-from ganeti.rconfd.answers import HANDLERS, Found, Refused
+from ganeti.rconfd.answers import HANDLERS, Refused
 
 CONFIG = confd_config()
+SERIAL = CONFIG["serial_no"]
 FACTS = Tables(split_config(encoded(CONFIG)))
 UNKNOWN, INTERNAL, ARGUMENT = ErrorKind.UNKNOWN_ENTRY, ErrorKind.INTERNAL, ErrorKind.ARGUMENT
 
 
-def find(kind: QueryType, question: object, facts: Tables = FACTS) -> Found:
+def find(kind: QueryType, question: object, facts: Tables = FACTS) -> bytes:
     return HANDLERS[kind](facts, decode_question(msgspec.json.encode(question)))
 
 
 def value(kind: QueryType, question: object, facts: Tables = FACTS) -> Any:
-    return json.loads(find(kind, question, facts).value)
+    return json.loads(find(kind, question, facts))
 
 
 def changed(**cluster: object) -> Tables:
@@ -59,7 +60,7 @@ def changed(**cluster: object) -> Tables:
         (
             QueryType.NODE_PIP_BY_INSTANCE_IP,
             {"2": ["198.51.100.2", "x", "198.51.100.1"]},
-            [[0, "192.0.2.2", 42], [1, 0, 0], [0, "192.0.2.1", 42]],
+            [[0, "192.0.2.2", SERIAL], [1, 0, SERIAL], [0, "192.0.2.1", SERIAL]],
         ),
         (QueryType.NODE_PIP_BY_INSTANCE_IP, {"2": [], "0": "nosuch"}, []),
         (QueryType.CLUSTER_MASTER, None, "node1.example.com"),
@@ -84,18 +85,14 @@ def changed(**cluster: object) -> Tables:
 )
 def test_answers(kind: QueryType, question: object, answer: object) -> None:
     expected = ["192.0.2.1", "node1.example.com", "192.0.2.254"] if answer is None else answer
-    found = find(kind, question)
-    assert json.loads(found.value) == expected
-    assert found.serial == (0 if kind is QueryType.PING else 42)
+    assert value(kind, question) == expected
 
 
 def test_drbd_devices_of_a_node() -> None:
-    primary = find(QueryType.NODE_DRBD, "node2.example.com")
     row = ["node2.example.com", 3, "db.example.com", "disk/0", "primary", "node1.example.com"]
-    assert (json.loads(primary.value), primary.serial) == ([row], 12)
-    secondary = find(QueryType.NODE_DRBD, NODES[0])
+    assert value(QueryType.NODE_DRBD, "node2.example.com") == [row]
     row = ["node1.example.com", 7, "db.example.com", "disk/0", "secondary", "node2.example.com"]
-    assert (json.loads(secondary.value), secondary.serial) == ([row], 11)
+    assert value(QueryType.NODE_DRBD, NODES[0]) == [row]
     assert value(QueryType.NODE_DRBD, "node5.example.com") == []
 
 
@@ -108,24 +105,21 @@ def test_drbd_devices_are_listed_from_one_on() -> None:
 
 
 def test_instances_of_a_node() -> None:
-    found = find(QueryType.NODE_INSTANCES, "node1.example.com")
     instances = CONFIG["instances"]
-    assert (json.loads(found.value), found.serial) == ([[instances[WEB]], [instances[DB]]], 11)
+    assert value(QueryType.NODE_INSTANCES, "node1.example.com") == [
+        [instances[WEB]],
+        [instances[DB]],
+    ]
     assert value(QueryType.NODE_INSTANCES, NODES[1]) == [[instances[DB]], []]
     assert value(QueryType.NODE_INSTANCES, NODES[4]) == [[], []]
 
 
-def test_serial_numbers_of_instances_come_with_that_of_the_configuration() -> None:
-    found = find(QueryType.NODE_INSTANCE_SERIALS, "node1.example.com")
-    assert json.loads(found.value) == [[[WEB, 5]], [[DB, 6]]]
-    assert found.serial == CONFIG["serial_no"] != CONFIG["cluster"]["serial_no"]
-    without = Tables(split_config(encoded({**CONFIG, "serial_no": 0})))
-    assert find(QueryType.NODE_INSTANCE_SERIALS, "node5", without).serial == 0
+def test_serial_numbers_of_instances() -> None:
+    assert value(QueryType.NODE_INSTANCE_SERIALS, "node1.example.com") == [[[WEB, 5]], [[DB, 6]]]
 
 
 def test_disks_of_an_instance() -> None:
-    found = find(QueryType.INSTANCE_DISKS, "db.example.com")
-    assert (json.loads(found.value), found.serial) == ([CONFIG["disks"][DB_DISK]], 6)
+    assert value(QueryType.INSTANCE_DISKS, "db.example.com") == [CONFIG["disks"][DB_DISK]]
     for name in ("web.example.com", "web", WEB):
         assert value(QueryType.INSTANCE_DISKS, name) == [CONFIG["disks"][WEB_DISK]]
 
