@@ -4,7 +4,8 @@ Theory of operation.  Every node remembers the master's name.  A daemon of the m
 if half plus one of all nodes, offline ones included, name this node, and if no node that answered
 has a newer configuration; so two groups of nodes that do not see each other never have a
 master each.  A newer configuration on a node that follows another master does not count against
-such a majority: it was written apart from it, and nobody acknowledged it.
+such a majority, nor while there may be one: it was written apart from it, and nobody acknowledged
+it.
 
 A node that is to take the master's place needs the answers of half plus one of all nodes as well,
 and those of more than C - W of the C candidates: a record counts when it is on W of them, so the
@@ -118,7 +119,8 @@ def judge(poll: Poll) -> Verdict:
     }
     needed = votes_needed(len(poll.nodes))
     mine = sum(name == own_name for name in votes.values())
-    newer = newer_configuration(poll, of_followers=mine >= needed)
+    coming = len(set(poll.nodes) - poll.answers.keys() - poll.silent.keys())
+    newer = newer_configuration(poll, of_followers=mine + coming >= needed)
     if newer is not None:
         return Verdict(Standing.REFUSED, newer, is_deposed=True)
     if mine >= needed:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.copies.quorum import copies_needed
@@ -98,6 +99,15 @@ def test_a_majority_outweighs_a_newer_configuration_of_somebody_elses() -> None:
     assert judge(poll("n1", 3, back)).standing is Standing.CONFIRMED
     apart = judge(poll("n1", 3, {"n1": facts(), "n3": facts("n3", 60_000)}))
     assert (apart.standing, apart.is_deposed) == (Standing.REFUSED, True), "n2 may follow it"
+
+
+def test_the_first_answer_does_not_depose_while_others_come() -> None:
+    """As when the stray node is the fastest to answer."""
+    first = poll("n1", 3, {"n1": facts(), "n3": facts("n3", 60_000)})
+    verdict = judge(replace(first, silent={}))
+    assert (verdict.standing, verdict.is_deposed) == (Standing.UNDECIDED, False)
+    follower = poll("n1", 3, {"n1": facts(), "n3": facts(serial=6)})
+    assert judge(replace(follower, silent={})).is_deposed, "no vote helps against that"
 
 
 def test_a_newer_configuration_outweighs_all_votes() -> None:
