@@ -293,9 +293,6 @@ def test_the_newest_answer_is_taken(three: list[ConfdNode]) -> None:
     assert answers[0].check() == "new"
 
 
-<<<<<<< HEAD
-@pytest.mark.shows("2.12/rconfd/available")
-=======
 def test_an_instance_that_was_removed_stays_removed(three: list[ConfdNode]) -> None:
     """A candidate that is behind still has it, and answers, but the refusal is newer."""
     with ConfdClient(
@@ -305,7 +302,7 @@ def test_an_instance_that_was_removed_stays_removed(three: list[ConfdNode]) -> N
     assert [answer.status for answer in answers] == [Status.ERROR, Status.OK]
 
 
->>>>>>> a7d123e (RConfD: every answer, refusals too, has the serial number of the whole configuration; the newest counts, so what was removed stays removed)
+@pytest.mark.shows("2.12/rconfd/available")
 def test_candidates_that_are_away_cost_little(three: list[ConfdNode]) -> None:
     with ConfdClient(
         KEY, ADDRESSES[1:], port=three[0].port, timeout_s=DEADLINE_S, settle_s=0.05
