@@ -1,7 +1,7 @@
-"""The addresses of one network: which are taken, and by whom.
+"""The addresses of one network: which are taken, and for which purpose.
 
-Two maps with one bit per address: *reservations* for instances, *external* for everything else
-(network, broadcast and gateway address, and what the administrator keeps away from instances).
+Two maps with one bit per address: *reservations* for instances, *external* for all others
+(network, broadcast and gateway address, and addresses that the administrator keeps free).
 
 Source: config.json, "network_reservations"; constants.json, "network".
 """
@@ -52,7 +52,7 @@ class AddressPool:
 
     @property
     def reservations(self) -> str:
-        """The map of what instances use."""
+        """The map of the addresses that instances use."""
         return self._reserved.to01()
 
     @property

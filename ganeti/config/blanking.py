@@ -1,8 +1,8 @@
 """Blank every secret in a configuration, so that it can be shown to others.  Pure.
 
 The configuration may be of any version and may hold keys that nobody here knows, so nothing is
-assumed about its shape.  Rather one value too many is blanked than one too few: whatever has the
-name of a secret goes, whoever put it there.  Empty values stay, they hide nothing.
+assumed about its shape.  Rather one value too many is blanked than one too few: every key that has
+the name of a secret loses its value, in any place.  Empty values stay, they hide nothing.
 
 Source: config.json, "disk_logical_id"; constants.json, "hvparams".
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 from ganeti.base.secret import REDACTED
 
 PRIVATE_GROUPS: Final = frozenset({"osparams_private", "osparams_private_cluster"})
-"""Parameters that are private as a whole, whatever they are called."""
+"""Parameters that are private as a whole, under any name."""
 
 SECRET_KEYS: Final = frozenset(
     {"rsahostkeypub", "dsahostkeypub", "spice_password_file", "vnc_password_file", "vnc_x509_path"}

@@ -111,7 +111,7 @@ def delete(change: Transaction, table: str, key: str) -> SerialAndTime:
 
 
 def add_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -> SerialAndTime:
-    """Add tags to an object; those that it has already do not matter.
+    """Add tags to an object; tags that it has already do not matter.
 
     Raises:
         TagError: a tag is not well-formed, or there would be too many.
@@ -121,7 +121,7 @@ def add_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -> S
 
 
 def remove_tags(change: Transaction, kind: str, key: str, tags: Sequence[str]) -> SerialAndTime:
-    """Remove tags from an object; those that it does not have do not matter."""
+    """Remove tags from an object; tags that it does not have do not matter."""
     identity = identity_of(change, kind, key)
     kept = [tag for tag in _tags_of(change, identity) if tag not in tags]
     return change.modify(identity, {"tags": kept})

@@ -1,9 +1,9 @@
-"""What is wrong with a configuration, object by object.
+"""Problems of a configuration, object by object.
 
-`problems_of` says what is wrong with one object as things stand; it looks only at the object and
-at what its index entries lead to.  So a change need check only what it touched, and the whole
-configuration is checked by going through all objects (`cluster_problems` adds what concerns none
-of them).  Each problem is a sentence that names the object.
+`problems_of` returns the problems of one object as things stand; it looks only at the object and
+at the entries of its indexes.  So a change need check only the objects touched, and the whole
+configuration is checked by going through all objects (`cluster_problems` adds the problems of no
+single one).  Each problem is a sentence that names the object.
 
 Source: config.json; constants.json, the parameter tables; ARCHITECTURE, invariant 8;
 wconfd.json, "verifyConfig".
@@ -46,7 +46,7 @@ LAST_DRBD_PORT: Final = 14999
 
 
 def problems_of(view: View, identity: ObjectId) -> list[str]:
-    """Return what is wrong with an object; nothing when there is no such object."""
+    """Return the problems of an object; none when there is no such object."""
     table, uuid = identity
     kind = KINDS[table]
     try:
@@ -70,7 +70,7 @@ def _owner(view: View, identity: ObjectId) -> str:
 
 
 def cluster_problems(view: View, tables: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """Return what is wrong with the configuration as a whole."""
+    """Return the problems of the configuration as a whole."""
     found: list[str] = []
     if not tables[GROUPS]:
         found.append("there is no node group")
@@ -104,7 +104,7 @@ def _may_be_candidate(view: View, uuid: str) -> bool:
 
 
 def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
-    """Check what holds for all objects: identity, uniqueness, tags."""
+    """Check the rules for all objects: identity, uniqueness, tags."""
     table, uuid = identity
     own = getattr(record, "uuid", "")
     if table != CLUSTER and own != uuid:

@@ -1,9 +1,10 @@
-"""The file ``config.data``: what it holds, split into one raw value per object, and joined again.
+"""The file ``config.data``: split into one raw value per object, and joined again.
 
 Splitting reads the text once for its brackets and decodes nothing below the objects, so its cost
-is a fraction of a full decode; joining copies the raw values.  Whatever is not touched is written
-as it was read: unknown keys, order of keys, form of numbers.  `ConfigData`, everything decoded, is
-for making a new configuration and for tools that look at everything; daemons decode what they need.
+is a fraction of a full decode; joining copies the raw values.  Untouched parts are written
+as they were read: unknown keys, order of keys, form of numbers.  `ConfigData`, everything decoded,
+is for making a new configuration and for tools that look at everything; daemons decode single
+objects.
 
 Two changes are made while no WConfD runs: a new master, and new certificates of the cluster.
 
@@ -34,7 +35,7 @@ TABLES: Final[Mapping[str, type[Record]]] = {
     "disks": Disk,
     "filters": FilterRule,
 }
-"""Keys of the configuration that hold objects by UUID, and what they hold."""
+"""Keys of the configuration that hold objects by UUID, and the types of these objects."""
 
 
 class ConfigData(Record, frozen=True, kw_only=True):

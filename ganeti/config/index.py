@@ -53,7 +53,7 @@ class By(Enum):
     MINOR = "DRBD minor"  # key: (node UUID, minor)
     SECRET = "DRBD secret"  # noqa: S105 - a word, not a secret
     LV = "logical volume"  # key: "vg/lv"
-    REFERENCE = "reference"  # key: UUID of what is referred to
+    REFERENCE = "reference"  # key: UUID of the object referred to
     PRIMARY = "primary node"  # node UUID -> instances
     DISK_NODE = "node of a disk"  # node UUID -> disks
     GROUP = "group of a node"  # group UUID -> nodes
@@ -246,6 +246,6 @@ class Index:
                 del self._found[key]
 
     def move(self, uuid: str, before: frozenset[Hashable], after: frozenset[Hashable]) -> None:
-        """Replace the keys of an object; under those that it keeps it stays where it is."""
+        """Replace the keys of an object; under a key that it keeps it stays where it is."""
         self.remove(uuid, before - after)
         self.add(uuid, after - before)

@@ -176,7 +176,7 @@ def set_status(
     disks_active: bool | None,
     admin_state_source: str | None,
 ) -> str:
-    """Set what an instance should be doing; None leaves a field as it is.  Returns its UUID."""
+    """Set the wanted state of an instance; None leaves a field as it is.  Returns its UUID."""
     uuid, _ = _instance(change, key)
     wanted = {
         "admin_state": admin_state,

@@ -2,7 +2,7 @@
 
 Records know the keys that they declare; a configuration may hold more, and they must survive.  So
 an object is stored as raw JSON, decoded for use, and a change replaces only the keys it names.
-Within a changed value, what stays equal keeps its text: order of keys, form of numbers, and in
+Within a changed value, equal parts keep their text: order of keys, form of numbers, and in
 NICs and child disks (told apart by UUID) the keys that we do not know.
 
 Source: config.json, "file"; ARCHITECTURE "Compatible where others connect".
@@ -29,7 +29,7 @@ NESTED_OBJECTS: Final[Mapping[str, type[Record]]] = {
     "children": Disk,
     "data_collectors": DataCollectorConfig,
 }
-"""Fields that hold objects, in a list (told apart by UUID) or by key, in whatever they stand."""
+"""Fields that hold objects, in a list (told apart by UUID) or by key, of any parent."""
 
 _fields: Final = msgspec.json.Decoder(dict[str, Raw])
 _items: Final = msgspec.json.Decoder(list[Raw])

@@ -1,6 +1,6 @@
 """The reservations as they stand in files.
 
-``tempres.data`` has the shape of Ganeti 3.0, which rejects what it does not know; our own kinds
+``tempres.data`` has the shape of Ganeti 3.0, which rejects unknown keys; our own kinds
 (ports, identifiers, owners of minors, memory and disk space) stand in a second file.
 
 Source: wconfd.json, "files".

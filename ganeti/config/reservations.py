@@ -4,7 +4,7 @@ Everything is owned by a client, and freed when it is committed, dropped or its 
 DRBD minors taken through the old call have no owner, as in Ganeti 3.0: they are freed by disk.
 
 A reservation looks at the configuration as the next change will find it, so that nothing is given
-out twice, and asking again for what one holds already is fine.
+out twice; a client may ask again for a value that it holds already.
 
 Source: wconfd.json, "files" and the reservation methods.
 """
@@ -43,7 +43,7 @@ _PLACES: Final = {Kind.MAC: By.MAC, Kind.SECRET: By.SECRET, Kind.LV: By.LV, Kind
 
 
 class IpAction(StrEnum):
-    """What a client wants done with an address once it commits."""
+    """The change of an address that a client wants once it commits."""
 
     RESERVE = "reserve"
     RELEASE = "release"
@@ -62,7 +62,7 @@ class Reservations:
         self.amounts: dict[ClientId, dict[str, tuple[int, int]]] = {}  # node -> memory, disk (MiB)
 
     def owners(self) -> set[ClientId]:
-        """Return everybody who has something reserved."""
+        """Return all clients that have reservations."""
         found = {owner for texts in self.texts.values() for owner in texts.values()}
         found.update(self.ips, self.amounts)
         found.update(self.minor_owners.values(), self.ports.values())
@@ -209,7 +209,7 @@ class Reservations:
         return address
 
     def ip_actions(self, client: ClientId) -> list[tuple[IpAction, str, str]]:
-        """Return what a client wants done: (action, address, network)."""
+        """Return the changes that a client wants: (action, address, network)."""
         return [
             (action, address, network)
             for (network, address), action in self.ips.get(client, {}).items()
@@ -294,13 +294,13 @@ class Reservations:
         wanted: Mapping[str, tuple[int, int]],
         free: Mapping[str, tuple[int | None, int | None]],
     ) -> None:
-        """Reserve memory and disk space (MiB) on nodes, instead of what the client had.
+        """Reserve memory and disk space (MiB) on nodes, in place of the client's earlier amounts.
 
-        Who asks first, comes first: only what was reserved before the client's own counts against
+        The first to ask comes first: only reservations made before the client's own count against
         it.  A client that asks for no more than it has keeps its place.
 
         Args:
-            free: what the nodes report as free now, None where that does not matter; others'
+            free: free memory and space as nodes report it, None where it does not matter; others'
                 reservations are taken off it.
 
         Raises:
@@ -327,7 +327,7 @@ class Reservations:
     def _amounts_before(
         self, place: ClientId | None, *, but: ClientId
     ) -> dict[str, tuple[int, int]]:
-        """Return what is reserved per node by clients that come before a place, or by all."""
+        """Return the amounts reserved per node by clients that come before a place, or by all."""
         total: dict[str, tuple[int, int]] = {}
         for client, nodes in self.amounts.items():
             if client == place:
@@ -365,7 +365,7 @@ class Reservations:
             self.release_port(client, port)
 
     def settle(self, view: View) -> bool:
-        """Drop what stands in the configuration by now; True if there was anything."""
+        """Drop reservations whose value is in the configuration by now; True if there were any."""
         return any([self._settle_texts(view), self._settle_ips(view), self._settle_numbers(view)])
 
     def _settle_texts(self, view: View) -> bool:

@@ -23,7 +23,7 @@ _LISTS: Final = {"instance_list": INSTANCES, "networks": NETWORKS, "nodegroups":
 
 
 class SsconfComposer:
-    """Keeps the values up to date; a change costs what it concerns, not what there is."""
+    """Keeps the values up to date; the cost of a change grows with the change, not the cluster."""
 
     def __init__(self, view: Base) -> None:
         self._view = view

@@ -1,6 +1,6 @@
-"""The configuration that WConfD keeps: what is durable, what is on its way there, and its bytes.
+"""The configuration that WConfD keeps: the durable one, accepted changes, and its bytes.
 
-The bytes of ``config.data`` are joined from what did not change and encoded where it did.  Each
+The bytes of ``config.data`` are joined from kept pieces, and encoded where something changed.  Each
 table is cut into chunks of some objects, and the joined bytes of a chunk are kept until one of its
 objects changes.  So one change joins one chunk, and the whole file is a short list of pieces that
 can be written without being copied once more.
@@ -130,7 +130,7 @@ class ConfigEncoder:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What is to be written now."""
+    """The write to be made now."""
 
     pieces: list[bytes]
     serial_no: int
@@ -159,12 +159,12 @@ class ConfigState:
 
     @property
     def durable(self) -> Base:
-        """What readers see."""
+        """The view of readers."""
         return self._base
 
     @property
     def head(self) -> View:
-        """What the next change starts from."""
+        """The view that the next change starts from."""
         return self._open
 
     @property
@@ -186,7 +186,7 @@ class ConfigState:
         self._open.take(change)
 
     def start_flush(self, now: float) -> Flush:
-        """Freeze what was accepted so far and return what is to be written."""
+        """Freeze the changes accepted so far and return the write to be made."""
         assert self._flushing is None, "only one flush at a time"
         layer, self._flushing = self._open, self._open
         self._open = Layer(layer)
@@ -212,7 +212,7 @@ class ConfigState:
         self._base.top["mtime"] = Raw(dumps(self.mtime))
 
     def flush_failed(self) -> None:
-        """Drop what was being written, and all that was accepted on top of it."""
+        """Drop the changes being written, and all that were accepted on top of them."""
         assert self._flushing is not None
         for identity in self._flushing.objects:
             exists = self._base.stored(identity) is not None
@@ -234,7 +234,7 @@ def _top_value(kind: type[T], top: Mapping[str, Raw], key: str, default: T) -> T
 
 
 def problems_in(data: bytes) -> list[str]:
-    """Return what is wrong with a configuration of the current version, a sentence each.
+    """Return the problems of a configuration of the current version, a sentence each.
 
     Raises:
         ConfigurationError: it cannot be read at all; names the byte, or object and field.

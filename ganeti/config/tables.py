@@ -1,7 +1,7 @@
 """The configuration as readers hold it: one raw value per object, decoded and indexed when asked.
 
-`Tables` is one version of the configuration and never changes.  The next version takes over what
-stayed the same: decoded objects, the order of names, and the indexes, which follow by what changed
+`Tables` is one version of the configuration and never changes.  The next version takes over the
+unchanged parts: decoded objects, the order of names, and the indexes, which follow by the changes
 alone.  LuxiD, RConfD, jobs that answer queries and allocators look at this; WConfD, which changes
 the configuration, has its own form of it (`ganeti.config.views`), with the same keys.
 """
@@ -79,7 +79,7 @@ class Table(Mapping[K, R], Generic[K, R]):
             self._take_over(before)
 
     def _take_over(self, before: Table[K, R]) -> None:
-        """Take over what is the same; readers of the table before still see it as it was."""
+        """Take over the unchanged objects; readers of the table before still see it as it was."""
         raw, old = self.raw, before.raw
         changed = {uuid for uuid, text in old.items() if raw.get(uuid) != text}
         changed |= raw.keys() - old.keys()
@@ -96,7 +96,7 @@ class Table(Mapping[K, R], Generic[K, R]):
             self._order = self._reordered(before._order)
 
     def _reordered(self, order: Iterable[K]) -> list[K]:
-        """Return an order with what changed in its new places."""
+        """Return an order with the changed objects in their new places."""
         kept = [uuid for uuid in order if uuid not in self.changed]
         for uuid in self:
             if uuid in self.changed:
@@ -129,7 +129,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         return found
 
     def get(self, uuid: str, default: D = None) -> R | D:  # type: ignore[assignment]
-        """Return the object, or the default; a fraction of what the inherited one costs."""
+        """Return the object, or the default; at a fraction of the cost of the inherited method."""
         found = self._decoded.get(uuid)
         if found is not None:
             return found
@@ -162,10 +162,10 @@ class Table(Mapping[K, R], Generic[K, R]):
                 raise ConfigurationError(f"{WHAT[self._name]} {uuid}: {err.message}") from err
 
     def decoded(self) -> Iterator[None]:
-        """Decode what is not decoded yet, in steps of some milliseconds.
+        """Decode the objects not decoded yet, in steps of some milliseconds.
 
         Raises:
-            ConfigurationError: an object is not what it should be.
+            ConfigurationError: an object is not of its type.
         """
         if len(self._decoded) < len(self.raw):
             missing = [uuid for uuid in self.raw if uuid not in self._decoded]
@@ -175,7 +175,7 @@ class Table(Mapping[K, R], Generic[K, R]):
                     yield
 
     def prepared(self) -> Iterator[None]:
-        """Find out in such steps what questions for some or all objects need."""
+        """Build in such steps the tables that questions for some or all objects need."""
         yield from self.decoded()
         for by in KEYS[self._name].keys() & _PREPARED:
             if by not in self._indexes:
@@ -283,7 +283,7 @@ class Tables:
         """The cluster.
 
         Raises:
-            ConfigurationError: it is not what it should be.
+            ConfigurationError: it is not of its type.
         """
         return decode_record(self.split.cluster, Cluster)
 
@@ -348,10 +348,10 @@ class Tables:
         return self.instances.find_all(By.NETWORK, network)
 
     def prepared(self) -> Iterator[None]:
-        """Find out in small steps what lists of queries need.
+        """Build in small steps the tables that lists of queries need.
 
         Raises:
-            ConfigurationError: an object is not what it should be.
+            ConfigurationError: an object is not of its type.
         """
         yield from self.disks.decoded()
         for table in (self.nodes, self.groups, self.networks, self.instances):

@@ -114,7 +114,7 @@ class Transaction(Layer):
         return stored.with_changes({"serial_no": serial, "mtime": self.now})
 
     def delete(self, identity: ObjectId) -> SerialAndTime:
-        """Remove an object; returns what its serial number and time would have become.
+        """Remove an object; returns the serial number and time that it would have got.
 
         Raises:
             OpPrereqError: no such object (unknown_entity).
@@ -130,7 +130,7 @@ class Transaction(Layer):
         """Bring the pools in line, and refuse the change if it brings in a new problem.
 
         Raises:
-            ConfigurationError: names the objects and what is wrong with them.
+            ConfigurationError: names the objects and their problems.
         """
         self._follow()
         concerned = set(self.objects)
@@ -163,7 +163,7 @@ class Transaction(Layer):
 
 
 def _same_content(stored: Stored, wire: Mapping[str, object]) -> bool:
-    """Tell whether an object is what a client wants to create, whatever WConfD added to it."""
+    """Tell whether an object without WConfD's additions is the one that a client creates."""
     given = {
         key: value for key, value in wire.items() if key not in OWN_FIELDS and value is not None
     }
@@ -190,7 +190,7 @@ def _ports_of(table: str, record: Record | None) -> frozenset[int]:
 def apply_ip_actions(change: Transaction, actions: Iterable[tuple[IpAction, str, str]]) -> None:
     """Mark addresses in the maps of their networks; (action, address, network UUID).
 
-    What is marked already stays so: the address may have been committed before.
+    Addresses that are marked already stay so: they may have been committed before.
     """
     pools: dict[str, AddressPool] = {}
     for action, address, network_uuid in actions:

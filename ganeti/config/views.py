@@ -1,12 +1,12 @@
 """The configuration as something to look at and to change in layers.
 
-Theory of operation.  The *base* is what is durable.  On top of it lie at most three layers, each
-holding only what differs from those below: the changes being written to disk now (*flushing*),
-those accepted meanwhile (*open*), and the one being computed (a `Transaction`).  Readers look at
-the base, so they never see what may yet fail; a change looks at the top, so it never loses another
-one.  A change that is refused drops its layer; a write that succeeds pours its layer into the
-base; a write that fails drops everything above the base.  None of this depends on how large the
-configuration is.
+Theory of operation.  The *base* is the durable configuration.  On top of it lie at most three
+layers, each holding only differences to the layers below: the changes being written to disk now
+(*flushing*), the changes accepted meanwhile (*open*), and the change being computed (a
+`Transaction`).  Readers look at the base, so they never see a change that may yet fail; a change
+looks at the top, so it never loses another one.  A change that is refused drops its layer; a write
+that succeeds pours its layer into the base; a write that fails drops everything above the base.
+None of this depends on how large the configuration is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class View(ABC):
         return self.record((index.NETWORKS, uuid), Network)
 
     def name_of(self, identity: index.ObjectId) -> str:
-        """Return what people call an object: its name, or its UUID if it has none."""
+        """Return the name of an object for messages: its name, or its UUID if it has none."""
         record = self.record(identity, index.KINDS[identity[0]])
         return getattr(record, "name", None) or identity[1]
 
@@ -108,7 +108,7 @@ class View(ABC):
 
 
 class Base(View):
-    """What is durable."""
+    """The durable configuration."""
 
     def __init__(
         self, cluster: Raw, tables: Mapping[str, Mapping[str, Raw]], top: Mapping[str, Raw]

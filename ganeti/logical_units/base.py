@@ -2,7 +2,7 @@
 
     resolve   turn names into objects, and nothing else; no lock is held.
     place     where no node is named: have an allocator choose one, and reserve room there.
-    locks     tell which locks the work needs, from what was found.
+    locks     name the locks that the work needs, from the objects found.
     plan      locks held, the work not begun: decide everything, refuse what cannot be done.
     execute   carry the plan out.
 
@@ -13,7 +13,7 @@ read under the locks.  So ``resolve`` reads the configuration freely and nothing
 twice.  A place stays chosen from the first look to the second: room there is reserved.
 
 A unit is declared by its class: the type argument names the opcode, ``hooks`` the directory of its
-scripts.  Nothing is stored on a unit but what it was made from, and the cluster and its master
+scripts.  Nothing is stored on a unit but its arguments, and the cluster and its master
 once they are read.
 """
 

@@ -94,7 +94,7 @@ def build_environment(
 def has_local_hooks(hooks_dir: str, path: str, phase: Phase) -> bool:
     """Tell whether this node, the master, may have scripts for a phase.
 
-    An empty directory has none; what is in one that cannot be read is for the node daemon to say.
+    An empty directory has none; the node daemon reports the files of one that cannot be read here.
     """
     try:
         with os.scandir(f"{hooks_dir}/{path}-{phase.value}.d") as entries:

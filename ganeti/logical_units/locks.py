@@ -1,8 +1,8 @@
 """Take the locks of a job, waiting as long as it must, and name the holders in the way.
 
 A wait is one call to WConfD, answered when the locks are granted.  It is cut into slices only to
-raise the priority, to look at a changed priority, and to tell the operator what is being waited
-for.  Between and during slices the job can be canceled.
+raise the priority, to look at a changed priority, and to tell the operator which locks the job
+waits for.  Between and during slices the job can be canceled.
 
 Source: constants.json, "timeouts" (LOCK_ATTEMPTS_*); daemons-2.12, "Optimistic strategy".
 """
@@ -93,7 +93,7 @@ def conflicts(
     """Return (lock, mode, holder) of each held lock that conflicts with a needed one.
 
     Args:
-        owners: what ``listAllLocksOwners`` answers.
+        owners: the answer of ``listAllLocksOwners``.
     """
     found = []
     for name, holders in owners:

@@ -60,7 +60,7 @@ def expand(config: WConfCalls, kind: ObjectKind, names: Sequence[str]) -> list[t
 
 
 def _all_found(kind: ObjectKind, names: Sequence[str], found: Sequence[T | None]) -> list[T]:
-    """Return what was found for the names, or raise the error for the first unknown name."""
+    """Return the objects found for the names, or raise the error for the first unknown name."""
     for name, thing in zip(names, found, strict=True):
         if thing is None:
             raise unknown(kind, name)
@@ -262,7 +262,7 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
     """Look a name up; returns the full name in lower case and the address.
 
     Args:
-        hint: what else could be done, to be put behind the error.
+        hint: another way for the operator, to be put behind the error.
 
     Raises:
         OpPrereqError: it does not resolve (resolver_error).

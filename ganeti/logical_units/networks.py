@@ -51,7 +51,7 @@ def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str
             instances.
 
     Raises:
-        OpPrereqError: it cannot be; says what is wrong.
+        OpPrereqError: it cannot be; the message has the reason.
     """
     name = op.network_name
     if _NAME.fullmatch(name) is None:
@@ -151,7 +151,7 @@ def network_changes(network: Network, op: opcodes.OpNetworkSetParams) -> dict[st
     """Return the new values of the fields of a network that an opcode changes.
 
     Raises:
-        OpPrereqError: it cannot be; says what is wrong.
+        OpPrereqError: it cannot be; the message has the reason.
     """
     name = network.name
     changes: dict[str, object] = {}

@@ -1,7 +1,7 @@
 """Files that nodes need besides the configuration: keys, certificates, known hosts, hypervisors'.
 
 Which file goes to which nodes is a table; only files that are there on the master are sent, and
-only those that nodes accept from it.
+only files that nodes accept from it.
 
 Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidates".
 """
@@ -44,8 +44,8 @@ class Audience(Enum):
 class NodeFile:
     """A file that should be the same on the master and on some nodes.
 
-    ``path`` stands without a root.  What is not ``sent`` is put on nodes by the administrator, who
-    alone decides what they allow; it is compared, but never overwritten.
+    ``path`` stands without a root.  Files not ``sent`` are put on nodes by the administrator, who
+    alone decides on their contents; they are compared, but never overwritten.
     """
 
     path: str
@@ -93,7 +93,7 @@ def password_files(cluster: Cluster) -> Iterator[str]:
 
 
 def read_details(paths: Paths, path: str) -> FileDetails | None:
-    """Read a local file with what upload_file sends; None if there is none."""
+    """Read a local file as arguments for upload_file; None if there is none."""
     content = files.read_bytes_or_none(path, FILE_BYTES_MAX)
     if content is None:
         return None
@@ -132,7 +132,7 @@ def send_hosts(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> 
 
 
 def _others(cluster: Cluster, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes to which files are sent: those that are online, but not the master."""
+    """Return the nodes to which files are sent: the online ones but the master."""
     return [node for node in nodes if node.uuid != cluster.master_node and not node.offline]
 
 
@@ -171,7 +171,7 @@ class FileSums:
         return sorted(file.path for file, _ in self.sums)
 
     def of(self, node: Node) -> dict[str, str]:
-        """Return {path: sum} of what a node should have as the master has it."""
+        """Return {path: sum} of the files that a node should have, as the master has them."""
         return {file.path: digest for file, digest in self.sums if file.audience.includes(node)}
 
 

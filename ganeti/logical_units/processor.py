@@ -1,7 +1,7 @@
 """Carries out one opcode: names, locks, checks, hooks, work, and everything given back.
 
 Every unit declares its opcode itself; its class is named like the opcode, with LU in front, and is
-found in whatever module of this package it is.
+found in any module of this package.
 
 Theory of operation.  A unit tells which locks it needs after reading the configuration without any
 (optimistic strategy); the locks are taken in their one order, all or none.  A second, fresh unit
@@ -82,7 +82,7 @@ def execute_opcode(context: JobContext, op: OpCode) -> object:
 
     Raises:
         OpPrereqError: refused; nothing was changed.
-        OpExecError: the work began and failed; the message says what state was left.
+        OpExecError: the work began and failed; the message tells the state that was left.
         JobCanceled: the job was canceled while it waited.
     """
     unit_class = unit_for(op)
@@ -146,7 +146,8 @@ def checked_result(op: OpCode, result: object) -> object:
     """Return a result as plain JSON values.
 
     Raises:
-        OpResultError: it is not what the opcode declares (our own mistake; the work is done).
+        OpResultError: it is of another type than the opcode declares (our own mistake; the work is
+            done).
     """
     plain = msgspec.to_builtins(result)
     try:

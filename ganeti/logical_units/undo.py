@@ -8,9 +8,9 @@
 
 When the block is left by an error (a cancel request included), the steps pushed so far run in
 reverse order.  Steps that fail do not keep the others from running, and are tried once more after
-them: what failed for want of room may work when files are gone.  A node daemon that does not answer
-may have been killed in the middle of the work, and be back in a moment: that is waited for.  What
-fails then as well is told to the operator.
+them: a step that failed for lack of space may work when files are gone.  A node daemon that does
+not answer may have been killed in the middle of the work, and be back in a moment: that is waited
+for.  Steps that fail then as well are told to the operator.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _COLLECTOR: Final = {"active": True, "interval": COLLECTOR_INTERVAL_US}
 
 
 class Setting(NamedTuple):
-    """A key of the cluster, the version that brought it, and what it means when missing."""
+    """A key of the cluster, the version that brought it, and the meaning of its absence."""
 
     since: Version
     name: str
@@ -123,9 +123,9 @@ def tables_are_there(draft: Draft) -> Iterator[str]:
 
 
 def templates_are_enabled(draft: Draft) -> Iterator[str]:
-    """Enable the disk templates that are in use, and those that can be used.
+    """Enable the disk templates in use, and the ones that can be used.
 
-    The first one is the default for new instances: what most instances have, if it has disks.
+    The first one is the default for new instances: the one of most instances, if it has disks.
     """
     cluster = draft.cluster
     if cluster.get("enabled_disk_templates"):

@@ -1,8 +1,8 @@
 """Make a configuration one that 3.0 itself can load.  Pure.
 
-What is new here is written only for features that are switched on.  So a key that 3.0 does not
-know can go without loss when its value is empty or false; when it is not, somebody is using what
-3.0 does not have, and must decide to give it up first.  Parameters of hypervisors, disks and
+New keys are written only for features that are switched on.  So a key that 3.0 does not
+know can go without loss when its value is empty or false; when it is not, somebody is using a
+feature that 3.0 lacks, and must decide to give it up first.  Parameters of hypervisors, disks and
 operating systems may have any name in 3.0, all other keys are fixed.
 
 Source: config.json, "unknown_keys" and "objects".
@@ -42,7 +42,7 @@ class ForeignKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An object whose keys are fixed; ``inside`` says what some of them hold."""
+    """An object whose keys are fixed; ``inside`` declares the values of some of them."""
 
     keys: frozenset[str]
     inside: Mapping[str, Shape] = field(default_factory=dict)
@@ -128,14 +128,14 @@ def downgrade_config(config: Mapping[str, object], *, now: float | None = None) 
     If anything changes, the serial number grows by one.
 
     Raises:
-        OpPrereqError: it is of another version, or something would be lost; the text says what.
-        ConfigurationError: what is left is no configuration of 3.0; names object and field.
+        OpPrereqError: it is of another version, or something would be lost; the text names it.
+        ConfigurationError: the rest is no configuration of 3.0; names object and field.
     """
     version = version_of(config)
     if version != CURRENT:
         raise OpPrereqError(
-            f"the configuration is of version {version}; --downgrade only takes out of one of"
-            f" version {CURRENT} what this program added",
+            f"the configuration is of version {version}; --downgrade only takes the"
+            f" additions of this program out of one of version {CURRENT}",
             ErrorCode.STATE,
         )
     found = find_foreign_keys(config)
@@ -160,9 +160,9 @@ def _refuse_loss(found: list[ForeignKey]) -> None:
     if len(in_use) > _NAMED_MAX:
         shown.append(f"  and {len(in_use) - _NAMED_MAX} more")
     raise OpPrereqError(
-        f"version {CURRENT} does not know these keys, and what they hold would be lost:\n"
+        f"version {CURRENT} does not know these keys, and their values would be lost:\n"
         + "\n".join(shown)
-        + "\nSwitch off what they belong to, or remove them, and try again.",
+        + "\nSwitch off the features that they belong to, or remove them, and try again.",
         ErrorCode.STATE,
     )
 

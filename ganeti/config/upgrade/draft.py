@@ -1,8 +1,8 @@
 """A configuration while it is being upgraded, and ways to go through its parts.
 
-Old versions have shapes that no record declares, so the parts are plain JSON objects here; what
-the steps rely on was checked before (`check_shape`), and the result is decoded
-into records afterwards.
+Old versions have shapes that no record declares, so the parts are plain JSON objects here; the
+shape that steps rely on was checked before (`check_shape`), and the result is decoded into records
+afterwards.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ _TABLES: Final = ("nodes", "nodegroups", "instances", "networks", "disks")
 
 
 def check_shape(config: object) -> None:
-    """Refuse what no version of the software wrote.
+    """Refuse a shape that no version of the software wrote.
 
     Raises:
-        ConfigurationError: names the object and what is wrong with it.
+        ConfigurationError: names the object and its problem.
     """
     if isinstance(config, dict):
         for table in _TABLES:

@@ -47,7 +47,7 @@ def _bound_memory(groups: Iterable[Fields]) -> int:
 
 
 def states_are_told_apart(draft: Draft) -> Iterator[str]:
-    """Note whether disks are in use, and who decided on the state of an instance."""
+    """Note whether disks are in use, and by whose decision an instance has its state."""
     active = source = 0
     for instance in draft.objects("instances"):
         if "disks_active" not in instance:
@@ -144,7 +144,7 @@ def disks_have_a_table(draft: Draft) -> Iterator[str]:
 
 
 def disks_know_their_nodes(draft: Draft) -> Iterator[str]:
-    """Note which nodes hold a disk, and fill what every device must have."""
+    """Note which nodes hold a disk, and fill the fields that every device must have."""
     table = draft.table("disks")
     changed = 0
     for instance in draft.objects("instances"):

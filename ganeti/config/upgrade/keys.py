@@ -11,7 +11,7 @@ from ganeti.config.upgrade.draft import Draft, Fields, count_of
 from ganeti.objects.model import AllocPolicy, Cluster, Disk
 from ganeti.objects.nic import NIC
 
-# Keys that old versions wrote and 3.0 refuses: each can be computed from what is left.
+# Keys that old versions wrote and 3.0 refuses: each can be computed from other keys.
 _OBSOLETE_IN_TABLES: Final = {
     "nodes": ("hv_state", "disk_state"),
     "networks": ("network_type", "family", "size"),
@@ -21,7 +21,7 @@ _OBSOLETE_IN_CLUSTER: Final = ("default_bridge", "default_hypervisor")
 _OBSOLETE_IN_NICS: Final = ("netinfo", "pci", "hvinfo")
 _OBSOLETE_IN_DISKS: Final = ("physical_id", "dynamic_params", "pci", "hvinfo")
 
-# What 3.0 wants to be there, and what it means when it is not.
+# Keys that 3.0 requires, and the meaning of their absence.
 _REQUIRED: Final[dict[str, dict[str, object]]] = {
     "nodes": {
         "offline": False,
@@ -46,7 +46,7 @@ _REQUIRED: Final[dict[str, dict[str, object]]] = {
 
 
 def no_value_is_no_key(draft: Draft) -> Iterator[str]:
-    """Remove keys whose value is null: up to 2.x that meant what a missing key means.
+    """Remove keys whose value is null: up to 2.x that meant the same as a missing key.
 
     Raises:
         ConfigurationError: an object is null.

@@ -37,7 +37,7 @@ def bridges_are_links(draft: Draft) -> Iterator[str]:
 def values_have_types(draft: Draft) -> Iterator[str]:
     """Convert parameters whose value is a text, or null, where another type belongs.
 
-    What cannot be converted stays: it is told when the configuration is verified.
+    A value that cannot be converted stays: it is told when the configuration is verified.
     """
     changed = sum(_convert(params, table) for params, table in _all_params(draft))
     if changed:
@@ -75,7 +75,7 @@ def _convert(params: Fields, table: parameters.ParamTable) -> int:
         except TypeEnforcementError:
             if value is not None:
                 continue
-            del params[name]  # null was "not set": what it is laid over shows through
+            del params[name]  # null was "not set": the default below it applies
             changed += 1
             continue
         if converted != value or isinstance(converted, bool) != isinstance(value, bool):

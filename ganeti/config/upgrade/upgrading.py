@@ -1,10 +1,10 @@
 """Bring a configuration of 2.0 to 2.16 into the form of 3.0, step by step.  Pure.
 
-Theory of operation.  Every step looks at what is there, not at the version number: it changes what
-is still in an old form and leaves the rest, so steps can be taken twice, and a configuration that
+Theory of operation.  Every step looks at the objects, not at the version number: it changes those
+still in an old form and leaves the rest, so steps can be taken twice, and a configuration that
 was brought half-way by hand comes out right.  An old configuration takes all steps.  One of the
-current version takes only those of that version, which repair what may have been lost; a proper
-one passes through them unchanged.
+current version takes only the steps of that version, which repair fields that may have been lost; a
+proper one passes through them unchanged.
 
 Reading and writing the file, with a backup, is `ganeti.store.config_upgrade`.
 
@@ -93,8 +93,8 @@ _CLUSTER_WIDE: Final = re.compile(
 class Upgraded:
     """A configuration of the current version and how it came to be.
 
-    ``notes`` says what was changed, one sentence each; without notes nothing was, and ``config``
-    equals what was given.
+    ``notes`` names the changes, one sentence each; without notes there were none, and ``config``
+    equals the one given.
     """
 
     config: Mapping[str, object]
@@ -114,7 +114,7 @@ def upgrade_config(
 
     Raises:
         ConfigurationError: it cannot be understood, before or after the steps; names the object.
-        UnsupportedVersion: it is of a version that cannot be upgraded; says what to do.
+        UnsupportedVersion: it is of a version that cannot be upgraded; the message names the way.
     """
     version = version_of(config)
     check_shape(config)
@@ -173,7 +173,7 @@ def needs_upgrade(data: bytes) -> bool:
 
     Raises:
         ConfigurationError: it is not a configuration.
-        UnsupportedVersion: it is of a version that cannot be upgraded; says what to do.
+        UnsupportedVersion: it is of a version that cannot be upgraded; the message names the way.
     """
     split = split_config(data)
     version = version_of(_decoded({key: raw for key, raw in split.top.items() if key == "version"}))

@@ -1,4 +1,4 @@
-"""Versions of the configuration: which can be read, and what to say about the others.
+"""Versions of the configuration: the readable ones, and the messages for the others.
 
 A version is one number: a million times major, ten thousand times minor, plus a revision that was
 never used.
@@ -39,7 +39,7 @@ CURRENT: Final = Version.of(CONFIG_VERSION)
 
 
 class UnsupportedVersion(ConfigVersionMismatch):
-    """The configuration is of a version that cannot be upgraded; the message says what to do."""
+    """The configuration is of a version that cannot be upgraded; the message names the way."""
 
     def __init__(self, number: int, advice: str) -> None:
         super().__init__(CONFIG_VERSION, number)
@@ -74,13 +74,13 @@ def check_version(number: int) -> None:
     """Refuse the number of a version that cannot be upgraded.
 
     Raises:
-        UnsupportedVersion: the text names the version and says what to do.
+        UnsupportedVersion: the text names the version and the way.
     """
     version = Version.of(number)
     if number > CONFIG_VERSION:
         raise UnsupportedVersion(
             number,
-            f"this program knows versions up to {CURRENT} and would lose what is new in it."
+            f"this program knows versions up to {CURRENT} and would lose newer additions."
             f" Use the software of version {version}, or take the configuration back with its"
             " own cfgupgrade --downgrade",
         )

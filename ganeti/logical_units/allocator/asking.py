@@ -4,8 +4,8 @@ An allocator is somebody else's program: its answer is compared with the questio
 acts on it, and each mistake is one error that names the allocator, the mode and the mistake.
 
 One pass costs one call of ``node_info`` to each node that can answer, and one of
-``all_instances_info`` to those that have instances which are meant to run; never one for each
-instance.  No lock is needed or held: whoever acts on the answer checks it again under locks.
+``all_instances_info`` to each that has instances which are meant to run; never one for each
+instance.  No lock is needed or held: the caller checks the answer again under locks.
 
 Source: iallocator.json, "calling", "response" and "result_per_mode".
 """
@@ -52,7 +52,7 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
     """Return the allocator asked for; none, or ".", means the cluster's default.
 
     Args:
-        what: what is to be placed, as errors begin.
+        what: the purpose, as errors begin.
 
     Raises:
         OpPrereqError: the cluster has no default.
@@ -110,7 +110,8 @@ def run_allocator(
     """Have the program run on the master, and return its output.
 
     Raises:
-        OpPrereqError: there is no such program, it fails, or takes too long; says what it printed.
+        OpPrereqError: there is no such program, it fails, or takes too long; the message has its
+            output.
     """
     mode = question.mode.value
     master = lookup.require_node(context.config, context.config.get_cluster().master_node)
@@ -142,7 +143,7 @@ def _node_facts(
     context: JobContext, snapshot: Snapshot, hypervisor: str | None
 ) -> dict[str, NodeFacts]:
     """Ask the nodes that can answer; one that does not is told about and left out."""
-    # Read before the nodes are asked: what is used by then may be reserved as well, which is
+    # Read before the nodes are asked: room used by then may be counted as reserved too, which is
     # careful; the other way round it could be missing from both.
     reserved = _reserved(context)
     nodes = [node for node in snapshot.nodes.values() if is_asked(node)]

@@ -39,7 +39,7 @@ LeavingOpType = TypeVar(
     "LeavingOpType", bound=instance_opcodes.OpInstanceChangeGroup | OpGroupEvacuate
 )
 
-# One after the other, whether or not the one before went well; whoever cancels one stops them.
+# One after the other, also after a failure; to cancel one stops the rest.
 _AFTER_THE_ONE_BEFORE: Final = [(-1, [FinalStatus.ERROR, FinalStatus.SUCCESS])]
 
 
@@ -124,11 +124,11 @@ def submitted(context: JobContext, jobs: Sequence[Sequence[OpCode]]) -> list[tup
 def find_targets(
     config: WConfCalls, asked: Sequence[str] | None, left: Mapping[str, str], what: str
 ) -> list[NodeGroup]:
-    """Return the groups to go to: those asked for, else all but those that are left.
+    """Return the groups to go to: the groups asked for, else all groups not left.
 
     Args:
         left: names by UUID of the groups that the instances are in now.
-        what: what is moved, as errors begin.
+        what: the objects that are moved, as errors begin.
 
     Raises:
         OpPrereqError: unknown, one that they are in already, or there is no other.
@@ -175,7 +175,7 @@ class Leaving(Generic[LeaverType]):
 class _LeavingUnit(SimpleUnit[LeavingOpType, Leaving[LeaverType]]):
     """An operation that has an allocator plan moves to other groups, and submits the jobs.
 
-    Only the group or the instance is locked, and shared: it stays what it is while the allocator
+    Only the group or the instance is locked, and shared: it does not change while the allocator
     plans.  The jobs check everything again under locks of their own.
     """
 

@@ -1,8 +1,8 @@
 """Finds a node by an allocator, and room on it that no other job can take.
 
 Nothing is locked while the allocator thinks, so any number of jobs can ask at once and may be told
-the same node.  Room on it is reserved, first come, first served; who comes too late asks again, and
-the allocator then sees what is reserved.  Whoever acts takes the locks of its own objects only and
+the same node.  Room on it is reserved, first come, first served; a late job asks again, and
+the allocator then sees the reservations.  The caller takes the locks of its own objects only and
 looks once more whether the node will still do.
 """
 
@@ -42,8 +42,8 @@ def place(
     """Return the node that an allocator names first, with the room on it taken.
 
     Args:
-        request: says what to ask for, of a mode that is answered with a list of nodes.
-        take_room: reserves what is needed on a node; raises OpPrereqError when it is not there.
+        request: the arguments of the question, of a mode that is answered with a list of nodes.
+        take_room: reserves the room needed on a node; raises OpPrereqError when it is not there.
 
     Raises:
         OpPrereqError: the allocator finds no place, or none that is still there when it is taken.

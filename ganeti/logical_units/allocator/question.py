@@ -1,6 +1,6 @@
 """The question for an allocator: the whole cluster as plain values, and the request.
 
-Pure: the configuration comes as one snapshot, what nodes say of themselves as their answers to
+Pure: the configuration comes as one snapshot, the reports of nodes as their answers to
 ``node_info`` and ``all_instances_info``.
 
 Source: iallocator.json, "request", "nodegroup", "node", "instance".
@@ -72,7 +72,8 @@ class NodeFacts:
 
     Attributes:
         running: the instances that it holds, by name.
-        reserved_memory_mib, reserved_disk_mib: for what other jobs are about to put there.
+        reserved_memory_mib, reserved_disk_mib: for instances that other jobs are about to put
+        there.
     """
 
     info: NodeLive
@@ -258,7 +259,7 @@ def like_existing(
     """Return the request for a place for an instance that is there, as if it were new.
 
     Args:
-        disks: those that it is to have, instead of its own.
+        disks: the disks that it is to have, instead of its own.
     """
     known = _instance(snapshot, instance)
     disks = snapshot.disks_of(instance) if disks is None else disks

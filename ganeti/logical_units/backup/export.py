@@ -8,7 +8,7 @@ To files:
     source   the instance is started again, if it ran, or its snapshots are dropped
     target   the description is written, and the directory becomes the export in one step
 
-Whatever fails leaves the instance as it was and an earlier export untouched.  A job that is killed
+Any failure leaves the instance as it was and an earlier export untouched.  A job that is killed
 leaves the instance shut down, which its status shows, or running with snapshots, which the next
 export, migration or change of its disks drops; and a directory beside the export that the next
 export of the instance removes.

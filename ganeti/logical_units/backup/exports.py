@@ -22,7 +22,7 @@ EXPORT_DIR: Final = "/var/lib/ganeti/export"  # config.json, "well_known_paths"
 
 
 def nodes_with_export(context: JobContext, nodes: Iterable[Node], name: str) -> list[Node]:
-    """Return the nodes that have an export of that name; those that do not answer are named."""
+    """Return the nodes that have an export of that name; silent nodes are named in the log."""
     return [node for node, names in exports_on(context, nodes) if name in names]
 
 

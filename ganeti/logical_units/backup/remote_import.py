@@ -1,7 +1,7 @@
 """Receive an instance from another cluster: the half that waits.
 
 It is a creation like any other whose disks are filled by the other cluster: the disks are made, the
-node listens for each of them, and an entry in the job's log says where, for whoever carries that to
+node listens for each of them, and an entry in the job's log says where, for the operator to tell
 the other cluster.  The instance counts as planned only until every disk is complete, and nothing of
 it is left if one is not.
 

@@ -30,7 +30,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong; ``item`` is the name of what it is about ("" for the cluster)."""
+    """One problem; ``item`` is the name of its object ("" for the cluster)."""
 
     code: VerifyErrorCode
     item: str
@@ -107,7 +107,7 @@ def judge_node(
     certificate: str | None,
     file_sums: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Say what is wrong with one node.
+    """Yield the problems of one node.
 
     Args:
         answer: its answer to node_verify.
@@ -136,7 +136,7 @@ _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
     "file-storage-path": _Code.ENODEFILESTORAGEPATHUNUSABLE,
     "shared-file-storage-path": _Code.ENODESHAREDFILESTORAGEPATHUNUSABLE,
 }
-# Checks that answer a list of what is wrong, and the words before each entry.
+# Checks that answer a list of problems, and the words before each entry.
 _LIST_CHECKS: Final = (
     ("nodesetup", _Code.ENODESETUP, ""),
     ("ssh-setup", _Code.ENODESSH, ""),
@@ -192,7 +192,7 @@ def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Fi
             yield Finding(code, "", f"candidate {name} did not tell its client certificate")
 
 
-# Checks that answer {other node: the failure}, and what was tried.
+# Checks that answer {other node: the failure}, and the attempt that failed.
 _REACHING: Final = (
     ("node-net-test", _Code.ENODENET, "reach"),
     ("nodelist", _Code.ENODESSH, "log in by SSH to"),
@@ -253,7 +253,7 @@ def _files(name: str, answer: object, expected: Mapping[str, str]) -> Iterator[F
 
 
 def judge_forthcoming(instance: Instance, disks: Sequence[Disk]) -> Iterator[Finding]:
-    """Say what is wrong with an instance that is not made yet: nothing while it is only planned."""
+    """Yield the problems of an instance that is not made yet: none while it is only planned."""
     if any(not disk.forthcoming for disk in disks):
         name = instance.name
         text = (
@@ -267,7 +267,7 @@ def judge_forthcoming(instance: Instance, disks: Sequence[Disk]) -> Iterator[Fin
 def judge_instance(
     instance: Instance, primary: Node, seen_on: Mapping[str, int], *, answers: bool
 ) -> Iterator[Finding]:
-    """Say what is wrong with where an instance runs.
+    """Yield the problems of the place where an instance runs.
 
     Args:
         seen_on: its state by the names of the nodes that know it.
@@ -308,7 +308,7 @@ def judge_orphans(live: Mapping[str, Mapping[str, int]], known: Set[str]) -> Ite
 
 
 def judge_disk(instance_name: str, index: int, node_name: str, answer: object) -> Iterator[Finding]:
-    """Say what is wrong with a disk, from a node's answer about it."""
+    """Yield the problems of a disk, from a node's answer about it."""
     match answer:
         case [True, _]:
             return

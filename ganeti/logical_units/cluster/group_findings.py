@@ -1,6 +1,6 @@
-"""What is wrong with instances and nodes when seen together: memory, layout, policy, tags, disks.
+"""Problems of instances and nodes seen together: memory, layout, policy, tags, disks.
 
-Plain functions over the configuration and over what the nodes said.
+Plain functions over the configuration and over the answers of the nodes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Guest:
 def judge_layout(
     guest: Guest, cluster: Cluster, group: NodeGroup, nodes: Mapping[str, Node]
 ) -> Iterator[Finding]:
-    """Say what is wrong with where an instance is placed and with how it is made.
+    """Yield the problems of an instance's placement and specification.
 
     Args:
         nodes: all nodes of the cluster by UUID.
@@ -126,7 +126,7 @@ def judge_memory(
     free_mib: Mapping[str, int],
     node_names: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Say which nodes could not start what they would have to after the failure of another one.
+    """Name the nodes that could not start their secondary instances after another node's failure.
 
     Args:
         free_mib: free memory of the nodes that told it, by UUID.
@@ -151,7 +151,7 @@ def judge_spare_memory(
     free_mib: Mapping[str, int],
     node_names: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Say after the failure of which nodes the others could not start what any of them may take.
+    """Name the nodes after whose failure the others could not start the instances of any node.
 
     Largest first onto the node with most room, which is near enough to the best way.
     """
@@ -183,7 +183,8 @@ def judge_systems(answers: Mapping[str, object]) -> Iterator[Finding]:
     """Say which operating systems are broken, or not the same on all nodes.
 
     Args:
-        answers: {node name: answer to "oslist"}; the first node is what others are compared with.
+        answers: {node name: answer to "oslist"}; the first node is the one that others are compared
+            with.
     """
     known: dict[str, dict[str, OsOnNode]] = {}
     for node_name, answer in answers.items():
@@ -244,7 +245,7 @@ def judge_stored_disks(
     directories: Mapping[DiskTemplate, str],
     node_names: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Compare the files of disks that are there with those that should be.
+    """Compare the files of disks that are there with the files that should be.
 
     Args:
         stored: files in the storage directories by the names of the nodes that told them.
@@ -252,7 +253,7 @@ def judge_stored_disks(
         busy: names of instances that somebody is working on, also of new ones.
         directories: the storage directories by disk template.
     """
-    told: set[str] = set()  # once is enough for what all nodes see
+    told: set[str] = set()  # a file that all nodes see is told once
     below = {template: f"{directory}/" for template, directory in directories.items()}
     shared = tuple(path for template, path in below.items() if template.traits.shared)
     for node_name, paths in sorted(stored.items()):
@@ -266,7 +267,7 @@ def judge_stored_disks(
     for guest in guests:
         node_name = node_names[guest.instance.primary_node]
         if guest.instance.disks_active or node_name not in stored:
-            continue  # the disks of those that are active are asked for one by one
+            continue  # active disks are asked for one by one
         strays = [path for path in stored[node_name] if path not in owned]
         elsewhere = renamed_directories(guest.disks, strays)
         for index, disk in enumerate(guest.disks):

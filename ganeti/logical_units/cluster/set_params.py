@@ -225,7 +225,7 @@ class SettingsChange:
 class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, SettingsChange]):
     """Change settings of the cluster.
 
-    Settings are laid over those that are there, so two such jobs must not overtake each other: the
+    New settings are laid over the old ones, so two such jobs must not overtake each other: the
     cluster is replaced as a whole, which WConfD refuses if somebody else has changed it meanwhile,
     and then it is planned again.
     """

@@ -78,7 +78,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         }
 
     def judge_hooks(self, answers: Mapping[str, object], result: object) -> object:
-        """Show what the hooks printed; one that failed makes the verification fail."""
+        """Show the output of the hooks; one that failed makes the verification fail."""
         report = Report(self.context, self.op)
         for node_name, answer in sorted(answers.items()):
             for entry in as_sequence(answer):

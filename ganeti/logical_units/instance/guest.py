@@ -1,7 +1,7 @@
 """The guest of an instance on its node: whether it runs, its memory, its scripts, start and stop.
 
-What a node reports as free memory does not know of the instances that other jobs are about to start
-there, so the amount is also reserved with WConfD, which knows all reservations.
+The free memory that a node reports does not consider the instances that other jobs are about to
+start there, so the amount is also reserved with WConfD, which knows all reservations.
 
 Scripts of the operating system may take hours.  A job that is canceled meanwhile does not wait for
 the script: it has the node end it first, so that nothing works on the disks any more when the work

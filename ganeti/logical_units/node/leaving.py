@@ -163,7 +163,7 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
 
 
 class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
-    """Migrate the primary instances of a node; those that do not run are failed over."""
+    """Migrate the primary instances of a node; the ones that do not run are failed over."""
 
     hooks = HookPoint("node-migrate", ObjectType.NODE)
 

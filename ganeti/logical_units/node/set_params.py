@@ -250,7 +250,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         make_switch(self.context, after, switch_of(self.cluster, group, after), before)
 
     def _follow_role(self, node: Node, becomes_candidate: bool | None) -> None:
-        """Give the node what a candidate needs, or take it away; fill the pool again."""
+        """Give the node the files of a candidate, or take them away; fill the pool again."""
         if becomes_candidate:
             promote(self.context, node)
         elif becomes_candidate is False:

@@ -48,7 +48,7 @@ def check_storage(storage_type: StorageType) -> None:
     if storage_type.units is None:
         known = ", ".join(sorted(each for each in StorageType if each.units is not None))
         raise OpPrereqError(
-            f"storage type {storage_type.value!r} has no storage units; those that have: {known}"
+            f"storage type {storage_type.value!r} has no storage units; types with units: {known}"
         )
     supported = {each.traits.storage for each in DiskTemplate if each.traits.is_supported}
     if storage_type not in supported:

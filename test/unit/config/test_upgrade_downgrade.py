@@ -107,7 +107,9 @@ def test_many_reasons_are_not_all_shown() -> None:
 
 
 def test_other_versions_are_refused() -> None:
-    with pytest.raises(OpPrereqError, match=r"of version 2\.12; --downgrade only takes out"):
+    with pytest.raises(
+        OpPrereqError, match=r"of version 2\.12; --downgrade only takes the additions"
+    ):
         downgrade_config(load_config("2.12"))
 
 

@@ -1,7 +1,7 @@
 """Changes of an instance's list of devices, disks or NICs alike: plain decisions over plain values.
 
 The changes are played one after the other on the list: an index means the place at that moment, so
-after ``0:remove`` the index 0 is the next device.  What a new or changed device looks like is up to
+after ``0:remove`` the index 0 is the next device.  The form of a new or changed device is up to
 the `Makers` of its kind; nothing is done to any node here.
 
 Source: opcodes.json, "type_syntax" (SetParamsMods); constants.json, "DDMS_VALUES_WITH_MODIFY".

@@ -192,7 +192,7 @@ class DiskPart(ModifyPart):
         return self.made.get(step.device.uuid, step.device)
 
     def before_store(self, undo: Undo) -> Self:
-        """Make the new disks, unplug those that go."""
+        """Make the new disks, unplug the removed ones."""
         work, added = self.work, self.plan.of(_ADD)
         own = own_directories(work.view)
         for directory in directories([step.device for step in added]):
@@ -258,7 +258,7 @@ class DiskPart(ModifyPart):
             undo.push(_undo_of(step), partial(modify, old))
 
     def after_store(self, undo: Undo) -> None:
-        """Plug the disks that came; those that nobody uses yet are closed."""
+        """Plug the new disks in; disks that nobody uses yet are closed."""
         work, stay = self.work, {disk.uuid for disk in self.disks}
         for step in self.plan.of(_ADD, _ATTACH):
             disk, index = self._now(step), step.index
@@ -318,7 +318,7 @@ def check_conversion(name: str, old: str, new: str) -> None:
     """Refuse conversions that cannot be.
 
     Raises:
-        OpPrereqError: says what to do instead.
+        OpPrereqError: the message names another way.
     """
     if old == new:
         raise OpPrereqError(f"instance {name!r} has disk template {new!r} already")

@@ -1,6 +1,6 @@
 """Changes of the network interfaces of an instance: add, remove, modify.
 
-What is done is found by comparing the list before with the list after, so several changes of one
+The steps are found by comparing the list before with the list after, so several changes of one
 interface are one.  A running guest gets an interface that changes anew: taken away and given back,
 with the same UUID.
 

@@ -56,7 +56,7 @@ NicSettings = Mapping[str, object]
 class Connections:
     """The networks that the network interfaces of an instance can be connected to.
 
-    ``networks`` are those of the instance's group and those that the opcode names, by UUID;
+    ``networks`` are the networks of the instance's group and of the opcode, by UUID;
     ``named`` says which UUID a name in the opcode means; ``resolved_ip`` is the address of the
     instance's name, if names are checked.
     """

@@ -33,7 +33,7 @@ class Creation:
 
     Attributes:
         view: the instance as it is to be.
-        op: the opcode, with what it leaves out taken from the export or the planned instance.
+        op: the opcode, its unset parameters taken from the export or the planned instance.
         osparams: all three kinds, filled.
         export: the disks are filled from it, if there is one.
         fill: fills the disks from another source.
@@ -67,7 +67,7 @@ def build(context: JobContext, plan: Creation) -> None:
     """Make the instance: disks, configuration, operating system, start.
 
     Raises:
-        OpExecError: a step failed; what was made before is gone again.
+        OpExecError: a step failed; the disks and files made before are gone again.
     """
     with Undo(context) as undo:
         if plan.planned is not None:
@@ -81,7 +81,8 @@ def build(context: JobContext, plan: Creation) -> None:
         _add_to_configuration(context, plan, view, port, undo)
         context.check_canceled()
         if plan.is_to_be_filled or plan.start:
-            # Also ends what fills the disks where the node daemon that began it has died.
+            # Also ends the processes that fill the disks where the node daemon that began them has
+            # died.
             what = f"stop instance {view.name!r}"
             shutdown = context.nodes.on(view.primary, what).instance_shutdown
             undo.push(what, lambda: shutdown(view.wire(), 0, plan.op.reason or []))

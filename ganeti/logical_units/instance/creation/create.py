@@ -1,7 +1,7 @@
 """Make a new instance.
 
 Everything is decided and checked first, by node calls that change nothing; then the work goes on
-step by step, each step pushing its undo, so that whatever fails leaves no disk, no file, no
+step by step, each step pushing its undo, so that any failure leaves no disk, no file, no
 reservation and no entry in the configuration behind.
 
 Only the instance's own name is locked exclusively.  The node is locked shared: any number of
@@ -43,7 +43,7 @@ from ganeti.objects.rpc_instance import disk_template
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 
-# Parameters of the opcode that mean something which is not built yet: name and what to say.
+# Parameters of the opcode for features that are not built yet: name and message.
 _NOT_YET: Final = {"instance_communication": "instance communication is not supported"}
 
 
@@ -52,9 +52,9 @@ class Wanted:
     """An instance that is to be made, as far as names decide it.
 
     Attributes:
-        op: the opcode, with what it leaves out taken from the export or the planned instance.
+        op: the opcode, its unset parameters taken from the export or the planned instance.
         resolved_ip: the address of its name, where the name was resolved.
-        networks: those that NICs name, by the names used there.
+        networks: the networks of the NICs, by the names used there.
         node: None until an allocator has chosen it.
         planned: the forthcoming instance that is to be made.
     """
@@ -211,7 +211,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             return False
         if any(disk.traits.must_adopt for disk in disks):
             self.context.info(
-                "adopted devices keep what they hold, so the operating system is not installed;"
+                "adopted devices keep their data, so the operating system is not installed;"
                 f" 'gnt-instance reinstall {found.name}' does that"
             )
             return False

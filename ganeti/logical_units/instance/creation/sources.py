@@ -1,7 +1,7 @@
 """An instance made from an export, or from a forthcoming one: settings come from there.
 
-What the opcode says comes first; settings that it leaves out are as they were when the instance was
-exported, or planned.
+Parameters of the opcode come first; the settings that it leaves out are as they were when the
+instance was exported, or planned.
 
 ``gnt-instance add --forthcoming`` records an instance with everything that the configuration can
 keep for it (name, node, MAC and IP addresses) and asks no node for more than an opinion;
@@ -113,7 +113,7 @@ def filled_from_export(op: OpInstanceCreate, export: Export) -> OpInstanceCreate
     """Return the opcode; parameters that it leaves out come from the export.
 
     Raises:
-        OpPrereqError: the export does not say either, or says what means nothing here.
+        OpPrereqError: the export has no such setting either, or one that means nothing here.
     """
     found = export.description
     hypervisor = op.hypervisor or _hypervisor(found)

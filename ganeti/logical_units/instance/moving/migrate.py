@@ -184,7 +184,7 @@ class Migration:
 
     def _forget_at_source(self) -> None:
         context, wire = self.context, self.view.wire()
-        doing = f"remove what is left of instance {self.name!r}"
+        doing = f"remove the old process of instance {self.name!r}"
         text = context.failure(doing, _AT_SOURCE, self.source, wire, success=True, live=self.live)
         if text is not None:
             context.warn(f"{text}; {cleanup_hint(self.name)}")

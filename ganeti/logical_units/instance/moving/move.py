@@ -8,7 +8,7 @@
 
 The instance runs on the source before the first step only, and on the target after the last one
 only, so two copies never run; and the configuration always names the node that has its disks
-complete.  What a job that died has left on a target is removed when the move is tried again.
+complete.  Disks that a dead job has left on a target are removed when the move is tried again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copying a disk from one node to another (or to the same), with progress and a checksum.
 
-Each side is a process on its node; this follows both until they have ended.  Whatever happens, both
+Each side is a process on its node; this follows both until they have ended.  In any case both
 are stopped and forgotten in the end.
 """
 
@@ -82,7 +82,7 @@ def copy_disk(
     """Copy the contents of a disk over another one, which must exist, or to or from a file.
 
     Raises:
-        OpExecError: it was not copied completely; names the node and what went wrong there.
+        OpExecError: it was not copied completely; the message names the node and its error.
         JobCanceled: canceled on the way.
     """
     doing = f"copy disk {index} of instance {view.name!r}"

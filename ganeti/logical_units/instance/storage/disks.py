@@ -56,7 +56,7 @@ def _device(answer: object) -> str | None:
 def indexes_on(
     context: JobContext, view: InstanceView, node: Node, disks: Iterable[Disk], *, there: bool
 ) -> list[int]:
-    """Return the indexes of the instance's disks that a node has, or of those that it has not.
+    """Return the indexes of the instance's disks that a node has, or of the disks that it lacks.
 
     Raises:
         OpPrereqError: it does not answer.

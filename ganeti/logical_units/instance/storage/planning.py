@@ -124,7 +124,7 @@ class Planner:
         """Let a node check disks of which only it knows whether they can be; returns them anew.
 
         Args:
-            disks: all disks that are to be made, in their order, whatever their template.
+            disks: all disks that are to be made, of any template, in their order.
 
         Raises:
             OpPrereqError: one cannot be.
@@ -386,7 +386,7 @@ def check_changeable(what: str, settings: Iterable[str], names: Sequence[str]) -
     unknown = sorted(set(settings) - set(names))
     if unknown:
         raise OpPrereqError(
-            f"{what}: {', '.join(unknown)} cannot be changed; what can is {' and '.join(names)}"
+            f"{what}: {', '.join(unknown)} cannot be changed; only {' and '.join(names)} can"
         )
 
 
@@ -442,7 +442,7 @@ def check_on_node(context: JobContext, node: Node, disks: Sequence[Disk]) -> lis
     """Let the node check disks that come from outside, before anything is made.
 
     Returns:
-        The disks, those that exist already with their sizes.
+        The disks; existing ones have their sizes.
 
     Raises:
         OpPrereqError: one is not there, or is taken, or a parameter is not its provider's.

@@ -85,7 +85,7 @@ class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, OnInstan
 
 
 class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, OnInstance]):
-    """Say why the disks of an instance cannot be replaced, and what helps instead."""
+    """Say why the disks of an instance cannot be replaced, and name another way."""
 
     hooks = HookPoint("mirrors-replace", ObjectType.INSTANCE)
 
@@ -196,7 +196,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         self._grow(plan, dry_run=False)
         self.config.modify(ObjectKind.DISK, plan.disk.uuid, {"size": new_mib})
         if view.cluster.prealloc_wipe_disks:
-            # It cannot be made smaller again, and must not show what others have left on it.
+            # It cannot be made smaller again, and must not show old data of others.
             wipe(self.context, view, view.primary, plan.index, plan.grown, old_mib, can_stop=False)
         if plan.guest_runs:
             self._tell_guest(plan)
