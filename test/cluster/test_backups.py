@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from fakes.virtual_cluster import TestCluster
 
 ADD = "instance add --no-name-check --no-ip-check -H fake -o"
@@ -21,6 +22,7 @@ def exports_of(cluster: TestCluster, node: str) -> str:
     return cluster.paths_of(node).export_dir
 
 
+@pytest.mark.shows("backend/overview/export")
 def test_export_remove_import_copy(cluster: TestCluster) -> None:
     one, two, three = cluster.nodes
     cluster.gnt(

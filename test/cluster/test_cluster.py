@@ -15,6 +15,7 @@ from ganeti.system import certificates
 from ganeti.system.files import read_bytes, read_bytes_or_none
 
 
+@pytest.mark.shows("backend/certificates/at-init")
 def test_init_leaves_every_file_with_its_mode(cluster: TestCluster) -> None:
     paths = cluster.paths
     for path, mode in (
@@ -33,6 +34,7 @@ def test_init_leaves_every_file_with_its_mode(cluster: TestCluster) -> None:
     assert read_bytes(paths.queue_version) == b"1\n"
 
 
+@pytest.mark.shows("backend/certificates/at-init")
 def test_certificates_are_as_the_wire_wants_them(cluster: TestCluster) -> None:
     server = certificates.facts(read_bytes(cluster.paths.server_pem), "server.pem")
     assert (server.common_name, server.serial) == ("ganeti.example.com", 1)
@@ -46,6 +48,7 @@ def test_certificates_are_as_the_wire_wants_them(cluster: TestCluster) -> None:
     assert set(ssconf.candidate_certs(cluster.paths).values()) == digests
 
 
+@pytest.mark.shows("backend/roles/candidate-copies")
 def test_every_candidate_has_configuration_and_queue(cluster: TestCluster) -> None:
     cluster.gnt("cluster redist-conf")
     job_id = cluster.submit("debug delay 0")
@@ -76,7 +79,7 @@ def test_second_init_is_refused_and_changes_nothing(cluster: TestCluster) -> Non
     cluster.gnt("cluster master-ping")
 
 
-@pytest.mark.shows("2.12/overview/where")
+@pytest.mark.shows("backend/roles/master-only", "2.12/overview/where")
 def test_commands_on_another_node_name_the_master(cluster: TestCluster) -> None:
     for command in ("gnt-node list", "gnt-cluster info", "gnt-instance add -t diskless x"):
         outcome = cluster.run(command, node=cluster.nodes[1])
@@ -156,6 +159,7 @@ def test_groups_come_and_go(cluster: TestCluster) -> None:
     assert cluster.gnt("group list --no-headers -o name").out.split() == ["default"]
 
 
+@pytest.mark.shows("backend/instance/changed-cluster")
 def test_cluster_parameters_change(cluster: TestCluster) -> None:
     cluster.gnt("cluster modify -B vcpus=2 --max-running-jobs=21")
     info = cluster.gnt("cluster info").out

@@ -145,6 +145,7 @@ def with_ssh() -> Iterator[TestCluster]:
             yield cluster
 
 
+@pytest.mark.shows("backend/masterd/ssh")
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
     paths = [with_ssh.paths_of(node) for node in with_ssh.nodes]

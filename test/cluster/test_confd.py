@@ -43,7 +43,9 @@ def answered_by(cluster: TestCluster, node: str) -> int | None:
             return None
 
 
-@pytest.mark.shows("2.12/overview/rconfd-door", "2.12/rconfd/candidates")
+@pytest.mark.shows(
+    "backend/confd/candidates", "2.12/overview/rconfd-door", "2.12/rconfd/candidates"
+)
 def test_every_candidate_answers_by_the_same_configuration(three: TestCluster) -> None:
     for node in three.nodes:
         wait_until(
@@ -92,7 +94,7 @@ def test_answers_come_while_the_master_is_away(three: TestCluster) -> None:
         lifecycle.start(three.layout, lambda _text: None)
 
 
-@pytest.mark.shows("2.12/rconfd/candidates")
+@pytest.mark.shows("backend/cluster-node/daemons", "2.12/rconfd/candidates")
 def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> None:
     node = three.nodes[2]
     three.gnt(["cluster", "modify", "--candidate-pool-size=2"])

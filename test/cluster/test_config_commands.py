@@ -291,6 +291,7 @@ def test_the_policy_is_shown_as_the_command_that_makes_it(own: FailingCluster) -
     assert "--ipolicy-bounds-specs" in own.gnt("group show-ispecs-cmd --include-defaults").out
 
 
+@pytest.mark.shows("backend/roles/pool-kept")
 def test_the_candidate_pool_follows_its_size(own: FailingCluster) -> None:
     def candidates() -> list[str]:
         return own.gnt("node list --no-headers -o name -F master_candidate").out.split()

@@ -136,6 +136,7 @@ def provider(cluster: TestCluster, tmp_path: Path) -> Iterator[str]:
         shutil.rmtree(cluster.paths_of(node).es_search_path[0])
 
 
+@pytest.mark.shows("backend/templates/ext")
 def test_volumes_of_a_provider(cluster: TestCluster, provider: str, tmp_path: Path) -> None:
     name = "volumes.example.com"
     add(cluster, name, f"-t ext --disk 0:size=16,{provider} -H fake")

@@ -35,6 +35,7 @@ def nothing_left(cluster: TestCluster, name: str) -> None:
     assert not os.path.exists(os.path.join(cluster.layout.shared_directory, name))
 
 
+@pytest.mark.shows("backend/overview/kvm")
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 @pytest.mark.parametrize("template", ["diskless", "file", "sharedfile"])
 def test_life_of_an_instance(cluster: TestCluster, hypervisor: str, template: str) -> None:
@@ -57,6 +58,7 @@ def test_life_of_an_instance(cluster: TestCluster, hypervisor: str, template: st
     nothing_left(cluster, name)
 
 
+@pytest.mark.shows("backend/templates/sharedfile")
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 def test_failover_and_migration_keep_one_copy(cluster: TestCluster, hypervisor: str) -> None:
     name = "moving.example.com"
@@ -71,6 +73,7 @@ def test_failover_and_migration_keep_one_copy(cluster: TestCluster, hypervisor: 
     assert len(guests) == (1 if hypervisor == "kvm" else 0)
 
 
+@pytest.mark.shows("backend/overview/live")
 @NEEDS_QEMU
 @pytest.mark.qemu
 def test_live_migration_keeps_the_guest_running(cluster: TestCluster) -> None:
@@ -214,6 +217,7 @@ def test_name_that_does_not_resolve_or_is_taken(cluster: TestCluster) -> None:
     )
 
 
+@pytest.mark.shows("backend/locks/instance-made")
 def test_name_can_be_used_again_as_soon_as_its_instance_is_gone(cluster: TestCluster) -> None:
     """A creation that waits for a removal of that name goes on after it."""
     name, words = "again.example.com", f"{NO_CHECKS} -t diskless -H fake -o test -n node1"
@@ -252,7 +256,7 @@ def test_dry_run_changes_nothing(cluster: TestCluster) -> None:
     nothing_left(cluster, "dry")
 
 
-@pytest.mark.shows("2.12/noded/restart-noded")
+@pytest.mark.shows("backend/noded/stopped", "2.12/noded/restart-noded")
 def test_guests_are_not_harmed_by_restarts_of_the_node_daemon(cluster: TestCluster) -> None:
     hypervisor = "kvm" if HAS_QEMU else "fake"
     name = "survivor.example.com"
@@ -277,6 +281,7 @@ def test_operating_system_that_is_missing_on_one_node_is_not_offered(cluster: Te
     assert "test" in cluster.gnt("os list").lines
 
 
+@pytest.mark.shows("backend/instance/changed-instance")
 def test_parameters_and_names_change(cluster: TestCluster) -> None:
     name = "changing.example.com"
     add(cluster, name, "-t file --disk 0:size=8 -H fake -o test --no-start")

@@ -68,6 +68,7 @@ def test_lists_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     assert numbers(cluster, str(first), str(failed)) == [first, failed]
 
 
+@pytest.mark.shows("backend/life/archive-untouched")
 def test_archived_jobs_are_listed_when_asked_for(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay 0")
     cluster.gnt(f"job wait {job_id}")
@@ -176,6 +177,7 @@ def test_cancel_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     cluster.refused(f"job cancel --queued {first}", "not both")
 
 
+@pytest.mark.shows("backend/life/cancel")
 def test_cancel_of_jobs_in_the_queue(cluster: TestCluster, paused: str) -> None:
     jobs = [cluster.submit("debug delay 0") for _ in range(3)]
     assert {cluster.job_status(job_id) for job_id in jobs} == {"queued"}

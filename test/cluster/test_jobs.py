@@ -39,12 +39,14 @@ def held_job(cluster: TestCluster) -> tuple[int, str]:
         return job_id, wait_held(client, job_id)
 
 
+@pytest.mark.shows("backend/jobs/followed", "backend/masterd/two-sources")
 def test_job_is_followed_to_its_end(cluster: TestCluster) -> None:
     cluster.gnt("debug delay 0.1")
     [line] = cluster.gnt("job list --no-headers -o id,status,summary").lines[-1:]
     assert line.split()[1:] == ["success", "TEST_DELAY(0.1)"]
 
 
+@pytest.mark.shows("backend/jobs/followed")
 def test_watch_shows_what_a_job_says(cluster: TestCluster) -> None:
     job_id = cluster.submit(
         "instance add --no-name-check --no-ip-check -t diskless -H fake"
@@ -137,6 +139,7 @@ def test_cancel_and_kill(cluster: TestCluster) -> None:
     wait_until(lambda: cluster.job_status(first) in ("error", "canceled"), "the first job's end")
 
 
+@pytest.mark.shows("backend/jobs/drained-flag")
 def test_drained_queue_takes_no_jobs(cluster: TestCluster) -> None:
     cluster.gnt("cluster queue drain")
     try:
@@ -149,6 +152,7 @@ def test_drained_queue_takes_no_jobs(cluster: TestCluster) -> None:
     cluster.gnt("debug delay 0")
 
 
+@pytest.mark.shows("backend/life/archive")
 def test_archived_jobs_leave_the_queue_on_every_candidate(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay 0")
     cluster.gnt(f"job wait {job_id}")

@@ -79,6 +79,7 @@ def submit_all(client: LuxiClient, jobs: Sequence[Sequence[dict[str, object]]]) 
     return [int(said) for _, said in answers]
 
 
+@pytest.mark.shows("backend/life/at-once")
 def test_sporadic_delays_at_job_start(client: LuxiClient) -> None:
     jobs = []
     for _ in range(START_JOBS):

@@ -113,7 +113,7 @@ def test_it_goes_round_and_no_job_id_is_given_twice(shared: FailingCluster) -> N
         shared.wait_status(job_id, "success")
 
 
-@pytest.mark.shows("2.12/wconfd/next-master")
+@pytest.mark.shows("backend/jobs/consistent", "2.12/wconfd/next-master")
 def test_queues_and_configurations_are_equal_afterwards(shared: FailingCluster) -> None:
     shared.fail_over(shared.others[1])
     shared.gnt("job autoarchive all")
@@ -193,6 +193,7 @@ def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingClust
     assert shared.locks_held() == []
 
 
+@pytest.mark.shows("backend/roles/one-master")
 @pytest.mark.parametrize("step", ["_stop_old_master", "_drain", "_claim"])
 def test_of_two_at_once_exactly_one_becomes_master(
     shared: FailingCluster, monkeypatch: pytest.MonkeyPatch, step: str

@@ -169,6 +169,7 @@ def check_untouched(pair: Pair, before: list[str]) -> None:
         assert transfers(cluster) == []
 
 
+@pytest.mark.shows("backend/overview/other-clusters")
 def test_instances_move_only_when_all_is_well(pair: Pair, tmp_path: Path) -> None:
     before = checksums(pair.source)
     _refused_without_the_same_secret(pair)

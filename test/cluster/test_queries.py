@@ -141,7 +141,7 @@ def test_all_fields_of_everything(client: LuxiClient, resource: str) -> None:
                 assert field.kind == "bool" or field.kind == "other" or not isinstance(value, bool)
 
 
-@pytest.mark.shows("2.12/overview/luxid-noded")
+@pytest.mark.shows("backend/roles/offline-harmless", "2.12/overview/luxid-noded")
 def test_every_live_field_says_why_there_is_no_value(client: LuxiClient) -> None:
     live = [each[0] for each in GOLDEN["resources"]["node"] if each[0] in LIVE_NODE_FIELDS]
     assert set(live) == LIVE_NODE_FIELDS

@@ -51,6 +51,7 @@ RIGHTS: tuple[tuple[Any, ...], ...] = (
 )
 
 
+@pytest.mark.shows("backend/rapi/users", "backend/rapi/changes-not")
 def test_rights(rapi: RapiClient) -> None:
     requests = (
         ("GET", "/2/info"),
@@ -68,6 +69,7 @@ def test_rights(rapi: RapiClient) -> None:
             assert answer.headers.get("WWW-Authenticate") == challenge
 
 
+@pytest.mark.shows("backend/rapi/users-changed")
 def test_a_change_of_the_users_counts_without_a_restart(
     rapi: RapiClient, cluster: TestCluster
 ) -> None:
@@ -184,6 +186,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> No
     assert rapi.ask("HEAD", "/2/nodes").body == b""
 
 
+@pytest.mark.shows("backend/rapi/rest")
 def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestCluster) -> None:
     create_instance(rapi, cluster, WEB)
     create_instance(rapi, cluster, DB)
@@ -199,6 +202,7 @@ def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestClu
     assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB]
 
 
+@pytest.mark.shows("backend/masterd/two-sources")
 def test_a_job_can_be_followed_hurried_and_archived(rapi: RapiClient) -> None:
     delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": False}
     job_id = rapi.ask("POST", "/2/jobs", {"opcodes": [delay, delay]}).json
@@ -220,7 +224,7 @@ def test_the_watcher_can_be_paused(rapi: RapiClient) -> None:
     assert rapi.ask("GET", "/2/watcher").json == {"until": None}
 
 
-@pytest.mark.shows("2.12/rapid/one-peer")
+@pytest.mark.shows("backend/masterd/needed", "2.12/rapid/one-peer")
 def test_without_luxid_the_answer_says_so(rapi: RapiClient, cluster: TestCluster) -> None:
     daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
     try:
@@ -320,6 +324,7 @@ def shown_certificate(rapi: RapiClient) -> bytes | None:
         return sock.getpeercert(binary_form=True)
 
 
+@pytest.mark.shows("backend/certificates/rapi-pem")
 def test_a_new_certificate_is_used_without_a_restart(
     rapi: RapiClient, cluster: TestCluster
 ) -> None:

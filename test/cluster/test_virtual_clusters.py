@@ -184,6 +184,7 @@ def test_failed_creation_leaves_nothing(base: str) -> None:
     assert lifecycle.find_processes(base) == []
 
 
+@pytest.mark.shows("backend/iallocator/directory")
 def test_every_node_has_the_allocator_that_comes_along(base: str) -> None:
     layout = lifecycle.plan(base, 2, "fake")
     lifecycle.prepare(layout, [])
@@ -233,6 +234,7 @@ def test_wrong_init_is_refused_before_anything_is_made(base: str, words: str, te
     assert cluster_files.cluster_files(layout.paths_of(layout.first_node)) == []
 
 
+@pytest.mark.shows("backend/overview/nodes", "backend/cluster-node/empty-nodes")
 def test_nodes_leave_come_back_and_the_cluster_is_destroyed(base: str) -> None:
     layout = lifecycle.plan(base, 2, "fake", without=OTHER_FACES)
     lifecycle.create(layout)

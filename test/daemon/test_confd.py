@@ -185,6 +185,7 @@ def test_the_log_says_what_is_dropped(own: ConfdNode) -> None:
 # Following the files.
 
 
+@pytest.mark.shows("backend/confd/reloads")
 def test_changes_are_followed(own: ConfdNode) -> None:
     own.start()
     for serial in (43, 44, 50):
@@ -193,6 +194,7 @@ def test_changes_are_followed(own: ConfdNode) -> None:
         wait_until(lambda: serial_of(own) == serial, "the new configuration")  # noqa: B023
 
 
+@pytest.mark.shows("backend/confd/memory")
 @pytest.mark.parametrize("bad", [b"", b"{", b"[]", b'{"cluster": {}}', b"\xff"])
 def test_a_bad_configuration_leaves_the_old_one(own: ConfdNode, bad: bytes) -> None:
     own.start()
@@ -240,6 +242,7 @@ def test_a_node_without_a_cluster_waits_for_one(own: ConfdNode) -> None:
     assert serial_of(own) == 42
 
 
+@pytest.mark.shows("backend/certificates/hmac")
 def test_a_new_key_is_used(own: ConfdNode) -> None:
     own.start()
     new = b"another key\n"

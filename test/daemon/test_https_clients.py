@@ -184,6 +184,7 @@ def unused_port() -> int:
         return int(sock.getsockname()[1])
 
 
+@pytest.mark.shows("backend/masterd/rpc")
 def test_a_call_sends_its_arguments_and_returns_the_payload(noded: FakeNoded, call: Caller) -> None:
     found = call("echo", {noded.target(): [True]})
     assert found == {"node1": RpcResult("node1", payload=[True], call="echo")}
@@ -354,6 +355,7 @@ def test_a_node_that_hangs_up_at_once_is_an_error(node: TlsNode, call: Caller) -
     assert found["node1"].error
 
 
+@pytest.mark.shows("backend/masterd/rpc-both-sides")
 def test_a_node_of_another_cluster_is_not_believed(
     tmp_path: Path, node: TlsNode, call: Caller
 ) -> None:
@@ -364,6 +366,7 @@ def test_a_node_of_another_cluster_is_not_believed(
     assert "its certificate is not one of this cluster" in found["node1"].error
 
 
+@pytest.mark.shows("backend/masterd/rpc-both-sides")
 def test_a_caller_of_another_cluster_is_not_served(tmp_path: Path, noded: FakeNoded) -> None:
     stranger = TlsNode(tmp_path, "stranger")
     Path(stranger.paths.server_pem).write_bytes(noded.node.server_pem)

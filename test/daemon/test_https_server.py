@@ -53,6 +53,7 @@ def node(tmp_path: Path) -> TlsNode:
     return found
 
 
+@pytest.mark.shows("backend/masterd/rpc-both-sides")
 def test_a_candidate_is_served_and_known_by_name(node: TlsNode) -> None:
     async def name(request: HttpRequest) -> HttpResponse:
         assert request.peer is not None
@@ -111,6 +112,7 @@ def test_a_certificate_that_expires_while_connected_is_refused(node: TlsNode) ->
     run(test())
 
 
+@pytest.mark.shows("backend/certificates/tls")
 def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
     stranger = TlsNode(tmp_path, "stranger")
     expired = TlsNode(tmp_path, "expired", node.server_pem)

@@ -125,6 +125,7 @@ def test_names_that_lead_elsewhere_are_refused(rig: Rig) -> None:
             rig.driver().instance_info(name)
 
 
+@pytest.mark.shows("backend/overview/hypervisors")
 def test_the_life_of_an_instance(rig: Rig) -> None:
     name = rig.instance.name
     rig.start()

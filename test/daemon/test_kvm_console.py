@@ -36,6 +36,7 @@ def terminal() -> Iterator[Terminal]:
         os.close(descriptor)
 
 
+@pytest.mark.shows("backend/overview/console")
 def test_keys_go_in_and_text_comes_out(tmp_path: Path, terminal: Terminal) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))

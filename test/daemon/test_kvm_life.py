@@ -45,6 +45,7 @@ def states(node: KvmNode) -> dict[str, InstanceState]:
     return {info.name: info.state for info in node.driver.all_instances_info()}
 
 
+@pytest.mark.shows("backend/overview/kvm")
 def test_life_of_an_instance(nodes: KvmNodes, node: KvmNode) -> None:
     disk = nodes.boot_disk()
     assert node.driver.list_instances() == []
@@ -320,6 +321,7 @@ def test_serial_console_takes_a_client(nodes: KvmNodes, node: KvmNode) -> None:
     assert [str(console.kind) for console in consoles] == ["ssh"]
 
 
+@pytest.mark.shows("backend/overview/console")
 def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
     password = Path(node.env.paths.vnc_password_file)
     password.parent.mkdir(parents=True)

@@ -159,6 +159,7 @@ def expected(result: str) -> re.Pattern[str]:
     return re.compile(re.escape(whole).replace(r"\*", ".*"), re.DOTALL)
 
 
+@pytest.mark.shows("backend/masterd/luxi")
 def test_a_conversation(node: LuxidNode) -> None:
     requests = [request(call) for call, _ in CONVERSATION]
     answers = converse(node, b"".join(requests))  # sent at once, answered in order
@@ -167,7 +168,7 @@ def test_a_conversation(node: LuxidNode) -> None:
         assert expected(result).fullmatch(answer.decode()), f"{call}: {answer.decode()}"
 
 
-@pytest.mark.shows("2.12/luxid/only-server")
+@pytest.mark.shows("backend/masterd/luxi-both", "2.12/luxid/only-server")
 def test_the_conversation_has_every_method() -> None:
     spoken = {json.loads(call.split(",", 1)[0]) for call, _ in CONVERSATION}
     assert spoken == LuxiCalls.calls.keys() - NOT_SPOKEN

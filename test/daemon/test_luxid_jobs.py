@@ -51,7 +51,7 @@ def held_lock(node: LuxidNode) -> Iterator[str]:
 # Submission and execution.
 
 
-@pytest.mark.shows("2.12/luxid/submissions")
+@pytest.mark.shows("backend/opcodes/by-jobs", "2.12/luxid/submissions")
 def test_a_job_runs_and_its_file_says_so(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([messages("one", "two")])
     assert wait_status(client, job_id, is_final) == "success"
@@ -70,6 +70,7 @@ def test_a_job_runs_and_its_file_says_so(node: LuxidNode, client: LuxiClient) ->
     assert all(None not in (op.start_timestamp, op.exec_timestamp) for op in job.ops)
 
 
+@pytest.mark.shows("backend/opcodes/serial", "backend/jobs/first-failure")
 def test_opcodes_run_in_sequence_until_one_fails(client: LuxiClient) -> None:
     job_id = client.submit_job([messages("a"), messages(fail=True), messages("never")])
     assert wait_status(client, job_id, is_final) == "error"
@@ -121,6 +122,7 @@ def test_bad_opcodes_get_one_clear_error(
     assert client.query_config_values(["drain_flag"]) == [False]
 
 
+@pytest.mark.shows("backend/life/next-id")
 def test_ids_go_up_by_one_whatever_was_refused(client: LuxiClient) -> None:
     first = client.submit_job([delay()])
     with pytest.raises(OpPrereqError):
@@ -131,6 +133,7 @@ def test_ids_go_up_by_one_whatever_was_refused(client: LuxiClient) -> None:
 # Waiting and asking.
 
 
+@pytest.mark.shows("backend/life/wait")
 def test_waiting_gets_logs_and_changes_as_they_come(client: LuxiClient) -> None:
     job_id = client.submit_job([messages("x", "y")])
     previous: list[object] | None = None
@@ -173,7 +176,7 @@ def test_unknown_fields_are_named(client: LuxiClient) -> None:
 # Cancel, kill, priority.
 
 
-@pytest.mark.shows("2.12/luxid/locks-elsewhere")
+@pytest.mark.shows("backend/jobs/waiting", "2.12/luxid/locks-elsewhere")
 def test_a_job_that_waits_for_locks_is_canceled(
     node: LuxidNode, client: LuxiClient, held_lock: str
 ) -> None:
@@ -186,6 +189,7 @@ def test_a_job_that_waits_for_locks_is_canceled(
     assert [op.status for op in node.job(job_id).ops] == ["canceled", "canceled"]
 
 
+@pytest.mark.shows("backend/jobs/between-opcodes")
 def test_a_job_that_waits_between_opcodes_is_canceled_and_keeps_what_it_did(
     node: LuxidNode, client: LuxiClient, held_lock: str
 ) -> None:
@@ -242,6 +246,7 @@ def test_a_change_of_priority_reaches_the_lock_queue(
     assert client.cancel_job(job_id)[0]
 
 
+@pytest.mark.shows("backend/jobs/priority-range")
 @pytest.mark.parametrize("priority", [-21, 20])
 def test_priorities_have_limits(client: LuxiClient, priority: int) -> None:
     with pytest.raises(OpPrereqError, match=str(priority)):
@@ -251,7 +256,7 @@ def test_priorities_have_limits(client: LuxiClient, priority: int) -> None:
 # Dependencies.
 
 
-@pytest.mark.shows("2.12/further/watched")
+@pytest.mark.shows("backend/jobs/depends", "2.12/further/watched")
 def test_a_dependent_starts_when_the_other_ends(client: LuxiClient) -> None:
     answers = client.submit_many_jobs(
         [[delay(0.2)], [delay(depends=[[-1, []]])], [delay(depends=[[-2, ["error"]]])]]
@@ -267,6 +272,7 @@ def test_a_dependent_starts_when_the_other_ends(client: LuxiClient) -> None:
     assert f"job {first}" in result[0][1][0]
 
 
+@pytest.mark.shows("backend/jobs/depends")
 def test_a_dependency_on_an_archived_job_counts(client: LuxiClient) -> None:
     first = client.submit_job([delay()])
     wait_status(client, first, "success")
@@ -278,7 +284,7 @@ def test_a_dependency_on_an_archived_job_counts(client: LuxiClient) -> None:
 # Archive and drain.
 
 
-@pytest.mark.shows("2.12/luxid/queue")
+@pytest.mark.shows("backend/life/archive", "2.12/luxid/queue")
 def test_archived_jobs_leave_the_queue_but_not_the_world(
     node: LuxidNode, client: LuxiClient
 ) -> None:
@@ -305,7 +311,7 @@ def test_auto_archive_takes_old_jobs_only(client: LuxiClient) -> None:
     assert client.query_jobs([job_id], ["archived"]) == [[True]]
 
 
-@pytest.mark.shows("2.12/luxid/queue")
+@pytest.mark.shows("backend/jobs/drained-flag", "2.12/luxid/queue")
 def test_a_drained_queue_takes_no_jobs(node: LuxidNode, client: LuxiClient) -> None:
     assert client.set_drain_flag(True) is True
     try:

@@ -68,6 +68,7 @@ def test_jobs_are_filtered_by_id_and_status(client: LuxiClient) -> None:
     assert client.query("job", ["id"], ["==", "status", "error"]).rows() == []
 
 
+@pytest.mark.shows("backend/life/archive-untouched")
 def test_archived_jobs_are_found_when_asked_for(client: LuxiClient) -> None:
     job_id = client.submit_job([delay()])
     wait_status(client, job_id, "success")

@@ -53,6 +53,7 @@ def test_virtual_node_is_set_up_in_its_place(paths: Paths) -> None:
     assert ssconf.master_node(paths) == "node1.example.com"
 
 
+@pytest.mark.shows("backend/certificates/new-nodes")
 def test_set_up_by_ssh_sends_the_data_to_the_program(paths: Paths, tmp_path: Path) -> None:
     fake = tmp_path / "ssh"
     log = tmp_path / "ssh.log"

@@ -50,6 +50,7 @@ def test_a_call_in_a_child_is_answered_on_a_kept_alive_connection(node: NodedNod
     connection.close()
 
 
+@pytest.mark.shows("backend/certificates/tls")
 def test_no_certificate_no_answer(node: NodedNode) -> None:
     assert refused_by_handshake(node, None)
 

@@ -96,6 +96,7 @@ def link(node: NodedNode, index: int) -> str:
     return f"{node.paths.disk_links_dir}/{NAME}:{index}"
 
 
+@pytest.mark.shows("backend/noded/disks")
 def test_disks(node: NodedNode, instance: dict[str, Any]) -> None:
     disk, other = instance["disks_info"]
     path = "/srv/ganeti/file-storage/file1/disk0"
@@ -250,6 +251,7 @@ def test_a_start_that_goes_on_is_waited_for(node: NodedNode, instance: dict[str,
     node.payload("instance_os_add", instance, False, 0)
 
 
+@pytest.mark.shows("backend/noded/instances")
 def test_start_look_reboot_stop(node: NodedNode, instance: dict[str, Any]) -> None:
     assert node.payload("instance_info", NAME, "fake", {}) == {}
     for _twice in range(2):

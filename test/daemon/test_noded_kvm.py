@@ -74,7 +74,7 @@ def wait_for_console(node: NodedNode, text: str) -> None:
         os.sched_yield()
 
 
-@pytest.mark.shows("2.12/noded/restart-noded")
+@pytest.mark.shows("backend/noded/stopped", "2.12/noded/restart-noded")
 def test_a_guest_outlives_the_node_daemon(nodes: list[NodedNode]) -> None:
     node = nodes[0]
     make_disk(node)

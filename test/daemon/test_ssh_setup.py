@@ -62,6 +62,7 @@ def test_program_that_fails_is_quoted(programs: Path, tmp_path: Path) -> None:
         keys.set_up_user_key(str(tmp_path / "home"), "rsa", 2048, host="here")
 
 
+@pytest.mark.shows("backend/certificates/known-hosts")
 def test_host_key_names_the_cluster(tmp_path: Path) -> None:
     directory = tmp_path / "etc" / "ssh"
     directory.mkdir(parents=True)
@@ -83,6 +84,7 @@ def test_broken_host_key_is_named(tmp_path: Path) -> None:
         keys.host_key(Paths(str(tmp_path)), "rsa")
 
 
+@pytest.mark.shows("backend/certificates/host-key")
 def test_a_machine_takes_the_host_keys_of_the_cluster(tmp_path: Path) -> None:
     master, node = Paths(str(tmp_path / "n1")), Paths(str(tmp_path / "n2"))
     directory = tmp_path / "n1" / "etc" / "ssh"

@@ -53,7 +53,7 @@ def new_instance(number: int, **changes: Any) -> tuple[dict[str, Any], list[dict
     return {**instance(number, NODE1, [one["uuid"]]), **changes}, [one]
 
 
-@pytest.mark.shows("2.12/wconfd/only-writer")
+@pytest.mark.shows("backend/config-data/flushed", "2.12/wconfd/only-writer")
 def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
     client = node_.owner().hold().client
     before = node_.config()
@@ -111,6 +111,7 @@ def test_objects_are_found_by_name_short_name_and_uuid(node_: WconfdNode) -> Non
         client.expand_names("thing", ["x"])
 
 
+@pytest.mark.shows("backend/locks/config-lock")
 def test_reads_are_typed_and_consistent(node_: WconfdNode) -> None:
     client = node_.owner().client
     context = client.get_instance_context("inst0")
@@ -218,7 +219,10 @@ def test_tags(node_: WconfdNode) -> None:
 
 
 @pytest.mark.shows(
-    "2.12/wconfd/all-changes", "2.12/config/many-processes", "2.12/config/no-config-lock"
+    "backend/locks/config-lock",
+    "2.12/wconfd/all-changes",
+    "2.12/config/many-processes",
+    "2.12/config/no-config-lock",
 )
 def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> None:
     before = node_.config()
@@ -314,6 +318,7 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
     one.verify_config()
 
 
+@pytest.mark.shows("backend/roles/promoted")
 def test_candidate_pool(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 2})
@@ -449,6 +454,7 @@ def test_old_instance_methods(node_: WconfdNode) -> None:
     client.verify_config()
 
 
+@pytest.mark.shows("backend/locks/bgl-exclusive")
 def test_destruction_takes_the_big_lock(node_: WconfdNode) -> None:
     owner = node_.owner()
     with pytest.raises(GenericError, match="does not hold"):
@@ -463,6 +469,7 @@ def test_destruction_takes_the_big_lock(node_: WconfdNode) -> None:
 # When things go wrong.
 
 
+@pytest.mark.shows("backend/config-data/not-flushed")
 def test_a_configuration_that_cannot_be_written_stays_as_it_was(node_: WconfdNode) -> None:
     client = node_.owner().hold().client
     assert node_.process is not None
@@ -550,6 +557,7 @@ def test_a_change_with_the_lock_that_it_needs_is_carried_out(node_: WconfdNode) 
         node_.owner(2).client.modify(ObjectKind.INSTANCE, "inst1", {"admin_state": "up"})
 
 
+@pytest.mark.shows("backend/locks/config-lock")
 def test_a_snapshot_shows_everything_at_once(node_: WconfdNode) -> None:
     owner = node_.owner()
     owner.client.try_update_locks([("cluster/BGL", "shared")])

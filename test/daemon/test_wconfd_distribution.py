@@ -69,7 +69,13 @@ def config_of(node: NodedNode) -> Any:
     return None if data is None else json.loads(data)
 
 
-@pytest.mark.shows("2.12/overview/wconfd-noded", "2.12/wconfd/pushes", "2.12/config/distributed")
+@pytest.mark.shows(
+    "backend/config-data/replicated",
+    "backend/ssconf/every-node",
+    "2.12/overview/wconfd-noded",
+    "2.12/wconfd/pushes",
+    "2.12/config/distributed",
+)
 def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.add_tags("cluster", "", ["one"])
@@ -140,6 +146,7 @@ def test_too_few_candidates_are_named(cluster: Cluster) -> None:
     client.flush_config()
 
 
+@pytest.mark.shows("backend/locks/distribution")
 def test_what_changes_while_a_node_hangs_is_brought_at_once_later(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()

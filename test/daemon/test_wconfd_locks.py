@@ -68,7 +68,7 @@ def begin_wait(
     return call
 
 
-@pytest.mark.shows("2.12/locking/update-whole")
+@pytest.mark.shows("backend/locks/exclusive", "2.12/locking/update-whole")
 def test_update_is_all_or_nothing(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     assert one.client.try_update_locks([(NODE1, "exclusive")]) == []
@@ -86,6 +86,7 @@ def test_a_wait_is_answered_when_granted(node: WconfdNode) -> None:
     assert two.client.list_locks() == [(NODE1, "exclusive")]
 
 
+@pytest.mark.shows("backend/library/timeouts")
 def test_a_wait_that_times_out_names_who_is_in_the_way(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -101,6 +102,7 @@ def test_an_impossible_wait_fails_at_once(node: WconfdNode) -> None:
     assert one.client.list_locks() == [(NODE1, "exclusive")]
 
 
+@pytest.mark.shows("backend/jobs/between-opcodes", "backend/library/by-priority")
 def test_waiters_are_served_by_priority_which_can_change(node: WconfdNode) -> None:
     holder, low, high = node.owner(1), node.owner(2), node.owner(3)
     holder.client.try_update_locks([(NODE1, "exclusive")])

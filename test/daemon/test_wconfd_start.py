@@ -31,6 +31,7 @@ def refusal(node: WconfdNode, *options: str) -> tuple[int, str]:
     return status, node.stderr()
 
 
+@pytest.mark.shows("backend/roles/master-holds", "backend/masterd/confirms")
 def test_a_node_that_is_not_the_master_is_refused(node: WconfdNode) -> None:
     ssconf.write_values(node.paths, {"master_node": "node2.example.com"})
     status, text = refusal(node)

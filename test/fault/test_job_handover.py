@@ -271,6 +271,7 @@ def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> No
     assert wait_status(client, job_id, is_final, PROMPT_S) == "error"
 
 
+@pytest.mark.shows("backend/masterd/pending-kept")
 def test_a_stopped_luxid_exits_within_a_second_and_loses_nothing(node: LuxidNode) -> None:
     client = node.start()
     ids = [client.submit_job([opcode]) for opcode in (HELD, delay(0.5), delay(0.5))]

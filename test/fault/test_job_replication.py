@@ -28,7 +28,7 @@ def cluster() -> Iterator[LuxidCluster]:
         yield made
 
 
-@pytest.mark.shows("2.12/luxid/replicated")
+@pytest.mark.shows("backend/jobs/consistent", "backend/life/written-first", "2.12/luxid/replicated")
 def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     job_id = client.submit_job([messages("hello")])
@@ -66,6 +66,7 @@ def test_candidates_archive_and_drain_too(cluster: LuxidCluster) -> None:
     )
 
 
+@pytest.mark.shows("backend/life/half-needed")
 def test_one_of_two_others_is_enough(cluster: LuxidCluster) -> None:
     dead, alive = cluster.others
     dead.stop()
@@ -265,6 +266,7 @@ def test_a_job_leaves_its_end_to_another_master(cluster: LuxidCluster) -> None:
     assert cluster.master.job(job_id).status is Status.RUNNING
 
 
+@pytest.mark.shows("backend/life/half-needed")
 def test_without_enough_candidates_jobs_are_refused_with_names(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     first = client.submit_job([delay()])
@@ -280,6 +282,7 @@ def test_without_enough_candidates_jobs_are_refused_with_names(cluster: LuxidClu
     assert cluster.master.files.ids() == [first]
 
 
+@pytest.mark.shows("backend/jobs/retried")
 def test_what_a_candidate_missed_is_sent_when_it_answers(cluster: LuxidCluster) -> None:
     late, _ = cluster.others
     client = cluster.master.start()

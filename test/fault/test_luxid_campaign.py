@@ -38,7 +38,7 @@ ROUND_SECONDS_MAX = 30
 JOBS_PER_ROUND = 4  # at least, so that most of them are not killed
 
 
-@pytest.mark.shows("2.12/locking/processes")
+@pytest.mark.shows("backend/masterd/hard-stop", "2.12/locking/processes")
 def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

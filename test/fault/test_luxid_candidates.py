@@ -140,7 +140,7 @@ def test_a_newer_configuration_elsewhere_keeps_it_from_starting(cluster: LuxidCl
     assert f"node {one.name} has a newer configuration" in log
 
 
-@pytest.mark.shows("2.12/luxid/master-only")
+@pytest.mark.shows("backend/masterd/confirms", "2.12/luxid/master-only")
 def test_who_is_outvoted_does_not_start_and_says_by_whom(cluster: LuxidCluster) -> None:
     for node in cluster.others:
         os.unlink(node.paths.ssconf_file("master_node"))

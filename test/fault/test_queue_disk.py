@@ -166,6 +166,7 @@ def queue_files(node: LuxidNode) -> dict[str, bytes]:
     return {name: files.read_bytes(f"{directory}/{name}") for name in names if name != "filler"}
 
 
+@pytest.mark.shows("backend/life/written-first")
 def test_a_submission_fails_clearly_and_leaves_nothing(disk: Disk, client: LuxiClient) -> None:
     first = client.submit_job([delay()])
     wait_status(client, first, is_final)

@@ -54,6 +54,7 @@ FOUR = {name: node() for name in ("n1", "n2", "n3", "n4")}
 ONE = {"i": instance(["n1", "n2"])}
 
 
+@pytest.mark.shows("backend/primary/of-node")
 def test_a_mirrored_instance_leaves_both_nodes_by_three_steps() -> None:
     moved, failed, jobs = result(question(evacuation("all", "i"), FOUR, ONE))
     assert (moved, failed) == ([("i", "default", ["n3", "n4"])], [])

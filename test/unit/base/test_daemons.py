@@ -38,7 +38,7 @@ def test_every_daemon_has_a_package_that_knows_its_name(daemon: Daemon) -> None:
     assert import_module(f"ganeti.{daemon.package}.main").SPEC.name == daemon.name
 
 
-@pytest.mark.shows("2.12/overview/where")
+@pytest.mark.shows("backend/noded/everywhere", "backend/rapi/master", "2.12/overview/where")
 @pytest.mark.parametrize("daemon", PRESENT, ids=lambda daemon: daemon.name)
 def test_unit_belongs_to_the_target_of_its_place(daemon: Daemon) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
@@ -51,6 +51,7 @@ def test_what_makes_a_master_is_no_face() -> None:
     assert not {"ganeti-noded", *MASTER_DAEMONS} & set(FACES)
 
 
+@pytest.mark.shows("backend/logs/one-each")
 def test_logs_have_the_names_that_operators_know() -> None:
     assert Paths("").log_file("ganeti-confd") == "/var/log/ganeti/conf-daemon.log"
     assert Paths("").log_file("ganeti-luxid") == "/var/log/ganeti/luxi-daemon.log"

@@ -59,6 +59,13 @@ def test_configuration_is_one_that_the_daemons_read() -> None:
     assert group.name == "default"
 
 
+@pytest.mark.shows("backend/roles/pool-set")
+@pytest.mark.parametrize(("asked", "size"), [({}, 10), ({"candidate_pool_size": 3}, 3)])
+def test_the_pool_of_candidates_has_the_size_asked_for(asked: dict[str, int], size: int) -> None:
+    wire = build_config(request(**asked), NODE, BIRTH)
+    assert ConfigData.from_wire(wire).cluster.candidate_pool_size == size
+
+
 def test_simple_configuration_follows_from_it() -> None:
     data = json.dumps(build_config(request(), NODE, BIRTH))
     values = ssconf_values(ConfigState(data).durable)

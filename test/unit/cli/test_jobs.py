@@ -41,13 +41,14 @@ def delay() -> Any:
     return jobs.make_opcode(OpTestDelay, duration=1)
 
 
+@pytest.mark.shows("backend/life/messages")
 def test_messages_are_printed_with_their_time_and_results_returned() -> None:
     run = Run(("success", [7], ["* one", "* two"]))
     assert run.execute() == [7]
     assert run.out.getvalue() == f"{EPOCH} * one\n{EPOCH} * two\n"
 
 
-@pytest.mark.shows("2.12/overview/cli-luxi")
+@pytest.mark.shows("backend/life/client-builds", "2.12/overview/cli-luxi")
 def test_submission_carries_what_the_common_options_say() -> None:
     run = Run(priority=-10, dry_run=True, reason="ticket 5")
     run.execute()
@@ -65,6 +66,7 @@ def test_dependencies_are_added_to_those_of_the_opcode() -> None:
     assert second["depends"] == [[5, ["success"]]]
 
 
+@pytest.mark.shows("backend/life/submit")
 def test_submit_does_not_wait() -> None:
     run = Run(submit=True)
     with pytest.raises(JobSubmitted) as raised:
@@ -116,6 +118,7 @@ def test_a_job_filter_that_holds_the_job_is_named_at_once_and_once() -> None:
     assert run.err.getvalue() == shown
 
 
+@pytest.mark.shows("backend/life/client-builds")
 def test_wrong_parameters_are_told_before_anything_is_sent() -> None:
     with pytest.raises(OpPrereqError, match="duration"):
         jobs.make_opcode(OpTestDelay, duration="long")

@@ -203,6 +203,7 @@ def test_outside_a_cluster_it_is_said(client: LuxiClient) -> None:
     assert caught.value.master_name is None
 
 
+@pytest.mark.shows("backend/roles/clients")
 def test_on_another_node_the_master_is_named(paths: Paths, client: LuxiClient) -> None:
     ssconf.write_values(paths, {"master_node": "node2.example.com"})
     with pytest.raises(NotMasterError, match=r"connect to node2\.example\.com instead") as caught:
@@ -210,6 +211,7 @@ def test_on_another_node_the_master_is_named(paths: Paths, client: LuxiClient) -
     assert caught.value.master_name == "node2.example.com"
 
 
+@pytest.mark.shows("backend/roles/clients")
 def test_on_the_master_a_missing_luxid_is_waited_for(paths: Paths, client: LuxiClient) -> None:
     ssconf.write_values(paths, {"master_node": "node1.example.com"})
     with pytest.raises(TransportError, match="is ganeti-luxid running here") as caught:

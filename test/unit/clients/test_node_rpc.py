@@ -22,6 +22,7 @@ NODE3 = Target("node3", "192.0.2.3")
 INSTANCE: Any = object()
 
 
+@pytest.mark.shows("backend/masterd/rpc")
 def test_urls() -> None:
     assert NODE1.url("version") == "https://192.0.2.1:1811/version"
     assert NODE2.url("version") == "https://[2001:db8::2]:1234/version"
@@ -81,6 +82,7 @@ def test_an_answer_of_a_wrong_type_is_a_failure() -> None:
     assert result.error == "unexpected answer to version: Expected `int`, got `str`"
 
 
+@pytest.mark.shows("backend/roles/offline-harmless")
 def test_offline_nodes_are_asked_only_what_they_must_be() -> None:
     assert to_be_asked(NodeCalls.calls["node_info"], [NODE1, NODE2]) == [NODE1]
     assert to_be_asked(NodeCalls.calls["version"], [NODE1, NODE2]) == [NODE1, NODE2]

@@ -11,6 +11,7 @@ from ganeti.base.errors import ConfigurationError
 from ganeti.config.config_data import join_config, split_config
 
 
+@pytest.mark.shows("backend/config-data/one-file")
 def test_every_object_becomes_one_raw_value() -> None:
     split = split_config(CONFIG_BYTES)
     assert json.loads(bytes(split.cluster)) == CONFIG["cluster"]
@@ -22,6 +23,7 @@ def test_every_object_becomes_one_raw_value() -> None:
     }
 
 
+@pytest.mark.shows("backend/config-data/one-file")
 def test_joining_gives_the_same_bytes() -> None:
     assert join_config(split_config(CONFIG_BYTES)) == CONFIG_BYTES
 

@@ -66,6 +66,7 @@ def test_nothing_changes_but_what_was_changed() -> None:
     assert after == before
 
 
+@pytest.mark.shows("backend/config-data/in-memory")
 def test_readers_see_only_what_is_durable() -> None:
     state = make()
     change(state, lambda txn: changes.add_tags(txn, "cluster", "", ["one"]))

@@ -181,6 +181,7 @@ def test_a_node_that_follows_another_asks_nobody(tmp_path: Path, rpc: FakeRpc) -
     assert not rpc.asked
 
 
+@pytest.mark.shows("backend/roles/offline-votes")
 def test_offline_nodes_are_asked_only_if_the_others_are_too_few(
     tmp_path: Path, rpc: FakeRpc
 ) -> None:

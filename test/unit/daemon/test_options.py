@@ -22,6 +22,7 @@ def test_defaults() -> None:
     assert not parse("ganeti-x", "does x", MasterOptions, []).no_voting
 
 
+@pytest.mark.shows("backend/rapi/options")
 def test_short_and_long_options() -> None:
     argv = ["-f", "-d", "-p", "99", "-b", "127.1.2.3", "--syslog=only", "-K", "k"]
     found = parse("ganeti-x", "does x", All, argv)

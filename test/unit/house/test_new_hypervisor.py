@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fakes.grown_tree import GrownTree
 
 DRIVER = '''
@@ -87,6 +88,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.shows("backend/overview/hypervisors")
 def test_a_hypervisor_is_one_file_and_one_row(tmp_path: Path) -> None:
     tree = GrownTree(tmp_path)
     tree.add_file("ganeti/hypervisor/dummy.py", DRIVER)

@@ -27,6 +27,7 @@ def test_start_record_names_process_and_lock_file() -> None:
     assert job.ops[1].status is Status.QUEUED
 
 
+@pytest.mark.shows("backend/jobs/success")
 def test_a_job_runs_through_to_success() -> None:
     job = changes.op_running(started(), 0, T2)
     job = changes.op_succeeded(job, 0, "one", T3)
@@ -40,6 +41,7 @@ def test_a_job_runs_through_to_success() -> None:
     assert [op.exec_timestamp for op in job.ops] == [T2, T3]
 
 
+@pytest.mark.shows("backend/jobs/first-failure")
 def test_opcodes_after_a_failed_one_fail_with_it() -> None:
     job = changes.op_running(started(3), 0, T2)
     job = changes.op_waiting(changes.op_succeeded(job, 0, None, T2), 1, T2)
@@ -50,6 +52,7 @@ def test_opcodes_after_a_failed_one_fail_with_it() -> None:
     assert job.end_timestamp == T3
 
 
+@pytest.mark.shows("backend/jobs/error")
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.WAITING, Status.RUNNING])
 def test_a_dead_job_is_in_error_whatever_it_did(status: Status) -> None:
     job = started() if status is not Status.QUEUED else job_of(2)
@@ -61,6 +64,7 @@ def test_a_dead_job_is_in_error_whatever_it_did(status: Status) -> None:
     assert dead.ops[0].result == ["OpExecError", ["Job process died"]]
 
 
+@pytest.mark.shows("backend/jobs/canceled")
 def test_cancel_of_a_waiting_job() -> None:
     job = changes.canceling(started())
     assert job.status is Status.CANCELING

@@ -31,6 +31,7 @@ def test_malformed_dependencies_are_refused(element: object) -> None:
         dependencies_of(job_with([element]))
 
 
+@pytest.mark.shows("backend/jobs/depends-submitted")
 def test_relative_ids_count_back_in_the_submission() -> None:
     earlier = [JobId(10), None, JobId(12)]
     (resolved,) = resolve_relative([{"depends": [[-1, ["error"]], [-3, []], [4, []]]}], earlier)

@@ -21,6 +21,7 @@ GOLDEN = (
 )
 
 
+@pytest.mark.shows("backend/opcodes/of-opcodes", "backend/jobs/files")
 def test_a_job_file_comes_back_as_it_was() -> None:
     assert encode_job(decode_job(GOLDEN, 2)) == GOLDEN
 
@@ -36,6 +37,7 @@ def test_what_a_record_says() -> None:
     assert job.ops[0].op_id == "OP_NODE_ADD"
 
 
+@pytest.mark.shows("backend/jobs/op-priority")
 def test_priority_is_that_of_the_first_opcode_not_ended() -> None:
     value = json.loads(GOLDEN)
     op = value["ops"][0]

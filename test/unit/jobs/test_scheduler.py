@@ -45,7 +45,13 @@ def run(*events: Event, limit: int = 20) -> tuple[QueueState, Decisions]:
     return schedule(QueueState(), [LimitChanged(limit), *events])
 
 
-@pytest.mark.shows("2.12/steps/scheduling")
+@pytest.mark.shows(
+    "backend/opcodes/other-order",
+    "backend/jobs/order",
+    "backend/jobs/priority-number",
+    "backend/life/heap",
+    "2.12/steps/scheduling",
+)
 def test_priority_then_age() -> None:
     _, decisions = run(Added(waiting(1)), Added(waiting(2, -5)), Added(waiting(3, -5)))
     assert decisions.start == (2, 3, 1)
@@ -68,7 +74,7 @@ def test_without_enough_candidates_only_what_mends_that_starts() -> None:
     assert decisions.start == (2,)
 
 
-@pytest.mark.shows("2.12/steps/job-limit")
+@pytest.mark.shows("backend/life/limit", "2.12/steps/job-limit")
 def test_no_more_than_the_limit_run() -> None:
     state, decisions = run(*(Added(waiting(n)) for n in range(1, 6)), limit=2)
     assert decisions.start == (1, 2)
@@ -80,12 +86,13 @@ def test_no_more_than_the_limit_run() -> None:
     assert decisions == Decisions()
 
 
+@pytest.mark.shows("backend/life/limit")
 def test_jobs_found_running_count() -> None:
     _, decisions = run(Running(JobId(1)), Added(waiting(2)), limit=1)
     assert decisions.start == ()
 
 
-@pytest.mark.shows("2.12/steps/scheduling")
+@pytest.mark.shows("backend/jobs/order", "2.12/steps/scheduling")
 def test_a_dependent_starts_on_the_event() -> None:
     state, decisions = run(Added(waiting(1)), Added(waiting(2, after={1: SUCCESS})))
     assert decisions.start == (1,)
@@ -131,6 +138,7 @@ def test_a_job_that_could_not_start_waits_again() -> None:
     assert decisions.start == (1,)
 
 
+@pytest.mark.shows("backend/jobs/canceled")
 def test_a_canceled_job_never_starts() -> None:
     state, _ = run(Added(waiting(1)), Added(waiting(2)), limit=1)
     _, decisions = schedule(

@@ -5,6 +5,7 @@ from ganeti.jobs.status import FINAL, NEXT, Status, combined_status
 S = Status
 
 
+@pytest.mark.shows("backend/jobs/status")
 @pytest.mark.parametrize(
     ("statuses", "expected"),
     [
@@ -30,5 +31,6 @@ def test_nothing_follows_a_final_status() -> None:
     assert all(NEXT[status] for status in Status if status not in FINAL)
 
 
+@pytest.mark.shows("backend/jobs/error")
 def test_every_status_that_is_not_final_can_end_in_error() -> None:
     assert all(Status.ERROR in NEXT[status] for status in Status if status not in FINAL)

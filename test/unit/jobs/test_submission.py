@@ -8,6 +8,7 @@ from ganeti.jobs.submission import OPCODES_PER_JOB_MAX, check_submission, has_lo
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 1, "reason": [["me", "because", 5]]}
 
 
+@pytest.mark.shows("backend/jobs/priority-default")
 def test_defaults_are_filled_in_and_unset_keys_left_out() -> None:
     (found,) = check_submission([DELAY]).inputs
     assert found == {
@@ -36,6 +37,7 @@ def test_the_job_s_own_step_ends_the_reason_trail() -> None:
     ]
 
 
+@pytest.mark.shows("backend/jobs/op-priority")
 def test_priority_of_an_opcode_is_kept() -> None:
     submission = check_submission([{**DELAY, "priority": -10}])
     job = make_job(JobId(7), submission.inputs, (1, 1))

@@ -43,6 +43,7 @@ def poll(own: str, count: int, known: Mapping[str, NodeFacts | str]) -> Poll:
     return Poll(own, nodes, answers, dict.fromkeys(set(nodes) - set(known), "no connection"))
 
 
+@pytest.mark.shows("backend/masterd/half-plus-one")
 @pytest.mark.parametrize(
     ("count", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)]
 )
@@ -266,6 +267,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.shows("backend/roles/from-candidates")
 @pytest.mark.parametrize(("found", "text"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
 def test_it_refuses(found: Poll, text: str) -> None:
     with pytest.raises(OpPrereqError) as refused:
@@ -338,6 +340,7 @@ def can_take_over(names: list[str], views: Mapping[str, NodeFacts], count: int) 
     return found
 
 
+@pytest.mark.shows("backend/roles/one-master")
 @given(divided_clusters())
 def test_of_two_groups_apart_at_most_one_has_a_master(
     cluster: tuple[int, list[str], list[str], dict[str, NodeFacts]],

@@ -36,6 +36,8 @@ def locks() -> LockAllocation:
 
 
 @pytest.mark.shows(
+    "backend/locks/levels",
+    "backend/locks/node-res",
     "2.12/locking/order",
     "2.12/locking/levels",
     "2.12/locking/group-first",
@@ -69,7 +71,7 @@ def test_malformed_requests_are_refused(value: object) -> None:
         parse_request(value)
 
 
-@pytest.mark.shows("2.12/locking/group-covers")
+@pytest.mark.shows("backend/locks/shared", "2.12/locking/group-covers")
 def test_groups_and_members_exclude_each_other(locks: LockAllocation) -> None:
     assert not locks.try_update(A, one("node/a", SH))
     assert not locks.try_update(B, one("node/[lockset]", SH))
@@ -90,7 +92,12 @@ def test_exclusive_below_a_shared_group_is_refused(locks: LockAllocation) -> Non
     assert not locks.try_update(A, one("node/a", SH))
 
 
-@pytest.mark.shows("2.12/locking/update", "2.12/locking/update-order", "2.12/locking/upgrade-order")
+@pytest.mark.shows(
+    "backend/locks/increasing",
+    "2.12/locking/update",
+    "2.12/locking/update-order",
+    "2.12/locking/upgrade-order",
+)
 def test_out_of_order_is_refused_and_changes_nothing(locks: LockAllocation) -> None:
     locks.try_update(A, want(("node/b", EX), ("node-res/a", SH)))
     before = locks.list_locks(A)
@@ -137,6 +144,7 @@ def test_waiting_for_four_delays_nobody_and_is_not_starved(locks: LockAllocation
     assert settle(locks) == [A]
 
 
+@pytest.mark.shows("backend/opcodes/other-order")
 def test_priority_is_served_first_but_not_for_ever(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/a"))
     locks.wait_update(B, 10, one("node/a"))
@@ -187,6 +195,29 @@ def starve(locks: LockAllocation, owner: ClientId) -> None:
         locks._queue.count_overtaken(waiter)
 
 
+@pytest.mark.shows(
+    "backend/library/many-shared",
+    "backend/library/by-priority",
+    "backend/library/in-order",
+    "backend/library/readers-together",
+)
+def test_waiters_of_one_priority_are_served_in_order_and_readers_together(
+    locks: LockAllocation,
+) -> None:
+    owners = [ClientId(number, f"/l/{number}", number) for number in range(10, 17)]
+    asked = [(0, SH), (-5, EX), (0, SH), (0, EX), (0, SH), (0, EX), (5, SH)]
+    locks.try_update(A, one("node/a"))
+    for owner, (priority, mode) in zip(owners, asked, strict=True):
+        assert locks.wait_update(owner, priority, one("node/a", mode))
+    locks.remove_owner(A)
+    turns = []
+    while turn := settle(locks):
+        turns.append([owners.index(owner) for owner in turn])
+        for owner in turn:
+            locks.remove_owner(owner)
+    assert turns == [[1], [0, 2, 4, 6], [3], [5]]
+
+
 @pytest.mark.shows("2.12/locking/no-deadlock", "2.12/aims/wait-for")
 def test_two_upgrades_would_wait_for_each_other(locks: LockAllocation) -> None:
     for owner in (A, B):
@@ -214,7 +245,7 @@ def test_a_pending_owner_can_only_repeat_itself(locks: LockAllocation) -> None:
     assert locks.wait_update(B, 0, want(("node/a", SH), ("node/b", SH))) == set()
 
 
-@pytest.mark.shows("2.12/locking/pessimistic")
+@pytest.mark.shows("backend/locks/released-early", "2.12/locking/pessimistic")
 def test_releasing_a_group_wakes_waiters_for_members(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/[lockset]"))
     locks.wait_update(B, 0, one("node/a"))

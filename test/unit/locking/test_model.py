@@ -463,7 +463,13 @@ def random_step(machine: LockMachine, chance: random.Random) -> None:
             machine.free_while_another_is_dead(owner, chance.choice(OWNERS))
 
 
-@pytest.mark.shows("2.12/locking/sets", "2.12/locking/update-only")
+@pytest.mark.shows(
+    "backend/locks/free",
+    "backend/locks/shared",
+    "backend/locks/exclusive",
+    "2.12/locking/sets",
+    "2.12/locking/update-only",
+)
 @pytest.mark.parametrize("seed", range(40))
 def test_long_walks_agree_with_the_model(seed: int) -> None:
     chance = random.Random(seed)

@@ -63,6 +63,7 @@ def name(number: int) -> str:
 # What it is told.
 
 
+@pytest.mark.shows("backend/iallocator/external")
 def test_a_new_instance_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> None:
     create(cluster, tags=["t"], beparams={"memory": 256, "vcpus": 2}, group_name="default")
     assert hail.request == {
@@ -178,6 +179,7 @@ def test_only_the_own_objects_are_locked(cluster: FakeCluster, hail: Allocator) 
     assert not cluster.config.resources
 
 
+@pytest.mark.shows("backend/roles/drained-no-new")
 def test_a_node_that_is_gone_under_the_locks_is_chosen_anew(
     cluster: FakeCluster, hail: Allocator
 ) -> None:
@@ -237,6 +239,11 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(
     assert not hail.asked
 
 
+@pytest.mark.shows(
+    "backend/locks/released-early",
+    "backend/opportunistic/available",
+    "backend/opportunistic/allocator",
+)
 def test_free_nodes_only(cluster: FakeCluster, hail: Allocator) -> None:
     cluster.config.lock_by_another(f"node/{uuid_of('node1')}")
     held: list[dict[str, str]] = []
@@ -293,6 +300,7 @@ def moving(cluster: FakeCluster, hail: Allocator) -> FakeCluster:
     return cluster
 
 
+@pytest.mark.shows("backend/iallocator/moves")
 @pytest.mark.parametrize("op_id", ["OP_INSTANCE_MIGRATE", "OP_INSTANCE_FAILOVER"])
 def test_an_instance_is_relocated(moving: FakeCluster, hail: Allocator, op_id: str) -> None:
     moving.execute(op_id, instance_name="web1.example.com")
@@ -343,6 +351,7 @@ def plan(_question: Any) -> Any:
 EXPECTED = {"jobs": [(True, 100), (False, "instance web2.example.com cannot be moved: full")]}
 
 
+@pytest.mark.shows("backend/iallocator/evacuations")
 def test_a_node_is_evacuated(moving: FakeCluster, hail: Allocator) -> None:
     moving.add_instance("web2.example.com")
     hail.answer = plan

@@ -28,6 +28,7 @@ def rename(cluster: FakeCluster, name: str = NEW) -> Any:
     return cluster.execute("OP_CLUSTER_RENAME", name=name)
 
 
+@pytest.mark.shows("backend/cluster-node/one-service")
 def test_name_and_address_move_together(resolving: FakeCluster) -> None:
     paths = resolving.context.paths
     os.makedirs(paths.data_dir, exist_ok=True)

@@ -100,6 +100,7 @@ def test_nodes_are_asked_about_new_hypervisor_parameters(cluster: FakeCluster) -
     modify(cluster, hvparams={"kvm": {"kernel_path": "/nix"}}, force=True)
 
 
+@pytest.mark.shows("backend/roles/pool-set")
 def test_a_larger_pool_is_filled(cluster: FakeCluster) -> None:
     cluster.config.node(3)["master_candidate"] = False
     modify(cluster, candidate_pool_size=5)
@@ -153,6 +154,7 @@ def test_the_cluster_is_described(cluster: FakeCluster) -> None:
         cluster.execute("OP_CLUSTER_CONFIG_QUERY", output_fields=["nix"])
 
 
+@pytest.mark.shows("backend/cluster-node/one-service")
 @pytest.mark.parametrize("what", ["ACTIVATE", "DEACTIVATE"])
 def test_the_cluster_address_is_the_masters(cluster: FakeCluster, what: str) -> None:
     cluster.execute(f"OP_CLUSTER_{what}_MASTER_IP")

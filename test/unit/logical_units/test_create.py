@@ -48,6 +48,7 @@ def test_an_instance_is_made_installed_and_started(cluster: FakeCluster) -> None
     assert not cluster.config.resources
 
 
+@pytest.mark.shows("backend/templates/file")
 def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
     create(cluster, file_storage_dir="here")
     directory = "/srv/ganeti/file-storage/here/web1.example.com"
@@ -55,7 +56,7 @@ def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
     assert all(path.startswith(directory + "/") for path in cluster.rpc.node("node2").disks)
 
 
-@pytest.mark.shows("2.12/aims/finer")
+@pytest.mark.shows("backend/locks/instance-name", "2.12/aims/finer")
 def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
     create(cluster)
     assert cluster.config.lock_history == [
@@ -67,11 +68,13 @@ def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
     ]
 
 
+@pytest.mark.shows("backend/templates/sharedfile")
 def test_a_shared_file_disk_belongs_to_no_node(cluster: FakeCluster) -> None:
     create(cluster, disk_template="sharedfile")
     assert [disk["nodes"] for disk in cluster.config.disks.values()] == [[], []]
 
 
+@pytest.mark.shows("backend/templates/diskless")
 def test_a_diskless_instance_needs_no_storage_calls(cluster: FakeCluster) -> None:
     create(cluster, disk_template="diskless", disks=[])
     assert not [name for name in cluster.rpc.names() if name.startswith(("blockdev", "file_"))]
@@ -256,6 +259,7 @@ def test_a_name_is_used_once(cluster: FakeCluster) -> None:
         create(cluster, pnode="node3")
 
 
+@pytest.mark.shows("backend/roles/offline-no-instances", "backend/roles/drained-no-new")
 @pytest.mark.parametrize("flag", ["offline", "drained"])
 def test_a_node_that_is_not_to_be_used_is_refused(cluster: FakeCluster, flag: str) -> None:
     cluster.config.node(2)[flag] = True

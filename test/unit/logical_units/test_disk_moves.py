@@ -572,6 +572,7 @@ def with_device(cluster: FakeCluster) -> FakeCluster:
     return cluster
 
 
+@pytest.mark.shows("backend/templates/blockdev")
 def test_a_device_is_adopted_with_its_size_and_its_data(with_device: FakeCluster) -> None:
     with_device.execute(
         "OP_INSTANCE_CREATE",

@@ -30,7 +30,7 @@ def test_a_union_covers_both(one: dict[str, LockMode], two: dict[str, LockMode])
     assert covers(both, two)
 
 
-@pytest.mark.shows("2.12/locking/levels")
+@pytest.mark.shows("backend/locks/set", "2.12/locking/levels")
 @given(needs)
 def test_requests_are_in_the_order_of_locks(need: dict[str, LockMode]) -> None:
     asked = [name for name, _ in to_request(need)]

@@ -75,7 +75,7 @@ def test_what_accepting_answers_is_where_the_memory_goes(running: FakeCluster) -
     assert args[2:] == ["192.0.2.2:8102", False]
 
 
-@pytest.mark.shows("2.12/aims/finer")
+@pytest.mark.shows("backend/locks/instances-first", "2.12/aims/finer")
 def test_the_locks_are_the_instance_and_both_nodes(running: FakeCluster) -> None:
     migrate(running)
     (request,) = running.config.lock_history
@@ -314,6 +314,7 @@ def test_failover_of_one_that_is_down_only_moves_it(cluster: FakeCluster) -> Non
     assert primary(cluster) == uuid_of("node2")
 
 
+@pytest.mark.shows("backend/overview/recovery")
 def test_failover_from_a_node_marked_offline(running: FakeCluster) -> None:
     running.config.node(1)["offline"] = True
     failover(running)

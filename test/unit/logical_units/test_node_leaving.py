@@ -48,6 +48,7 @@ def test_each_instance_leaves_in_a_job_of_its_own(
     ]
 
 
+@pytest.mark.shows("backend/overview/recovery")
 def test_from_a_dead_node_they_are_failed_over(
     cluster: FakeCluster, submitted: list[OpCode]
 ) -> None:

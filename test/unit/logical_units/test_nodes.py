@@ -26,6 +26,7 @@ def by_name(cluster: FakeCluster, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.shows("backend/roles/pool-kept", "backend/roles/vm-capable")
 def test_a_node_is_added_as_candidate_while_there_is_room(cluster: FakeCluster) -> None:
     add(cluster)
     node = by_name(cluster, "node4.example.com")
@@ -44,6 +45,7 @@ def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -
     assert not cluster.said("master candidate")
 
 
+@pytest.mark.shows("backend/certificates/new-nodes")
 def test_files_of_the_cluster_go_to_the_new_node(cluster: FakeCluster) -> None:
     path = cluster.context.paths.known_hosts
     with open(path, "w") as file:
@@ -145,6 +147,7 @@ def test_a_removed_node_is_forgotten_and_told(cluster: FakeCluster) -> None:
     assert cluster.rpc.node("node3").has_left
 
 
+@pytest.mark.shows("backend/roles/promoted")
 def test_another_node_becomes_candidate_instead(cluster: FakeCluster) -> None:
     cluster.config.cluster["candidate_pool_size"] = 2
     cluster.config.node(2)["master_candidate"] = False
@@ -153,6 +156,7 @@ def test_another_node_becomes_candidate_instead(cluster: FakeCluster) -> None:
     assert cluster.said("promoted nodes to master candidate role: node2.example.com")
 
 
+@pytest.mark.shows("backend/cluster-node/empty-nodes")
 def test_the_master_and_nodes_with_instances_stay(cluster: FakeCluster) -> None:
     cluster.add_instance(pnode="node3")
     with pytest.raises(OpPrereqError, match=r"master-failover"):
@@ -176,6 +180,7 @@ def modify(cluster: FakeCluster, name: str = "node2", **params: Any) -> Any:
     return cluster.execute("OP_NODE_SET_PARAMS", node_name=name, **params)
 
 
+@pytest.mark.shows("backend/roles/offline-known", "backend/roles/offline-demotes")
 def test_setting_a_node_offline_takes_its_role(cluster: FakeCluster) -> None:
     result = modify(cluster, offline=True)
     node = cluster.config.node(2)
@@ -276,6 +281,7 @@ def test_a_node_on_which_a_master_runs_does_not_come_back(cluster: FakeCluster) 
         come_back(cluster)
 
 
+@pytest.mark.shows("backend/roles/offline-demotes")
 def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:
     cluster.config.cluster["candidate_pool_size"] = 2
     cluster.config.node(3)["master_candidate"] = False
@@ -329,6 +335,7 @@ def test_the_master_keeps_its_role(cluster: FakeCluster, params: dict[str, Any])
         modify(cluster, "node1", **params)
 
 
+@pytest.mark.shows("backend/roles/vm-capable")
 def test_a_node_with_instances_stays_vm_capable(cluster: FakeCluster) -> None:
     cluster.add_instance(pnode="node2")
     with pytest.raises(OpPrereqError, match="web1"):
@@ -349,6 +356,7 @@ def test_an_ordinary_node_stays_one_when_nothing_frees_it() -> None:
     assert plan.changes == {"vm_capable": False}
 
 
+@pytest.mark.shows("backend/roles/not-capable")
 def test_room_in_the_pool_counts_capable_nodes_only() -> None:
     nodes = [Node.from_wire(make_node(n)) for n in (1, 2)]
     ordinary = Node.from_wire(make_node(3, master_candidate=False, master_capable=False))
@@ -408,6 +416,7 @@ def test_the_hosts_file_is_kept_where_that_is_wanted(cluster: FakeCluster) -> No
     assert sent == ["node4", "node2", "node3", "node2", "node3"]
 
 
+@pytest.mark.shows("backend/roles/not-capable")
 def test_one_that_is_no_longer_capable_is_demoted(cluster: FakeCluster) -> None:
     modify(cluster, master_capable=False)
     assert not cluster.config.node(2)["master_candidate"]

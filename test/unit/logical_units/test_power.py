@@ -30,6 +30,7 @@ def instance(cluster: FakeCluster) -> dict[str, Any]:
     return cluster.config.instance(NAME)
 
 
+@pytest.mark.shows("backend/primary/primary")
 @pytest.mark.parametrize("name", [NAME, "web1"])
 def test_start_by_full_or_short_name(stopped: FakeCluster, name: str) -> None:
     stopped.execute("OP_INSTANCE_STARTUP", instance_name=name)
@@ -101,6 +102,7 @@ def test_parameters_for_one_start_must_make_sense(stopped: FakeCluster) -> None:
         stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"vcpus": 0})
 
 
+@pytest.mark.shows("backend/roles/offline-no-instances")
 @pytest.mark.parametrize("op", ["OP_INSTANCE_STARTUP", "OP_INSTANCE_SHUTDOWN"])
 def test_an_offline_node_is_named_with_the_way_out(running: FakeCluster, op: str) -> None:
     running.config.node(1)["offline"] = True
@@ -110,6 +112,17 @@ def test_an_offline_node_is_named_with_the_way_out(running: FakeCluster, op: str
     wanted = "up" if op == "OP_INSTANCE_STARTUP" else "down"
     assert instance(running)["admin_state"] == wanted
     assert running.said("primary node offline, marked instance as")
+
+
+@pytest.mark.shows("backend/roles/drained-works")
+def test_on_a_drained_node_instances_start_and_stop(running: FakeCluster) -> None:
+    running.config.node(1)["drained"] = True
+    running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    assert not running.rpc.node("node1").running
+    running.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert running.rpc.node("node1").running == {NAME: 0}
+    running.execute("OP_INSTANCE_REBOOT", instance_name=NAME, reboot_type="hard")
+    assert running.rpc.node("node1").running == {NAME: 0}
 
 
 @pytest.mark.parametrize("op", ["STARTUP", "SHUTDOWN", "REBOOT"])
@@ -192,6 +205,7 @@ def test_unknown_instances_are_named(cluster: FakeCluster) -> None:
         cluster.execute("OP_INSTANCE_STARTUP", instance_name="nix")
 
 
+@pytest.mark.shows("backend/granularity/by-unit")
 def test_different_instances_share_only_shared_locks(running: FakeCluster) -> None:
     running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
     (request,) = running.config.lock_history

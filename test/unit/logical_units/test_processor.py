@@ -58,6 +58,7 @@ def test_delays_lock_nodes_only_if_asked(cluster: FakeCluster) -> None:
     assert cluster.config.lock_history[-1][1] == ("node/" + uuid_of("node2"), "exclusive")
 
 
+@pytest.mark.shows("backend/locks/bgl")
 def test_the_job_is_told_when_the_locks_are_held(cluster: FakeCluster) -> None:
     seen: list[dict[str, str]] = []
     cluster.context.on_locks_held = lambda: seen.append(dict(cluster.config.held))
@@ -71,6 +72,7 @@ def test_an_opcode_without_a_unit_is_named(cluster: FakeCluster) -> None:
     assert cluster.config.calls == []
 
 
+@pytest.mark.shows("backend/life/unit")
 @pytest.mark.parametrize("key", sorted(processor.all_units()), ids="-".join)
 def test_every_unit_is_named_like_its_opcode(key: tuple[str, str]) -> None:
     unit = processor.all_units()[key]
@@ -156,6 +158,7 @@ def held_by_another(cluster: FakeCluster, times: int) -> list[int]:
     return priorities
 
 
+@pytest.mark.shows("backend/jobs/starvation")
 def test_waiting_raises_the_priority_and_names_the_holder(cluster: FakeCluster) -> None:
     priorities = held_by_another(cluster, times=3)
     cluster.execute("OP_TEST_DELAY", duration=0)
@@ -180,6 +183,7 @@ def test_the_wait_can_be_canceled(cluster: FakeCluster) -> None:
     assert cluster.config.calls[-1] == "freeLocks"
 
 
+@pytest.mark.shows("backend/jobs/starvation")
 def test_the_highest_priority_is_the_end() -> None:
     assert locks.raised_priority(0, 100) == -20
     assert locks.raised_priority(10, 3) == 7
@@ -188,6 +192,7 @@ def test_the_highest_priority_is_the_end() -> None:
 # Giving back.
 
 
+@pytest.mark.shows("backend/granularity/by-unit")
 @pytest.mark.parametrize("where", ["plan", "execute"])
 def test_locks_go_back_however_it_ends(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, where: str

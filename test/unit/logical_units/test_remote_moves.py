@@ -56,6 +56,7 @@ def export(cluster: FakeCluster, **params: Any) -> Any:
     return cluster.execute("OP_BACKUP_EXPORT", **{**values, **params})
 
 
+@pytest.mark.shows("backend/certificates/domain-secret")
 def test_what_is_prepared_is_signed(running: FakeCluster) -> None:
     found = running.execute("OP_BACKUP_PREPARE", instance_name="web1", mode="remote")
     assert found["instance"] == NAME

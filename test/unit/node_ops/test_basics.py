@@ -11,6 +11,7 @@ from ganeti.node_ops.machine import node
 from ganeti.system import clock
 
 
+@pytest.mark.shows("backend/ssconf/no-master")
 def test_the_master_is_who_ssconf_says(context: NodeContext) -> None:
     with pytest.raises(GenericError, match="does not know a master"):
         node.Node(context).master_node_name()

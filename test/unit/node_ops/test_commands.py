@@ -57,6 +57,7 @@ def test_a_parameter_is_one_long_option_and_nothing_else(context: NodeContext, n
         commands.Commands(context).iallocator_runner("mine", "{}", {name: 1})
 
 
+@pytest.mark.shows("backend/iallocator/directory")
 @pytest.mark.parametrize("name", ["../mine", "/bin/true", "", ".", "a/b", "mine\x00"])
 def test_an_allocator_is_found_by_a_plain_name_only(context: NodeContext, name: str) -> None:
     directory = Path(context.paths.iallocator_search_path[1])

@@ -97,6 +97,7 @@ def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
     job_queue.JobQueue(context).jobqueue_set_drain_flag(False)
 
 
+@pytest.mark.shows("backend/locks/queue-lock")
 def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     hold = SharedHold()

@@ -38,6 +38,7 @@ def group(**changes: Any) -> NodeGroup:
     return NodeGroup.from_wire({**only("nodegroups"), **changes})
 
 
+@pytest.mark.shows("backend/instance/own-or-cluster")
 def test_backend_parameters() -> None:
     assert fill_beparams(cluster(), instance(beparams={"vcpus": 4})) == {
         "minmem": 128,
@@ -53,6 +54,7 @@ def test_backend_parameters() -> None:
         fill_beparams(cluster(), instance(beparams={"vcpus": "4"}))
 
 
+@pytest.mark.shows("backend/instance/own-or-cluster")
 def test_hypervisor_parameters_come_in_layers() -> None:
     of_cluster = cluster(
         hvparams={"kvm": {"kernel_path": "cluster", "acpi": False, "vga": "cluster"}},
@@ -94,6 +96,7 @@ def test_os_parameters() -> None:
     }
 
 
+@pytest.mark.shows("backend/instance/own-or-cluster")
 def test_nic_parameters() -> None:
     nic = NIC(mac="m", uuid="u", nicparams={"mode": "routed"})
     assert fill_nicparams(cluster(), nic) == {"mode": "routed", "link": "xen-br0", "vlan": ""}

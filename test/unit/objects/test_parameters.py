@@ -43,6 +43,7 @@ def as_golden(table: ParamTable) -> dict[str, dict[str, object]]:
     return rows
 
 
+@pytest.mark.shows("backend/instance/kinds")
 @pytest.mark.parametrize(
     ("name", "table"), [("beparams", BEPARAMS), ("nicparams", NICPARAMS), ("ndparams", NDPARAMS)]
 )
@@ -50,6 +51,7 @@ def test_tables_are_as_specified(name: str, table: ParamTable) -> None:
     assert as_golden(table) == GOLDEN[name]
 
 
+@pytest.mark.shows("backend/instance/kinds")
 @pytest.mark.parametrize(("name", "tables"), [("hvparams", HVPARAMS), ("diskparams", DISKPARAMS)])
 def test_tables_by_kind_are_as_specified(name: str, tables: Mapping[str, ParamTable]) -> None:
     assert {kind: as_golden(table) for kind, table in tables.items()} == GOLDEN[name]

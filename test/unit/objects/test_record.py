@@ -25,10 +25,12 @@ from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams, Record
 
 
+@pytest.mark.shows("backend/config-data/objects")
 def test_the_whole_configuration_survives() -> None:
     assert ConfigData.from_wire(CONFIG).to_wire() == CONFIG
 
 
+@pytest.mark.shows("backend/config-data/objects")
 @pytest.mark.parametrize(("table", "kind"), TABLES.items())
 def test_each_object_survives(table: str, kind: type[Record]) -> None:
     for wire in CONFIG[table].values():
@@ -101,6 +103,7 @@ def test_errors_in_the_whole_configuration_name_the_object() -> None:
         ConfigData.from_wire({**CONFIG, "nodes": {"u": 3}})
 
 
+@pytest.mark.shows("backend/cluster-node/roles")
 def test_roles() -> None:
     cluster = Cluster.from_wire(CONFIG["cluster"])
     wire = {**only("nodes", "node2"), "master_candidate": False}

@@ -54,6 +54,7 @@ CREATE: dict[str, Any] = {
 }
 
 
+@pytest.mark.shows("backend/jobs/op-id")
 def test_an_opcode_of_a_job_file_survives_in_order() -> None:
     wire = encode_opcode(decode_opcode(NODE_ADD_IN_JOB_FILE))
     left_out = ("group", "ndparams", "dry_run")

@@ -37,19 +37,20 @@ def packet(message: str, salt: str = str(NOW), key: bytes = KEY, **others: objec
     return b"plj0" + json.dumps(fields).encode()
 
 
-@pytest.mark.shows("2.12/rconfd/protocol")
+@pytest.mark.shows("backend/confd/udp", "2.12/rconfd/protocol")
 def test_golden_request_is_understood() -> None:
     request = confd.open_request(SIGNER, REQUEST, NOW)
     assert (request.type, request.rsalt, bytes(request.query)) == (0, SALT, b"null")
 
 
-@pytest.mark.shows("2.12/rconfd/protocol")
+@pytest.mark.shows("backend/confd/salt", "2.12/rconfd/protocol")
 def test_golden_reply_is_written_byte_by_byte() -> None:
     message = confd.reply_message(Status.OK, b"3000000", 0)
     assert confd.seal(SIGNER, SALT, confd.sealable(message)) == REPLY
     assert confd.open_reply(SIGNER, REPLY) == (SALT, confd.Reply(Status.OK, 3000000, 0))
 
 
+@pytest.mark.shows("backend/certificates/hmac")
 @given(key=st.binary(max_size=200), data=st.binary(max_size=300))
 def test_signing_is_hmac(key: bytes, data: bytes) -> None:
     assert Signer(key).sign(data) == hmac.new(key, data, "sha1").hexdigest()
@@ -140,6 +141,7 @@ def test_number_of_the_protocol_and_unknown_keys_do_not_matter() -> None:
     assert (request.type, bytes(request.query)) == (3, b"null")
 
 
+@pytest.mark.shows("backend/confd/udp")
 @given(position=st.integers(0, len(REQUEST) - 1), octet=st.integers(0, 255))
 def test_no_changed_byte_passes(position: int, octet: int) -> None:
     changed = bytearray(REQUEST)

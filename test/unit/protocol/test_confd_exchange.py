@@ -65,7 +65,7 @@ def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -
     return seal(SIGNER, salt, sealable(reply_message(status, value, serial)))
 
 
-@pytest.mark.shows("2.12/rconfd/freshest")
+@pytest.mark.shows("backend/confd/serial", "2.12/rconfd/freshest")
 def test_the_newest_of_all_answers_counts() -> None:
     client = Client()
     asked = client.ask("a", "b", "c")
@@ -116,6 +116,7 @@ def test_time_ends_a_question() -> None:
     assert len(client.events) == 3
 
 
+@pytest.mark.shows("backend/confd/salt")
 def test_what_nobody_waited_for_is_nothing() -> None:
     client = Client()
     asked = client.ask("a", "b")

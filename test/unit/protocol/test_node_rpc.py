@@ -115,6 +115,7 @@ def test_file_writes_run_in_the_daemon_and_what_touches_instances_does_not() -> 
     assert not any(name.startswith(("instance_", "blockdev_", "os_")) for name in in_daemon)
 
 
+@pytest.mark.shows("backend/masterd/rpc")
 @given(st.lists(JSON, min_size=2, max_size=2))
 def test_arguments_survive_the_wire(args: list[object]) -> None:
     call = NodeCalls.calls["ssh_root_key"]

@@ -37,6 +37,7 @@ def test_white_space_around_the_secret_does_not_count() -> None:
     assert "0123" not in repr(SECRET)
 
 
+@pytest.mark.shows("backend/certificates/domain-secret")
 def test_another_secret_is_refused_with_what_to_do() -> None:
     says = "renew-crypto --cluster-domain-secret"
     with pytest.raises(ProtocolError, match=says):

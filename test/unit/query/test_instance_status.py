@@ -21,6 +21,7 @@ DOWN = {"admin_state": "down"}
 KVM = {"hypervisor": "kvm", "hvparams": {"user_shutdown": True}}
 
 
+@pytest.mark.shows("backend/primary/primary")
 @pytest.mark.parametrize(
     ("instance", "answers", "status"),
     [

@@ -1,3 +1,5 @@
+import pytest
+
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, QueuedOp
@@ -13,6 +15,7 @@ JOB = QueuedJob(
 )
 
 
+@pytest.mark.shows("backend/jobs/queued", "backend/jobs/job-fields", "backend/jobs/op-times")
 def test_every_field_of_a_queued_job() -> None:
     values = {name: value(JOB) for name, value in JOB_VALUES.items()}
     assert values == {
@@ -41,6 +44,7 @@ def test_private_parameters_of_a_job_are_not_answered() -> None:
     assert job.ops[0].input == wire
 
 
+@pytest.mark.shows("backend/jobs/running", "backend/jobs/op-times")
 def test_a_job_that_runs() -> None:
     job = changes.handed_over(JOB, livelock="/l", process_id=1, now=(5, 5))
     job = changes.op_running(job, 0, (6, 6))

@@ -130,6 +130,7 @@ def test_many_wrong_passwords_of_others_delay_a_first_login_by_one_check(
     run(test())
 
 
+@pytest.mark.shows("backend/rapi/reads-free")
 def test_nobody_is_asked_unless_there_is_a_reason(paths: Paths) -> None:
     async def test() -> None:
         assert await made(paths).user_of(None, OPEN) is None

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.daemon import options
 from ganeti.rapid import main
 from ganeti.system import certificates, clock
 
 DAY_S = 86400.0
 START, END = 1_700_000_000.0, 1_800_000_000.0
+
+
+@pytest.mark.shows("backend/rapi/port", "backend/rapi/options")
+def test_it_listens_at_port_5080_with_tls_unless_told_otherwise() -> None:
+    usual = options.parse("ganeti-rapi", "", main.Options, [])
+    assert (usual.port, usual.no_ssl) == (5080, False)
+    argv = ["--port=5081", "--no-ssl", "--bind=127.0.0.9"]
+    other = options.parse("ganeti-rapi", "", main.Options, argv)
+    assert (other.port, other.no_ssl, other.bind) == (5081, True, "127.0.0.9")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def refusal(method: str, target: str, body: object = None) -> HttpProblem:
 CREATION = {"__version__": 1, "name": "a", "mode": "create", "disks": [], "nics": []}
 
 
+@pytest.mark.shows("backend/rapi/forwards")
 @pytest.mark.parametrize(
     ("method", "target", "body", "expected"),
     [
@@ -207,6 +208,7 @@ def test_a_request_becomes_a_job(
     assert job(method, target, body) == expected
 
 
+@pytest.mark.shows("backend/opcodes/one-command")
 def test_a_reinstallation_is_three_opcodes() -> None:
     def ids(target: str, body: object = None) -> list[str]:
         return [opcode["OP_ID"] for opcode in job("POST", target, body)]
@@ -304,6 +306,7 @@ def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
     assert refusal("POST", "/2/queue").headers == {"Allow": "GET, PUT"}
 
 
+@pytest.mark.shows("backend/rapi/forwards")
 @pytest.mark.parametrize(
     ("method", "target", "body", "expected"),
     [

@@ -45,6 +45,7 @@ QUESTIONS = st.one_of(
 )
 
 
+@pytest.mark.shows("backend/confd/memory")
 @settings(max_examples=50)
 @given(questions=st.lists(QUESTIONS, max_size=30), kept=st.sampled_from([1, 2, 50_000]))
 def test_what_is_kept_ready_is_what_is_found(

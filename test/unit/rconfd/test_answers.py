@@ -42,6 +42,7 @@ def changed(**cluster: object) -> Tables:
     return Tables(split_config(encoded({**CONFIG, "cluster": {**CONFIG["cluster"], **cluster}})))
 
 
+@pytest.mark.shows("backend/cluster-node/roles", "backend/confd/questions")
 @pytest.mark.parametrize(
     ("kind", "question", "answer"),
     [
@@ -104,6 +105,7 @@ def test_drbd_devices_are_listed_from_one_on() -> None:
     assert value(QueryType.NODE_DRBD_PART, "node1.example.com/9999", facts) == [[], None]
 
 
+@pytest.mark.shows("backend/primary/of-node")
 def test_instances_of_a_node() -> None:
     instances = CONFIG["instances"]
     assert value(QueryType.NODE_INSTANCES, "node1.example.com") == [

@@ -44,6 +44,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     monkeypatch.setattr(os, "stat", lambda _path: found)
 
 
+@pytest.mark.shows("backend/templates/blockdev")
 def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, stat.S_IFBLK | 0o660)
     disk = AdoptedVolume(Disk(), node)

@@ -96,6 +96,7 @@ def test_every_supported_template_has_a_row() -> None:
     assert {*DRIVERS} == {*supported_templates(), *IN_MEMORY} - {"diskless"}
 
 
+@pytest.mark.shows("backend/templates/same-drive")
 @pytest.mark.parametrize("template", MADE)
 def test_a_whole_life(node: Node, template: str) -> None:
     volume = registry.volume_of(disk_of(template), node)

@@ -64,6 +64,7 @@ def volume(node: Node) -> Path:
     return Path(node.paths.es_search_path[0]) / "files" / "volumes" / "vol1"
 
 
+@pytest.mark.shows("backend/templates/ext")
 def test_a_whole_life(node: Node) -> None:
     disk = ExternalVolume(Disk(), node)
     assert disk.find() is None

@@ -27,6 +27,7 @@ def queue(paths: Paths) -> JobFiles:
     return found
 
 
+@pytest.mark.shows("backend/jobs/queue-directory")
 @pytest.mark.parametrize(
     ("name", "job_id"),
     [
@@ -45,18 +46,21 @@ def test_names_of_job_files(name: str, job_id: int | None) -> None:
     assert job_id_of(name) == job_id
 
 
+@pytest.mark.shows("backend/jobs/version-file")
 def test_preparing_makes_a_queue_once(paths: Paths, queue: JobFiles) -> None:
     assert Path(paths.queue_version).read_bytes() == b"1\n"
     assert stat.S_IMODE(os.stat(paths.queue_dir).st_mode) == 0o750
     queue.prepare()
 
 
+@pytest.mark.shows("backend/jobs/version-file")
 def test_a_queue_of_another_version_is_refused(paths: Paths, queue: JobFiles) -> None:
     Path(paths.queue_version).write_bytes(b"2\n")
     with pytest.raises(JobQueueError, match="expected version 1"):
         queue.prepare()
 
 
+@pytest.mark.shows("backend/jobs/files")
 def test_job_files_are_written_read_listed_archived(paths: Paths, queue: JobFiles) -> None:
     queue.write_durable(JobId(12), b"{}")
     queue.write_atomic(JobId(9), b"[]")
@@ -80,6 +84,7 @@ def test_a_corrupt_file_is_set_aside(queue: JobFiles) -> None:
     assert queue.ids() == []
 
 
+@pytest.mark.shows("backend/jobs/serial-file")
 def test_the_serial(paths: Paths, queue: JobFiles) -> None:
     assert queue.read_serial() == 0
     queue.write_serial(41)
@@ -89,6 +94,7 @@ def test_the_serial(paths: Paths, queue: JobFiles) -> None:
     assert queue.read_serial() == 0
 
 
+@pytest.mark.shows("backend/jobs/serial-file")
 def test_no_id_is_given_out_twice_even_if_the_serial_is_old(queue: JobFiles) -> None:
     assert queue.last_id() == 0
     queue.write_serial(3)
@@ -122,6 +128,7 @@ def test_the_drained_flag_says_whose_it_is(queue: JobFiles) -> None:
     assert (queue.is_drained(), queue.drained_by()) == (False, None)
 
 
+@pytest.mark.shows("backend/jobs/lock-file")
 def test_the_queue_is_locked_by_one(queue: JobFiles) -> None:
     with queue.lock(), pytest.raises(Exception, match="locked by another"):
         queue.lock().acquire()

@@ -38,6 +38,7 @@ def test_a_newline_is_added_unless_the_value_is_empty(paths: Paths) -> None:
     assert ssconf.node_list(paths) == ["n1", "n2"]
 
 
+@pytest.mark.shows("backend/ssconf/names")
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=50))
 def test_a_line_comes_back_as_it_was(value: str) -> None:
     data = ssconf.encode_values({"cluster_tags": value})["cluster_tags"]
@@ -145,5 +146,6 @@ def test_a_damaged_line_is_named() -> None:
         ssconf.parse_map("networks", "a b\nx\n", " ")
 
 
+@pytest.mark.shows("backend/ssconf/names")
 def test_the_keys_are_those_of_the_specification() -> None:
     assert len(ssconf.KEYS) == 34

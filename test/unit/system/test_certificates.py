@@ -17,6 +17,7 @@ NOW = 1_700_000_000.0
 CLUSTER = certificates.make_self_signed(now=NOW)
 
 
+@pytest.mark.shows("backend/certificates/server-pem")
 def test_cluster_certificate_is_its_own_authority() -> None:
     facts = certificates.facts(CLUSTER, "server.pem")
     assert facts.common_name == facts.issuer_name == "ganeti.example.com"

@@ -70,6 +70,7 @@ def names(paths: Paths, places: frozenset[Place] = NODE | MASTER) -> list[str]:
     return [daemon.name for daemon in daemon_control.wanted(paths, places)]
 
 
+@pytest.mark.shows("backend/cluster-node/daemons")
 def test_a_node_runs_what_its_places_ask_for(paths: Paths) -> None:
     assert names(paths) == [daemon.name for daemon in DAEMONS]
     assert names(paths, MASTER)[:2] == ["ganeti-wconfd", "ganeti-luxid"]
@@ -77,6 +78,7 @@ def test_a_node_runs_what_its_places_ask_for(paths: Paths) -> None:
     assert not set(names(paths, NODE)) & set(names(paths, MASTER))
 
 
+@pytest.mark.shows("backend/confd/left-out")
 def test_a_virtual_cluster_goes_without_what_its_record_says(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "vcluster.json").write_bytes(b'{"base": "x", "without": ["ganeti-confd"]}')
     assert "ganeti-confd" not in names(paths)
@@ -84,6 +86,7 @@ def test_a_virtual_cluster_goes_without_what_its_record_says(paths: Paths, tmp_p
     assert "ganeti-confd" in names(paths)
 
 
+@pytest.mark.shows("backend/confd/left-out")
 def test_faces_that_are_not_installed_are_not_wanted(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

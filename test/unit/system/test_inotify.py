@@ -14,6 +14,7 @@ from ganeti.system.files import write_atomic
 from ganeti.system.inotify import Watcher
 
 
+@pytest.mark.shows("backend/life/wait")
 def test_a_renamed_file_is_seen_once_and_in_order(tmp_path: Path) -> None:
     async def scenario() -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []

@@ -87,6 +87,7 @@ def test_changes_that_come_while_the_disk_is_busy_share_the_next_write() -> None
     assert play(scene).tags == [["a"], ["a", "b", "c", "d"]]
 
 
+@pytest.mark.shows("backend/config-data/not-flushed")
 def test_a_failed_write_fails_all_and_keeps_what_was() -> None:
     async def scene(committer: Committer, disk: Disk, _flushes: list[Flush]) -> None:
         disk.error = OSError(28, "No space left on device")

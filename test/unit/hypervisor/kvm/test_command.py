@@ -252,6 +252,7 @@ def test_vnc_on_a_socket() -> None:
     assert "-vnc unix:/run/a,,b.v" in found
 
 
+@pytest.mark.shows("backend/certificates/spice")
 def test_spice_with_certificates() -> None:
     found = options(
         instance(spice_bind="127.0.0.1", spice_use_tls=True, spice_ip_version=4),

@@ -22,6 +22,7 @@ def found(env: NodeEnv = REAL, **hvparams: object) -> list[InstanceConsole]:
     return consoles(instance, env, ConsoleNode(env.hostname, env.address))
 
 
+@pytest.mark.shows("backend/overview/console")
 def test_serial_console_comes_first() -> None:
     serial, vnc = found(vnc_bind_address="0.0.0.0")
     assert serial.kind == "ssh"

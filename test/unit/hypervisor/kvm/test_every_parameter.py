@@ -144,6 +144,7 @@ def test_the_tables_name_every_parameter_once() -> None:
     assert sorted(named) == sorted(HVPARAMS["kvm"])
 
 
+@pytest.mark.shows("backend/overview/virtio")
 @pytest.mark.parametrize("name", IN_COMMAND)
 def test_the_command_line_follows(name: str) -> None:
     value, also = IN_COMMAND[name]

@@ -26,6 +26,7 @@ SET_OTHERWISE = {
 }
 
 
+@pytest.mark.shows("backend/rapi/rest")
 @pytest.mark.parametrize("name", FACTS["routes"])
 def test_a_route_is_as_in_the_model(name: str) -> None:
     facts = FACTS["routes"][name]
@@ -61,6 +62,7 @@ def test_questions_name_methods_of_luxi() -> None:
     assert methods <= LuxiCalls.calls.keys()
 
 
+@pytest.mark.shows("backend/rapi/changes-not")
 def test_what_changes_something_asks_for_a_right() -> None:
     for route in ROUTES:
         changes = isinstance(route.action, Submission) or (

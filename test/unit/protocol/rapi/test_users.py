@@ -15,6 +15,7 @@ HASH = rapi_users.hash_password("secret", b"salt")
 HA1 = hashlib.md5(b"ann:Ganeti Remote API:secret").hexdigest()
 
 
+@pytest.mark.shows("backend/rapi/users")
 def test_lines_are_read_as_3_0_reads_them() -> None:
     text = f"""# comment
 joe opensesame
