@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, JobFileCorrupted
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, Target
@@ -103,7 +103,11 @@ def _read_from(rpc: NodeRpcClient, target: Target, job_ids: list[int]) -> list[t
 def _merge_jobs(queue: JobFiles, found: Versions, *, own_first: bool) -> tuple[int, ...]:
     changed = []
     for job_id, versions in found:
-        own = queue.read(JobId(job_id))
+        try:
+            own = queue.read(JobId(job_id))
+        except JobFileCorrupted:
+            queue.set_aside(JobId(job_id))
+            own = None
         mine = [] if own is None else [own]
         best = furthest(job_id, [*mine, *versions] if own_first else [*versions, *mine])
         if best is not None and best != own:

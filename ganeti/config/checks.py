@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from ganeti.base.errors import AddressPoolError, ConfigurationError, TagError
@@ -103,6 +104,9 @@ def _may_be_candidate(view: View, uuid: str) -> bool:
     return node.master_capable and not node.offline and not node.drained
 
 
+_NAMED_MAX: Final = 5  # of the objects that have the same; each of them names the others
+
+
 def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
     """Check the rules for all objects: identity, uniqueness, tags."""
     table, uuid = identity
@@ -112,10 +116,13 @@ def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
     for what, key in sorted(entries_of(identity, record), key=str):
         if what not in UNIQUE:
             continue
-        others = [other for other in view.find(what, key) if other != identity]
+        users = view.find(what, key)
+        others = list(islice((other for other in users if other != identity), _NAMED_MAX))
         if others:
             shown = key[1] if isinstance(key, tuple) else key
             names = ", ".join(f"{WHAT[i[0]]} {view.name_of(i)}".rstrip() for i in others)
+            more = len(users) - 1 - len(others)
+            names += f" and {more} more" if more > 0 else ""
             yield f"{what.value} {shown} is used by {names} as well"
     try:
         add_tags((), getattr(record, "tags", ()))

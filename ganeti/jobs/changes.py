@@ -11,10 +11,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import OpExecError, ProgrammerError, encode_error
+from ganeti.base.errors import JobLost, OpExecError, ProgrammerError, encode_error
+from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, QueuedOp, Timestamp
 from ganeti.jobs.status import NEXT, Status
 
+LOST_OP_ID: Final = "OP_LOST"  # shown where nobody knows the opcodes
 PRECEDING_FAILED: Final = "Preceding opcode failed"
 
 
@@ -85,6 +87,13 @@ def failed(job: QueuedJob, error: BaseException, now: Timestamp) -> QueuedJob:
     """Note that a job as a whole failed, for instance because its process died."""
     encoded = encode_error(error)
     return _end_unfinished(job, Status.ERROR, lambda _at: encoded, now)
+
+
+def lost(job_id: JobId, path: str) -> QueuedJob:
+    """Make a record in place of one that cannot be read and was set aside."""
+    error = JobLost(f"the file of job {job_id} could not be read as one; it is {path} now")
+    op = QueuedOp({"OP_ID": LOST_OP_ID}, status=Status.ERROR, result=encode_error(error))
+    return QueuedJob(job_id, (op,))
 
 
 def canceling(job: QueuedJob) -> QueuedJob:

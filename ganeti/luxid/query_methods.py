@@ -167,7 +167,8 @@ class QueryMethods:
     async def _jobs(self, plan: Plan) -> dict[JobId, JobItem]:
         """Return the jobs of the queue as they are now, or the named ones, archived or not."""
         if plan.names is None:
-            return {entry.job.id: JobItem(entry.job) for entry in self._known_jobs}
+            known = {entry.job.id: JobItem(entry.job) for entry in self._known_jobs}
+            return {job_id: JobItem(job) for job_id, job in self._store.lost().items()} | known
         wanted = [JobId(name) for name in plan.names if isinstance(name, int)]
         found: dict[JobId, JobItem] = {}
         for start in range(0, len(wanted), _JOBS_AT_ONCE):

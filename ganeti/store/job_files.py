@@ -5,11 +5,13 @@ Source: config.json, "queue"; ARCHITECTURE, invariant 4.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 from typing import Final
 
-from ganeti.base.errors import JobQueueError
+from ganeti.base.errors import GenericError, JobFileCorrupted, JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.base.versions import JOB_QUEUE_VERSION
@@ -19,6 +21,8 @@ from ganeti.protocol.node_rpc_values import QueueListing
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
+logger = logging.getLogger(__name__)
+
 FILE_MODE: Final = 0o640
 DRAIN_FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o750
@@ -26,12 +30,40 @@ JOB_BYTES_MAX: Final = 64 << 20  # as large as the request that submitted it may
 _DRAIN_BYTES_MAX: Final = 4096
 _DRAINERS: Final = {each.encode(): each for each in DrainedBy}
 _NAME: Final = re.compile(r"job-([0-9]{1,18})")
+_ASIDE: Final = re.compile(r"job-([0-9]{1,18})\.corrupt(?:-[0-9]+)?")
+_OF_THE_MOMENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 
 def job_id_of(name: str) -> JobId | None:
     """Return the id in the name of a job file, or None if it is the name of something else."""
     found = _NAME.fullmatch(name)
     return JobId(int(found.group(1))) if found else None
+
+
+def _read(path: str) -> bytes | None:
+    """Read a job file, or None if there is none.
+
+    Raises:
+        JobFileCorrupted: what lies there is no file that can be read, or too large.
+        OSError: it cannot be read at the moment.
+    """
+    try:
+        return files.read_regular(path, JOB_BYTES_MAX)
+    except GenericError as err:
+        raise JobFileCorrupted(err.message) from err
+    except OSError as err:
+        if err.errno in _OF_THE_MOMENT:
+            raise
+        raise JobFileCorrupted(f"{path} cannot be read: {err.strerror}") from err
+
+
+def _read_small(path: str, size_bytes_max: int) -> bytes | None:
+    """Read another file of the queue; what lies there and is no such file counts as none."""
+    try:
+        return files.read_regular(path, size_bytes_max)
+    except (GenericError, OSError) as err:
+        logger.warning("Cannot read %s: %s; ignoring", path, err)
+        return None
 
 
 class JobFiles:
@@ -48,7 +80,7 @@ class JobFiles:
         """
         files.ensure_directory(self._paths.queue_dir, DIRECTORY_MODE)
         files.ensure_directory(self._paths.queue_archive_dir, DIRECTORY_MODE)
-        found = files.read_bytes_or_none(self._paths.queue_version, 64)
+        found = _read_small(self._paths.queue_version, 64)
         if found is None:
             content = b"%d\n" % JOB_QUEUE_VERSION
             files.write_durable(self._paths.queue_version, content, FILE_MODE)
@@ -68,8 +100,12 @@ class JobFiles:
         return self._ids_in(self._paths.queue_dir)
 
     def read(self, job_id: JobId) -> bytes | None:
-        """Return the content of a job file in the queue, or None if there is none."""
-        return files.read_bytes_or_none(self._paths.job_file(job_id), JOB_BYTES_MAX)
+        """Return the content of a job file in the queue, or None if there is none.
+
+        Raises:
+            JobFileCorrupted: what lies there is no job file.
+        """
+        return _read(self._paths.job_file(job_id))
 
     def archived_ids(self) -> list[JobId]:
         """Return the ids of all archived jobs, in ascending order."""
@@ -79,8 +115,12 @@ class JobFiles:
         return sorted(job_id for ids in found for job_id in ids)
 
     def read_archived(self, job_id: JobId) -> bytes | None:
-        """Return the content of a job file in the archive, or None if there is none."""
-        return files.read_bytes_or_none(self._paths.archived_job_file(job_id), JOB_BYTES_MAX)
+        """Return the content of a job file in the archive, or None if there is none.
+
+        Raises:
+            JobFileCorrupted: what lies there is no job file.
+        """
+        return _read(self._paths.archived_job_file(job_id))
 
     def write_durable(self, job_id: JobId, data: bytes) -> None:
         """Replace a job file; returns once that survives a power cut."""
@@ -105,17 +145,34 @@ class JobFiles:
         return files.remove_if_exists(self._paths.job_file(job_id))
 
     def set_aside(self, job_id: JobId) -> str:
-        """Rename a job file that cannot be read, so that it is never fatal; returns its path."""
+        """Rename what cannot be read as a job file, so that it is never fatal; returns its path.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
         path = self._paths.job_file(job_id)
         aside = f"{path}.corrupt"
+        number = 1
+        while os.path.lexists(aside):
+            number += 1
+            aside = f"{path}.corrupt-{number}"
         os.rename(path, aside)
         return aside
+
+    def set_aside_files(self) -> dict[JobId, str]:
+        """Return the paths of what was set aside, by job."""
+        names = sorted(self._names_in(self._paths.queue_dir))
+        matches = [found for name in names if (found := _ASIDE.fullmatch(name))]
+        return {
+            JobId(int(found.group(1))): f"{self._paths.queue_dir}/{found.group()}"
+            for found in matches
+        }
 
     # The serial: the last id that was given out.
 
     def read_serial(self) -> int:
         """Return the number in the serial file; 0 if it is missing or not a number."""
-        data = files.read_bytes_or_none(self._paths.queue_serial, 64)
+        data = _read_small(self._paths.queue_serial, 64)
         text = (data or b"").strip()
         return int(text) if text.isdigit() else 0
 
@@ -128,7 +185,7 @@ class JobFiles:
         archives = self._paths.queue_archive_dir
         numbers = sorted(int(name) for name in self._names_in(archives) if name.isdigit())
         newest = self._ids_in(os.path.join(archives, str(numbers[-1]))) if numbers else []
-        return max([self.read_serial(), *self.ids()[-1:], *newest[-1:]])
+        return max([self.read_serial(), *self.ids()[-1:], *newest[-1:], *self.set_aside_files()])
 
     # The drained flag.
 
@@ -138,7 +195,7 @@ class JobFiles:
 
     def drained_by(self) -> DrainedBy | None:
         """Return the program that set the flag; None for an operator, or without a flag."""
-        found = files.read_bytes_or_none(self._paths.queue_drain, _DRAIN_BYTES_MAX)
+        found = _read_small(self._paths.queue_drain, _DRAIN_BYTES_MAX)
         return _DRAINERS.get((found or b"").strip())
 
     def set_drained(self, drained: bool, by: DrainedBy | None = None) -> None:
@@ -158,14 +215,22 @@ class JobFiles:
     def _names_in(directory: str) -> list[str]:
         try:
             return os.listdir(directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
 
 def list_queue(paths: Paths) -> QueueListing:
-    """Return the jobs in the queue and its archive on this node."""
+    """Return the jobs in the queue and its archive on this node; not those that cannot be read."""
     queue = JobFiles(paths)
-    jobs = {int(job_id): digest(data) for job_id in queue.ids() if (data := queue.read(job_id))}
+    jobs = {}
+    for job_id in queue.ids():
+        try:
+            data = queue.read(job_id)
+        except JobFileCorrupted as err:
+            logger.warning("Job %s is left out: %s", job_id, err.message)
+            continue
+        if data:
+            jobs[int(job_id)] = digest(data)
     return QueueListing(
         jobs=jobs, archived=tuple(queue.archived_ids()), is_drained=queue.is_drained()
     )

@@ -10,6 +10,8 @@ Source: ARCHITECTURE, invariants 4 and 5.
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -168,15 +170,42 @@ def read_bytes(path: str, size_bytes_max: int = 1 << 30) -> bytes:
         OSError: it cannot be read.
         GenericError: it is larger than ``size_bytes_max``.
     """
+    with open(path, "rb", buffering=0) as file:
+        return _read_whole(file, path, size_bytes_max)
+
+
+def read_regular(path: str, size_bytes_max: int = 1 << 30) -> bytes | None:
+    """Read a whole file where anything may lie, without waiting for it; None if there is nothing.
+
+    Raises:
+        OSError: it cannot be read.
+        GenericError: it is larger than ``size_bytes_max``, or no file.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        if err.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            raise GenericError(f"{path} is not a regular file") from err
+        raise
+    with closing(descriptor):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise GenericError(f"{path} is not a regular file")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return _read_whole(file, path, size_bytes_max)
+
+
+def _read_whole(file: io.FileIO, path: str, size_bytes_max: int) -> bytes:
     # Never read(size_bytes_max): that allocates the limit, which a process that locks its memory
     # has then to fill, page by page.
     pieces: list[bytes] = []
     left_bytes = size_bytes_max + 1
-    with open(path, "rb", buffering=0) as file:
-        piece_bytes = max(os.fstat(file.fileno()).st_size + 1, _READ_BYTES_MIN)
-        while left_bytes > 0 and (piece := file.read(min(left_bytes, piece_bytes))):
-            pieces.append(piece)
-            left_bytes -= len(piece)
+    piece_bytes = max(os.fstat(file.fileno()).st_size + 1, _READ_BYTES_MIN)
+    while left_bytes > 0 and (piece := file.read(min(left_bytes, piece_bytes))):
+        pieces.append(piece)
+        left_bytes -= len(piece)
     if left_bytes <= 0:
         raise GenericError(f"file {path} is larger than {size_bytes_max} bytes")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakes.held_jobs import HELD, let_go, wait_held
@@ -21,6 +22,7 @@ from ganeti.jobs.submission import make_job
 from ganeti.luxid.queue.processes import launch_argv
 from ganeti.protocol.envelope import ETX
 from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
+from ganeti.store.job_files import JOB_BYTES_MAX
 from ganeti.system import nursery
 from ganeti.system.filelock import is_alive
 
@@ -292,6 +294,47 @@ def test_corrupt_job_files_are_set_aside_and_reported(node: LuxidNode) -> None:
     assert os.path.exists(f"{node.paths.queue_dir}/job-4.corrupt")
     assert "Job 4 is lost" in node.log()
     assert client.submit_job([delay()]) == 6
+
+
+def test_luxid_starts_whatever_lies_in_its_directory(node: LuxidNode) -> None:
+    queue = Path(node.paths.queue_dir)
+    queued_job(node, 9)
+    with (queue / "job-1").open("wb") as file:
+        file.truncate(JOB_BYTES_MAX + 1)
+    (queue / "job-2").mkdir()
+    (queue / "job-2" / "inside").touch()
+    os.mkfifo(queue / "job-3")
+    (queue / "job-4").symlink_to("job-9")
+    (queue / "job-5").symlink_to("nowhere")
+    (queue / "job-5.corrupt").mkdir()  # of an earlier time
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(queue / "job-6"))
+    (queue / "job-7").touch()
+    (queue / "serial").unlink(missing_ok=True)
+    os.mkfifo(queue / "serial")
+    (queue / "drain-of-somebody").mkdir()
+    client = node.start()
+    assert wait_status(client, 9, is_final) == "success"
+    lost = range(1, 8)
+    assert all(f"Job {number} is lost" in node.log() for number in lost), node.log()
+    assert (queue / "job-2.corrupt" / "inside").exists()
+    assert (queue / "job-5.corrupt-2").is_symlink()
+    rows = client.query("job", ["id", "status", "summary", "opresult"]).rows()
+    assert [row[:3] for row in rows] == [
+        *([number, "error", ["LOST"]] for number in lost),
+        [9, "success", ["TEST_DELAY(0.0)"]],
+    ]
+    assert f"{queue}/job-2.corrupt" in str(rows[1][3])
+    [row] = client.query_jobs([3], ["status", "opresult"])
+    assert row[0] == "error"
+    assert "job-3.corrupt" in str(row[1])
+    (queue / "job-3.corrupt").unlink()
+    assert client.query_jobs([3], ["status"]) == [[None]]
+    assert client.submit_job([delay()]) == 10
+    assert node.stop() == 0, node.log()
+    client = node.start()
+    assert wait_status(client, 10, is_final) == "success"
+    assert len(client.query("job", ["id"]).rows()) == 8
 
 
 def test_a_queued_job_with_lost_secrets_fails_and_says_so(node: LuxidNode) -> None:

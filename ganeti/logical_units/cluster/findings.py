@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ganeti.base.text import shown
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
@@ -192,6 +193,7 @@ def _certificate(name: str, answer: object, expected: str | None) -> Iterator[Fi
             yield Finding(code, "", f"candidate {name} did not tell its client certificate")
 
 
+_REACHING_TOLD_MAX: Final = 10  # of each node; all nodes may be cut off from all others
 # Checks that answer {other node: the failure}, and the attempt that failed.
 _REACHING: Final = (
     ("node-net-test", _Code.ENODENET, "reach"),
@@ -201,8 +203,12 @@ _REACHING: Final = (
 
 def _network(name: str, answer: Mapping[str, object]) -> Iterator[Finding]:
     for check, code, doing in _REACHING:
-        for other, text in sorted(as_mapping(answer.get(check)).items()):
+        failures = sorted(as_mapping(answer.get(check)).items())
+        for other, text in failures[:_REACHING_TOLD_MAX]:
             yield Finding(code, name, f"cannot {doing} node {other}: {text}")
+        more = [other for other, _ in failures[_REACHING_TOLD_MAX:]]
+        if more:
+            yield Finding(code, name, f"cannot {doing} {len(more)} more nodes: {shown(more, 3)}")
     if answer.get("master-ip") is False:
         yield Finding(_Code.ENODENET, name, "cannot reach the cluster's address")
 

@@ -6,7 +6,7 @@ Plain functions over the configuration and over the answers of the nodes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Final
@@ -164,9 +164,15 @@ def judge_spare_memory(
         if room_mib and not _fits(sizes_mib, room_mib):
             text = (
                 f"after its failure the other nodes could not take its instances: these need"
-                f" {sum(sizes_mib)} MiB, free on the others are {', '.join(map(str, room_mib))} MiB"
+                f" {sum(sizes_mib)} MiB, free on the others are {_largest(room_mib)} MiB"
             )
             yield Finding(_Code.ENODEN1, node_names[failing], text)
+
+
+def _largest(sizes: Iterable[int], count_max: int = 10) -> str:
+    ordered = sorted(sizes, reverse=True)
+    more = len(ordered) - count_max
+    return ", ".join(map(str, ordered[:count_max])) + (f" and {more} less" if more > 0 else "")
 
 
 def _fits(sizes_mib: Sequence[int], room_mib: Sequence[int]) -> bool:

@@ -27,6 +27,7 @@ from ganeti.opcodes.group import OpGroupVerifyDisks
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ObjectKind, WConfCalls
+from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
 CERTIFICATES: Final = ("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem")
@@ -79,6 +80,7 @@ class LUClusterVerifyConfig(NamelessUnit[opcodes.OpClusterVerifyConfig]):
         report.add_all(judge_dangling(nodes, instances, groups))
         report.section("Verifying cluster certificate files")
         report.add_all(certificate_findings(self.context.paths, self.context.now()))
+        report.add_all(lost_job_findings(self.context.paths))
         return report.is_well
 
 
@@ -108,6 +110,20 @@ def certificate_findings(paths: Paths, now: float) -> list[Finding]:
             )
             found.append(_certificate(text, severity))
     return found
+
+
+def lost_job_findings(paths: Paths) -> list[Finding]:
+    """Return findings about job files that could not be read."""
+    return [
+        Finding(
+            VerifyErrorCode.ECLUSTERFILECHECK,
+            "",
+            f"the file of job {job_id} could not be read, so the job is lost; it is {path} now:"
+            " remove it when nobody needs it",
+            Severity.WARNING,
+        )
+        for job_id, path in JobFiles(paths).set_aside_files().items()
+    ]
 
 
 def _certificate(text: str, severity: Severity) -> Finding:

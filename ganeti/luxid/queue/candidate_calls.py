@@ -195,7 +195,10 @@ class CandidateCalls:
 
     async def _send_end(self, target: Target, job_id: JobId, theirs: bytes) -> None:
         """Give a candidate the end of a job, if it has not."""
-        own = await asyncio.to_thread(JobFiles(self._paths).read_archived, job_id)
+        try:
+            own = await asyncio.to_thread(JobFiles(self._paths).read_archived, job_id)
+        except JobFileCorrupted:
+            own = None
         record = own or _never_accepted(job_id, theirs)
         if record is not None and record != theirs:
             path = self._paths.globalize(self._paths.job_file(job_id))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 from collections.abc import Iterable, Sequence
 
 from ganeti.base.errors import JobFileCorrupted, JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.luxid.queue.replication import CopiesMade, Replication
 from ganeti.protocol.luxi import DrainedBy
@@ -30,6 +32,7 @@ class JobStore:
         self._paths = paths
         self._replication = replication
         self._serial_task: asyncio.Handle | None = None
+        self._aside: dict[JobId, str] = {}
 
     async def save(
         self, job: QueuedJob, *, wait_for_all: bool = False, alone_is_enough: bool = False
@@ -94,12 +97,10 @@ class JobStore:
         return None if data is None else decode_job(data, job_id)
 
     def read_archived(self, job_id: JobId) -> QueuedJob | None:
-        """Return an archived job, or None; one that cannot be understood is logged."""
-        data = self.files.read_archived(job_id)
-        if data is None:
-            return None
+        """Return an archived job, or a lost one, or None; one that makes no sense is logged."""
         try:
-            return decode_job(data, job_id)
+            data = self.files.read_archived(job_id)
+            return self.lost().get(job_id) if data is None else decode_job(data, job_id)
         except JobFileCorrupted as err:
             logger.warning("Archived job %s: %s; ignoring", job_id, err)
             return None
@@ -111,14 +112,27 @@ class JobStore:
             try:
                 job = self.read(job_id)
             except JobFileCorrupted as err:
-                aside = self.files.set_aside(job_id)
-                logger.error(  # noqa: TRY400 - a traceback would say nothing more
-                    "Job %s is lost: %s; the file is now %s", job_id, err, aside
-                )
+                self._set_aside(job_id, err)
                 continue
             if job is not None:
                 jobs[job_id] = job
+        self._aside = self.files.set_aside_files()
         return jobs
+
+    def _set_aside(self, job_id: JobId, reason: JobFileCorrupted) -> None:
+        try:
+            place = f"the file is now {self.files.set_aside(job_id)}"
+        except OSError as err:
+            place = f"it cannot be renamed: {err.strerror}"
+        logger.error("Job %s is lost: %s; %s", job_id, reason, place)
+
+    def lost(self) -> dict[JobId, QueuedJob]:
+        """Return records in place of the jobs whose files were set aside and still are there."""
+        return {
+            job_id: changes.lost(job_id, path)
+            for job_id, path in self._aside.items()
+            if os.path.lexists(path)
+        }
 
     def write_serial(self, serial: int) -> None:
         """Note the last id here at once, and on the candidates soon."""

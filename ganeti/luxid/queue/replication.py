@@ -471,7 +471,11 @@ class Replication:
 
         It is read in place: a version written while a thread reads would be overtaken by this one.
         """
-        data = files.read_bytes_or_none(path)
+        try:
+            data = files.read_regular(path)
+        except (GenericError, OSError) as err:
+            logger.warning("Candidates do not get %s: %s", path, err)
+            return None
         return Content(0, data) if data else None
 
     def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:

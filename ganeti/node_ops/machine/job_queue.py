@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ganeti.base.errors import GenericError, LockError
+from ganeti.base.errors import GenericError, JobFileCorrupted, LockError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
@@ -173,7 +173,11 @@ class JobQueue(NodeHandler):
         found: dict[str, CompressedText] = {}
         size_bytes = 0
         for job_id in map(JobId, job_ids):
-            data = queue.read(job_id) or queue.read_archived(job_id)
+            try:
+                data = queue.read(job_id) or queue.read_archived(job_id)
+            except JobFileCorrupted as err:
+                logger.warning("Job %s is left out: %s", job_id, err.message)
+                continue
             if data is None:
                 continue
             size_bytes += len(data)

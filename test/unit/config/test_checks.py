@@ -132,3 +132,14 @@ def test_a_problem_is_found(change: Callable[[Config], object], text: str) -> No
     change(config)
     found = problems(config)
     assert any(text in problem for problem in found), found
+
+
+def test_what_many_objects_share_is_told_in_few_words() -> None:
+    config = large_config(300)
+    for instance in config["instances"].values():
+        for nic in instance["nics"]:
+            nic["mac"] = "aa:00:00:00:00:01"
+    findings = problems(config)
+    assert len(findings) >= 300
+    assert max(map(len, findings)) < 400
+    assert any(" and 294 more as well" in text for text in findings), findings[0]

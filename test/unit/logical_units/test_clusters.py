@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -293,8 +294,6 @@ def test_softening_keeps_everything_else() -> None:
 
 
 def test_certificates_that_end_are_told(cluster: FakeCluster) -> None:
-    import os
-
     from ganeti.logical_units.cluster.verify import certificate_findings
     from ganeti.system import certificates
 
@@ -313,6 +312,28 @@ def test_certificates_that_end_are_told(cluster: FakeCluster) -> None:
         if f"/{name}" in finding.text
     }
     assert found == {"server.pem": "WARNING", "client.pem": "ERROR", "rapi.pem": "ERROR"}
+
+
+def test_lost_jobs_are_told(cluster: FakeCluster) -> None:
+    from ganeti.logical_units.cluster.verify import lost_job_findings
+
+    paths = cluster.context.paths
+    assert not lost_job_findings(paths)
+    os.makedirs(f"{paths.queue_dir}/job-7.corrupt")
+    [finding] = lost_job_findings(paths)
+    assert f"job 7 could not be read, so the job is lost; it is {paths.queue_dir}/job-7" in (
+        finding.text
+    )
+
+
+def test_nodes_cut_off_from_all_others_are_counted(cluster: FakeCluster) -> None:
+    healthy(cluster)
+    answer = {f"node{number:03}": "no" for number in range(100, 300)}
+    cluster.rpc.verify_answers.update({"node-net-test": answer})
+    assert verify(cluster) is False
+    told = [text for text in cluster.messages if "cannot reach" in text and "node1." in text]
+    assert len(told) == 11
+    assert any("cannot reach 190 more nodes: node110, node111, node112 and 187" in t for t in told)
 
 
 def test_one_group_is_verified_alone(cluster: FakeCluster) -> None:
