@@ -1,9 +1,9 @@
-"""Tells who a request is from, and what that one may do.
+"""Finds the user of a request, and the rights of that user.
 
 A password is checked by a slow hash once, then remembered as a digest with a key that lives as long
-as the file of users stays the same.  Who gives a wrong one waits until a set time after the request
-came, whatever was wrong with it.  Slow checks take turns by the places that they are asked from:
-whoever sends thousands of wrong passwords waits for himself, others for one check of his.
+as the file of users stays the same.  A client with a wrong one waits until a set time after the
+request came, for any kind of error.  Slow checks take turns by the places that they are asked from:
+a client that sends thousands of wrong passwords waits for itself, others for one check of its.
 
 Source: rapi.json, "auth"; RFC 7617, RFC 6750.
 """
@@ -34,7 +34,7 @@ from ganeti.transport.accepting import origin_of
 
 logger = logging.getLogger(__name__)
 
-WRONG_PASSWORD_S: Final = 1.0  # from the request to the answer; ten times what the check takes
+WRONG_PASSWORD_S: Final = 1.0  # from the request to the answer; ten times the time of the check
 _FILE_BYTES_MAX: Final = 16 << 20
 _REMEMBERED_MAX: Final = 10_000
 _CHALLENGE: Final = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
@@ -42,7 +42,7 @@ _CHALLENGE: Final = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a user may do with a route; ``grants`` limit it to some instances, none to nothing."""
+    """A user's right to call a route; ``grants`` limit it to some instances, none to nothing."""
 
     grants: Sequence[Grant] = ()
 
@@ -61,7 +61,7 @@ class Access:
         self._turns = Turns()  # one slow hash at a time: each takes 16 MiB
 
     def reload(self) -> None:
-        """Read the files again; what cannot be read is logged, and nobody gets in by it."""
+        """Read the files again; an unreadable file is logged, and nobody gets in by it."""
         paths = self._paths
         self._users, wrong = rapi_users.parse_users(_read(paths.rapi_users))
         _warn(paths.rapi_users, wrong)
@@ -77,7 +77,7 @@ class Access:
         logger.info("%d users, %d tokens", len(self._users), len(self._tokens))
 
     def check_named(self, authorization: str | None, route: Route) -> None:
-        """Refuse who does not say who he is, where that is asked for.
+        """Refuse a request without a user, where one is required.
 
         Raises:
             HttpProblem: 401.
@@ -88,10 +88,10 @@ class Access:
     async def user_of(
         self, authorization: str | None, route: Route, address: str = ""
     ) -> User | None:
-        """Return who a request from an address is from; None if nobody asks.
+        """Return the user of a request from an address; None if no user is required.
 
         Raises:
-            HttpProblem: 401: it does not say, or what it says is not true.
+            HttpProblem: 401: it names no user, or has a wrong password or token.
         """
         self.check_named(authorization, route)
         if authorization is None:
@@ -134,7 +134,7 @@ class Access:
         return hmac.digest(self._key, f"{name}\0{password}".encode(), hashlib.sha256)
 
     def permission(self, user: User | None, route: Route, path: str) -> Permission:
-        """Return what a user may do with a route.
+        """Return the right of a user to call a route.
 
         Raises:
             HttpProblem: 403: nothing.
@@ -157,7 +157,7 @@ class Access:
         return Permission(grants if all(grant.is_limited for grant in grants) else ())
 
     def identity(self, name: str) -> dict[str, Any]:
-        """Return who a user is, and which rights he has on anything at all; "" is nobody."""
+        """Return the facts about a user, and his rights on anything at all; "" is nobody."""
         user = self._users.get(name) or User("", Scheme.NONE, "")
         grants = [grant for role in user.roles for grant in self._roles.get(role, ())]
         rights = user.rights.union(*(grant.rights for grant in grants))
@@ -225,7 +225,7 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        """Call the first who still waits, of the origin that has waited for longest."""
+        """Wake the first request that still waits, of the origin that has waited for longest."""
         self._is_taken = False
         while self._waiting:
             origin = next(iter(self._waiting))

@@ -1,4 +1,4 @@
-"""What the server has itself: OpenAPI document, a page that shows it, the dashboard's files.
+"""The server's own answers: OpenAPI document, a page that shows it, the dashboard's files.
 
 The pages need nothing from elsewhere: no scripts, styles or fonts of others.
 """
@@ -106,7 +106,7 @@ def _operation(
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """Say in a few words what a schema takes."""
+    """Return the type that a schema accepts, in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:

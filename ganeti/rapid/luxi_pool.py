@@ -51,7 +51,7 @@ class LuxiPool:
 
         Raises:
             HttpProblem: wrong arguments, or no answer for a reason that has a status of its own.
-            GenericError: what LuxiD refused it with, or that it cannot be reached.
+            GenericError: LuxiD's refusal, or that it cannot be reached.
         """
         request = luxi_request(method, args)
         rules: Rules = LuxiCalls.calls[method].rules
@@ -115,7 +115,7 @@ RECORDED: Final = tuple(field for field in FIELDS["instance"] if field not in LI
 _KEY_BYTES: Final = 16
 
 Part = tuple[bytes, bytes]
-"""An instance's name as JSON, and what the configuration says of it; the object is not closed."""
+"""An instance's name as JSON, and its object in the configuration, which is not closed yet."""
 
 
 class _Rows(msgspec.Struct):
@@ -167,7 +167,7 @@ class InstanceLists:
         return await self._luxi.ask("Query", ["instance", fields, None])
 
     def _parts_of(self, rows: list[Raw]) -> list[Part]:
-        """Return name and text of each row; what is not in this list is forgotten."""
+        """Return name and text of each row; instances missing in this list are forgotten."""
         known, self._parts = self._parts, {}
         found = []
         for row in rows:

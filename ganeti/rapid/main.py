@@ -48,12 +48,12 @@ class Options(TlsOptions, frozen=True, kw_only=True):
 
     port: Port = DEFAULT_PORT
     require_authentication: Annotated[
-        bool, option("answer nothing to those who do not say who they are")
+        bool, option("answer nothing to clients without a user and a password")
     ] = False
 
 
 # Its certificate.  The server goes on with one that is not valid: that is better than silence, and
-# clients say what is wrong as well.
+# clients report the problem as well.
 
 _DAY_S: Final = 24 * 3600.0
 _WARN_S: Final = 30 * _DAY_S
@@ -62,7 +62,7 @@ _CURE: Final = "write a new one there, it is taken up without a restart"
 
 
 def certificate_problem(not_before: float, not_after: float, now: float) -> tuple[int, str] | None:
-    """Return how bad it is, as a level of the log, and what there is to say of a certificate."""
+    """Return the severity, as a level of the log, and the problem of a certificate."""
     if now >= not_after:
         return logging.ERROR, f"expired on {_date(not_after)}, clients refuse it; {_CURE}"
     if now < not_before:
@@ -78,7 +78,7 @@ def _date(stamp: float) -> str:
 
 
 def check_certificate(path: str) -> None:
-    """Log what is wrong with the certificate in a file; whether it can be read others say."""
+    """Log the problems of the certificate in a file; an unreadable one is reported elsewhere."""
     try:
         facts = certificates.facts(files.read_bytes(path, _FILE_BYTES_MAX), path)
     except (OSError, GenericError):

@@ -1,4 +1,4 @@
-"""From a request to what is asked of LuxiD: pure functions over what came over the wire.
+"""From a request to the calls of LuxiD: pure functions over the parts of the request.
 
 Source: rapi.json, "generic_job_call", "transport", "errors"; W3C Fetch Metadata Request Headers.
 """
@@ -34,7 +34,7 @@ _REASON_SOURCE_RAPI: Final = "gnt:library:rlib2"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about."""
+    """The resource that a request is about."""
 
     route: Route
     path: str
@@ -72,7 +72,7 @@ def _route_of(resource: Resource, method: str) -> Route:
 
 
 def check_head(target: Target, request: HttpRequest) -> None:
-    """Refuse what can be refused before the body is there.
+    """Refuse as much as possible before the body is there.
 
     Raises:
         HttpProblem: 403, 406 or 415.
@@ -96,7 +96,7 @@ def has_body(request: HttpRequest) -> bool:
 
 
 def accepts(header: str, content_type: str) -> bool:
-    """Tell whether a type is among those that a client takes (RFC 9110, 12.5.1)."""
+    """Tell whether a type is among the types that a client takes (RFC 9110, 12.5.1)."""
     if not header.strip():
         return True
     kind = content_type.partition(";")[0]

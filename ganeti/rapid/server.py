@@ -1,4 +1,4 @@
-"""Answers the requests of the remote API: parse, ask who it is, decide, ask LuxiD, answer, log.
+"""Answers the requests of the remote API: parse, find the user, decide, ask LuxiD, answer, log.
 
 Source: rapi.json.
 """
@@ -117,7 +117,7 @@ class RapiServer:
     async def _perform(
         self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
     ) -> bytes:
-        """Do what the request wants, and return the body of the answer."""
+        """Carry out the request, and return the body of the answer."""
         action = target.route.action
         if isinstance(action, Submission):
             return await self._submit(target, inputs, permission, request)

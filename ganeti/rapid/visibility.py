@@ -1,7 +1,7 @@
-"""What somebody sees whose rights are for some instances only.
+"""The jobs and instances that a user sees whose rights are for some instances only.
 
 A job is his to see, or to cancel, if he has the right and each of its opcodes is about such
-instances and nothing else: what he could have submitted himself.
+instances and nothing else: a job that he could have submitted himself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _rows = msgspec.json.Decoder(list[list[Raw]])
 
 
 class Visibility:
-    """Finds out what grants extend to."""
+    """Finds out which instances and jobs grants extend to."""
 
     def __init__(self, luxi: LuxiPool) -> None:
         self._luxi = luxi
@@ -48,7 +48,7 @@ class Visibility:
             raise HttpProblem(403, _OTHERS)
 
     async def check_instances(self, grants: Grants, names: Sequence[str] | None) -> None:
-        """Refuse what is about other instances than these grants are for, or (None) more than that.
+        """Refuse a request about other instances than these grants are for, or (None) about all.
 
         Raises:
             HttpProblem: 403; names the first of them.
@@ -74,7 +74,7 @@ class Visibility:
     async def _check_job(self, grants: Grants, job_id: str) -> None:
         [[ops]] = _rows.decode(await self._luxi.ask("QueryJobs", [[job_id], ["ops"]]))
         if bytes(ops) == b"null":
-            return  # there is no such job, which is what he will be told
+            return  # there is no such job, and he will be told so
         names = instances_in(loads_as(list[Wire], bytes(ops)))
         if names is None:
             raise HttpProblem(403, f"Your rights do not extend to all that job {job_id} is about")

@@ -1,4 +1,4 @@
-"""Who may use the remote API: users, their rights, roles and tokens, as lines of text files.
+"""The users of the remote API, their rights, roles and tokens, as lines of text files.
 
 The file of users is that of 3.0, ``<user> <password> [options]``; options are rights with commas
 between, and beside them ``role:<name>``, which 3.0 takes for a right that nothing asks for.  Roles
@@ -47,7 +47,7 @@ class Scheme(StrEnum):
 
 
 class User(msgspec.Struct, frozen=True):
-    """One user; ``secret`` is what the scheme compares with."""
+    """One user; ``secret`` is the text that the scheme compares with."""
 
     name: str
     scheme: Scheme
@@ -79,7 +79,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def covers(self, name: str, tags: Iterable[str]) -> bool:
-        """Tell whether an instance is among those that it is about."""
+        """Tell whether the right extends to an instance."""
         return (
             not self.is_limited
             or any(fnmatchcase(name, each) for each in self.names)
@@ -103,7 +103,7 @@ Roles = Mapping[str, list[Grant]]
 
 
 def parse_users(text: str) -> tuple[dict[str, User], list[str]]:
-    """Return the users by name, and what is wrong with lines that were left out."""
+    """Return the users by name, and the problems of lines that were left out."""
     users: dict[str, User] = {}
     wrong: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -131,7 +131,7 @@ def _parse_user(line: str) -> User:
 
 
 def parse_password(word: str) -> tuple[Scheme, str]:
-    """Return how a password is written, and what it is compared with.
+    """Return the scheme of a password as written in the file, and its text for comparison.
 
     Raises:
         ValueError: of a kind that is not known.
@@ -180,7 +180,7 @@ def is_password_of(user: User | None, name: str, password: str) -> bool:
     """Check a password.  Slow by intent, and as slow for one who is not known, whatever the form.
 
     Args:
-        user: who is of that name, if anybody.
+        user: the user of that name, if there is one.
     """
     if user is not None and user.scheme is Scheme.SCRYPT:
         n, r, p, salt, digest = _scrypt_parts(user.secret)
@@ -257,12 +257,12 @@ def format_roles(roles: Roles) -> bytes:
 
 
 def token_digest(secret: str) -> str:
-    """Return what is kept of a token's secret, which is random: a plain hash protects it."""
+    """Return the stored form of a token's secret, which is random: a plain hash protects it."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def parse_tokens(text: str) -> tuple[dict[str, Token], list[str]]:
-    """Return the tokens by id, and what is wrong with lines that were left out."""
+    """Return the tokens by id, and the problems of lines that were left out."""
     tokens: dict[str, Token] = {}
     wrong: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -282,7 +282,7 @@ def token_line(token: Token) -> str:
 
 
 def token_user(tokens: Mapping[str, Token], word: str, now: float) -> str | None:
-    """Return whom a token stands for now, or None."""
+    """Return the user that a token stands for now, or None."""
     token_id, _, secret = word.partition(".")
     token = tokens.get(token_id)
     expected = token.digest if token is not None else token_digest("")
