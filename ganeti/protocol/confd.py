@@ -2,7 +2,7 @@
 
 A packet is ``plj0`` and one JSON object: a message, which is JSON text itself, a salt, and the
 HMAC-SHA1 of salt and message under the cluster's key.  The salt of a request is the time, that of a
-reply is what the request asked for, so nobody can pass off an old packet as a new one.
+reply is the salt of its request, so nobody can pass off an old packet as a new one.
 
 Theory of operation of a client (`Exchange`).  One question goes to several master candidates as the
 same packet; its salt tells it from all others.  Every candidate may answer once, in any order or
@@ -43,7 +43,7 @@ _OUTER_PAD: Final = bytes(octet ^ 0x5C for octet in range(256))
 
 
 class Status(IntEnum):
-    """What became of a question."""
+    """The outcome of a question."""
 
     OK = 0
     ERROR = 1
@@ -71,7 +71,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What one RConfD answered."""
+    """The answer of one RConfD."""
 
     status: Status
     answer: object
@@ -96,8 +96,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class Signer:
     """Signs with one key, whose part of the work is done once.
 
-    This is HMAC of RFC 2104 spelt out: copying two hashes is half the cost of copying what the
-    standard library wraps around them.
+    This is HMAC of RFC 2104 spelt out: copying two hashes costs half of copying the objects that
+    the standard library wraps around them.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -165,7 +165,7 @@ def unseal(signer: Signer, data: bytes) -> Packet:
     return packet
 
 
-@lru_cache(maxsize=16)  # most requests of a second have the same; what is refused is not kept
+@lru_cache(maxsize=16)  # most requests of a second have the same; refusals are not kept
 def check_time(salt: str, now_s: int) -> None:
     """Refuse a request whose salt is not the time, give or take five minutes.
 
@@ -237,7 +237,7 @@ _ERROR_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one candidate answered to a question."""
+    """The answer of one candidate to a question."""
 
     type: QueryType
     query: object
@@ -277,7 +277,7 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A question that was sent, and what has come so far.
+    """A question that was sent, and the answers so far.
 
     ``waiting`` has the peers that have not answered, ``best`` the newest answer.
     """
@@ -294,7 +294,7 @@ class Asked:
 
 
 class EventKind(StrEnum):
-    """What happened to a question."""
+    """An event of a question."""
 
     ANSWER = "answer"
     ENDED = "ended"
@@ -304,7 +304,7 @@ class EventKind(StrEnum):
 class Event:
     """Something that happened to a question.
 
-    ANSWER: a candidate answered, ``answer`` has what.  ENDED: all have, or the time is over;
+    ANSWER: a candidate answered; ``answer`` is its answer.  ENDED: all have, or the time is over;
     ``answer`` is the newest then, or None if nobody answered.
     """
 
@@ -337,7 +337,7 @@ class Exchange:
         """Begin a question; its packet is to be sent to every peer.
 
         Args:
-            deadline_s: by whatever clock `expire` is told the time of.
+            deadline_s: by the same clock that `expire` is given the time of.
 
         Raises:
             ConfdClientError: too many questions wait already, there is nobody to ask, or the

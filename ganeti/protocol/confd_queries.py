@@ -1,7 +1,6 @@
-"""What RConfD can be asked: one table for the daemon, the client, its command and the manual.
+"""The questions to RConfD: one table for the daemon, the client, its command and the manual.
 
-Those from `OWN_TYPES_FROM` on are additions to what Ganeti 3.0 knows, whose daemons do not answer
-them.
+Types from `OWN_TYPES_FROM` on are not in Ganeti 3.0, whose daemons do not answer them.
 
 Source: confd.json, "query_types".
 """
@@ -30,7 +29,7 @@ class NodeRole(IntEnum):
 
 
 class MasterField(IntEnum):
-    """What can be asked of the master."""
+    """The facts about the master that can be asked for."""
 
     NAME = 0
     IP = 1
@@ -52,7 +51,7 @@ _questions: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(str | K
 
 
 def decode_question(raw: Raw | bytes) -> Question:
-    """Understand what a request asks about.
+    """Decode the argument of a request.
 
     Raises:
         ProtocolError: neither null nor a text nor an object of the known keys.
@@ -64,7 +63,7 @@ def decode_question(raw: Raw | bytes) -> Question:
 
 
 class Takes(StrEnum):
-    """What a question takes besides its type."""
+    """The argument of a question besides its type."""
 
     NOTHING = "nothing"
     NODE = "the name of a node"
@@ -83,7 +82,7 @@ def _row(
 
 
 class QueryType(IntEnum):
-    """One question: its number, its name in commands, what it takes, what it is for, its answer."""
+    """One question: its number, its name in commands, its argument, its purpose, its answer."""
 
     _value_: int
     label: str
@@ -181,7 +180,7 @@ class QueryType(IntEnum):
         "objects as in the configuration",
     )
     CONFIG_QUERY = _row(
-        10, "config", Takes.PATH, "show a part of the configuration", "what stands there"
+        10, "config", Takes.PATH, "show a part of the configuration", "the value at that place"
     )
     DATA_COLLECTORS = _row(
         11,

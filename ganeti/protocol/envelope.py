@@ -27,7 +27,7 @@ T = TypeVar("T")
 class RequestError(ProtocolError):
     """A request breaks the rules: unknown method, wrong arguments, not JSON.
 
-    Whoever raises it while handling a request has it answered as a plain text, and the
+    A handler of a request that raises it has it answered as a plain text, and the
     connection closed.
     """
 
@@ -170,7 +170,7 @@ class MessageSplitter:
         """Take the next bytes of the stream; return the messages that they complete, in order.
 
         Raises:
-            MessageTooLargeError: a message is longer than the limit.  What follows it cannot be
+            MessageTooLargeError: a message is longer than the limit.  The next message cannot be
                 told from its rest, so every later call raises as well.
         """
         if self._too_large:

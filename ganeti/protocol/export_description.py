@@ -40,7 +40,7 @@ _DEVICES_MAX: Final = 64
 
 
 class ReadMethod(StrEnum):
-    """How the disks were read: what an import can rely on."""
+    """The way in which the disks were read, and so the state that an import can rely on."""
 
     STOPPED = "stopped"  # the instance did not run
     SNAPSHOT = "snapshot"  # it ran; all disks are as after a power failure at one instant
@@ -57,7 +57,7 @@ class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about an exported instance; NICs are settings as opcodes take them.
+    """The settings of an exported instance; NICs are settings as opcodes take them.
 
     ``method`` is None where nobody knows, as in exports of other versions.
     """
@@ -111,7 +111,7 @@ def format_description(found: ExportDescription) -> str:
     }
     memory = found.beparams.get("maxmem")
     if memory is not None:
-        values["memory"] = memory  # what versions before 2.6 read
+        values["memory"] = memory  # the key of versions before 2.6
     for index, nic in enumerate(found.nics):
         values |= {f"nic{index}_{name}": value for name, value in nic.items()}
     for index, disk in enumerate(found.disks):
@@ -151,7 +151,7 @@ def parse_description(text: str) -> ExportDescription:
     """Read the text of the INI file.
 
     Raises:
-        ProtocolError: it is not one; says what is missing or wrong.
+        ProtocolError: it is not one; the message names the missing or wrong key.
     """
     parser = _parser()
     try:

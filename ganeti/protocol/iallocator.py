@@ -4,8 +4,8 @@ Both sides use these declarations: the logical units, which ask, and allocators 
 read the question and answer.  How a program is found and run is the business of the node daemon.
 
 An allocator is started with the path of a file that holds the question as JSON, then with options;
-it prints its answer as one JSON object and exits with 0.  What is in the answer depends on the mode
-of the question (`RESULTS`).
+it prints its answer as one JSON object and exits with 0.  The form of the answer depends on the
+mode of the question (`RESULTS`).
 
 Source: iallocator.json.
 """
@@ -34,7 +34,7 @@ JOB_OPCODES: Final = frozenset(
 )
 
 
-# What the cluster is like.  Memory and disk are MiB.
+# The facts about the cluster.  Memory and disk are MiB.
 
 
 class AllocatorGroup(Struct, frozen=True, kw_only=True):
@@ -48,14 +48,14 @@ class AllocatorGroup(Struct, frozen=True, kw_only=True):
 
 
 class AllocatorNode(Struct, frozen=True, kw_only=True):
-    """A node; what it has is known only of nodes that are online and vm_capable.
+    """A node; its resources are known only of nodes that are online and vm_capable.
 
     Attributes:
         group: UUID of its group.
-        reserved_memory: what the node itself uses.
-        free_memory: less what running instances may still take up to their maximum.
+        reserved_memory: the node's own use.
+        free_memory: less the amount that running instances may still take up to their maximum.
         i_pri_memory: maximum memory of its primary instances.
-        i_pri_up_memory: the same of those that are meant to be up.
+        i_pri_up_memory: the same of the ones that are meant to be up.
     """
 
     tags: list[str] = []
@@ -118,7 +118,7 @@ class AllocatorInstance(Struct, frozen=True, kw_only=True):
     disk_space_total: int
 
 
-# What is wanted, by mode.
+# The requests, by mode.
 
 
 class NewInstance(Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class AllocatorRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> IAllocatorMode:
-        """What is asked for."""
+        """The kind of the request."""
         return IAllocatorMode(str(type(self.request).__struct_config__.tag))
 
 

@@ -1,4 +1,4 @@
-"""The dialog by which a warm process gets its job: what is said, in which order, and no more.
+"""The dialog by which a warm process gets its job: messages and their order, and no more.
 
 Theory of operation.  LuxiD and a job process share one stream socket (standard input and output
 of the process); a message is JSON and one ETX byte, as everywhere.
@@ -122,7 +122,7 @@ def decode_message(data: bytes) -> Message:
 
 
 class Dialog:
-    """One side of the dialog; refuses whatever is out of turn."""
+    """One side of the dialog; refuses every message out of turn."""
 
     def __init__(self, side: Side) -> None:
         self.side: Final = side
@@ -134,7 +134,7 @@ class Dialog:
         return dumps(message)
 
     def receive(self, data: bytes) -> Message:
-        """Understand what the other side said.
+        """Decode a message of the other side.
 
         Raises:
             ProtocolError: not a message, or not its turn.

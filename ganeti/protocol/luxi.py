@@ -19,7 +19,7 @@ SOCKET_MODE: Final = 0o660
 
 
 class DrainedBy(StrEnum):
-    """Who closed the queue to open it again itself: the content of the drain file.
+    """The program that closed the queue to open it again itself: the content of the drain file.
 
     An operator's file is empty, as all are that Ganeti 3.0 writes; it only asks whether there is
     one.
@@ -29,7 +29,7 @@ class DrainedBy(StrEnum):
     RENEWAL = "renew-crypto"
 
 
-# 10,000 jobs of a few opcodes each in one message; ten times what the limit of the queue lets in
+# 10,000 jobs of a few opcodes each in one message; ten times the limit of the queue
 MESSAGE_BYTES_MAX: Final = 64 << 20
 
 

@@ -44,7 +44,7 @@ _DAMAGED: Final = "an answer of the NBD server is damaged"
 
 
 class Option(IntEnum):
-    """What is negotiated."""
+    """The options of the negotiation."""
 
     GO = 7
     STRUCTURED_REPLY = 8
@@ -60,7 +60,7 @@ class OptionReply(IntEnum):
 
 
 class Command(IntEnum):
-    """What is asked once an export was chosen."""
+    """The commands once an export was chosen."""
 
     READ = 0
     DISCONNECT = 2
@@ -130,7 +130,7 @@ def check_reply(which: Option, kind: int, text: bytes) -> None:
     """Refuse an option that was refused.
 
     Raises:
-        ProtocolError: says what the server said.
+        ProtocolError: the message has the server's own text.
     """
     if kind & _REFUSED:
         said = text.decode("utf-8", "replace") or f"error {kind & ~_REFUSED}"
@@ -165,7 +165,7 @@ def check_chunk(part: Chunk, data: bytes) -> None:
     """Refuse an error.
 
     Raises:
-        ProtocolError: says what the server said.
+        ProtocolError: the message has the server's own text.
     """
     if part.kind & _IS_ERROR:
         number, length = _unpack(">IH", data[:6])

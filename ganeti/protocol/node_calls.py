@@ -1,8 +1,8 @@
 """The calls of the node daemon: `NodeCalls` has them all, its bases have them by subject.
 
 To add one, declare it here and write a method of the same name in the class of ``node_ops`` that
-serves its subject.  A call without such a method is refused as not supported.  What is said here
-about a call holds for client and daemon alike.
+serves its subject.  A call without such a method is refused as not supported.  The rules declared
+here for a call hold for client and daemon alike.
 
 3.0 answers that there is no such call to those marked as ours; names and order of arguments of all
 others are 3.0's, whose daemons and clients take part in the same cluster.
@@ -80,7 +80,8 @@ class QueueCalls(Service):
     def jobqueue_read(self, job_ids: Sequence[int]) -> dict[str, CompressedText]:
         """Return {id: content} of job files, from the queue or the archive.  Ours.
 
-        Files that are not here are left out, and so are those that would make the answer too large.
+        Files that are not here are left out, and so are the ones that would make the answer too
+        large.
         """
 
 
@@ -151,7 +152,7 @@ class MasterCalls(Service):
 
     @rpc.changes(rpc.FAST_S, rpc.Place.DAEMON)
     def config_set_aside(self) -> str | None:
-        """Rename the copy of the configuration here, and forget who was to be master.  Ours.
+        """Rename the copy of the configuration here, and forget the name of a coming master.  Ours.
 
         Returns:
             The path where it lies now; None where there was none.
@@ -159,7 +160,7 @@ class MasterCalls(Service):
 
     @rpc.changes(rpc.FAST_S)
     def node_start_master_daemons(self, *, no_voting: bool) -> None:
-        """Start the daemons of a master; those that are not installed are passed over."""
+        """Start the daemons of a master; missing programs are passed over."""
 
     @rpc.changes(rpc.FAST_S)
     def node_stop_master(self) -> None:
@@ -680,7 +681,7 @@ class NodeCalls(
     """All calls of the node daemon."""
 
 
-# Calls of 3.0 that are refused as not supported, whatever their arguments; nobody here makes them.
+# Calls of 3.0 that are refused as not supported, with any arguments; nobody here makes them.
 _UNSERVED: Final = (
     *("blockdev_addchildren", "blockdev_convert", "blockdev_image", "blockdev_pause_resume_sync"),
     *("blockdev_removechildren", "drbd_attach_net", "drbd_disconnect_net", "drbd_helper"),

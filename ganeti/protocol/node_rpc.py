@@ -46,7 +46,7 @@ class Place(StrEnum):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What is known about a call of the node daemon beside its signature.
+    """The rules of a call of the node daemon beside its signature.
 
     Attributes:
         limit_s: how long it may take.

@@ -24,7 +24,7 @@ ENCODING_ZLIB_BASE64 = 1
 COMPRESS_BYTES_MIN = 512
 COMPRESS_LEVEL = 3
 
-# What a compressed value may grow to: ten times the biggest configuration known (5 MB).
+# The limit of a decompressed value: ten times the biggest configuration known (5 MB).
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -41,7 +41,7 @@ STORED_DISKS_CHECK = "stored-disks"
 OS_CHECK_HYPERVISOR = "hypervisor:"
 
 
-# What a receiver says when the sender broke off; the sender knows why.
+# The answer of a receiver when the sender broke off; the sender knows why.
 STREAM_ENDED_EARLY = "the stream ended early"
 
 
@@ -212,7 +212,7 @@ def decompress(value: object) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes as text; what is not UTF-8 cannot cross a JSON wire."""
+    """Return bytes as text; bytes that are not UTF-8 cannot cross a JSON wire."""
     try:
         return data.decode()
     except UnicodeDecodeError as err:
@@ -234,7 +234,7 @@ def _unpack(text: str) -> bytes:
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has and believes.
+    """The files, daemons and memory of masters that a node has.
 
     Attributes:
         master_name: the master node as it knows it; "" if it does not.
@@ -243,7 +243,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         last_job_id: the highest job id that it has ever seen.
         candidates: the master candidates as it knows them.
         claim_serial: the configuration that it has promised itself to, see `claim_name`; or 0.
-        claim_name: who announced that configuration, in order to become master.
+        claim_name: the node that announced that configuration, in order to become master.
         daemons: the master's daemons that run here.
         running_jobs: jobs whose processes live here.
         takes_many_files: it knows the call ``jobqueue_write``.
@@ -262,7 +262,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The copy of the job queue on a node: a digest of each job's file, and what is archived."""
+    """The copy of the job queue on a node: the digest of each job's file, and archived jobs."""
 
     jobs: dict[int, str] = {}
     archived: tuple[int, ...] = ()
@@ -270,7 +270,7 @@ class QueueListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the wish that a master be idle: the jobs that are not done yet.
+    """The outcome of the wish that a master be idle: the jobs that are not done yet.
 
     ``was_drained``: the queue took no jobs before that either.
     """

@@ -46,7 +46,7 @@ _NEXT: Final[Mapping[SessionState, frozenset[SessionState]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What QEMU says first."""
+    """The first message of QEMU."""
 
     version: str
     capabilities: tuple[str, ...]
@@ -149,7 +149,7 @@ class Session:
 
 
 class Schema:
-    """What this QEMU understands, from its answer to ``query-qmp-schema``."""
+    """The commands and options of this QEMU, from its answer to ``query-qmp-schema``."""
 
     def __init__(self, entities: object) -> None:
         if not isinstance(entities, list):

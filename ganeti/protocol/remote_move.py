@@ -1,15 +1,15 @@
-"""What two clusters tell each other when an instance moves between them, and how it is signed.
+"""The messages between two clusters when an instance moves between them, and their signatures.
 
-Both clusters know the cluster domain secret and nothing else of each other.  Whatever one of them
-hands to the other (through a third machine, which need not be trusted with it) carries a signature:
-the HMAC of its kind, a salt and its words under that secret.
+Both clusters know the cluster domain secret and nothing else of each other.  Everything that one of
+them hands to the other (through a third machine, which need not be trusted with it) carries a
+signature: the HMAC of its kind, a salt and its words under that secret.
 
     handshake     [version, digest, salt]             "we know the same secret, and speak the same"
     certificate   X-Ganeti-Signature: salt/digest     above the PEM text of a certificate
     key name      [name, digest, salt]                of the certificate that was made for an export
     disk          [host, port, magic, digest, salt]   where a disk is waited for
 
-The word that is signed along says what the words are, so that none can be taken for another.
+The kind that is signed along names the meaning of the words, so that none can be taken for another.
 
 Source: constants.json, "export_import" (RIE_HANDSHAKE, X509_CERT_SIGNATURE_HEADER); opcodes.json.
 """
@@ -53,7 +53,7 @@ class Secret:
         return "Secret(***)"
 
     def sign(self, salt: str, kind: str, *words: object) -> str:
-        """Return the signature of what is said."""
+        """Return the signature of some words of one kind."""
         text = "\0".join([salt, kind, *map(str, words)])
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
@@ -64,7 +64,7 @@ class Secret:
 
 
 class AwaitedDisk(msgspec.Struct, frozen=True):
-    """Where the other cluster waits for a disk; ``magic`` is what the sender says first."""
+    """The place where the other cluster waits for a disk; the sender begins with ``magic``."""
 
     host: str
     port: int
@@ -72,7 +72,7 @@ class AwaitedDisk(msgspec.Struct, frozen=True):
 
 
 def handshake(secret: Secret, salt: str) -> list[object]:
-    """Return what shows the other cluster that this one knows the secret."""
+    """Return the proof for the other cluster that this one knows the secret."""
     return [VERSION, secret.sign(salt, "handshake", VERSION, _HANDSHAKE), salt]
 
 
@@ -80,7 +80,7 @@ def check_handshake(secret: Secret, said: object) -> None:
     """Check that the other cluster knows the secret and speaks the same language.
 
     Raises:
-        ProtocolError: it does not; says what to do.
+        ProtocolError: it does not; the message names the next step.
     """
     version, digest, salt = _read(tuple[int, str, str], said, "the handshake")
     if version != VERSION:

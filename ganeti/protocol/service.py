@@ -14,8 +14,8 @@ pages and schemas are made from `Service.calls`.
 Declaring a call costs a few microseconds, as every command line imports some services: signatures,
 type hints and readers are worked out when a call is first used.
 
-What a kind of service knows about its calls beside the signature (time limit, place, effect) is a
-record of its own, the type parameter of `Call`.
+The rules of a kind of service for its calls, beside the signature (time limit, place, effect), are
+a record of its own, the type parameter of `Call`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TextForm(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         read: makes the value; raises ValueError or `GenericError` for any other text.
-        words: names what is expected.
+        words: names the expected values.
         schema: JSON schema of the text.
     """
 
@@ -85,7 +85,7 @@ class Argument(msgspec.Struct, frozen=True):
             raise ProtocolError(f"wrong argument {self.name}: {text}") from err
 
     def describe(self) -> str:
-        """Say in words what is accepted, for manual pages and messages."""
+        """Return the accepted values in words, for manual pages and messages."""
         from ganeti.objects.describe import describe_type  # slow, for texts only
 
         form = text_form_of(self.type)
@@ -169,7 +169,7 @@ class Call(Generic[RulesT]):
         return self.result is type(None)
 
     def prepare(self) -> None:
-        """Build what is needed to make this call and to read its answer, which is slow once."""
+        """Build the tables that make this call and read its answer, which is slow once."""
         _ = self._defaults, self._own_forms
         with contextlib.suppress(ProtocolError):  # raised after the reader is there
             self.decode_answer(b"{}")
@@ -285,7 +285,7 @@ def declare(name: str, rules: object) -> Callable[[Method], Method]:
 
     Args:
         name: its name on the wire; "" for the name of the method.
-        rules: what this kind of service knows about the call.
+        rules: the rules of this kind of service for the call.
     """
 
     def decorate(function: Method) -> Method:

@@ -58,7 +58,7 @@ class ObjectKind(StrEnum):
 class ClientId(
     msgspec.Struct, frozen=True, eq=False, array_like=True, forbid_unknown_fields=True, gc=False
 ):
-    """Who owns locks and reservations: (identifier, lock file); the pid is only for signals.
+    """An owner of locks and reservations: (identifier, lock file); the pid is only for signals.
 
     `identifier` is the job id, or any text of a client that is no job.
     """
@@ -305,7 +305,7 @@ class WConfCalls(Service):
 
     @_v3("commitTemporaryIps", _CONFIG, 0)
     def commit_temporary_ips(self) -> None:
-        """Carry out in the configuration what the owner wants done with addresses."""
+        """Carry out in the configuration the owner's pending changes of addresses."""
 
     @_v3("commitReleaseTemporaryIp", _CONFIG)
     def commit_release_temporary_ip(self, network: str, address: str) -> None:
@@ -313,7 +313,7 @@ class WConfCalls(Service):
 
     @_v3("listReservedIps", _READ, 0)
     def list_reserved_ips(self) -> Any:
-        """Answer what the owner wants done with addresses."""
+        """Answer the owner's pending changes of addresses."""
 
     # 3.0: locks
 
@@ -395,7 +395,7 @@ class WConfCalls(Service):
         disks_active: bool | None,
         admin_state_source: str | None,
     ) -> Wire | None:
-        """Set what state an instance is to be in; answers the instance."""
+        """Set the state that an instance is to be in; answers the instance."""
 
     @_v3("setInstancePrimaryNode", _CONFIG)
     def set_instance_primary_node(self, instance: str, node: str) -> bool:
@@ -599,7 +599,7 @@ class WConfCalls(Service):
         wanted: Sequence[tuple[str, _Amount, _Amount]],
         free: Sequence[tuple[str, int | None, int | None]],
     ) -> None:
-        """Reserve [node UUID, memory, disk space] in MiB; null is no limit of what is free."""
+        """Reserve [node UUID, memory, disk space] in MiB; null: not compared with free amounts."""
 
     @_own("releaseNodeResources", _RESERVE, for_dead=True)
     def release_node_resources(self) -> None:

@@ -125,9 +125,9 @@ WaitingT = TypeVar("WaitingT", bound=Waiting)
 
 
 def in_the_way(waiting: Iterable[WaitingT]) -> list[WaitingT]:
-    """Choose whom to drop: a part of those from where most come, who have waited for longest.
+    """Choose the connections to drop: a part of the most frequent origin's, longest waiting first.
 
-    So whoever opens a thousand connections loses his own.
+    So a client that opens a thousand connections loses its own.
     """
     found = list(waiting)
     if not found:
@@ -137,11 +137,11 @@ def in_the_way(waiting: Iterable[WaitingT]) -> list[WaitingT]:
     return of_it[: max(1, count // 16)]
 
 
-_IPV6_PREFIX: Final = 64  # what one customer has, and can take any address of
+_IPV6_PREFIX: Final = 64  # one customer has so many addresses, and can take any of them
 
 
 def origin_of(address: str) -> str:
-    """Return what stands for everybody who may be at that address."""
+    """Return the network of an address: all clients in it count as one."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -274,7 +274,7 @@ class Reception:
         newcomer.has_begun = True
         try:
             await self._shake(newcomer.sock)
-        except OSError as err:  # what TLS complains of is one too
+        except OSError as err:  # errors of TLS are of this class too
             logger.debug("No handshake with client %s: %s", newcomer.address, err)
         except Exception:
             logger.exception("Internal error in the handshake with client %s", newcomer.address)

@@ -25,7 +25,7 @@ class AsyncCurlPool(Pool):
         super().__init__(identity)
 
     def close(self) -> None:
-        """Close all connections; what is under way fails."""
+        """Close all connections; open requests fail."""
         super().close()
         self._stop_timer()
 
@@ -34,7 +34,7 @@ class AsyncCurlPool(Pool):
         started = [self._start(request) for request in requests]
         try:
             return [await future for future in started]
-        finally:  # leaves something under way only if whoever waits was cancelled
+        finally:  # leaves requests open only if the caller was cancelled
             for future in started:
                 self._drop(future)
 
@@ -58,7 +58,7 @@ class AsyncCurlPool(Pool):
             self._remove(transfer)
 
     def _watch(self, descriptor: int, *, reads: bool, writes: bool) -> None:
-        """As declared; what stays as it was costs nothing: the loop is slow at removing nothing."""
+        """As declared; an unchanged watch costs nothing: the loop is slow at removing nothing."""
         read_before, written_before = self._watched.pop(descriptor, (False, False))
         if read_before and not reads:
             self._loop.remove_reader(descriptor)

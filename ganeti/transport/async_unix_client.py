@@ -64,7 +64,7 @@ class _Connection(asyncio.Protocol):
         return self._answer
 
     def fail(self, error: GenericError) -> None:
-        """Give this error to the one who waits, and close."""
+        """Give this error to the caller that waits, and close."""
         self.is_open = False
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)

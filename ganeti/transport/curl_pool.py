@@ -59,7 +59,7 @@ class TlsIdentity(msgspec.Struct, frozen=True):
 
 
 class TlsTrust(msgspec.Struct, frozen=True):
-    """Whom one who has no certificate of his own believes.
+    """The servers that a client without a certificate of its own trusts.
 
     Attributes:
         authority_path: PEM file with the certificates to believe; "" for those of the system.
@@ -174,7 +174,7 @@ class Transfer:
     def _was_cut_off(self, code: int) -> bool:
         """Tell whether the request was sent, and the connection ended without an answer.
 
-        libcurl says what became of its own second attempt: we refused it, or so did the peer.
+        libcurl tells the outcome of its own second attempt: we refused it, or so did the peer.
         """
         return code in _CUT_OFF_CODES or (
             self._sent_count > 0
@@ -204,7 +204,7 @@ class Pool(ABC):
         self._is_retired = False
 
     def close(self) -> None:
-        """Close all connections; what is under way fails."""
+        """Close all connections; open requests fail."""
         for transfer in list(self._active.values()):
             transfer.fail(pycurl.E_ABORTED_BY_CALLBACK, "the connection was closed")
             self._remove(transfer)
@@ -269,13 +269,13 @@ class Pool(ABC):
         return easy
 
     def _act(self, descriptor: int, *, reads: bool, writes: bool, fails: bool = False) -> None:
-        """Let libcurl do what a socket is ready for, and take what is finished by that."""
+        """Let libcurl use a socket that is ready, and take the transfers finished by that."""
         mask = (reads and pycurl.CSELECT_IN) | (writes and pycurl.CSELECT_OUT)
         self._multi.socket_action(descriptor, mask | (fails and pycurl.CSELECT_ERR))
         self._collect()
 
     def _act_on_timer(self) -> None:
-        """Let libcurl do what is due, and take what is finished by that."""
+        """Let libcurl do the work that is due, and take the transfers finished by that."""
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._collect()
 
@@ -289,7 +289,7 @@ class Pool(ABC):
 
     @abstractmethod
     def _watch(self, descriptor: int, *, reads: bool, writes: bool) -> None:
-        """Call `_act` when the socket can be read or written; replaces what was asked before."""
+        """Call `_act` when the socket can be read or written; replaces an earlier wish."""
 
     @abstractmethod
     def _unwatch(self, descriptor: int) -> None:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReadingWatch:
-    """Pauses whoever writes to a slow peer, and drops a peer that reads nothing for too long."""
+    """Pauses the writer to a slow peer, and drops a peer that reads nothing for too long."""
 
     def __init__(self, transport: asyncio.Transport, unread_s_max: float, peer: object) -> None:
         self._transport = transport

@@ -29,7 +29,7 @@ BODILESS: Final = frozenset({204, 304})  # such an answer has no body
 class HttpRequest:
     """One request; header names are in lower case, the target is as it stood in the request.
 
-    ``user`` is who the handler found out that it is from, for the log.
+    ``user`` is the user whom the handler found, for the log.
     """
 
     method: str

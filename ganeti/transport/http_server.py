@@ -51,14 +51,14 @@ Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 Authorizer = Callable[[HttpRequest], HttpResponse | None]
 Refuser = Callable[[int, str], HttpResponse]
 AnswerLog = Callable[[HttpRequest | None, str, HttpResponse], None]
-"""Gets the request if it could be read at all, the client's address, and what it was answered."""
+"""Gets the request if it could be read at all, the client's address, and the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Bounds of one server."""
 
-    head_bytes_max: int = 16 * 1024  # ten times what any client of ours sends
+    head_bytes_max: int = 16 * 1024  # ten times the longest of our clients
     body_bytes_max: int = 64 << 20  # config.data of 11,000 instances is 5 MB
     bodies_bytes_max: int = 1 << 30  # of all clients together, until they are answered
     origin_bytes_max: int = 1 << 30  # likewise, of those at one address
@@ -106,7 +106,7 @@ class HttpServer(StreamServer["HttpConnection"]):
         )
 
     def hold(self, origin: str, size_bytes: int) -> bool:
-        """Count what is kept of bodies; tells whether it is too much now."""
+        """Count the bytes kept of bodies; tells whether they are too many now."""
         self.held_bytes += size_bytes
         self.held_by[origin] += size_bytes
         if not self.held_by[origin]:
@@ -153,7 +153,7 @@ class HttpServer(StreamServer["HttpConnection"]):
         return len(self.connections) + len(self._reception) < self.limits.connections_max
 
     def _drop_some(self) -> bool:
-        """Make room at the expense of those that are waited for; false if there are none."""
+        """Make room at the expense of clients that are waited for; false if there are none."""
         waiting: list[HttpConnection | Newcomer] = [*self._reception.waiting()]
         waiting += [each for each in self.connections if each.is_waiting]
         dropped = in_the_way(waiting)
@@ -342,14 +342,14 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             self._reject(self._server.refuse(400, f"not an HTTP request: {err}"))
 
     def _count_head(self, size_bytes: int) -> None:
-        """Bound what the parser keeps: a head that is complete within one read may be larger."""
+        """Bound the bytes that the parser keeps: a head complete within one read may be larger."""
         self._unfinished_head_bytes += size_bytes
         if self._unfinished_head_bytes > self._limits.head_bytes_max:
             limit = self._limits.head_bytes_max
             self._reject(self._server.refuse(431, f"the head is larger than {limit} bytes"))
 
     def _count_framing(self, size_bytes: int) -> None:
-        """Bound what the parser keeps after a piece of a body; 0 when there was another one."""
+        """Bound the bytes that the parser keeps after a piece of a body; 0 after another piece."""
         self._framing_bytes = self._framing_bytes + size_bytes if size_bytes else 0
         limit = self._limits.head_bytes_max
         if self._framing_bytes > limit:
@@ -426,7 +426,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             self._io.write(head + piece)
 
     def _reject(self, response: HttpResponse) -> None:
-        """Answer and close; what is being answered goes first."""
+        """Answer and close; an answer begun earlier goes first."""
         if self._phase is _Phase.CLOSED:
             return
         if self._phase is _Phase.ANSWERING:
@@ -481,7 +481,7 @@ async def serve_http(
         tls: the server's context, or None to serve without TLS.
         authorize: asked for each request before its body is read (which is empty then); returns
             the refusal, or None.
-        refuse: makes the answer to what breaks the rules, from status and reason.
+        refuse: makes the answer to a request that breaks the rules, from status and reason.
         on_answered: told of every answer before it is sent.
 
     Raises:

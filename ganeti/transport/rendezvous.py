@@ -19,7 +19,7 @@ class Rendezvous:
     """A socket that waits for its one visitor.
 
     Attributes:
-        path: where it is; short enough for a socket, whatever the root directory.
+        path: where it is; short enough for a socket, under any root directory.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Mutual TLS between nodes: contexts, certificate digests, and who may give a node orders.
+"""Mutual TLS between nodes: contexts, certificate digests, and the nodes that may give orders.
 
 The cluster's certificate (``server.pem``) is the only authority; a node's own (``client.pem``) is
 issued by it.  Being issued is not enough: for every request, the digest of the peer's certificate
@@ -71,7 +71,7 @@ def digest_of_file(path: str) -> str:
 
 
 def peer_certificate(connection: ssl.SSLObject) -> PeerCertificate | None:
-    """Return what the peer of a verified connection showed, or None if it showed nothing."""
+    """Return the certificate that the peer of a verified connection showed, or None."""
     der = connection.getpeercert(binary_form=True)
     details = connection.getpeercert()
     if not der or not details:
@@ -148,7 +148,7 @@ class _Followed(Generic[T]):
         self._value: T | None = None
 
     def get(self) -> T:
-        """Return the value; raises what reading it raises."""
+        """Return the value; raises the errors of reading it."""
         seen = None
         with contextlib.suppress(FileNotFoundError):
             state = os.stat(self._path)
@@ -180,7 +180,7 @@ class CandidatePolicy:
             return f"the certificate of {peer.common_name!r} is not valid yet"
         try:
             allowed = self._candidates.get() or self._cluster.get()
-        except (GenericError, OSError) as err:  # who may is not known, so nobody may
+        except (GenericError, OSError) as err:  # the allowed peers are unknown, so none is allowed
             logger.error("Cannot tell whose requests to accept: %s", err)  # noqa: TRY400 - says all
             return "this node cannot read whose requests it may accept"
         if peer.digest not in allowed:

@@ -2,9 +2,9 @@
 
 The socket is emptied whenever it is readable, without a task, a protocol object or a queue in
 between, which would cost three times as much as most answers do.  It counts as empty once nothing
-has come for a millisecond: whoever got an answer often asks again at once, and waiting in the
-kernel costs less than a turn of the event loop.  The rest of the program is kept waiting for that
-long, and for a bounded number of datagrams.
+has come for a millisecond: a client often asks again as soon as it has an answer, and waiting in
+the kernel costs less than a turn of the event loop.  The rest of the program is kept waiting for
+that long, and for a bounded number of datagrams.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ganeti.system import clock
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[bytes, str, int], bytes | None]
-"""Takes a datagram, the address that it came from and the time; returns what goes back."""
+"""Takes a datagram, the address that it came from and the time; returns the answer."""
 
 # Datagrams taken before the rest of the program gets its turn, some ten milliseconds' worth; a turn
 # costs as much as some answers, and with fewer of them one answer in a hundred would show it.
@@ -35,12 +35,12 @@ _ANY_V6: Final = "::"
 
 
 class UdpServer:
-    """One socket and what is done with what comes in."""
+    """One socket and the handler of its datagrams."""
 
     def __init__(self, sock: socket.socket, handle: Handler, size_bytes_max: int) -> None:
         self._sock = sock
         self._handle = handle
-        self._size_bytes = size_bytes_max + 1  # so that what is too long is seen to be
+        self._size_bytes = size_bytes_max + 1  # so that a datagram that is too long is noticed
 
     @property
     def port(self) -> int:
@@ -49,7 +49,7 @@ class UdpServer:
         return port
 
     def on_readable(self) -> None:
-        """Take what has come, and answer it."""
+        """Receive the datagrams that have come, and answer them."""
         receive, send, handle = self._sock.recvfrom, self._sock.sendto, self._handle
         size_bytes, now = self._size_bytes, clock.now
         for _ in range(ROUND_MAX):

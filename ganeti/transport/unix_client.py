@@ -1,7 +1,7 @@
 """Asks a server on a Unix socket, one request at a time, blocking.
 
 Every command imports this, so it uses the C half of ``socket`` alone, which costs a tenth of the
-whole.  Retries are left to the clients above, which know what may be asked twice.
+whole.  Retries are left to the clients above, which know the calls that may be repeated.
 
 Source: luxi.json and wconfd.json, "transport".
 """

@@ -237,7 +237,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         return message
 
     def _begin(self, message: bytes) -> Coroutine[object, object, None] | None:
-        """Answer one request, or return what will."""
+        """Answer one request, or return the coroutine that will."""
         method = "not understood"
         try:
             request = decode_request(message)
@@ -283,7 +283,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
     # Refusing and closing.
 
     def _refuse(self, text: str) -> None:
-        """Answer what was asked before, then this text, then close."""
+        """Answer the earlier requests, then this text, then close."""
         if self._state in (RunState.REFUSED, RunState.CLOSED):
             return
         logger.info("Refusing %s: %s", self, text)

@@ -21,7 +21,7 @@ from ganeti.protocol.rapi.jobs import Inputs
 from ganeti.protocol.rapi.values import FIELDS, NODE_ROLES, HttpProblem
 
 Shape = Callable[[Raw, Inputs], bytes]
-"""Makes the body of the answer from what LuxiD said; raises HttpProblem."""
+"""Makes the body of the answer from the answer of LuxiD; raises HttpProblem."""
 
 _rows = msgspec.json.Decoder(list[list[Raw]])
 _MAXMEM: Final = re.compile(rb'"maxmem":(\d+)')
@@ -61,7 +61,7 @@ def _objects(what: str, rows: Sequence[Sequence[Raw]]) -> list[bytes]:
 
 
 def with_memory(row: Sequence[Raw], beparams: int) -> list[bytes | Raw]:
-    """Add "memory" to the back-end parameters at that place: what "maxmem" was called before."""
+    """Add "memory" to the back-end parameters at that place: the old name of "maxmem"."""
     cells: list[bytes | Raw] = list(row)
     text = bytes(row[beparams])
     found = _MAXMEM.search(text)
@@ -97,7 +97,7 @@ def _not_found(what: str, inputs: Inputs) -> HttpProblem:
 
 
 def links_to(path: str, key: str) -> Shape:
-    """Return the shape of a list of names with the URLs of what they name."""
+    """Return the shape of a list of names with the URLs of the objects."""
 
     def shape(result: Raw, _inputs: Inputs) -> bytes:
         rows = loads_as(list[list[Any]], bytes(result))
@@ -147,7 +147,7 @@ class _Change(msgspec.Struct, array_like=True):
 
 
 def job_change(result: Raw, inputs: Inputs) -> bytes:
-    """Answer what changed of a job, or null when nothing did in time."""
+    """Answer the changes of a job, or null when there were none in time."""
     if bytes(result) == b'"nochange"':
         return b"null"
     change = loads_as(_Change, bytes(result))

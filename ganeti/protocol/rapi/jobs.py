@@ -1,8 +1,8 @@
 """How a request to the remote API becomes a job: from body and arguments to opcodes, purely.
 
-A body is an object of the opcode's parameters, some under an older name.  What the server sets
-itself, from path and query arguments, may not be in the body.  The opcode's own declaration then
-checks all of it.
+A body is an object of the opcode's parameters, some under an older name.  Parameters that the
+server sets itself, from path and query arguments, may not be in the body.  The opcode's own
+declaration then checks all of it.
 
 Source: rapi.json, "generic_job_call" and "resources".
 """
@@ -27,7 +27,7 @@ _FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What came with a request: values in the path, query arguments, the decoded body."""
+    """The inputs of a request: values in the path, query arguments, the decoded body."""
 
     path: Mapping[str, str]
     query: Mapping[str, Any]
@@ -41,10 +41,10 @@ class Submission(msgspec.Struct, frozen=True):
         from_path: parameter of the opcode by name of the placeholder in the path.
         renames: parameter of the opcode by its name in the body.
         fixed: parameters that the server sets.
-        parts: of what the body consists if not of the first opcode's parameters.
+        parts: the types that the body consists of, if not of the first opcode's parameters.
         build: makes the opcodes, where `plain_job` does not do.
         has_body: whether a body is looked at; clients of 3.0 send some that are not.
-        marks: what the body must say besides parameters, such as which form it has.
+        marks: the keys of the body besides parameters, such as the number of its form.
         is_either: whether the query arguments are for a request without a body.
     """
 
@@ -313,7 +313,7 @@ def query_instance_data(job: JobRequest) -> list[Wire]:
 
 
 class OsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Settings of an operating system definition; what is missing stays."""
+    """Settings of an operating system definition; missing ones stay as they are."""
 
     osparams: dict[str, Any] | None = None
     hvparams: dict[str, dict[str, Any]] | None = None

@@ -58,7 +58,7 @@ _MORE: Final[Mapping[tuple[str, str], Schema]] = {
         ]
     },
 }
-"""What the types of bodies do not say of their parameters."""
+"""Descriptions of parameters for which the types of bodies have none."""
 _SETTINGS: Final[Schema] = {"type": "object"}
 _DEVICE: Final[Schema] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _ACTIONS: Final = [str(each) for each in DeviceAction]
@@ -74,14 +74,14 @@ _PROBLEM: Final[Schema] = {
     "required": ["code", "message", "explain"],
     "properties": {
         "code": {"type": "integer"},
-        "message": {"type": "string", "description": "what is wrong, as HTML text"},
-        "explain": {"type": "string", "description": "what the status means"},
+        "message": {"type": "string", "description": "the problem, as HTML text"},
+        "explain": {"type": "string", "description": "the meaning of the status"},
     },
 }
 _ALWAYS: Final = {
     400: "The request is wrong; the message says where.",
-    401: "Who asks does not say who he is, or with a wrong password or token.",
-    403: "Who asks has no right to do this.",
+    401: "The request names no user, or has a wrong password or token.",
+    403: "The user has no right to do this.",
     404: "There is no such thing.",
     406: "The client takes no answer of the type that there is.",
     408: "The request did not come in time.",
@@ -131,7 +131,7 @@ def _problem(text: str) -> Schema:
 
 
 def _schemas() -> dict[str, Schema]:
-    """Return the schemas of all opcodes and bodies, and of what they are made of."""
+    """Return the schemas of all opcodes and bodies, and of the types in them."""
     bodies = {body for route in ROUTES for body in (route.body, _parts(route)) if body is not None}
     kinds = [opcode_class(op_id) for op_id in all_op_ids()]
     _, found = msgspec.json.schema_components(

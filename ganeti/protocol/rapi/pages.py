@@ -1,4 +1,4 @@
-"""The pages for people that stand beside the remote API: which files there are, and as what.
+"""The pages for people that stand beside the remote API: their files and content types.
 
 Each file is a row, so no path of a request ever becomes a path of a file.
 

@@ -43,7 +43,7 @@ _OBJECTS: Final[Schema] = {"type": "array", "items": {"type": "object"}}
 _OUTCOME: Final[Schema] = {
     "type": "array",
     "prefixItems": [{"type": "boolean"}, {"type": "string"}],
-    "description": "whether it was done, and what to tell the user",
+    "description": "whether it was done, and a message for the user",
 }
 
 
@@ -57,7 +57,7 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WaitBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What was last seen of a job."""
+    """The last known state of a job."""
 
     fields: list[str]
     previous_job_info: list[Any] | None = None
@@ -79,7 +79,7 @@ class PriorityBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ArchiveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which jobs to archive: those that ended so many seconds ago, -1 for all."""
+    """The jobs to archive: the ones that ended so many seconds ago, -1 for all."""
 
     age: int
     timeout: int = 30
@@ -178,8 +178,8 @@ def _collection(
     """Return the routes that read all things of a kind and one of them.
 
     Args:
-        key: what a list of links calls the name or id.
-        placeholder: of the id in the path, for what has no name.
+        key: the key of the name or id in a list of links.
+        placeholder: of the id in the path, for objects without a name.
         whole: the fields in a list of whole objects, if not those of a single one.
         texts: the help of both, if they need more words.
         arguments: query arguments of the list beside ``bulk``.
@@ -303,7 +303,7 @@ READING: Final = (
         ),
         arguments=(_LIMIT, _BEFORE),
     ),
-    _wait("GET", "answer what changed, or null", _W),
+    _wait("GET", "answer the changes, or null", _W),
     _get(
         "/2/os",
         "List the usable operating systems with their variants.",
@@ -351,12 +351,12 @@ NEW: Final = (
     Route(
         "/2/user",
         "GET",
-        "Tell who asks, and the rights of that user on anything at all.",
+        "Show the user of the request, and the rights of that user on anything at all.",
         Identity(),
         result=_OBJECT,
         is_public=True,
     ),
-    _wait("PUT", "for those who cannot send a body with GET", _R_OR_W),
+    _wait("PUT", "for clients that cannot send a body with GET", _R_OR_W),
     _get(
         "/2/queue",
         "Tell whether the job queue is drained.",
@@ -385,7 +385,7 @@ NEW: Final = (
     ),
     _change(
         "PUT /2/jobs/{job_id}/priority",
-        "Change the priority of what has not begun of a job.",
+        "Change the priority of the opcodes of a job that have not begun.",
         Question("ChangeJobPriority", _given("job_id", "priority")),
         _OUTCOME,
         PriorityBody,

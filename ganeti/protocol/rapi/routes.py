@@ -1,4 +1,4 @@
-"""What a route of the remote API is: a method of a resource, declared as data.
+"""The routes of the remote API: methods of resources, declared as data.
 
 Source: rapi.json.
 """
@@ -42,14 +42,14 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Answers what the server has itself; ``name`` says which, ``policy`` what a page may load."""
+    """Answers a document of the server itself; ``policy`` limits the sources of a page."""
 
     name: str
     policy: str = "default-src 'none'"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Answers who asks."""
+    """Answers the user of the request."""
 
 
 Action = Submission | Question | ByJob | Constant | Document | Identity
@@ -59,11 +59,11 @@ class Route(msgspec.Struct, frozen=True):
     """One method of one resource.
 
     Attributes:
-        access: rights of which the user needs one; with none, nobody is asked who he is.
+        access: rights of which the user needs one; with none, no user is required.
         body: type of the body, if it is not made of an opcode's parameters.
         result: JSON schema of the answer.
         is_new: whether 3.0 does not have the resource.
-        is_public: whether everybody gets it, whatever the server asks of those who want others.
+        is_public: whether everybody gets it, even where the server requires a user elsewhere.
     """
 
     path: str

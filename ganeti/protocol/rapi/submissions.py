@@ -60,7 +60,7 @@ def query_of(op_id: str, names: str, *, is_either: bool = False) -> Iterator[Que
     """Yield the query arguments that set fields of an opcode, typed as these are.
 
     Args:
-        names: a "!" behind one means that it is needed here, whatever the opcode says.
+        names: a "!" behind one means that it is needed here, though the opcode has a default.
         is_either: whether the field may stand in the body instead, so that none is required.
     """
     fields = {each.name: each for each in msgspec.structs.fields(opcode_class(op_id))}
@@ -81,7 +81,7 @@ def query_of(op_id: str, names: str, *, is_either: bool = False) -> Iterator[Que
 
 
 def _type_of(declared: Any, *, is_repeated: bool) -> tuple[Any, Mapping[str, object]]:
-    """Return how a field is written in a URL, and what to say of its texts."""
+    """Return the form of a field in a URL, and the description of its texts."""
     members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
     [kind] = [member for member in members if member is not NoneType]
     plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
@@ -108,7 +108,7 @@ def _job(
     access: tuple[str, ...] = _W,
     **submission: Any,
 ) -> Route:
-    """Return the route that submits a job of one opcode, or of those that ``build`` makes.
+    """Return the route that submits a job of one opcode, or of the opcodes that ``build`` makes.
 
     Args:
         row: method and path; after a "?" the query arguments that set fields of the opcode.

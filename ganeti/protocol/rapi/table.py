@@ -2,7 +2,7 @@
 
 The files of the dashboard are found by the same table, but are no part of the API.
 
-The rows of 3.0 come first; what is new stands beside them, with one resource for each opcode.
+The rows of 3.0 come first; new ones stand beside them, with one resource for each opcode.
 
 Source: rapi.json.
 """

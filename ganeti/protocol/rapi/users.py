@@ -177,7 +177,7 @@ def hash_password(password: str, salt: bytes) -> str:
 
 
 def is_password_of(user: User | None, name: str, password: str) -> bool:
-    """Check a password.  Slow by intent, and as slow for one who is not known, whatever the form.
+    """Check a password.  Slow by intent, and as slow for an unknown user, in every scheme.
 
     Args:
         user: the user of that name, if there is one.
