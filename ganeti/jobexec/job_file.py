@@ -8,6 +8,8 @@ where it is not known the job is found dead, which is no better.
 The whole file is written for each log line, so where the file is long, lines are written together,
 a fraction of a second later: by a thread, as the job may not say anything again for hours.
 
+What a job may write is bounded (`Output`), so that everybody can read its file.
+
 LuxiD keeps connections to all candidates open and lends them.  When it is not there, the job
 process calls the candidates itself, by the same rules (`ganeti.copies.node`).
 
@@ -23,17 +25,20 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import GenericError
+from msgspec import Raw
+
+from ganeti.base.errors import GenericError, OpExecError, encode_error
+from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.copies.node import NodeCopies, Trip
 from ganeti.copies.quorum import Tally
 from ganeti.jobexec.luxid_link import LuxidLink
-from ganeti.jobs.record import QueuedJob, encode_job
+from ganeti.jobs.record import LARGE_RESULT_BYTES, QueuedJob, encode_job
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import ssconf
-from ganeti.store.job_files import JobFiles
+from ganeti.store.job_files import JOB_BYTES_MAX, JobFiles
 from ganeti.system import clock, environment
 
 
@@ -145,11 +150,98 @@ _GONE_TRIES_MAX: Final = 30
 # messages, never wait.
 _LOG_BYTES_PER_S: Final = 4 << 20
 _LOG_SHORT_BYTES: Final = 16 << 10
-_LOG_DELAY_S_MAX: Final = 0.5
+_LOG_DELAY_S_MAX: Final = 5.0
 
 # Sends a version to the other candidates, waiting so long for enough of them; tells how many have
 # it now.
 Send = Callable[[bytes, float], Tally]
+
+
+FILE_BYTES_MAX: Final = JOB_BYTES_MAX - (8 << 20)  # the end must have room, and texts be quoted
+LOG_LINES_MAX: Final = 10_000  # of one opcode
+LOG_BYTES_MAX: Final = 4 << 20  # of the job
+_LINE_LENGTH_MAX: Final = 1 << 16
+_ERROR_BYTES_MAX: Final = 1 << 20
+_MIB: Final = 1 << 20
+
+# How an operator gets in pieces what one opcode tells.
+_IN_PIECES: Final = {
+    "OP_INSTANCE_QUERY_DATA": "'gnt-instance info' with the names of fewer instances",
+    "OP_QUERY": "a list with fewer names or fields",
+    "OP_CLUSTER_VERIFY_GROUP": "'gnt-cluster verify --node-group=GROUP'",
+    "OP_CLUSTER_VERIFY_DISKS": "'gnt-cluster verify-disks --node-group=GROUP'",
+    "OP_RESTRICTED_COMMAND": "'gnt-node restricted-command' for fewer nodes",
+    "OP_OS_DIAGNOSE": "'gnt-os list'",
+}
+
+
+class Output:
+    """What the opcodes of a job tell, within bounds."""
+
+    def __init__(self) -> None:
+        self._left_bytes = LOG_BYTES_MAX
+        self._lines = 0  # of this opcode
+        self._omitted = 0
+
+    def line(self, message: object) -> object | None:
+        """Return a message as it is to be logged; None if it is only counted."""
+        if isinstance(message, str) and len(message) > _LINE_LENGTH_MAX:
+            message = shortened(message, _LINE_LENGTH_MAX)
+        size_bytes = len(dumps(message))
+        if self._omitted or self._lines >= LOG_LINES_MAX or size_bytes > self._left_bytes:
+            self._omitted += 1
+            return None
+        self._lines += 1
+        self._left_bytes -= size_bytes
+        return message
+
+    def end_opcode(self) -> str:
+        """Return what is to be said of messages that were left out; begin to count anew."""
+        omitted, self._omitted, self._lines = self._omitted, 0, 0
+        if not omitted:
+            return ""
+        return (
+            f"{omitted} more messages are not kept: a job keeps {LOG_LINES_MAX} of each opcode,"
+            f" and {LOG_BYTES_MAX // _MIB} MiB in all"
+        )
+
+
+def checked_result(result: object, op_id: str, file_bytes: int) -> object:
+    """Return a result as it is to be kept: a large one encoded.
+
+    Args:
+        file_bytes: size of the job's file so far.
+
+    Raises:
+        OpExecError: there is no room for it; the text says how to get the same.
+    """
+    data = dumps(result)
+    if len(data) <= LARGE_RESULT_BYTES:
+        return result
+    if file_bytes + len(data) > FILE_BYTES_MAX:
+        pieces = _IN_PIECES.get(op_id, "jobs that ask for less each")
+        raise OpExecError(
+            f"the result of {op_id} has {_mib(len(data))}, and the file of the job has"
+            f" {_mib(file_bytes)} already; {_mib(FILE_BYTES_MAX)} are possible: the same is to be"
+            f" had in pieces, by {pieces}, each in a job of its own"
+        )
+    return Raw(data)
+
+
+def checked_error(error: Exception) -> Exception:
+    """Return an error, or one with a shorter text if it says too much."""
+    if len(dumps(encode_error(error))) <= _ERROR_BYTES_MAX:
+        return error
+    return OpExecError(shortened(str(error), _LINE_LENGTH_MAX))
+
+
+def shortened(text: str, length_max: int) -> str:
+    """Return the beginning of a long text, and how long it is."""
+    return f"{text[:length_max]}... ({len(text)} characters in all)"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / _MIB:.1f} MiB"
 
 
 class JobFile:
@@ -166,6 +258,7 @@ class JobFile:
         self._lock = threading.RLock()
         self._late: threading.Thread | None = None
         self._log_not_before = 0.0
+        self.size_bytes = 0  # when it was written last
 
     def update(self, job: QueuedJob) -> None:
         """Write the job's present state; the copies get it with the next durable write.
@@ -194,6 +287,7 @@ class JobFile:
             self._files.write_atomic(job.id, data)
         except OSError as err:
             logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
+        self.size_bytes = len(data)
         self._log_not_before = clock.monotonic() + log_delay_s(len(data))
 
     def _write_late(self, delay_s: float) -> None:

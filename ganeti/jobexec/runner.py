@@ -19,7 +19,15 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.clients.wconfd import WConfClient
 from ganeti.jobexec.control import CANCELED_TEXT, Control
-from ganeti.jobexec.job_file import SHORTAGES_TOLD_MAX, JobCopies, JobFile, MasterRoleLostError
+from ganeti.jobexec.job_file import (
+    SHORTAGES_TOLD_MAX,
+    JobCopies,
+    JobFile,
+    MasterRoleLostError,
+    Output,
+    checked_error,
+    checked_result,
+)
 from ganeti.jobexec.luxid_link import LuxidLink
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
@@ -59,6 +67,7 @@ class JobRunner:
         self._secrets = confirm.secrets
         self._index = 0
         self._result: object = None
+        self._output = Output()
         self._control = control
         control.on_priority = self._change_priority
         self._rpc = NodeRpcClient(paths, job.id)
@@ -105,7 +114,8 @@ class JobRunner:
             self._file.finish(changes.canceled(self.job, err.message or CANCELED_TEXT, timestamp()))
         except Exception as err:  # noqa: BLE001 - any error ends the job, and is its result
             self._log_failure(err)
-            self._file.finish(changes.op_failed(self.job, self._index, err, timestamp()))
+            error = checked_error(err)
+            self._file.finish(changes.op_failed(self.job, self._index, error, timestamp()))
 
     # One opcode.
 
@@ -114,8 +124,15 @@ class JobRunner:
         self._control.take_priority()
         if self.job.ops[self._index].status is Status.QUEUED:
             self._file.update(changes.op_waiting(self.job, self._index, timestamp()))
-        result = execute_opcode(self._context, self._decode(self._index))
+        try:
+            result = execute_opcode(self._context, self._decode(self._index))
+        finally:
+            omitted = self._output.end_opcode()
+            if omitted:
+                self._log(omitted)
         self._started()  # an opcode without locks never said that it holds them
+        op_id = self.job.ops[self._index].op_id
+        result = checked_result(result, op_id, self._file.size_bytes)
         done = changes.op_succeeded(self.job, self._index, result, timestamp())
         if not done.is_final:
             self._file.update(done)
@@ -193,6 +210,11 @@ class JobRunner:
         )
 
     def _feedback(self, message: object, kind: str = LOG_MESSAGE) -> None:
+        kept = self._output.line(message)
+        if kept is not None:
+            self._log(kept, kind)
+
+    def _log(self, message: object, kind: str = LOG_MESSAGE) -> None:
         now = timestamp()
         self._file.update_log(changes.with_log_entry(self.job, self._index, kind, message, now))
 

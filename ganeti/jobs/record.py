@@ -12,12 +12,15 @@ import msgspec
 
 from ganeti.base.errors import JobFileCorrupted, ProtocolError
 from ganeti.base.ids import JobId
-from ganeti.base.json import dumps, loads_as
+from ganeti.base.json import dumps, loads, loads_as
 from ganeti.jobs.status import FINAL, Status, combined_status
 
 PRIORITY_DEFAULT: Final = 0
 PRIORITY_MOST_URGENT: Final = -20
 PRIORITY_LEAST_URGENT: Final = 19
+
+LARGE_RESULT_BYTES: Final = 1 << 16  # a larger one is kept encoded: nobody looks into it
+_LARGE_BYTES: Final = 1 << 20  # of a job file
 
 # Opcodes that mend a lack of candidates, so they are accepted with fewer copies.
 _MENDING_OPS: Final = frozenset({"OP_NODE_SET_PARAMS"})
@@ -32,7 +35,11 @@ LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, 
 
 
 class QueuedOp(msgspec.Struct, frozen=True):
-    """One opcode of a job, with its status, result, log and times."""
+    """One opcode of a job, with its status, result, log and times.
+
+    Attributes:
+        result: what it returned, or its error; a large one may be a `msgspec.Raw`.
+    """
 
     input: dict[str, object]
     status: Status = Status.QUEUED
@@ -108,6 +115,33 @@ class QueuedJob(msgspec.Struct, frozen=True):
         return [entry for op in self.ops for entry in op.log if entry[0] > serial]
 
 
+class _LargeOp(QueuedOp, frozen=True):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+    def plain(self) -> QueuedOp:
+        """Return the record itself, with a small result decoded."""
+        values = {name: getattr(self, name) for name in QueuedOp.__struct_fields__}
+        if memoryview(self.result).nbytes <= LARGE_RESULT_BYTES:
+            values["result"] = loads(bytes(self.result))
+        return QueuedOp(**values)
+
+
+class _LargeJob(QueuedJob, frozen=True):
+    ops: tuple[_LargeOp, ...] = ()
+
+    def plain(self) -> QueuedJob:
+        values = {name: getattr(self, name) for name in QueuedJob.__struct_fields__}
+        return QueuedJob(**(values | {"ops": tuple(op.plain() for op in self.ops)}))
+
+
+def _decode_large(data: bytes) -> QueuedJob:
+    """Decode a large file; what is large in it stays as it is, for those who want just that."""
+    try:
+        return msgspec.json.decode(data, type=_LargeJob).plain()
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
+        raise ProtocolError(str(err)) from err
+
+
 def decode_job(data: bytes, job_id: int | None = None) -> QueuedJob:
     """Read a job file.
 
@@ -118,7 +152,7 @@ def decode_job(data: bytes, job_id: int | None = None) -> QueuedJob:
         JobFileCorrupted: not a job record, or that of another job.
     """
     try:
-        job = loads_as(QueuedJob, data)
+        job = loads_as(QueuedJob, data) if len(data) < _LARGE_BYTES else _decode_large(data)
     except ProtocolError as err:
         raise JobFileCorrupted(f"job file: {err.message}") from err
     if job_id is not None and job.id != job_id:

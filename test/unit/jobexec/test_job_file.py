@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 from fakes.waiting import wait_until
+from msgspec import Raw
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, OpExecError
 from ganeti.base.ids import JobId
+from ganeti.base.json import loads
 from ganeti.base.paths import Paths
 from ganeti.copies.quorum import Tally
-from ganeti.jobexec.job_file import JobFile, log_delay_s
+from ganeti.jobexec.job_file import (
+    FILE_BYTES_MAX,
+    LOG_BYTES_MAX,
+    LOG_LINES_MAX,
+    JobFile,
+    Output,
+    checked_error,
+    checked_result,
+    log_delay_s,
+)
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
 from ganeti.jobs.status import Status
@@ -284,4 +295,60 @@ def test_a_status_takes_waiting_lines_along(file: JobFile, candidates: Candidate
 def test_how_long_lines_wait() -> None:
     assert log_delay_s(16 << 10) == 0
     assert 0.02 < log_delay_s(100_000) < 0.03
-    assert log_delay_s(64 << 20) == 0.5
+    assert log_delay_s(64 << 20) == 5.0
+
+
+def test_a_small_result_stays_as_it_is() -> None:
+    result = {"a": [1]}
+    assert checked_result(result, "OP_X", FILE_BYTES_MAX) is result
+
+
+def test_a_large_result_is_kept_encoded_and_reads_the_same(file: JobFile) -> None:
+    result = ["x" * 1000] * 2000
+    kept = checked_result(result, "OP_X", 0)
+    assert isinstance(kept, Raw)
+    running = changes.op_running(file.job, 0, (2, 2))
+    job = changes.op_succeeded(running, 0, kept, (3, 3))
+    read = decode_job(encode_job(job))
+    assert read == job
+    assert isinstance(read.ops[0].result, Raw)
+    assert loads(encode_job(read)) == loads(
+        encode_job(changes.op_succeeded(running, 0, result, (3, 3)))
+    )
+
+
+def test_a_result_without_room_says_how_to_get_the_same() -> None:
+    with pytest.raises(OpExecError) as caught:
+        checked_result("x" * (5 << 20), "OP_INSTANCE_QUERY_DATA", FILE_BYTES_MAX - (4 << 20))
+    text = str(caught.value)
+    assert "OP_INSTANCE_QUERY_DATA has 5.0 MiB" in text
+    assert "52.0 MiB already; 56.0 MiB are possible" in text
+    assert "'gnt-instance info' with the names of fewer instances" in text
+
+
+def test_log_lines_beyond_a_number_are_counted() -> None:
+    output = Output()
+    kept = [text for n in range(LOG_LINES_MAX + 7) if (text := output.line(f"line {n}"))]
+    assert len(kept) == LOG_LINES_MAX
+    assert output.end_opcode().startswith("7 more messages are not kept")
+    assert output.line("of the next opcode") == "of the next opcode"
+    assert output.end_opcode() == ""
+
+
+def test_long_lines_are_cut_and_all_together_are_bounded() -> None:
+    output = Output()
+    line = output.line("y" * 1_000_000)
+    assert isinstance(line, str)
+    assert line.endswith("yyy... (1000000 characters in all)")
+    kept = sum(len(str(text)) for _ in range(1000) if (text := output.line("z" * 60_000)))
+    assert kept < LOG_BYTES_MAX
+    assert "93" in output.end_opcode()
+    assert output.line("w" * 60_000) is None
+
+
+def test_an_error_that_says_too_much_is_cut() -> None:
+    short = OpExecError("no")
+    assert checked_error(short) is short
+    assert str(checked_error(OpExecError("n" * 2_000_000))).endswith(
+        "n... (2000000 characters in all)"
+    )
