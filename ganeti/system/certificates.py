@@ -25,7 +25,7 @@ from ganeti.base.errors import X509CertError
 COMMON_NAME: Final = "ganeti.example.com"  # constants.json, X509_CERT_CN
 VALIDITY_DAYS: Final = 1825
 CLUSTER_SERIAL: Final = 1
-_SKEW: Final = datetime.timedelta(minutes=5)  # nodes' clocks may differ a little
+_SKEW: Final = datetime.timedelta(days=1)  # so much may a node's clock be behind
 _NAME_LENGTH_MAX: Final = 64  # RFC 5280, ub-common-name
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey  # RSA: clusters made by 3.0

@@ -38,6 +38,9 @@ _PERHAPS_DONE: Final = "it may have carried out the call"
 # Structs, not dataclasses: every job process pays for making these classes.
 
 
+_NOT_YET_VALID: Final = "certificate is not yet valid"
+
+
 class TlsIdentity(msgspec.Struct, frozen=True):
     """PEM files: our key and certificate, and the authority for the certificates of others."""
 
@@ -168,6 +171,8 @@ class Transfer:
         if code == pycurl.E_WRITE_ERROR:
             return f"the answer is larger than {ANSWER_BYTES_MAX} bytes"
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
+            if _NOT_YET_VALID in text:
+                return text
             return f"its certificate is not one of this cluster: {text}"
         return text or f"transfer failed (libcurl error {code})"
 
@@ -242,10 +247,20 @@ class Pool(ABC):
                 self._active[easy].succeed()
                 self._remove(self._active[easy])
             for easy, code, text in failed:
-                self._active[easy].fail(code, text)
+                self._active[easy].fail(code, self._explained(text))
                 self._remove(self._active[easy])
         if self._is_retired and not self._active:
             self.close()
+
+    def _explained(self, text: str) -> str:
+        """Add what there is to know of the clocks where they may be the reason."""
+        if _NOT_YET_VALID in text and isinstance(self._identity, TlsIdentity):
+            from ganeti.transport.tls import begin_of, clock_words  # ssl: not for each command
+
+            begin, now = begin_of(self._identity.authority_path), clock.now()
+            if begin is not None and begin > now:
+                return f"{text}: {clock_words(begin, now)}"
+        return text
 
     def _new_easy(self) -> pycurl.Curl:
         easy = pycurl.Curl()

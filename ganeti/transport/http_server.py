@@ -21,6 +21,7 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from ganeti.transport.tls import PeerCertificate, peer_certificate
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
+_NOT_YET_VALID: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # So much of a large answer is encrypted at once, and kept for the client.
 _PIECE_BYTES: Final = 1 << 18
@@ -166,12 +168,24 @@ class HttpServer(StreamServer["HttpConnection"]):
         return bool(dropped)
 
     async def _shake(self, sock: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: HttpConnection(self),
-            sock,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.limits.handshake_s_max,
-        )
+        address = sock.getpeername()[0]
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: HttpConnection(self),
+                sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.limits.handshake_s_max,
+            )
+        except ssl.SSLCertVerificationError as err:
+            if err.verify_code == _NOT_YET_VALID:  # strangers have another one
+                stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(clock.now()))
+                logger.warning(
+                    "Refusing client %s: the certificate is not valid yet by this node's clock,"
+                    " which says %s: compare the clocks of the nodes",
+                    address,
+                    stamp,
+                )
+            raise
 
 
 class _Phase(Enum):

@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -87,6 +88,32 @@ def peer_certificate(connection: ssl.SSLObject) -> PeerCertificate | None:
 def _common_name(subject: object) -> str:
     pairs = [pair for group in subject for pair in group] if isinstance(subject, tuple) else []
     return next((str(value) for name, value in pairs if name == "commonName"), "")
+
+
+def clock_words(valid_from: float, now: float) -> str:
+    """Return by how much this node's clock is behind the beginning of a certificate."""
+    own, begin = (
+        time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) for at in (now, valid_from)
+    )
+    return (
+        f"it begins on {begin}, and this node's clock is {_span(valid_from - now)} behind that, at"
+        f" {own}: compare the clocks of the nodes"
+    )
+
+
+def _span(seconds: float) -> str:
+    days, rest = divmod(int(seconds), 86400)
+    hours, rest = divmod(rest, 3600)
+    return f"{days} d {hours:02}:{rest // 60:02}:{rest % 60:02}"
+
+
+def begin_of(path: str) -> float | None:
+    """Return when the authority in a PEM file begins to be valid, if that can be read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.suppress(OSError):
+        context.load_verify_locations(path)
+    found = [str(each["notBefore"]) for each in context.get_ca_certs()]
+    return ssl.cert_time_to_seconds(found[0]) if found else None
 
 
 def server_context(
@@ -177,7 +204,8 @@ class CandidatePolicy:
         if now > peer.valid_until:
             return f"the certificate of {peer.common_name!r} has expired"
         if now < peer.valid_from:
-            return f"the certificate of {peer.common_name!r} is not valid yet"
+            what = f"the certificate of {peer.common_name!r} is not valid yet"
+            return f"{what}: {clock_words(peer.valid_from, now)}"
         try:
             allowed = self._candidates.get() or self._cluster.get()
         except (GenericError, OSError) as err:  # the allowed peers are unknown, so none is allowed

@@ -33,6 +33,7 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import URGENT_S, Place, changes
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.protocol.service import Service
+from ganeti.system import certificates, clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
 from ganeti.transport.tls import CandidatePolicy, node_server_context
@@ -364,6 +365,36 @@ def test_a_node_of_another_cluster_is_not_believed(
         found = call("version", {noded.target(): []})
     assert found["node1"].error is not None
     assert "its certificate is not one of this cluster" in found["node1"].error
+
+
+def test_whose_clock_is_behind_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A certificate of a node whose clock is three days ahead, as other nodes see it."""
+    pem = certificates.make_self_signed(now=clock.now() + 3 * 86400)
+    ahead = TlsNode(tmp_path, "ahead", pem)
+    ahead.renew(age_days=-3)
+    ahead.trust(ahead)
+    with served(FakeNoded(ahead).serve) as noded, NodeRpcClient(ahead.paths) as client:
+        found = client.call_one(NodeCalls.version, noded.target())
+    assert found.error is not None
+    assert ": it begins on 2" in found.error
+    assert "this node's clock is 1 d 23:59:" in found.error
+    assert "not one of this cluster" not in found.error
+
+    own = TlsNode(tmp_path, "own")
+    own.renew(age_days=-3)
+    own.trust(own)
+    with served(FakeNoded(own).serve) as noded, NodeRpcClient(own.paths) as client:
+        found = client.call_one(NodeCalls.version, noded.target())
+    assert found.error is not None
+    assert "not valid yet by this node's clock, which says 2" in caplog.text
+
+
+def test_a_clock_that_is_some_hours_behind_is_no_trouble(tmp_path: Path) -> None:
+    ahead = TlsNode(tmp_path, "ahead", certificates.make_self_signed(now=clock.now() + 20 * 3600))
+    ahead.renew(age_days=-0.9)
+    ahead.trust(ahead)
+    with served(FakeNoded(ahead).serve) as noded, NodeRpcClient(ahead.paths) as client:
+        assert client.call_one(NodeCalls.version, noded.target()).error is None
 
 
 @pytest.mark.shows("backend/masterd/rpc-both-sides")

@@ -14,6 +14,7 @@ from ganeti.transport.curl_pool import TlsIdentity
 from ganeti.transport.tls import (
     CandidatePolicy,
     PeerCertificate,
+    clock_words,
     digest_of,
     digest_of_file,
     node_server_context,
@@ -60,7 +61,7 @@ def test_without_candidates_the_cluster_certificate_may(node: TlsNode) -> None:
 @pytest.mark.parametrize(
     ("now", "refusal"),
     [
-        (99.0, "the certificate of 'node1' is not valid yet"),
+        (90.0, f"the certificate of 'node1' is not valid yet: {clock_words(100.0, 90.0)}"),
         (100.0, None),
         (200.0, None),
         (201.0, "the certificate of 'node1' has expired"),
@@ -138,3 +139,10 @@ def test_a_node_calls_with_its_own_certificate_or_the_clusters(node: TlsNode) ->
     Path(node.paths.client_pem).write_text("x")
     with pytest.raises(X509CertError, match=r"server\.pem: this file does not exist"):
         TlsIdentity.of_node(node.paths)
+
+
+def test_whose_clock_is_behind_by_how_much() -> None:
+    assert clock_words(200_000.0, 90.0) == (
+        "it begins on 1970-01-03 07:33:20 UTC, and this node's clock is 2 d 07:31:50 behind that, at"
+        " 1970-01-01 00:01:30 UTC: compare the clocks of the nodes"
+    )
