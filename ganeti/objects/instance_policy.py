@@ -160,6 +160,13 @@ def _spec_problems(which: str, spec: object, *, partial: bool) -> Iterator[str]:
             yield f"{which}: {name} must be an integer from 0, got {number!r}"
 
 
+def standard_disk_mib(policy: Policy) -> int:
+    """Return the size of a disk for which no size is given, by a filled policy."""
+    std = policy[STD]
+    assert isinstance(std, Mapping)
+    return int(std["disk-size"])
+
+
 def std_problem(policy: Policy) -> str | None:
     """Say if the standard specification lies outside every pair of limits."""
     std, pairs = policy.get(STD), policy.get(MINMAX)

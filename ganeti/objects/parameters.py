@@ -211,14 +211,14 @@ DISK_SETTINGS: Final[ParamTable] = {
     "mode": choice("rw", "Whether the instance may write.", " ".join(DiskMode)),
     "name": maybe_text("", "A name of the disk's own, unique in its instance; none removes it."),
     "provider": text("", "The external storage provider; further keys are its own parameters."),
-    "size": size(None, "The size of the disk.", least=1),
+    "size": size("auto", "The size of the disk; auto is the policy's standard size.", least=1),
     "spindles": integer(None, "The spindles of the disk, on nodes that give them out.", least=1),
     "vg": text("", "The volume group of the disk."),
 }
 """Settings of one disk in an opcode; disks of template ext take others besides."""
 
 NIC_SETTINGS: Final[ParamTable] = {
-    "bridge": maybe_text("", "The older name of link."),
+    "bridge": maybe_text("", "The older name of link; auto is the cluster's default bridge."),
     "ip": maybe_text("", "The IP address; pool takes a free one of the network, none removes it."),
     **{name: replace(spec, default="") for name, spec in NICPARAMS.items()},
     "mac": text("auto", "The MAC address; auto and generate make a new one."),

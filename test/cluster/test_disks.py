@@ -162,7 +162,7 @@ REFUSED = [
     ("modify --disk 0:size=4 {}", "gnt-instance grow-disk"),
     ("modify --disk nix:remove {}", "disk 'nix' not found"),
     ("modify --disk add:size=1,nix=1 {}", "not known for disk template"),
-    ("modify --disk add {}", "size is missing"),
+    ("modify --disk add:size=some {}", "some"),
     ("modify -t plain {}", "plain"),
     ("modify --disk attach:name=nix {}", "no disk with name 'nix'"),
     ("move -f -n node1 {}", "is the primary node"),

@@ -74,7 +74,7 @@ def disks_for_create(
         os_size_mib: the size of the only disk, as ``-s`` gave it.
 
     Raises:
-        OpPrereqError: numbers are missing or given twice, or sizes are missing or wrong.
+        OpPrereqError: numbers are missing or given twice, or a size is wrong.
     """
     if disk_template == DiskTemplate.DISKLESS:
         if given or os_size_mib is not None:
@@ -86,11 +86,7 @@ def disks_for_create(
         return [{"size": os_size_mib}]
     if not given:
         raise OpPrereqError("no disks given; use --disk 0:size=... or -s SIZE, or -t diskless")
-    disks = [disk_settings(index, settings) for index, settings in in_order("disk", given)]
-    for index, disk in enumerate(disks):
-        if "size" not in disk and "adopt" not in disk:
-            raise OpPrereqError(f"disk {index} needs a size: --disk {index}:size=...")
-    return disks
+    return [disk_settings(index, settings) for index, settings in in_order("disk", given)]
 
 
 def disk_settings(index: object, settings: Mapping[str, object]) -> dict[str, object]:
@@ -103,7 +99,7 @@ def disk_settings(index: object, settings: Mapping[str, object]) -> dict[str, ob
     for name, value in settings.items():
         if value is True or value is False or value is None:
             raise OpPrereqError(f"disk {index}: {name} needs a value")
-        if name == "size":
+        if name == "size" and value != "auto":
             try:
                 converted[name] = parse_unit(str(value))
             except UnitParseError as err:

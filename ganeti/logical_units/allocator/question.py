@@ -18,7 +18,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.json import JsonValue
 from ganeti.config.tables import Tables
 from ganeti.logical_units import lookup
-from ganeti.logical_units.instance.changes.nics import named_networks
+from ganeti.logical_units.instance.changes.nics import named_networks, own_nicparams
 from ganeti.logical_units.instance.guest import space_on_node_mib
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
@@ -30,7 +30,6 @@ from ganeti.objects import fill
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, disk_space_mib, traits_of
 from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC, NicMode
-from ganeti.objects.parameters import NICPARAMS
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol import iallocator
@@ -305,7 +304,7 @@ def request_for_new(
     """
     what = f"instance {name!r}"
     template = planning.choose_template(cluster, op.disk_template)
-    planned = planning.plan_disks(template, op.disks)
+    planned = planning.plan_disks(cluster, template, op.disks)
     if any(disk.adopt for disk in planned):
         raise OpPrereqError(
             f"{what}: a disk that is adopted is where it is; give the node with -n NODE"
@@ -341,8 +340,8 @@ def _new_nic(
     network = networks.get(given.get("network") or "")
     if network is not None:  # it decides about mode and link in each group
         return {**told, "network": network.uuid}
-    own = {name: value for name, value in given.items() if name in NICPARAMS and value}
-    params = fill.fill_nicparams(cluster, own)
-    link = given.get("bridge") or params["link"]
+    own = own_nicparams("a NIC", {name: value for name, value in given.items() if value})
+    params = fill.fill_nicparams(cluster, without_defaults(own))
+    link = params["link"]
     told |= {"mode": params["mode"], "link": link}
     return {**told, "bridge": link} if params["mode"] == NicMode.BRIDGED else told

@@ -255,6 +255,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             *remarks(before, after, found),
             *self._os_remarks(),
             *self._directory_remarks(after, nodes),
+            *self._bridge_remarks(after, nodes),
         ):
             self.context.warn(remark)
         return SettingsChange(after, found)
@@ -319,6 +320,19 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             f"node {node}: {answer}"
             for node, result in results.items()
             for answer in ([result.error] if result.error else _answers(result.payload, checks))
+        ]
+
+    def _bridge_remarks(self, after: Cluster, nodes: Sequence[Node]) -> list[str]:
+        """Return a remark for each node that lacks the new default bridge."""
+        new = fill.fill_nicparams(after, {})
+        if new["mode"] != NicMode.BRIDGED or new == fill.fill_nicparams(self.cluster, {}):
+            return []
+        results = self.context.nodes.call_all(NodeCalls.bridges_exist, nodes, [new["link"]])
+        return [
+            f"node {node}: {result.error}; instances whose NICs use the default bridge cannot start"
+            " there"
+            for node, result in results.items()
+            if result.error
         ]
 
     def _os_remarks(self) -> list[str]:

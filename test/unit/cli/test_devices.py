@@ -21,6 +21,7 @@ from ganeti.cli.instance.modify import waits_for_start
             [{"size": 1024, "mode": "ro"}, {"size": 512}],
         ),
         ([("0", {"adopt": "disk/x"})], "blockdev", None, [{"adopt": "disk/x"}]),
+        ([("0", {}), ("1", {"size": "auto"})], "file", None, [{}, {"size": "auto"}]),
     ],
 )
 def test_disks(
@@ -38,7 +39,6 @@ def test_disks(
         ([], "file", None, "no disks given"),
         ([("0", {"size": "1"})], "diskless", None, "diskless"),
         ([("0", {"size": "1"})], "file", 5, "not both"),
-        ([("0", {})], "file", None, "disk 0 needs a size"),
         ([("0", {"size": "x"})], "file", None, "disk 0"),
         ([("1", {"size": "1"})], "file", None, "disk 0 is missing"),
         ([("0", {"size": "1"}), ("0", {"size": "2"})], "file", None, "twice"),

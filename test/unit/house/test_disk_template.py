@@ -45,7 +45,7 @@ assert "scratch" in supported_templates()
 op = decode_opcode({"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "web1.example.com",
                     "mode": "create", "disk_template": "scratch", "disks": [{"size": 4}],
                     "nics": []})
-[new] = planning.plan_disks(op.disk_template, op.disks)
+[new] = planning.plan_disks(None, op.disk_template, op.disks)
 uuids = iter(["d1", "unique"])
 disk = planning.describe_disk(new, 0, op.disk_template, None, "node1-uuid", uuids.__next__)
 assert disk.logical_id == ["scratch", "unique.scratch.disk0"]

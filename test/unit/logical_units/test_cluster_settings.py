@@ -235,6 +235,17 @@ def test_default_nic_parameters_must_suit_the_nics_that_use_them(cluster: FakeCl
     modify(cluster, nicparams={"link": "br1"})
 
 
+def test_nodes_without_the_default_bridge_are_named(cluster: FakeCluster) -> None:
+    cluster.rpc.fail("bridges_exist", "node2", "missing bridges br7")
+    modify(cluster, nicparams={"link": "br7"})
+    assert cluster.said("node node2.example.com: missing bridges br7")
+    assert not cluster.said("node1.example.com: ")
+    cluster.messages.clear()
+    modify(cluster, nicparams={"mode": "routed"})
+    modify(cluster, max_running_jobs=7)
+    assert not cluster.messages
+
+
 def test_instances_that_no_longer_fit_are_named(cluster: FakeCluster) -> None:
     cluster.add_instance()
     modify(cluster, ipolicy={"minmax": [LIMITS], "std": STD})

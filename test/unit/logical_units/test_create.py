@@ -208,7 +208,7 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
         ({"opportunistic_locking": True}, "do not give a node as well", "wrong_input"),
         ({"mode": "import"}, "no node has an export", "unknown_entity"),
         ({"disks": []}, "at least one disk", "wrong_input"),
-        ({"disks": [{}]}, "disk/0: the size is missing", "wrong_input"),
+        ({"disks": [{"size": "some"}]}, "disk/0: 'some' is not a size", "wrong_input"),
         ({"disks": [{"size": 0}]}, "disk/0: the size must be from 1", "wrong_input"),
         ({"disks": [{"size": 2**62}]}, "must be from 1", "wrong_input"),
         ({"disks": [{"size": -5}]}, "must be from 1", "wrong_input"),

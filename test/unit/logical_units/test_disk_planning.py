@@ -20,7 +20,7 @@ from ganeti.logical_units.lookup import normal_name
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
 from ganeti.objects.model import Cluster
 
-CLUSTER = Cluster.from_wire(make_cluster())
+CLUSTER = Cluster.from_wire(make_cluster(ipolicy={"std": {"disk-size": 777}}))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_sizes_that_cannot_be(size: object) -> None:
 @pytest.mark.parametrize("name", ["x" * 129, "a\tb"])
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(OpPrereqError, match=r"^disk/0: the name"):
-        plan_disk(DiskTemplate.FILE, "disk/0", {"size": 1, "name": name})
+        plan_disk(CLUSTER, DiskTemplate.FILE, "disk/0", {"size": 1, "name": name})
 
 
 def test_the_first_enabled_template_is_the_default() -> None:
@@ -56,11 +56,11 @@ def test_templates_without_a_driver_are_named() -> None:
 
 def test_a_provider_takes_its_own_parameters() -> None:
     settings = {"size": 1, "provider": "pvd", "color": "red", "access": "userspace"}
-    assert plan_disk(DiskTemplate.EXT, "disk/0", settings) == NewDisk(
+    assert plan_disk(CLUSTER, DiskTemplate.EXT, "disk/0", settings) == NewDisk(
         1, DiskMode.RW, None, "pvd", {"color": "red", "access": "userspace"}
     )
     with pytest.raises(OpPrereqError, match="needs a provider"):
-        plan_disk(DiskTemplate.EXT, "disk/0", {"size": 1})
+        plan_disk(CLUSTER, DiskTemplate.EXT, "disk/0", {"size": 1})
 
 
 def test_a_disk_of_a_provider_is_named_by_it() -> None:
@@ -92,7 +92,7 @@ def test_bad_names(name: str) -> None:
 
 def test_devices_are_adopted_with_the_size_they_have() -> None:
     path = "/dev/disk/by-id/wwn-0x5000"
-    assert plan_disk(DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
+    assert plan_disk(CLUSTER, DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
         0, DiskMode.RW, None, adopt=path
     )
 
@@ -113,9 +113,14 @@ def test_what_comes_from_outside_is_checked(
     template: str, settings: dict[str, str | int], text: str
 ) -> None:
     with pytest.raises(OpPrereqError, match=text):
-        plan_disk(DiskTemplate(template), "disk/0", settings)
+        plan_disk(CLUSTER, DiskTemplate(template), "disk/0", settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": "auto"}])
+def test_a_disk_without_a_size_has_that_of_the_policy(settings: dict[str, str | int]) -> None:
+    assert plan_disk(CLUSTER, DiskTemplate.FILE, "disk/0", settings).size_mib == 777
 
 
 def test_names_of_disks_are_unique_in_an_instance() -> None:
     with pytest.raises(OpPrereqError, match="several disks are to be called 'x'"):
-        plan_disks(DiskTemplate.FILE, [{"size": 1, "name": "x"}, {"size": 1, "name": "x"}])
+        plan_disks(CLUSTER, DiskTemplate.FILE, [{"size": 1, "name": "x"}, {"size": 1, "name": "x"}])

@@ -110,7 +110,6 @@ def test_name_and_mode_can_be_changed(cluster: FakeCluster) -> None:
         (["add", {"size": -1}], "from 1 to"),
         (["add", {"size": 2**63}], "from 1 to"),
         (["add", {"size": "much"}], "is not a size"),
-        (["add", {}], "size is missing"),
         (["add", {"size": 1, "nix": "1"}], "nix: not known"),
         (["add", {"size": 1, "mode": "w"}], "rw or ro"),
         (["add", {"size": 1, "dev_type": "sharedfile"}], "several templates"),

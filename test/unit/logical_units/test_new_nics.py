@@ -46,6 +46,9 @@ def test_nothing_given_follows_the_cluster() -> None:
 
 def test_the_old_word_for_link() -> None:
     assert plan(bridge="br7").nicparams == {"link": "br7"}
+    assert plan(bridge="auto").nicparams == {}
+    own = NIC(mac="aa:00:00:11:22:33", uuid="u", nicparams={"link": "br7"})
+    assert change(own, bridge="auto").nicparams == {}
     with pytest.raises(OpPrereqError, match="cannot be given together"):
         plan(bridge="a", link="b")
     with pytest.raises(OpPrereqError, match="only be given in mode bridged"):

@@ -69,7 +69,7 @@ class DiskMakers:
         """Return a disk to be made."""
         template = self._template(what, settings)
         rest = {name: value for name, value in settings.items() if name != _DEV_TYPE}
-        new = planning.plan_disk(template, what, rest)  # type: ignore[arg-type]
+        new = planning.plan_disk(self._view.cluster, template, what, rest)  # type: ignore[arg-type]
         place, primary = self._place(template), self._view.primary
         new_uuid = self._context.new_uuid
         made = planning.describe_disk(new, index, template, place, primary.uuid, new_uuid)
@@ -406,7 +406,7 @@ def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Dis
     """Return a disk as it will be."""
     op, view, new_uuid = work.op, work.view, work.context.new_uuid
     settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
-    new = planning.plan_disk(template, f"disk/{index}", settings)  # type: ignore[arg-type]
+    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings)  # type: ignore[arg-type]
     name, node_uuid = view.name, view.primary.uuid
     place = file_place(view.cluster, template, name, op.file_storage_dir, op.file_driver)
     made = planning.describe_disk(new, index, template, place, node_uuid, new_uuid, uuid=old.uuid)

@@ -47,6 +47,7 @@ from ganeti.objects.nic import (
 from ganeti.objects.parameters import NICPARAMS, VALUE_DEFAULT, VALUE_NONE
 from ganeti.protocol.wconfd import WConfCalls
 
+BRIDGE_AUTO: Final = "auto"  # that of the cluster
 IP_AUTO: Final = "auto"  # the address that the instance's name resolves to
 
 NicSettings = Mapping[str, object]
@@ -146,7 +147,7 @@ def _nicparams(
     around: Connections, what: str, nic: NIC, network: Network | None, settings: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the interface's own parameters; those of a network are copied from its connection."""
-    given = _own_params(what, settings)
+    given = own_nicparams(what, settings)
     if network is None:
         if given.get("mode") == NicMode.POOL:
             raise OpPrereqError(f"{what}: mode 'pool' needs a network")
@@ -163,8 +164,12 @@ def _nicparams(
     return around.connection(what, network)
 
 
-def _own_params(what: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return mode, link and VLAN as given, checked one by one."""
+def own_nicparams(what: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return mode, link and VLAN as given, checked one by one.
+
+    Raises:
+        OpPrereqError: one cannot be.
+    """
     given = {name: settings[name] for name in NICPARAMS if name in settings}
     bridge = settings.get("bridge")
     if bridge is not None:
@@ -173,7 +178,7 @@ def _own_params(what: str, settings: Mapping[str, str]) -> dict[str, str]:
         mode = given.get("mode", NicMode.BRIDGED)
         if mode not in (VALUE_DEFAULT, NicMode.BRIDGED):
             raise OpPrereqError(f"{what}: 'bridge' can only be given in mode bridged, not {mode}")
-        given["link"] = bridge
+        given["link"] = VALUE_DEFAULT if bridge == BRIDGE_AUTO else bridge
     known = [str(name) for name in NicMode if name is not NicMode.POOL]
     if given.get("mode", known[0]) not in (*known, VALUE_DEFAULT, NicMode.POOL):
         raise OpPrereqError(

@@ -229,7 +229,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         new_uuid = self.context.new_uuid
         return [
             planning.describe_disk(disk, index, template, place, node.uuid, new_uuid)
-            for index, disk in enumerate(planning.plan_disks(template, op.disks))
+            for index, disk in enumerate(planning.plan_disks(self.cluster, template, op.disks))
         ]
 
     def _plan_settings(

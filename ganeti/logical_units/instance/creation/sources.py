@@ -30,7 +30,7 @@ from ganeti.logical_units.instance.storage.copying import (
     disk_by_script,
     dump_file,
 )
-from ganeti.logical_units.instance.storage.planning import nodes_of, planner_of
+from ganeti.logical_units.instance.storage.planning import SIZE_AUTO, nodes_of, planner_of
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
@@ -156,12 +156,15 @@ def _disks(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, obj
             f"the export has {len(exported)} disk(s), {len(op.disks)} given: none may be left out"
         )
     for index, (wanted, disk) in enumerate(zip(op.disks, found.disks, strict=False)):
-        size = wanted.get("size", disk.size_mib)
+        size = wanted.get("size")
         if isinstance(size, int) and size < disk.size_mib:
             raise OpPrereqError(
                 f"disk {index} had {disk.size_mib} MiB when it was exported, {size} MiB are too few"
             )
-    filled = [{**old, **new} for old, new in zip(exported, op.disks, strict=False)]
+    filled = [
+        {**new, **old} if new.get("size") == SIZE_AUTO else {**old, **new}
+        for old, new in zip(exported, op.disks, strict=False)
+    ]
     return filled + [dict(new) for new in op.disks[len(exported) :]]
 
 

@@ -32,10 +32,13 @@ from ganeti.objects.disk_templates import (
     supported_templates,
     traits_of,
 )
+from ganeti.objects.fill import fill_cluster_ipolicy
+from ganeti.objects.instance_policy import standard_disk_mib
 from ganeti.objects.model import Cluster, Disk, Node
 from ganeti.objects.parameters import DISK_SETTINGS
 from ganeti.protocol.node_calls import NodeCalls
 
+SIZE_AUTO: Final = "auto"  # the standard size of the instance policy
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
 
 DiskSettings = Mapping[str, str | int]
@@ -136,10 +139,8 @@ def disk_size(what: str, size: object) -> int:
     """Return a size in MiB.
 
     Raises:
-        OpPrereqError: missing, not a size, not positive, or larger than a file can be.
+        OpPrereqError: not a size, not positive, or larger than a file can be.
     """
-    if size is None:
-        raise OpPrereqError(f"{what}: the size is missing (size=...)")
     try:
         size_mib = parse_unit(size) if isinstance(size, str) else int(str(size))
     except (UnitParseError, ValueError) as err:
@@ -333,8 +334,10 @@ def choose_template(cluster: Cluster, asked: str | None) -> DiskTemplate:
     return DiskTemplate(template)
 
 
-def plan_disks(template: DiskTemplate, settings: Sequence[DiskSettings]) -> list[NewDisk]:
-    """Check the disks asked for.
+def plan_disks(
+    cluster: Cluster, template: DiskTemplate, settings: Sequence[DiskSettings]
+) -> list[NewDisk]:
+    """Check the disks asked for; one without a size, or of size ``auto``, has the standard size.
 
     Raises:
         OpPrereqError: one of them cannot be; names it by its index.
@@ -353,7 +356,9 @@ def plan_disks(template: DiskTemplate, settings: Sequence[DiskSettings]) -> list
             f"an instance can have at most {DISKS_MAX} disks, {len(settings)} were given",
             ErrorCode.NORES,
         )
-    planned = [plan_disk(template, f"disk/{index}", disk) for index, disk in enumerate(settings)]
+    planned = [
+        plan_disk(cluster, template, f"disk/{index}", disk) for index, disk in enumerate(settings)
+    ]
     names = [disk.name for disk in planned if disk.name is not None]
     for name in names:
         if names.count(name) > 1:
@@ -361,13 +366,17 @@ def plan_disks(template: DiskTemplate, settings: Sequence[DiskSettings]) -> list
     return planned
 
 
-def plan_disk(template: DiskTemplate, what: str, settings: DiskSettings) -> NewDisk:
-    """Check one disk.
+def plan_disk(
+    cluster: Cluster, template: DiskTemplate, what: str, settings: DiskSettings
+) -> NewDisk:
+    """Check one disk, as `plan_disks`.
 
     Args:
         what: its name in errors.
     """
     planner = planner_of(template)
+    if settings.get("size", SIZE_AUTO) == SIZE_AUTO and "adopt" not in settings:
+        settings = {**settings, "size": standard_disk_mib(fill_cluster_ipolicy(cluster))}
     planner.check_settings(what, settings)
     new = NewDisk(
         size_mib=planner.size_mib(what, settings),
