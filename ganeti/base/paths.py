@@ -86,6 +86,8 @@ _WELL_KNOWN: Final = {
     "restricted_commands_dir": "/etc/ganeti/restricted-commands",
     "diagnose_commands_dir": "/etc/ganeti/node-diagnose-commands",
     "file_storage_paths_file": "/etc/ganeti/file-storage-paths",
+    "distributed_files_list": "/etc/ganeti/distributed-files",
+    "accepted_files_list": "/etc/ganeti/accepted-files",
     "kvm_vif_script": "/etc/ganeti/kvm-vif-bridge",
     "vnc_password_file": "/etc/ganeti/vnc-cluster-password",
     "file_storage_dir": "/srv/ganeti/file-storage",

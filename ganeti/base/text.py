@@ -1,13 +1,20 @@
-"""Text: natural order, short names."""
+"""Text: natural order, short names, lists of paths."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
 
 from ganeti.base.errors import OpPrereqError
 
 _DIGITS = re.compile(r"([0-9]+)")
+
+
+def listed_paths(text: str) -> list[str]:
+    """Return the paths of a list: an absolute path on each line, comments after ``#``."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [posixpath.normpath(line) for line in lines if line.startswith("/")]
 
 
 def natural_sort_key(text: str) -> list[tuple[int, int, str]]:

@@ -1,9 +1,11 @@
 """Files that nodes need besides the configuration: keys, certificates, known hosts, hypervisors'.
 
-Which file goes to which nodes is a table; only files that are there on the master are sent, and
-only files that nodes accept from it.
+Which file goes to which nodes is a table.  The administrator adds to it by a list on the master,
+``/etc/ganeti/distributed-files``, which is distributed itself.  Only files that are there on the
+master are sent, and a node takes only the files that it accepts.
 
-Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidates".
+Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidates"; design-2.1,
+"Redistribute Config" and "VNC Console Password".
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from enum import Enum
 from typing import Final
 
 from ganeti.base.paths import Paths
+from ganeti.base.text import listed_paths
+from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.hypervisors import Hypervisor
-from ganeti.objects.model import Cluster, Node
+from ganeti.objects.model import Cluster, Instance, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
 from ganeti.system import files
@@ -51,19 +55,21 @@ class NodeFile:
     path: str
     audience: Audience
     sent: bool = True
+    is_expected: bool = False  # on the master; its absence is told
 
 
 _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     **dict.fromkeys(("hmac_key", "known_hosts", "cluster_domain_secret"), Audience.ALL),
     **dict.fromkeys(("rapi_pem", "spice_pem", "spice_ca_pem"), Audience.ALL),
+    "distributed_files_list": Audience.ALL,
     **dict.fromkeys(("ssh_pub_keys", "rapi_users"), Audience.CANDIDATES),
     **dict.fromkeys(("rapi_roles", "rapi_tokens"), Audience.CANDIDATES),
 }
 _PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
 
 
-def files_of(cluster: Cluster) -> list[NodeFile]:
-    """Return all files that a cluster with these settings has."""
+def files_of(cluster: Cluster, instances: Iterable[Instance] = ()) -> list[NodeFile]:
+    """Return the files that a cluster with these settings and instances has."""
     paths = Paths()
     found = [NodeFile(getattr(paths, name), audience) for name, audience in _ALWAYS.items()]
     if cluster.modify_etc_hosts:
@@ -72,24 +78,38 @@ def files_of(cluster: Cluster) -> list[NodeFile]:
         path for name in cluster.enabled_hypervisors for path in Hypervisor(name).traits.files
     )
     found += [NodeFile(path, Audience.WITH_INSTANCES) for path in of_hypervisors]
-    own = set(password_files(cluster)) - set(of_hypervisors)
+    passwords = set(password_files(cluster, instances)) - set(of_hypervisors)
+    found += [NodeFile(path, Audience.WITH_INSTANCES) for path in sorted(passwords)]
     if any(each.traits.is_file for each in cluster.enabled_disk_templates):
-        own.add(paths.file_storage_paths_file)
-    return found + [NodeFile(path, Audience.WITH_INSTANCES, sent=False) for path in sorted(own)]
+        found.append(NodeFile(paths.file_storage_paths_file, Audience.WITH_INSTANCES, sent=False))
+    return found
 
 
-def password_files(cluster: Cluster) -> Iterator[str]:
-    """Yield the files of console passwords that the cluster and its operating systems name.
+def password_files(cluster: Cluster, instances: Iterable[Instance] = ()) -> Iterator[str]:
+    """Yield the files of console passwords of the cluster, operating systems and instances.
 
-    Instances move between nodes, so these are to be the same everywhere.  Nodes accept from the
-    master only the one at the well-known place; others are for the administrator to put there.
-
-    Source: design-2.1, "VNC Console Password".
+    Instances move between nodes, so these are to be the same everywhere.
     """
     for hypervisors in (cluster.hvparams, *cluster.os_hvp.values()):
         for name in cluster.enabled_hypervisors:
-            params = hypervisors.get(name, {})
-            yield from (str(params[key]) for key in _PASSWORD_FILES if params.get(key))
+            yield from _password_files(hypervisors.get(name, {}))
+    for instance in instances:
+        yield from _password_files(instance.hvparams)
+
+
+def _password_files(hvparams: Mapping[str, object]) -> Iterator[str]:
+    return (str(hvparams[key]) for key in _PASSWORD_FILES if hvparams.get(key))
+
+
+def _files_here(paths: Paths, cluster: Cluster, instances: Iterable[Instance]) -> list[NodeFile]:
+    """Return all files, also those that the administrator listed on this node, the master."""
+    found = files_of(cluster, instances)
+    text = files.read_bytes_or_none(paths.distributed_files_list, FILE_BYTES_MAX) or b""
+    listed = dict.fromkeys(listed_paths(text.decode("utf-8", "replace")))
+    known = {file.path for file in found}
+    return found + [
+        NodeFile(path, Audience.ALL, is_expected=True) for path in listed if path not in known
+    ]
 
 
 def read_details(paths: Paths, path: str) -> FileDetails | None:
@@ -116,7 +136,8 @@ def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> 
     """
     others = _others(cluster, nodes)
     count = 0
-    for file in files_of(cluster):
+    instances = lookup.all_instances(context.config) if others else ()
+    for file in _files_here(context.paths, cluster, instances):
         targets = [node for node in others if file.audience.includes(node)]
         details = _read(context, file) if file.sent and targets else None
         if details is not None:
@@ -145,10 +166,13 @@ def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
 
 def _read(context: JobContext, file: NodeFile) -> FileDetails | None:
     try:
-        return read_details(context.paths, context.paths.localize(file.path))
+        details = read_details(context.paths, context.paths.localize(file.path))
     except OSError as err:
         context.warn(f"cannot read file {file.path}, which nodes need: {err.strerror}")
         return None
+    if details is None and file.is_expected:
+        context.warn(f"file {file.path} is to be distributed, but it is not on the master")
+    return details
 
 
 def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) -> None:
@@ -175,10 +199,10 @@ class FileSums:
         return {file.path: digest for file, digest in self.sums if file.audience.includes(node)}
 
 
-def file_sums(paths: Paths, cluster: Cluster) -> FileSums:
+def file_sums(paths: Paths, cluster: Cluster, instances: Iterable[Instance]) -> FileSums:
     """Read the files of this node, the master."""
     sums = []
-    for file in files_of(cluster):
+    for file in _files_here(paths, cluster, instances):
         content = files.read_bytes_or_none(paths.localize(file.path), FILE_BYTES_MAX)
         if content is not None:
             sums.append((file, hashlib.sha1(content, usedforsecurity=False).hexdigest()))

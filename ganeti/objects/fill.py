@@ -18,6 +18,7 @@ from ganeti.objects import parameters
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import DEFAULTS, Cluster, Instance, Node, NodeGroup
 from ganeti.objects.nic import NIC
+from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.record import PrivateParams, explain_validation
 
 Params = Mapping[str, object]
@@ -108,6 +109,12 @@ def fill_hvparams_for(
 def fill_hvparams(cluster: Cluster, instance: Instance) -> dict[str, object]:
     """Fill the hypervisor parameters of an instance."""
     return fill_hvparams_for(cluster, instance.hypervisor, instance.os, instance.hvparams)
+
+
+def without_cluster_wide(hypervisor: str, hvparams: Params) -> dict[str, object]:
+    """Return the parameters that an instance can have of its own: those of its cluster are none."""
+    left_out = cluster_wide_only(hvparams, HVPARAMS.get(hypervisor, {}))
+    return {name: value for name, value in hvparams.items() if name not in left_out}
 
 
 def cluster_hvparams(cluster: Cluster) -> dict[str, dict[str, object]]:

@@ -9,6 +9,7 @@ Source: constants.json, "hypervisors" and "hvparams"; manual page gnt-instance(8
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -325,6 +326,8 @@ _XEN_PVM: Final[ParamTable] = {
 }
 
 _VNC_PASSWORD: Final = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - a path
+CONSOLE_PASSWORD_FILES: Final = re.compile(r"/etc/ganeti/(vnc|spice)-[\w.-]+", re.ASCII)
+"""Files that nodes take from the master, as one of them may be what an instance's console asks."""
 _XEN_FILES: Final = tuple(
     f"/etc/xen/{name}" for name in ("scripts/vif-bridge", "xen/xl.conf", "xend-config.sxp")
 )

@@ -17,6 +17,7 @@ from typing import Final
 
 from ganeti.base.errors import FileStoragePathError
 from ganeti.base.paths import Paths
+from ganeti.base.text import listed_paths
 from ganeti.system.files import read_bytes_or_none
 
 FILE_BYTES_MAX: Final = 1 << 20
@@ -46,17 +47,11 @@ _SYSTEM_DIRECTORIES: Final = (
 _TOO_WIDE: Final = frozenset({"/", "/home", "/opt", "/srv", "/tmp", "/usr", "/usr/local", "/var"})  # noqa: S108 - names to refuse
 
 
-def parse_allowed_paths(text: str) -> list[str]:
-    """Return the directories of a list of allowed paths, in its order."""
-    lines = (line.partition("#")[0].strip() for line in text.splitlines())
-    return [os.path.normpath(line) for line in lines if line.startswith("/")]
-
-
 def load_allowed_paths(paths: Paths) -> list[str]:
     """Read the node's list of allowed directories."""
     data = read_bytes_or_none(paths.file_storage_paths_file, FILE_BYTES_MAX)
     if data is not None:
-        return parse_allowed_paths(data.decode("utf-8", "replace"))
+        return listed_paths(data.decode("utf-8", "replace"))
     defaults = (paths.file_storage_dir, paths.shared_file_storage_dir, paths.gluster_storage_dir)
     return [paths.globalize(path) for path in defaults]
 

@@ -339,8 +339,17 @@ def test_everything_is_sent_to_everybody_again(own: FailingCluster) -> None:
     os.remove(two.ssconf_file("master_node"))
     os.remove(two.hmac_key)
     os.remove(three.config_data)
+    motd = own.paths.localize("/etc/motd")
+    files.write_durable(motd, b"hello\n", 0o600)
+    files.write_durable(own.paths.distributed_files_list, b"/etc/motd\n", 0o644)
+    files.write_durable(two.accepted_files_list, b"/etc/motd\n", 0o644)
     said = own.gnt("cluster redist-conf").out
     assert "to 2 node(s)" in said
+    assert "cannot send file /etc/motd to node" in said
+    assert "can list it in /etc/ganeti/accepted-files there" in said
+    assert files.read_bytes(two.localize("/etc/motd")) == b"hello\n"
+    assert not os.path.exists(three.localize("/etc/motd"))
+    assert "/etc/motd" in own.run(["gnt-cluster", "verify"]).out
     assert ssconf.master_node(two) == own.master
     assert files.read_bytes(two.hmac_key) == files.read_bytes(own.paths.hmac_key)
     assert files.read_bytes(three.config_data) == files.read_bytes(own.paths.config_data)

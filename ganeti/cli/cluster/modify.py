@@ -91,9 +91,16 @@ COMMANDS: Final = (
         description="""The configuration goes to the master candidates, the simple configuration
 to all nodes; besides these, the files that are there on the master: known_hosts, the keys for the
 configuration daemon and between clusters, certificates of the remote API and of SPICE, the users
-of the remote API (to master candidates), the files of enabled hypervisors, and /etc/hosts if the
-cluster keeps it up to date.  Offline nodes are left out; each node that does not take something
-is named.""",
+of the remote API (to master candidates), the files of enabled hypervisors, the files with passwords
+of consoles that parameters of the cluster, of operating systems and of instances name, and
+/etc/hosts if the cluster keeps it up to date.
+
+More files, one absolute path per line, can be listed in /etc/ganeti/distributed-files on the
+master; the list is distributed, too.  A node takes these only if its administrator listed them in
+/etc/ganeti/accepted-files there, which belongs to root; it always takes /etc/ganeti/vnc-* and
+spice-*.
+gnt-cluster verify compares all these files.  Offline nodes are left out; each node that does not
+take something is named.""",
         opcode=OpClusterRedistConf,
         examples="""
 gnt-cluster redist-conf  # send the configuration to all nodes again""",

@@ -14,6 +14,7 @@ from typing import Final
 from ganeti.base.errors import ErrorCode, GenericError, NotMasterError, OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
+from ganeti.base.text import listed_paths
 from ganeti.cli.command import Context, Options, confirm, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.run.failures import explain, told_by
@@ -22,7 +23,6 @@ from ganeti.config.upgrade.downgrade import downgrade_config
 from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
 from ganeti.config.upgrade.versions import CURRENT
 from ganeti.objects.disk_templates import file_templates
-from ganeti.storage.allowed_paths import parse_allowed_paths
 from ganeti.store.config_upgrade import read_config_at, replace_with_backup
 from ganeti.system import clock
 from ganeti.system.daemon_control import running_pid
@@ -171,7 +171,7 @@ def _tell_directories(
         if options.verbose:
             context.write(f"{path} does not exist: the default directories are allowed.")
         return
-    allowed = parse_allowed_paths(content.decode("utf-8", "replace"))
+    allowed = listed_paths(content.decode("utf-8", "replace"))
     for directory in _directories_in_use(config):
         if not _lies_below(directory, allowed):
             context.write(

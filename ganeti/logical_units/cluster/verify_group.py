@@ -124,7 +124,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         self, members: GroupMembers
     ) -> tuple[dict[str, Mapping[str, object]], list[Finding]]:
         """Ask all nodes; returns {node name: answer}, and findings about single nodes."""
-        sums = node_files.file_sums(self.context.paths, self.cluster)
+        sums = node_files.file_sums(self.context.paths, self.cluster, members.instances)
         before = self.context.now()
         results = self.context.nodes.call_all(
             NodeCalls.node_verify,

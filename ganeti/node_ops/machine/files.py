@@ -1,4 +1,4 @@
-"""Files that the master distributes: only those on the list, and never an older configuration.
+"""Files that the master distributes: only those that are listed, never an older configuration.
 
 Names of nodes in the hosts file are changed one by one.
 
@@ -18,7 +18,9 @@ import msgspec
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads_as
 from ganeti.base.paths import Paths
+from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeHandler
+from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
 from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
 from ganeti.store import ssconf
 from ganeti.system import files
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 ALLOWED_PATHS: Final = frozenset(
     {
+        "/etc/ganeti/distributed-files",
         "/etc/ganeti/kvm-vif-bridge",
         "/etc/ganeti/vnc-cluster-password",
         "/etc/hosts",
@@ -48,6 +51,8 @@ ALLOWED_PATHS: Final = frozenset(
 )
 
 _MODE_BITS: Final = 0o777
+_WRITABLE_BY_OTHERS: Final = 0o022
+_LIST_BYTES_MAX: Final = 1 << 20
 _RAPI_DIRECTORY_MODE: Final = 0o750
 _HOSTS_MODE: Final = 0o644
 _HOSTS_BYTES_MAX: Final = 16 << 20
@@ -115,8 +120,11 @@ def write_distributed(paths: Paths, details: FileDetails) -> None:
         GenericError: the file is not on the list, or this node has a newer configuration.
     """
     path = paths.localize(details.path)
-    if paths.globalize(path) not in ALLOWED_PATHS:
-        raise GenericError(f"file {details.path!r} is not one that nodes accept from the master")
+    if not _is_accepted(paths, paths.globalize(path)):
+        raise GenericError(
+            f"file {details.path!r} is not one that this node accepts from the master; its"
+            f" administrator can list it in {Paths().accepted_files_list} there"
+        )
     if path == paths.config_data:
         with _config_mutex:
             text = refusal(_present_head(path), loads_as(ConfigHead, details.content.content))
@@ -125,6 +133,27 @@ def write_distributed(paths: Paths, details: FileDetails) -> None:
             _write(paths, path, details)
     else:
         _write(paths, path, details)
+
+
+def _is_accepted(paths: Paths, path: str) -> bool:
+    """Tell whether a file may come from the master: by our list, or by that of this node.
+
+    Raises:
+        GenericError: others than the administrator could write the node's list.
+    """
+    if path in ALLOWED_PATHS or CONSOLE_PASSWORD_FILES.fullmatch(path):
+        return True
+    own_list = paths.accepted_files_list
+    text = files.read_bytes_or_none(own_list, _LIST_BYTES_MAX)
+    if text is None or path == paths.globalize(own_list):
+        return False
+    status = os.stat(own_list)
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _WRITABLE_BY_OTHERS:
+        raise GenericError(
+            f"{paths.globalize(own_list)} must belong to root and be writable by nobody else; no"
+            " file that it lists is accepted"
+        )
+    return path in listed_paths(text.decode("utf-8", "replace"))
 
 
 def refusal(present: ConfigHead | None, incoming: ConfigHead) -> str | None:

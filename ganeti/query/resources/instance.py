@@ -12,7 +12,7 @@ from typing import Final
 
 from ganeti.base.ids import NetworkUuid
 from ganeti.objects.disk_templates import DISKS_MAX
-from ganeti.objects.fill import fill_osparams
+from ganeti.objects.fill import fill_osparams, without_cluster_wide
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import AdminState, Disk, Instance
 from ganeti.objects.nic import NIC, NICS_MAX, NicMode
@@ -158,12 +158,7 @@ def _instance_hvparams() -> dict[str, ParamSpec]:
 
 
 def _own_hvparams(instance: Instance, context: RunContext) -> dict[str, object]:
-    table = HVPARAMS.get(instance.hypervisor, {})
-    return {
-        name: value
-        for name, value in context.hvparams(instance).items()
-        if name not in table or not table[name].cluster_wide
-    }
+    return without_cluster_wide(instance.hypervisor, context.hvparams(instance))
 
 
 def _hvparam(name: str) -> _Get:

@@ -58,6 +58,13 @@ def test_facts_of_all_instances_cost_one_call_per_node(cluster: FakeCluster) -> 
     assert one["nics"][0][4] == "bridged"
 
 
+def test_parameters_of_the_whole_cluster_are_not_those_of_an_instance(cluster: FakeCluster) -> None:
+    cluster.add_instance(hypervisor="kvm", hvparams={"acpi": False})
+    facts = cluster.execute("OP_INSTANCE_QUERY_DATA", static=True)[NAME]
+    assert facts["hv_actual"]["acpi"] is False
+    assert not {"migration_mode", "migration_port"} & facts["hv_actual"].keys()
+
+
 def test_static_facts_ask_no_node(cluster: FakeCluster) -> None:
     cluster.add_instance()
     facts = cluster.execute("OP_INSTANCE_QUERY_DATA", instances=["web1"], static=True)

@@ -9,7 +9,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_cluster, uuid_of
 
 from ganeti.base.errors import OpExecError
-from ganeti.logical_units import node_files
+from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.cluster.identity import failures
 from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.objects.model import Cluster
@@ -49,13 +49,33 @@ def test_only_enabled_hypervisors_have_files() -> None:
     assert "/etc/xen/xend-config.sxp" in paths_for(enabled_hypervisors=["xen-pvm"])
 
 
-def test_password_files_of_parameters_are_compared() -> None:
+def test_password_files_of_parameters_are_distributed(cluster: FakeCluster) -> None:
     hvparams = {"kvm": {"vnc_password_file": "/etc/ganeti/vnc-cluster-password"}}
     os_hvp = {"debian": {"kvm": {"spice_password_file": "/etc/spice"}, "xen-hvm": {"x": "/y"}}}
-    wire = make_cluster(hvparams=hvparams, os_hvp=os_hvp)
-    found = {file.path: file.sent for file in node_files.files_of(Cluster.from_wire(wire))}
-    assert found["/etc/ganeti/vnc-cluster-password"]
-    assert found["/etc/spice"] is False
+    wire = make_cluster(hvparams=hvparams, os_hvp=os_hvp, enabled_hypervisors=["kvm"])
+    own = {"vnc_password_file": "/etc/ganeti/vnc-web1"}
+    cluster.add_instance(hypervisor="kvm", hvparams=own)
+    instances = lookup.all_instances(cluster.config)
+    found = {file.path for file in node_files.files_of(Cluster.from_wire(wire), instances)}
+    assert found >= {"/etc/ganeti/vnc-cluster-password", "/etc/spice", "/etc/ganeti/vnc-web1"}
+    write(cluster, "/etc/ganeti/vnc-web1", mode=0o600)
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert got(cluster)["/etc/ganeti/vnc-web1"] == ["node2", "node3"]
+
+
+def test_the_administrator_lists_more_files(cluster: FakeCluster) -> None:
+    write(cluster, "/etc/motd", HMAC, mode=0o644)
+    assert "/etc/motd" not in got(cluster)
+    path = cluster.context.paths.distributed_files_list
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"# ours\n/etc/motd\n{HMAC}\n/etc/absent\nrelative\n")
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    for each in ("/etc/motd", "/etc/ganeti/distributed-files", HMAC):
+        assert got(cluster)[each] == ["node2", "node3"]
+    assert cluster.said("/etc/absent")
+    sums = node_files.file_sums(cluster.context.paths, cluster.config.get_cluster(), [])
+    assert {"/etc/motd", "/etc/ganeti/distributed-files"} <= set(sums.paths)
 
 
 def test_the_hosts_file_goes_along_where_the_cluster_keeps_it() -> None:
@@ -173,7 +193,7 @@ def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -
 
 def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE, STORAGE)
-    sums = node_files.file_sums(cluster.context.paths, cluster.config.get_cluster())
+    sums = node_files.file_sums(cluster.context.paths, cluster.config.get_cluster(), [])
     assert sums.paths == sorted([BRIDGE, STORAGE, USERS])
     cluster.config.node(2).update(vm_capable=False)
     cluster.config.node(3).update(master_candidate=False)

@@ -79,7 +79,7 @@ def test_an_unreadable_configuration_is_replaced_but_never_sent_in(context: Node
 
 def test_the_white_list_is_about_the_path_on_the_wire(context: NodeContext) -> None:
     for path in ("/etc/passwd", "/var/lib/ganeti/server.pem", "/var/lib/ganeti//x", "/x"):
-        with pytest.raises(GenericError, match="not one that nodes accept"):
+        with pytest.raises(GenericError, match="not one that this node accepts"):
             send(context, "x", path)
     for path in ("var/lib/ganeti/hmac.key", "/var/lib/../lib/ganeti/hmac.key"):
         with pytest.raises(GenericError):
@@ -88,8 +88,29 @@ def test_the_white_list_is_about_the_path_on_the_wire(context: NodeContext) -> N
     assert Path(context.paths.hmac_key).read_text() == "secret"
 
 
+def test_the_administrator_of_a_node_accepts_more_files(context: NodeContext) -> None:
+    own_list = Path(context.paths.accepted_files_list)
+    own_list.write_text("/etc/motd  # the same everywhere\n/etc/ganeti/accepted-files\n")
+    own_list.chmod(0o644)
+    send(context, "hello", "/etc/motd")
+    assert Path(context.paths.localize("/etc/motd")).read_text() == "hello"
+    for path in ("/etc/issue", "/etc/ganeti/accepted-files"):
+        with pytest.raises(GenericError, match="can list it in /etc/ganeti/accepted-files there"):
+            send(context, "x", path)
+    own_list.chmod(0o664)
+    with pytest.raises(GenericError, match="writable by nobody else"):
+        send(context, "x", "/etc/motd")
+
+
+def test_password_files_of_consoles_are_accepted(context: NodeContext) -> None:
+    send(context, "secret", "/etc/ganeti/vnc-web1")
+    for path in ("/etc/ganeti/vnc-", "/etc/ganeti/vnc-a/b", "/etc/ganeti/x", "/etc/vnc-web1"):
+        with pytest.raises(GenericError, match="not one that this node accepts"):
+            send(context, "x", path)
+
+
 def test_the_list_holds_no_directory_and_no_program() -> None:
-    assert len(ALLOWED_PATHS) == 17
+    assert len(ALLOWED_PATHS) == 18
     assert all(os.path.normpath(path) == path for path in ALLOWED_PATHS)
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from ganeti.base.errors import FileStoragePathError, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.text import listed_paths
 from ganeti.storage.allowed_paths import (
     check_path,
     load_allowed_paths,
     local_path,
-    parse_allowed_paths,
     refused_directories,
     storage_directory_problem,
 )
@@ -20,7 +20,7 @@ ALLOWED = ["/srv/ganeti/file-storage", "/data/disks"]
 
 def test_list_has_comments_and_blank_lines() -> None:
     text = "# ours\n\n/srv/disks/  # fast\nrelative/path\n/data\n"
-    assert parse_allowed_paths(text) == ["/srv/disks", "/data"]
+    assert listed_paths(text) == ["/srv/disks", "/data"]
 
 
 @pytest.mark.parametrize("path", ["/data/disks/a", "/srv/ganeti/file-storage/inst/disk0"])

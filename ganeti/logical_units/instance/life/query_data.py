@@ -21,11 +21,10 @@ from ganeti.objects.fill import (
     fill_hvparams,
     fill_nicparams,
     fill_osparams,
+    without_cluster_wide,
 )
-from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.rpc_instance import build_rpc_disk, disk_template, secondary_nodes
 from ganeti.opcodes.instance import OpInstanceQueryData
 from ganeti.protocol.node_calls import NodeCalls
@@ -185,7 +184,9 @@ def _facts(
         "hypervisor": instance.hypervisor,
         "network_port": instance.network_port,
         "hv_instance": dict(instance.hvparams),
-        "hv_actual": _of_instances(instance, fill_hvparams(found.cluster, instance)),
+        "hv_actual": without_cluster_wide(
+            instance.hypervisor, fill_hvparams(found.cluster, instance)
+        ),
         "be_instance": dict(instance.beparams),
         "be_actual": {**backend, "memory": backend["maxmem"]},
         "os_instance": dict(instance.osparams),
@@ -197,12 +198,6 @@ def _facts(
         "tags": list(instance.tags),
         "admin_state_source": instance.admin_state_source.value,
     }
-
-
-def _of_instances(instance: Instance, hvparams: Mapping[str, object]) -> dict[str, object]:
-    """Leave the parameters out that only the cluster has."""
-    of_cluster = cluster_wide_only(hvparams, HVPARAMS[instance.hypervisor])
-    return {name: value for name, value in hvparams.items() if name not in of_cluster}
 
 
 def _nic(found: Instances, nic: NIC) -> list[object]:
