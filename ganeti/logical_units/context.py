@@ -111,6 +111,10 @@ class JobContext(msgspec.Struct):
         """Tell the operator of a step."""
         self.feedback(f" - INFO: {text}")
 
+    def created(self, what: str, uuid: str) -> None:
+        """Tell the UUID of an object that was created, as design-2.1 wants it."""
+        self.info(f"{what} has the UUID {uuid}")
+
     def warn(self, text: str) -> None:
         """Tell the operator of a failure that does not end the work."""
         self.feedback(f" - WARNING: {text}")

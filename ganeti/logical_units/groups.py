@@ -70,6 +70,7 @@ class LUGroupAdd(LogicalUnit[opcodes.OpGroupAdd, None, NodeGroup]):
 
     def execute(self, plan: NodeGroup) -> None:
         self.config.create(ObjectKind.NODEGROUP, plan.to_wire())
+        self.context.created(f"node group {plan.name}", plan.uuid)
 
 
 class _GroupUnit(LogicalUnit[GroupOpType, NodeGroup, PlanType]):

@@ -292,6 +292,7 @@ class LUNetworkAdd(LogicalUnit[opcodes.OpNetworkAdd, None, Network]):
 
     def execute(self, plan: Network) -> None:
         self.config.create(ObjectKind.NETWORK, plan.to_wire())
+        self.context.created(f"network {plan.name}", plan.uuid)
 
 
 class _NetworkUnit(LogicalUnit[NetworkOpType, Network, PlanType]):

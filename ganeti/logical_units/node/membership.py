@@ -209,6 +209,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
 
         undo.push(f"remove node {node.name!r} from the configuration", forget)
         self.config.create(ObjectKind.NODE, node.to_wire())
+        self.context.created(f"node {node.name}", node.uuid)
 
     def _take_in_again(self, known: Node, node: Node, undo: Undo) -> None:
         if known.master_candidate:

@@ -33,6 +33,18 @@ def create(cluster: FakeCluster, **params: Any) -> object:
     return execute_opcode(cluster.context, create_op(**params))
 
 
+def test_the_uuid_of_what_was_created_is_told(cluster: FakeCluster) -> None:
+    create(cluster)
+    [uuid] = cluster.config.instances
+    assert cluster.said(f"instance web1.example.com has the UUID {uuid}")
+    cluster.execute("OP_GROUP_ADD", group_name="far")
+    [uuid] = [key for key, each in cluster.config.nodegroups.items() if each["name"] == "far"]
+    assert cluster.said(f"node group far has the UUID {uuid}")
+    cluster.execute("OP_NETWORK_ADD", network_name="lan", network="192.0.2.0/24")
+    [uuid] = cluster.config.networks
+    assert cluster.said(f"network lan has the UUID {uuid}")
+
+
 def test_an_instance_is_made_installed_and_started(cluster: FakeCluster) -> None:
     assert create(cluster) == ["node2.example.com"]
     instance = cluster.config.instance("web1.example.com")

@@ -349,6 +349,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             sources.plan_only(self.context, plan.view)
         else:
             build(self.context, plan)
+        self.context.created(f"instance {plan.view.name}", plan.view.instance.uuid)
         return [plan.view.primary.name]
 
 
