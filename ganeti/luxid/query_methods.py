@@ -173,6 +173,8 @@ class QueryMethods:
         found: dict[JobId, JobItem] = {}
         for start in range(0, len(wanted), _JOBS_AT_ONCE):
             found |= await self._read(wanted[start : start + _JOBS_AT_ONCE])
+        if plan.only_names:
+            found |= {each: JobItem(each, None) for each in wanted if each not in found}
         return found
 
     async def _with_live(self, plan: Plan, view: View) -> View:

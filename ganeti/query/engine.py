@@ -27,11 +27,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.base.json import dumps
 from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, first_component
-from ganeti.config.tables import name_matches
+from ganeti.config.tables import name_key, name_matches
 from ganeti.objects.model import Instance, Node
 from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
 from ganeti.query.context import RunContext
@@ -63,9 +63,19 @@ TABLE_OF: Final[Mapping[QueryResource, str]] = {
 }
 """Tables of the configuration that can be queried."""
 
+_LIST_OF: Final[Mapping[QueryResource, tuple[str, str]]] = {
+    QueryResource.EXPORT: ("node", "gnt-node list"),
+    QueryResource.GROUP: ("node group", "gnt-group list"),
+    QueryResource.INSTANCE: ("instance", "gnt-instance list"),
+    QueryResource.NETWORK: ("network", "gnt-network list"),
+    QueryResource.NODE: ("node", "gnt-node list"),
+}
+"""What names must be names of, and the command that lists them; of others any name may be asked."""
+
 KEYED_BY_NAME: Final = frozenset({QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK})
 ROWS_KEPT: Final = frozenset({QueryResource.INSTANCE})  # there are few of the others
 FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
+_NAMES_TOLD_MAX: Final = 5
 _CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
 
@@ -107,7 +117,7 @@ def fields_of(resource: str, names: Iterable[str] | None = None) -> dict[str, ob
         OpPrereqError: there is no such resource.
     """
     fields = resource_of(resource).fields
-    wanted = list(names or ()) or sorted(fields)
+    wanted = list(names or ()) or sorted(fields, key=name_key)
     return {"fields": [_field(fields, name).definition() for name in wanted]}
 
 
@@ -171,7 +181,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``needs`` are the parts of the view that must be filled beyond the configuration: any of
     node_live, instance_live, console, jobs, locks, exports, rows.  ``names``, unless None, are
-    the only names (job ids) that can be in the answer.
+    the only names (job ids) that can be in the answer.  With ``only_names`` they are all that is
+    asked for, and rows are in their order; ``must_exist`` if one of nothing is refused.
     """
 
     resource: AnyResource
@@ -179,7 +190,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     filter: Filter
     needs: frozenset[Source]
     names: tuple[object, ...] | None
-    by_names: bool  # names come from the caller and may be UUIDs
+    only_names: bool
+    must_exist: bool
 
     @property
     def unknown_fields(self) -> list[str]:
@@ -304,15 +316,18 @@ class _Run:
 
     def _sorted(self) -> Steps[Sequence[Any]]:
         keys = yield from self.selected(static=False)
-        if len(keys) < 2 or (self._plan.names is None and self._order is not None):
+        if self._plan.only_names or (self._plan.names is None and self._order is not None):
             return keys
+        return self._by_name(keys)
+
+    def _by_name(self, keys: Iterable[Any]) -> Sequence[Any]:
         sort_key = self._plan.resource.sort_key
         return sorted(keys, key=lambda key: sort_key(self.items[key], self.context))
 
     def selected(self, *, static: bool) -> Steps[Sequence[Any]]:
         """Return the keys of what is asked for, as far as that can be told."""
         keys = self._candidates()
-        if self._plan.filter is EVERYTHING:
+        if self._plan.filter is EVERYTHING or self._plan.only_names:
             return keys
         test = self._plan.filter.test
         found: list[Any] = []
@@ -331,29 +346,45 @@ class _Run:
             return self._order or list(self.items)
         keys: dict[Any, None] = {}
         find = self._finder()
+        unknown: list[str] = []
         for name in self._plan.names:
-            if self._plan.by_names and name in self.items:
-                keys[name] = None
-            else:
-                keys.update(dict.fromkeys(find(name)))
-        return [key for key in keys if key in self.items]
+            found = [name] if name in self.items else [it for it in find(name) if it in self.items]
+            keys.update(dict.fromkeys(found if len(found) < 2 else self._by_name(found)))
+            if not found:
+                unknown.append(str(name))
+        if self._plan.must_exist and unknown:
+            raise _unknown(self._plan.resource.name, unknown)
+        return list(keys)
 
     def _finder(self) -> Callable[[Any], Iterable[Any]]:
         """Return a function from a name to the keys of the items that have it."""
-        if self._table is not None and self._table.has_names:
-            return self._table.named
-        resource = self._plan.resource
+        table, resource = self._table, self._plan.resource
         if resource.name in KEYED_BY_NAME:
             return lambda name: (name,)
         field = resource.fields[resource.name_field]
-        first = first_component if field.comparison is Comparison.HOST_NAME else str
+        takes_short = field.comparison is Comparison.HOST_NAME
+        if table is not None and table.has_names and takes_short:
+            return table.named
+        if table is not None and table.has_names:
+            return lambda name: [it for it in table.named(name) if table.name_of(it) == name]
+        first = first_component if takes_short else str
         by_first: dict[str, list[tuple[Any, str]]] = {}
         for key, item in self.items.items():
-            name = str(field.get(item, self.context))
-            by_first.setdefault(first(name), []).append((key, name))
+            for name in (str(field.get(item, self.context)), getattr(item, "uuid", None)):
+                if name is not None:
+                    by_first.setdefault(first(name), []).append((key, name))
         return lambda wanted: [
             key for key, name in by_first.get(first(wanted), ()) if name_matches(wanted, name)
         ]
+
+
+def _unknown(resource: QueryResource, names: Sequence[str]) -> OpPrereqError:
+    """Return the refusal of names that nothing has."""
+    what, listed_by = _LIST_OF[resource]
+    some = ", ".join(map(repr, names[:_NAMES_TOLD_MAX]))
+    more = f" and {len(names) - _NAMES_TOLD_MAX} more" if len(names) > _NAMES_TOLD_MAX else ""
+    is_known = f"{what} {some} is" if len(names) == 1 else f"{what}s {some}{more} are"
+    return OpPrereqError(f"{is_known} not known; see '{listed_by}'", ErrorCode.NOENT)
 
 
 def prepare(
@@ -366,7 +397,9 @@ def prepare(
     """Check a query and plan it.
 
     ``names``, if given and not empty, are names, short names or UUIDs (ids of jobs) of what is
-    asked for, as in the old query calls; names that do not exist are left out of the answer.
+    asked for, as in the old query calls; names that do not exist are left out of the answer.  A
+    filter that only lists names may name nothing else than what there is: running the plan refuses
+    the names of no instance, node, group or network (unknown_entity).
 
     Raises:
         OpPrereqError: there is no such resource, or too many fields are asked for (wrong_input).
@@ -388,5 +421,6 @@ def prepare(
         filter=compiled,
         needs=needs,
         names=tuple(names) if names else compiled.names,
-        by_names=bool(names),
+        only_names=bool(names) or compiled.only_names,
+        must_exist=compiled.only_names and table.name in _LIST_OF,
     )

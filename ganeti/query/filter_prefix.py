@@ -43,12 +43,14 @@ class Filter(msgspec.Struct, frozen=True):
     """A compiled filter.
 
     ``sources`` are all sources of fields it looks at.  ``names``, unless None, are the only values
-    of the name field that can pass: the engine looks them up instead of going through all.
+    of the name field that can pass, and UUIDs: the engine looks them up instead of going through
+    all.  With ``only_names`` the filter says nothing else: it is how lists of names are asked for.
     """
 
     test: Test
     sources: frozenset[Source]
     names: tuple[object, ...] | None = None
+    only_names: bool = False
 
 
 EVERYTHING: Final = Filter(lambda _item, _context, _static: True, frozenset())
@@ -66,30 +68,36 @@ def compile_filter(qfilter: object, find: FindField, name_field: str) -> Filter:
     """
     if qfilter is None:
         return EVERYTHING
-    compiler = _Compiler(find)
+    compiler = _Compiler(find, name_field)
     test = compiler.compile(qfilter, 0)
-    return Filter(test, frozenset(compiler.sources), _only_names(qfilter, name_field))
+    listed = _names(qfilter, name_field, with_and=False)
+    names = _names(qfilter, name_field, with_and=True) if listed is None else listed
+    return Filter(test, frozenset(compiler.sources), names, listed is not None)
 
 
-def _only_names(qfilter: object, name_field: str) -> tuple[object, ...] | None:
-    """Return the names that alone can pass, None if others can."""
+def _names(qfilter: object, name_field: str, *, with_and: bool) -> tuple[object, ...] | None:
+    """Return the names that alone can pass, None if others can.
+
+    ``with_and`` looks into "&" as well, of which more than the name may be asked.
+    """
     match qfilter:
         case ["==" | "=", str(field), str() | int() as value] if field == name_field:
             return (value,)
         case ["|", *parts]:
-            found = [_only_names(part, name_field) for part in parts]
+            found = [_names(part, name_field, with_and=with_and) for part in parts]
             if any(names is None for names in found):
                 return None
             return tuple(name for names in found if names is not None for name in names)
-        case ["&", *parts]:
-            found = [_only_names(part, name_field) for part in parts]
+        case ["&", *parts] if with_and:
+            found = [_names(part, name_field, with_and=True) for part in parts]
             return next((names for names in found if names is not None), None)
     return None
 
 
 class _Compiler:
-    def __init__(self, find: FindField) -> None:
+    def __init__(self, find: FindField, name_field: str) -> None:
         self._find = find
+        self._name_field = name_field
         self._conditions_left = CONDITIONS_MAX
         self._share = Share()
         self.sources: set[Source] = set()
@@ -116,6 +124,10 @@ class _Compiler:
             case ["=~", str(name), value]:
                 field = self._field(name)
                 return _compared(field, _search(field, value, self._share))
+            case [str(op), str(name), value] if op in _EQUAL_OPS:
+                return self._equal_to_any(name, [value])
+            case ["!=", str(name), value] if name == self._name_field:
+                return _negated(self._equal_to_any(name, [value]))
             case [str(op), str(name), value] if op in _COMPARISONS:
                 field = self._field(name)
                 return _compared(field, _COMPARISONS[op](field, value))
@@ -141,9 +153,14 @@ class _Compiler:
                 case _:
                     tests.append(self.compile(part, depth))
         for kind, values in wanted.items():
-            field = self._field(kind[0])
-            tests[places[kind]] = _compared(field, _equal_to_any(field, values))
+            tests[places[kind]] = self._equal_to_any(kind[0], values)
         return [test for test in tests if test is not None]
+
+    def _equal_to_any(self, name: str, values: Sequence[Any]) -> Test:
+        """Compare a field with values; a UUID is a name of what has it."""
+        field = self._field(name)
+        test = _compared(field, _equal_to_any(field, values))
+        return _with_uuids(values, test) if name == self._name_field else test
 
     def _field(self, name: str) -> AnyField:
         field = self._find(name)
@@ -191,6 +208,15 @@ def _compared(field: AnyField, passes: Callable[[object], bool]) -> Test:
             return None
         actual = get(item, context)
         return isinstance(actual, Absent) or passes(actual)
+
+    return test
+
+
+def _with_uuids(uuids: Sequence[Any], by_name: Test) -> Test:
+    wanted = frozenset(uuids)
+
+    def test(item: object, context: RunContext, static: bool) -> Verdict:
+        return getattr(item, "uuid", None) in wanted or by_name(item, context, static)
 
     return test
 

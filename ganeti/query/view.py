@@ -107,10 +107,15 @@ class LockState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobItem(msgspec.Struct, frozen=True):
-    """A job, and whether it was found in the archive."""
+    """A job, and whether it was found in the archive; of one that is nowhere only the id."""
 
-    job: QueuedJob
-    archived: bool = False
+    job: QueuedJob | JobId
+    archived: bool | None = False
+
+    @property
+    def id(self) -> JobId:
+        """The id of the job."""
+        return self.job.id if isinstance(self.job, QueuedJob) else self.job
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

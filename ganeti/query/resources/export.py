@@ -23,6 +23,11 @@ class ExportItem(msgspec.Struct, frozen=True):
     node: Node
     export: str | None
 
+    @property
+    def uuid(self) -> NodeUuid:
+        """The UUID of the node: exports are named by their nodes."""
+        return self.node.uuid
+
 
 def _items(context: RunContext) -> dict[tuple[NodeUuid, str], ExportItem]:
     items: dict[tuple[NodeUuid, str], ExportItem] = {}

@@ -15,6 +15,7 @@ from ganeti.opcodes.registry import for_people
 from ganeti.opcodes.summary import summary
 from ganeti.query.context import RunContext
 from ganeti.query.fields import (
+    UNAVAIL,
     Comparison,
     FieldSpec,
     Resource,
@@ -77,7 +78,9 @@ def _field(name: str, title: str, kind: FieldKind, doc: str, value: JobValue) ->
     comparison = Comparison.TIMESTAMP if name in _TIMES else Comparison.PLAIN
 
     def get(item: JobItem, _context: RunContext) -> object:
-        return or_unavailable(value(item.job))
+        if isinstance(item.job, QueuedJob):
+            return or_unavailable(value(item.job))
+        return item.id if name == "id" else UNAVAIL
 
     return FieldSpec(name, title, kind, doc, get, comparison=comparison)
 
@@ -92,6 +95,6 @@ RESOURCE: Final = Resource(
     field_table(_FIELDS),
     lambda context: context.view.jobs,
     name_field="id",
-    sort_key=lambda item, _context: item.job.id,
+    sort_key=lambda item, _context: item.id,
     source=Source.JOBS,
 )

@@ -9,7 +9,7 @@ import pytest
 from fakes.sample_config import CONFIG, load_sample, only
 from msgspec import Raw
 
-from ganeti.base.errors import OpPrereqError, ParameterError
+from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
 from ganeti.base.ids import InstanceUuid, JobId, NodeUuid
 from ganeti.base.json import dumps
 from ganeti.config.config_data import split_config
@@ -181,7 +181,8 @@ def test_only_the_nodes_that_matter_are_asked() -> None:
     status = prepare("instance", ["status", "console"]).targets(view)
     assert list(status.instance_info) == [NODE1]
     assert status.consoles == []  # nobody said yet that it runs
-    assert prepare("instance", ["status"], ["==", "name", "x"]).targets(view).instance_info == []
+    nobody = ["&", ["==", "name", "x"], ["?", "admin_up"]]
+    assert prepare("instance", ["status"], nobody).targets(view).instance_info == []
 
 
 def test_console() -> None:
@@ -202,15 +203,33 @@ def test_short_names_match_and_groups_need_the_full_one() -> None:
     )
     assert values("node", ["name"], view, ["==", "name", "node1"]) == [[[0, "node1.example.com"]]]
     assert values("instance", ["name"], view, ["==", "pnode", "node1"]) == [[[0, "inst1"]]]
-    assert values("group", ["name"], view, ["==", "name", "a"]) == []
+    with pytest.raises(OpPrereqError, match="node group 'a' is not known; see 'gnt-group list'"):
+        values("group", ["name"], view, ["==", "name", "a"])
     assert values("group", ["name"], view, ["==", "name", "a.b"]) == [[[0, "a.b"]]]
 
 
 def test_names_are_looked_up() -> None:
-    qfilter = ["|", ["==", "name", "node2"], ["=", "name", "node1"], ["==", "name", "no"]]
+    names = [["==", "name", "node2"], ["=", "name", "node1"], ["==", "name", "node2"]]
     view = make_view()
-    assert values("node", ["name"], view, qfilter) == [[[0, "node1"]], [[0, "node2"]]]
+    assert values("node", ["name"], view, ["|", *names]) == [[[0, "node2"]], [[0, "node1"]]]
     assert view.config.nodes.find_all(By.SHORT_NAME, "node2") == (NODE2,)
+    with pytest.raises(OpPrereqError, match="nodes 'no', 'none' are not known") as caught:
+        values("node", ["name"], view, ["|", *names, *(["=", "name", it] for it in ("no", "none"))])
+    assert caught.value.ecode == ErrorCode.NOENT
+    # Among other conditions a name is one of them, and rows are sorted.
+    both = ["&", ["|", *names, ["=", "name", "no"]], ["=~", "name", "."]]
+    assert values("node", ["name"], view, both) == [[[0, "node1"]], [[0, "node2"]]]
+
+
+@pytest.mark.parametrize("resource", ["instance", "node", "group", "network"])
+def test_a_uuid_is_a_name(resource: str) -> None:
+    view = make_view()
+    [[[_, name], [_, uuid]], *_] = values(resource, ["name", "uuid"], view)
+    by_uuid: list[Any] = ["=", "name", uuid]
+    assert values(resource, ["name"], view, by_uuid) == [[[0, name]]]
+    assert values(resource, ["name"], view, ["&", ["=~", "name", "."], by_uuid]) == [[[0, name]]]
+    assert [[0, name]] not in values(resource, ["name"], view, ["!=", "name", uuid])
+    assert [[0, name]] not in values(resource, ["name"], view, ["!", by_uuid])
 
 
 def test_the_order_is_that_of_the_table() -> None:
@@ -221,7 +240,7 @@ def test_the_order_is_that_of_the_table() -> None:
     assert values("node", ["name"], view, qfilter) == [[[0, "node2"]], [[0, "node1"]]]
 
 
-@pytest.mark.parametrize("qfilter", [None, ["==", "name", "node2"], ["=~", "name", "1"]])
+@pytest.mark.parametrize("qfilter", [None, ["&", ["==", "name", "node2"]], ["=~", "name", "1"]])
 @pytest.mark.parametrize("resource", ["node", "instance", "group", "network", "filter"])
 def test_encoded_answers_say_the_same(resource: str, qfilter: Any) -> None:
     names = [*expected_fields(resource), "nonsense"]
@@ -257,7 +276,7 @@ def test_rows_with_live_or_unknown_values_are_made_each_time() -> None:
 def test_old_style_queries_take_uuids_and_leave_out_what_is_not_there() -> None:
     view = make_view()
     plan = prepare("node", ["name", "foo", "pip"], names=[NODE2, "node1", "nobody"])
-    assert plan.run_plain(view) == [["node1", None, "192.0.2.10"], ["node2", None, "192.0.2.11"]]
+    assert plan.run_plain(view) == [["node2", None, "192.0.2.11"], ["node1", None, "192.0.2.10"]]
     assert prepare("node", ["name"], names=[]).run_plain(view) == [["node1"], ["node2"]]
 
 
@@ -280,6 +299,10 @@ def test_jobs() -> None:
     plan = prepare("job", ["id"], ["|", ["==", "id", 7], ["==", "id", 8]])
     assert plan.names == (7, 8)
     assert plan.needs == {Source.JOBS}
+    of_unknown = [[0, 8], *[[3, None]] * 5]
+    asked = make_view(jobs={8: JobItem(JobId(8), None), 7: JobItem(job)})
+    either = ["|", ["==", "id", 8], ["==", "id", 7]]
+    assert values("job", fields, asked, either) == [of_unknown, rows[0]]
 
 
 def test_locks_and_exports() -> None:
@@ -301,7 +324,16 @@ def test_locks_and_exports() -> None:
         [[0, "e9"]],
         [[0, "e10"]],
     ]
+    in_order = ["|", ["==", "node", "node2"], ["==", "node", NODE1]]
+    assert values("export", ["export"], view, in_order) == [[[2, None]], [[0, "e9"]], [[0, "e10"]]]
     assert prepare("export", ["node"]).targets(view).exports == sorted([NODE1, NODE2])
+
+
+def test_fields_are_listed_in_natural_order() -> None:
+    described = fields_of("instance")["fields"]
+    names = [field["name"] for field in cast("list[dict[str, str]]", described)]
+    assert names.index("disk.name/2") + 1 == names.index("disk.name/3")
+    assert names.index("disk.name/9") < names.index("disk.name/10") < names.index("disk.names")
 
 
 def test_rows_made_by_a_job() -> None:

@@ -134,7 +134,7 @@ def test_whatever_changed_the_answer_is_that_of_a_new_view(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[Any, int]]
 ) -> None:
     followed = Followed(str(tmp_path_factory.mktemp("config")))
-    by_name = ["==", "name", "inst3"]
+    by_name = ["&", ["==", "name", "inst3"]]
     for change, number in changes:
         answer(followed.view)  # so that there is something to take over
         answer(followed.view, by_name)
