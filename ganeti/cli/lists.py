@@ -5,39 +5,13 @@ Source: query_fields.json, "default_fields".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ganeti.base import json
 from ganeti.cli.command import Command, Context, Handler, Options, command, opt
 from ganeti.cli.run.listing import Listing, both_filters, show_fields, show_list
-from ganeti.cli.run.table import format_other, format_time
-
-_NANOSECONDS: Final = 1_000_000_000
-
-
-def format_action(value: object) -> str:
-    """Return an action as ``--action`` takes it."""
-    return " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
-
-
-def format_json(value: object) -> str:
-    """Return predicates as ``--predicates`` takes them."""
-    return json.dumps(value).decode()
-
-
-def format_trail(value: object) -> list[str]:
-    """Return the steps of a reason trail, each with its time."""
-    steps = []
-    for step in as_list(value):
-        match step:
-            case [str(source), str(reason), int(nanoseconds)]:
-                moment = format_time(nanoseconds / _NANOSECONDS)
-                steps.append(f"{moment} {source}: {reason}" if reason else f"{moment} {source}")
-            case _:
-                steps.append(format_json(step))
-    return steps
+from ganeti.cli.run.table import Formatter, format_list, format_settings, format_time
 
 
 def as_list(value: object) -> Sequence[object]:
@@ -45,30 +19,50 @@ def as_list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []
 
 
-INSTANCES: Final = Listing("instance", ("name", "hypervisor", "os", "pnode", "status", "oper_ram"))
-NODES: Final = Listing(
-    "node", ("name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt")
+def _lists(words: str) -> Mapping[str, Formatter]:
+    """Return the formats of fields that are shown with commas between; others are as in Python."""
+    return dict.fromkeys(words.split(), format_list)
+
+
+def _connections(value: object) -> str:
+    """Return the groups of a network, each with mode, link and VLAN."""
+    rows = [(row[0], ", ".join(map(str, row[1:]))) for row in map(as_list, as_list(value))]
+    return ", ".join(f"{group} ({connection})" for group, connection in rows)
+
+
+INSTANCES: Final = Listing(
+    "instance",
+    ("name", "hypervisor", "os", "pnode", "status", "oper_ram"),
+    formats=_lists(
+        "tags disk.sizes nic.ips nic.macs nic.modes nic.links nic.bridges nic.networks"
+        " snodes snodes.group snodes.group.uuid"
+    ),
 )
-GROUPS: Final = Listing("group", ("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"))
+NODES: Final = Listing(
+    "node",
+    ("name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt"),
+    formats=_lists("tags pinst_list sinst_list"),
+)
+GROUPS: Final = Listing(
+    "group",
+    ("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"),
+    formats={**_lists("tags node_list pinst_list"), "ndparams": format_settings},
+)
 NETWORKS: Final = Listing(
-    "network", ("name", "network", "gateway", "mac_prefix", "group_list", "tags")
+    "network",
+    ("name", "network", "gateway", "mac_prefix", "group_list", "tags"),
+    formats={
+        "group_list": _connections,
+        "inst_list": lambda value: ", ".join(map(str, as_list(value))),
+        **_lists("tags"),
+    },
 )
 FILTERS: Final = Listing(
     "filter",
     ("uuid", "watermark", "priority", "predicates", "action", "reason_trail"),
     name_field="uuid",
-    formats={
-        "action": format_action,
-        "predicates": format_json,
-        "reason_trail": lambda value: "; ".join(format_trail(value)),
-    },
 )
 EXPORTS: Final = Listing("export", ("node", "export"), name_field="node")
-
-
-def format_summary(value: object) -> str:
-    """Return the summaries of a job's opcodes."""
-    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 
 def format_times(value: object) -> str:
@@ -82,14 +76,13 @@ JOBS: Final = Listing(
     name_field="id",
     names_are_numbers=True,
     formats={
-        "summary": format_summary,
+        "summary": format_list,
         "received_ts": format_time,
         "start_ts": format_time,
         "end_ts": format_time,
         "opstart": format_times,
         "opexec": format_times,
         "opend": format_times,
-        "opresult": format_other,
     },
 )
 

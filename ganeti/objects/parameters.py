@@ -137,12 +137,12 @@ def choice(default: str, summary: str, words: str) -> ParamSpec:
 PORT_MAX: Final = 65535
 
 BEPARAMS: Final[ParamTable] = {
-    "always_failover": flag(False, "Never migrate the instance, always fail it over."),
-    "auto_balance": flag(True, "Count the instance when the cluster is balanced."),
-    "maxmem": size(128, "The memory that the instance gets where there is enough.", least=1),
     "minmem": size(128, "The memory that the instance can do with.", least=1),
-    "spindle_use": integer(1, "The load on spindles that the instance counts for.", least=0),
+    "maxmem": size(128, "The memory that the instance gets where there is enough.", least=1),
     "vcpus": integer(1, "The number of virtual processors.", least=1),
+    "auto_balance": flag(True, "Count the instance when the cluster is balanced."),
+    "always_failover": flag(False, "Never migrate the instance, always fail it over."),
+    "spindle_use": integer(1, "The load on spindles that the instance counts for.", least=0),
 }
 BACKEND_SETTINGS: Final[ParamTable] = {
     **BEPARAMS,
@@ -156,16 +156,16 @@ NICPARAMS: Final[ParamTable] = {
     "vlan": text("", "The VLANs of the interface: 10, :20:30 (trunk) or .10:20:30."),
 }
 NDPARAMS: Final[ParamTable] = {
+    "oob_program": path("", "The program for out-of-band management of the node."),
+    "spindle_count": integer(1, "The number of spindles of the node.", least=0, most=10_000),
+    "exclusive_storage": flag(False, "Whole physical volumes are given to one instance each."),
+    "ovs": flag(False, "Set up Open vSwitch on the node."),
+    "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch."),
+    "ovs_link": maybe_text("", "The network device that connects the switch to the outside."),
+    "ssh_port": integer(22, "The port of the node's SSH server.", least=1, most=PORT_MAX),
     "cpu_speed": number(
         1.0, "The speed of the processors, as a multiple of the usual.", least=0.001, most=1000.0
     ),
-    "exclusive_storage": flag(False, "Whole physical volumes are given to one instance each."),
-    "oob_program": path("", "The program for out-of-band management of the node."),
-    "ovs": flag(False, "Set up Open vSwitch on the node."),
-    "ovs_link": maybe_text("", "The network device that connects the switch to the outside."),
-    "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch."),
-    "spindle_count": integer(1, "The number of spindles of the node.", least=0, most=10_000),
-    "ssh_port": integer(22, "The port of the node's SSH server.", least=1, most=PORT_MAX),
 }
 _ACCESS: Final = choice("kernelspace", "How instances reach their disks.", " ".join(DiskAccess))
 _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {

@@ -85,7 +85,7 @@ def test_columns_and_separators(cluster: TestCluster) -> None:
     words = ["job", "list", "--separator=|", "-o", "+priority,opstatus"]
     header, line = cluster.gnt([*words, str(job_id)]).lines
     assert header == "ID|Status|Summary|Priority|OpCode_status"
-    assert line == f"{job_id}|success|TEST_DELAY(0.0)|0|success"
+    assert line == f"{job_id}|success|TEST_DELAY(0.0)|0|['success']"
     assert cluster.gnt([*words, "--no-headers", str(job_id)]).lines == [line]
     cluster.refused("job list 1x", "not a number")
 
@@ -272,7 +272,7 @@ def test_life_of_a_filter(cluster: TestCluster, paused: str) -> None:
     line = cluster.gnt(
         ["filter", "list", "--no-headers", "--separator=|", "-o", "uuid,priority,action,predicates"]
     ).out.strip()
-    assert line == f'{paused}|1|PAUSE|[["opcode",["==","OP_ID","OP_TEST_DELAY"]]]'
+    assert line == f"{paused}|1|PAUSE|[['opcode', ['==', 'OP_ID', 'OP_TEST_DELAY']]]"
     info = cluster.gnt(f"filter info {paused}").out
     assert f"UUID: {paused}" in info
     assert "Action: PAUSE" in info
@@ -288,7 +288,7 @@ def test_life_of_a_filter(cluster: TestCluster, paused: str) -> None:
         ]
     )
     assert replaced.out.strip() == paused
-    assert "RATE_LIMIT 1" in cluster.gnt("filter list").out
+    assert "['RATE_LIMIT', 1]" in cluster.gnt("filter list").out
     assert "slow down" in cluster.gnt("filter info").out
     cluster.gnt(f"job wait {job_id}")
     assert len(cluster.gnt("filter list-fields --no-headers").lines) == 6

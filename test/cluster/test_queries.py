@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import signal
@@ -31,6 +32,7 @@ SLOW_MACHINE_S = 60.0  # what a loaded machine may add to a list
 EXPORT = "saved.example.com"
 ADDED_FIELDS = {"lock": ["priorities"]}  # ours, beside those of 3.0
 NETWORK = "11111111-2222-4333-8444-555555555555"
+POST_INIT = "CLUSTER_POST_INIT"
 
 
 def fill(cluster: TestCluster) -> None:
@@ -257,8 +259,8 @@ def test_old_queries_answer_plain_values(client: LuxiClient) -> None:
         ["c.example.com", "ERROR_nodeoffline", None],
     ]
     assert client.query_instances(["c", "nobody", "a.example.com"], ["name"]) == [
-        ["a.example.com"],
         ["c.example.com"],
+        ["a.example.com"],
     ]
     ((uuid,),) = client.query_instances(["b"], ["uuid"])
     assert client.query_instances([str(uuid)], ["name"]) == [["b.example.com"]]
@@ -337,7 +339,7 @@ def listed(cluster: TestCluster, program: str, field: str, *words: str) -> list[
         ([], "abc"),
         (["a"], "a"),
         (["a", "c.example.com"], "ac"),
-        (["nobody"], ""),
+        (["c", "a", "c"], "ca"),
         (["*"], "abc"),
         (["?.example.*"], "abc"),
         (["a*", "b"], "ab"),
@@ -380,13 +382,57 @@ def test_instances_by_text_filter(queried: TestCluster, words: list[str], found:
         ("network", "name", ['"lan-tag" in tags'], ["lan"]),
         ("job", "id", ["-F", "id == 1"], ["1"]),
         ("job", "id", ['status == "success" and id <= 2'], ["1", "2"]),
-        ("job", "id", ["2", "1"], ["1", "2"]),
+        ("job", "id", ["2", "1"], ["2", "1"]),
+        (
+            "job",
+            "id,status,summary",
+            ["99999", "1"],
+            ["99999", "-", "-", "1", "success", POST_INIT],
+        ),
+        ("node", "name", ["node3", "node1"], [AWAY, "node1.example.com"]),
+        ("network", "name", [NETWORK], ["lan"]),
     ],
 )
 def test_other_things_by_text_filter(
     queried: TestCluster, program: str, field: str, words: Sequence[str], found: list[str]
 ) -> None:
     assert listed(queried, program, field, *words) == found
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("instance", "instance 'nobody' is not known; see 'gnt-instance list'"),
+        ("node", "node 'nobody' is not known; see 'gnt-node list'"),
+        ("group", "node group 'nobody' is not known; see 'gnt-group list'"),
+        ("network", "network 'nobody' is not known; see 'gnt-network list'"),
+    ],
+)
+def test_a_uuid_is_a_name_and_a_name_of_nothing_is_refused(
+    queried: TestCluster, program: str, text: str
+) -> None:
+    name, uuid = queried.gnt(f"{program} list --no-headers -o name,uuid").lines[0].split()
+    assert listed(queried, program, "name", uuid) == [name]
+    for words in ("nobody", f"{name} nobody"):
+        outcome = queried.run(f"gnt-{program} list {words}")
+        assert (outcome.status, outcome.out) == (1, "")
+        assert "unknown_entity" in outcome.err
+        assert text in outcome.err
+
+
+def test_an_unknown_field_has_its_name_as_title(queried: TestCluster) -> None:
+    outcome = queried.run("gnt-node list --separator=: -o name,colour node1")
+    assert (outcome.status, outcome.lines) == (14, ["Node:colour", "node1.example.com:??"])
+    assert "colour" in outcome.err
+
+
+def test_values_that_scripts_evaluate(queried: TestCluster) -> None:
+    words = ["instance", "list", "--no-headers", "--separator=|", "-o", "beparams,nic.names,tags"]
+    values, names, tags = queried.gnt([*words, "a"]).lines[0].split("|")
+    backend = ast.literal_eval(values)
+    assert list(backend)[:3] == ["minmem", "maxmem", "vcpus"]
+    assert ast.literal_eval(names) == [None]
+    assert sorted(tags.split(",")) == ["blue", "web"]
 
 
 @pytest.mark.parametrize(

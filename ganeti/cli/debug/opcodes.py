@@ -15,7 +15,7 @@ from ganeti.cli.run.listing import print_response, select_fields
 from ganeti.opcodes.test import OpTestDelay
 from ganeti.system import clock
 
-LOCK_FIELDS = ("name", "mode", "owner", "pending", "priorities")
+LOCK_FIELDS = ("name", "mode", "owner", "pending")
 
 
 def delay(context: Context, options: Options, args: list[str]) -> None:

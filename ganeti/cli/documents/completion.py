@@ -15,7 +15,7 @@ from ganeti.cli.declaration.parameters import tables_of, takes_names
 from ganeti.cli.declaration.parser import options_of
 from ganeti.cli.declaration.program import Action, Argument, Command, Option, Program
 from ganeti.cli.declaration.values import FILTER_ACTIONS, PRIORITIES, Priority, YesNo
-from ganeti.cli.node.storage import STORAGE_COLUMNS, VOLUME_COLUMNS
+from ganeti.cli.node.storage import STORAGE_COLUMNS, VOLUME_COLUMNS, VOLUME_COLUMNS_MORE
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DeviceAction, supported_templates
@@ -182,7 +182,7 @@ def _keys() -> Mapping[str, Sequence[str]]:
         **{f"hvparams:{name}": _of(table) for name, table in HVPARAMS.items()},
         **{f"diskparams:{name}": _of(table) for name, table in parameters.DISKPARAMS.items()},
         "fields:storage": [*STORAGE_COLUMNS],
-        "fields:volume": [*VOLUME_COLUMNS],
+        "fields:volume": [*VOLUME_COLUMNS, *VOLUME_COLUMNS_MORE],
     }
     for resource in QueryResource:
         names = [name for name in resource_of(resource).fields if not re.search("/[1-9]", name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,7 @@ from ganeti.cli.command import (
     job,
     opt,
 )
+from ganeti.cli.lists import as_list
 from ganeti.cli.run.binding import bound, submit
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes, style_of
@@ -25,7 +27,6 @@ from ganeti.opcodes.node import OpNodePowercycle, OpNodeSetParams, OpOobCommand,
 from ganeti.opcodes.opcode import OpCode
 
 _NORMAL: Final = 0
-_NO_DATA: Final = 2
 
 
 def show_answer(context: Context, _opcode: OpCode, said: object) -> None:
@@ -50,48 +51,40 @@ def power(context: Context, options: Options, args: list[str]) -> int:
         bound(context.command, options, [], node_names=names, command=f"power-{command}")
     )
     *_, result = execute(context, options, *opcodes)
-    return _show(context, _POWER, result, _power_cells)
+    return _show(context, result, _power_words)
 
 
 def health(context: Context, options: Options, args: list[str]) -> int:
     """Ask the out-of-band helper for the health of nodes."""
-    return _show(context, _HEALTH, submit(context, options, args), _health_cells)
+    return _show(context, submit(context, options, args), _health_words)
 
 
 _WORDS: Final = {"cycle": "power cycle", "off": "power off", "on": "power on"}
-_POWER: Final = [Column("Status")]
-_HEALTH: Final = [Column("Item"), Column("Status")]
 
 
-def _power_cells(value: object) -> list[list[Cell]]:
+def _power_words(value: object) -> list[str]:
     match value:
         case {"powered": bool(powered)}:
-            return [[(_NORMAL, "powered" if powered else "unpowered")]]
+            return ["powered" if powered else "unpowered"]
         case _:
-            return [[(_NORMAL, "done")]]
+            return ["done"]
 
 
-def _health_cells(value: object) -> list[list[Cell]]:
-    entries = value if isinstance(value, list) else []
-    return [[(_NORMAL, item), (_NORMAL, status)] for item, status in entries]
+def _health_words(value: object) -> list[str]:
+    """Return a word for each item of a machine."""
+    return [f"{item}={status}" for item, status in map(as_list, as_list(value))]
 
 
-def _show(
-    context: Context,
-    columns: Sequence[Column],
-    result: object,
-    cells_of: Callable[[object], list[list[Cell]]],
-) -> int:
-    """Print the result of each node; the exit status tells whether all went well."""
+def _show(context: Context, result: object, words_of: Callable[[object], list[str]]) -> int:
+    """Print the result of each node; the exit status tells whether there was one of all."""
     rows: list[list[Cell]] = []
     failed = False
-    for row in result if isinstance(result, list) else []:
-        (_, name), (status, value) = row
-        failed = failed or status == _NO_DATA
-        cells = cells_of(value) if status == _NORMAL else [[(status, None)] * len(columns)]
-        rows += [[(_NORMAL, name), *each] for each in cells]
-    shown = [Column("Node"), *columns]
-    context.terminal.write_lines(format_table(shown, rows, style_of(context, context.options)))
+    for (_, name), (status, value) in result if isinstance(result, list) else ():
+        failed = failed or status != _NORMAL
+        words: Sequence[object] = words_of(value) if status == _NORMAL else [None]
+        rows += [[(_NORMAL, name), (status, word)] for word in words]
+    style = replace(style_of(context, context.options), verbose=True)
+    context.terminal.write_lines(format_table([Column("Node"), Column("Status")], rows, style))
     return EXIT_FAILURE if failed else EXIT_SUCCESS
 
 

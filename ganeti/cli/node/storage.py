@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
@@ -29,15 +30,19 @@ VOLUME_COLUMNS: Final[Mapping[str, Column]] = {
     "name": Column("Name"),
     "size": Column("Size", "unit"),
     "instance": Column("Instance"),
-    "dev": Column("Device"),
 }
+VOLUME_COLUMNS_MORE: Final[Mapping[str, Column]] = {"dev": Column("Device")}
 
 
 def _show(
-    context: Context, options: Options, args: list[str], columns: Mapping[str, Column]
+    context: Context,
+    options: Options,
+    args: list[str],
+    usual: Mapping[str, Column],
+    others: Mapping[str, Column] = MappingProxyType({}),
 ) -> None:
-    """Print rows of the selected fields, which the command's opcode answers."""
-    fields = select_fields(options.output, list(columns))
+    """Print rows of the selected fields, the usual ones if none is, that the opcode answers."""
+    fields, columns = select_fields(options.output, list(usual)), {**usual, **others}
     unknown = [name for name in fields if name not in columns]
     if unknown:
         raise OpPrereqError(
@@ -56,7 +61,7 @@ def list_storage(context: Context, options: Options, args: list[str]) -> None:
 
 def volumes(context: Context, options: Options, args: list[str]) -> None:
     """List logical volumes."""
-    _show(context, options, args, VOLUME_COLUMNS)
+    _show(context, options, args, VOLUME_COLUMNS, VOLUME_COLUMNS_MORE)
 
 
 def allocation_change(options: Options) -> Mapping[str, object]:

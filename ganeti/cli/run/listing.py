@@ -147,11 +147,15 @@ def print_response(
 ) -> int:
     """Print the answer to a query; unknown fields are named and change the exit status."""
     columns = [
-        Column(known.title, known.kind, formats.get(known.name)) for known in response.fields
+        Column(_title(known), known.kind, formats.get(known.name)) for known in response.fields
     ]
     lines = format_table(columns, response.data, style_of(context, options))
     context.terminal.write_lines(lines)
     return warn_of_unknown(context, response.fields)
+
+
+def _title(known: QueryField) -> str:
+    return known.name if known.kind == "unknown" else known.title
 
 
 def warn_of_unknown(context: Context, fields: Sequence[QueryField]) -> int:
@@ -173,7 +177,7 @@ _KIND_NAMES = {
     "float": "Floating-point number",
     "unit": "Storage size",
     "timestamp": "Timestamp",
-    "other": "Other",
+    "other": "Custom",
     "unknown": "Unknown",
 }
 

@@ -149,27 +149,32 @@ def format_time(value: object) -> str:
 
 
 def format_other(value: object) -> str:
-    """Return any JSON value in one line: lists with commas, mappings as key=value."""
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return str(value)
-        case list():
-            return ",".join(_nested(item) for item in value)
-        case Mapping():
-            return ", ".join(f"{key}={_nested(item)}" for key, item in value.items())
-        case _:
-            return str(value)
+    """Return any JSON value in one line, lists and mappings as Python writes them.
+
+    Scripts evaluate that.  A whole number has no fraction, whatever its type.
+    """
+    return str(_with_whole_numbers(value))
 
 
-def _nested(value: object) -> str:
+def _with_whole_numbers(value: object) -> object:
     match value:
+        case float() if value.is_integer():
+            return int(value)
         case list():
-            return "[" + ",".join(_nested(item) for item in value) + "]"
+            return [_with_whole_numbers(item) for item in value]
         case Mapping():
-            return "{" + ", ".join(f"{key}={_nested(item)}" for key, item in value.items()) + "}"
-        case None:
-            return "-"
+            return {key: _with_whole_numbers(item) for key, item in value.items()}
         case _:
-            return str(value)
+            return value
+
+
+def format_list(value: object) -> str:
+    """Return the values of a list with commas between."""
+    return ",".join(map(str, value)) if isinstance(value, list) else format_other(value)
+
+
+def format_settings(value: object) -> str:
+    """Return a mapping as ``key=value, key=value``."""
+    if not isinstance(value, Mapping):
+        return format_other(value)
+    return ", ".join(f"{key}={format_other(item)}" for key, item in value.items())

@@ -84,14 +84,16 @@ class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]
         return {}
 
     def plan(self, found: Sequence[Helped]) -> Sequence[Helped]:
-        """Refuse to cut the power of the master, or of a node that is in use."""
-        op = self.op
-        if (op.node_names or op.node_uuids) and not any(each.helper for each in found):
-            names = ", ".join(each.node.name for each in found)
-            raise wrong_state(
-                f"no out-of-band helper is set for {names}; set the node parameter oob_program"
-            )
-        if op.command in _TAKES_POWER_AWAY:
+        """Refuse to cut the power of the master, of a node in use, or of one that cannot be asked.
+
+        A node without a helper would be marked offline and run on.
+        """
+        if self.op.command in _TAKES_POWER_AWAY:
+            if (self.op.node_names or self.op.node_uuids) and not any(it.helper for it in found):
+                names = ", ".join(each.node.name for each in found)
+                raise wrong_state(
+                    f"no out-of-band helper is set for {names}; set the node parameter oob_program"
+                )
             for each in found:
                 self._check_may_lose_power(each.node, each.helper)
         return found

@@ -58,15 +58,18 @@ def check_storage(storage_type: StorageType) -> None:
 
 
 def default_storage(cluster: Cluster) -> StorageType:
-    """Return the kind of storage of the first enabled disk template that has units.
+    """Return the kind of storage of the first enabled disk template, whatever the others have.
 
     Raises:
-        OpPrereqError: none has.
+        OpPrereqError: that has no units.
     """
-    for template in cluster.enabled_disk_templates:
-        if template.traits.storage.units is not None:
-            return template.traits.storage
-    raise wrong_state("no enabled disk template has storage units; name a storage type")
+    first = cluster.enabled_disk_templates[0]
+    if first.traits.storage.units is None:
+        raise wrong_state(
+            f"{first.value!r}, the first enabled disk template, has no storage units; name a"
+            " storage type, as in 'gnt-node list-storage -t file'"
+        )
+    return first.traits.storage
 
 
 def unit_arguments(cluster: Cluster, storage_type: StorageType) -> tuple[str, list[object]]:
@@ -173,6 +176,5 @@ class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, None]):
         lookup.require_nodes(self.config, self.op.nodes)
 
     def execute(self, plan: None) -> list[object]:
-        """Return no volumes, and say why."""
-        self.context.info("logical volumes are not supported yet, so there are none")
+        """Return no volumes."""
         return []

@@ -8,21 +8,9 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError, QueryFilterParseError
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.declaration.values import parse_filter_action
 from ganeti.cli.filter import add, read_predicate
-from ganeti.cli.lists import format_action, format_json, format_trail
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
-
-
-@pytest.mark.parametrize("text", ["ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT 5"])
-def test_actions_are_shown_as_they_are_typed(text: str) -> None:
-    assert format_action(parse_filter_action(text)) == text
-
-
-def test_predicates_are_shown_as_they_are_typed() -> None:
-    text = '[["opcode",["=","OP_ID","OP_NODE_ADD"]]]'
-    assert format_json([["opcode", ["=", "OP_ID", "OP_NODE_ADD"]]]) == text
 
 
 def test_a_filter_for_every_job_has_to_be_meant() -> None:
@@ -50,12 +38,3 @@ def test_what_is_no_text_is_left_to_the_daemon(predicate: object) -> None:
 def test_a_wrong_text_is_refused() -> None:
     with pytest.raises(QueryFilterParseError, match="cannot understand"):
         read_predicate(["jobid", "id >"])
-
-
-def test_a_trail_reads_like_a_log() -> None:
-    steps = [["gnt:user", "why", 1_700_000_000_000_000_000], ["luxid", "", 0], ["odd"]]
-    shown = format_trail(steps)
-    assert shown[0].endswith(" gnt:user: why")
-    assert shown[1].endswith(" luxid")
-    assert shown[2] == '["odd"]'
-    assert format_trail(None) == []

@@ -10,7 +10,9 @@ from ganeti.cli.run.table import (
     Column,
     TableStyle,
     fit_widths,
+    format_list,
     format_other,
+    format_settings,
     format_table,
     format_value,
 )
@@ -85,15 +87,26 @@ def test_fitting_narrows_no_more_than_needed(
         ("number", 3, "3"),
         ("unit", 2048, "2.0G"),
         ("timestamp", None, "-"),
-        ("other", ["a", "b"], "a,b"),
-        ("other", {}, ""),
-        ("other", {"a": [1, None]}, "a=[1,-]"),
-        ("other", [["x", {"y": 1}]], "[x,{y=1}]"),
-        ("other", [], ""),
+        ("other", None, "-"),
+        ("other", "x", "x"),
+        ("other", ["a", None], "['a', None]"),
+        ("other", {}, "{}"),
+        ("other", {"a": [1, True], "b": 2.0}, "{'a': [1, True], 'b': 2}"),
+        ("other", [["x", {"y": 0.5}]], "[['x', {'y': 0.5}]]"),
+        ("other", [], "[]"),
+        ("float", 1.0, "1"),
+        ("float", 0.25, "0.25"),
     ],
 )
 def test_values_as_text(kind: str, value: object, text: str) -> None:
     assert format_value(kind, value) == text
+
+
+def test_lists_and_settings() -> None:
+    assert format_list(["a", None, 8]) == "a,None,8"
+    assert format_list([]) == ""
+    assert format_settings({"a": "", "b": 1.0, "c": True}) == "a=, b=1, c=True"
+    assert format_settings(["a"]) == "['a']"
 
 
 @given(

@@ -199,7 +199,9 @@ def test_a_helper_that_fails_or_talks_nonsense(helped: FakeCluster) -> None:
 
 def test_without_a_helper(cluster: FakeCluster) -> None:
     with pytest.raises(OpPrereqError, match="set the node parameter oob_program"):
-        oob(cluster, "power-status", "node2")
+        oob(cluster, "power-off", "node2")
+    assert [row[1] for row in oob(cluster, "power-status", "node2")] == [(3, None)]
+    assert [row[1] for row in oob(cluster, "power-on", "node2")] == [(3, None)]
     assert [row[1] for row in oob(cluster, "health")] == [(3, None)] * 3
 
 
