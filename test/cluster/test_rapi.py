@@ -125,6 +125,16 @@ def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) ->
     assert ask("GET", f"/2/jobs/{db_id}") == 200
 
 
+def test_who_waits_for_a_job_that_has_ended_is_answered_at_once(rapi: RapiClient) -> None:
+    job_id = rapi.ask("PUT", "/2/tags?tag=waited-for").json
+    assert wait_job(rapi, job_id) == "success"
+    for fields, seen in ((["status"], ["success"]), (["id", "status"], [job_id, "success"])):
+        body = {"fields": fields, "previous_job_info": seen, "previous_log_serial": 1 << 30}
+        for method in ("GET", "PUT"):
+            answer = rapi.ask(method, f"/2/jobs/{job_id}/wait", body).json
+            assert answer == {"job_info": seen, "log_entries": []}
+
+
 def test_the_newest_jobs_are_listed(rapi: RapiClient) -> None:
     delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": False}
     ids = [rapi.ask("POST", "/2/jobs", {"opcodes": [delay]}).json for _ in range(3)]

@@ -146,15 +146,21 @@ class _Change(msgspec.Struct, array_like=True):
     log_entries: list[Any]
 
 
+END_FIELD: Final = "end_ts"
+"""The field of a job that has a value only when it has ended."""
+
+
 def job_change(result: Raw, inputs: Inputs) -> bytes:
-    """Answer the changes of a job, or null when there were none in time."""
+    """Answer the changes of a job, and its end at once; null when there were none in time."""
     if bytes(result) == b'"nochange"':
         return b"null"
     change = loads_as(_Change, bytes(result))
-    previous = inputs.body.previous_job_info
-    if change.job_info is None or (not change.log_entries and change.job_info == previous):
+    if change.job_info is None:
         return b"null"
-    return dumps({"job_info": change.job_info, "log_entries": change.log_entries})
+    *job_info, ended = change.job_info
+    if ended is None and not change.log_entries and job_info == inputs.body.previous_job_info:
+        return b"null"
+    return dumps({"job_info": job_info, "log_entries": change.log_entries})
 
 
 def os_names(result: Raw, _inputs: Inputs) -> bytes:

@@ -218,12 +218,20 @@ def _query(method: str, text: str, fields: QueryArgument, body: Body = None) -> 
     return Route(path, method, text, action, _R_OR_W, (fields,), body, _OBJECT)
 
 
+def _seen_of_job(inputs: Inputs) -> list[object]:
+    """Return what the caller has seen of a job, and that it had not ended by then.
+
+    LuxiD answers at once for a job that has ended; the end tells that from nothing new in time.
+    """
+    body = inputs.body
+    previous = None if body.previous_job_info is None else [*body.previous_job_info, None]
+    fields = [*body.fields, answers.END_FIELD]
+    return [inputs.path["job_id"], fields, previous, body.previous_log_serial, WAIT_S]
+
+
 def _wait(method: str, text: str, access: Access) -> Route:
     text = f"Wait up to {WAIT_S} s until a job changes; {text}."
-    seen = _given("job_id", "fields", "previous_job_info", "previous_log_serial")
-    action = Question(
-        "WaitForJobChange", lambda inputs: [*seen(inputs), WAIT_S], answers.job_change
-    )
+    action = Question("WaitForJobChange", _seen_of_job, answers.job_change)
     result = {"anyOf": [_NULL, _OBJECT]}
     return Route("/2/jobs/{job_id}/wait", method, text, action, access, (), WaitBody, result)
 
