@@ -115,6 +115,10 @@ class LogicalUnit(Generic[OpType, FoundType, PlanType]):
         """
         raise NotImplementedError
 
+    def rehearsal(self, plan: PlanType) -> object:
+        """Return the result of a dry run: what was chosen, if anything was."""
+        return None
+
     def execute(self, plan: PlanType) -> object:
         """Carry the plan out and return the opcode's result."""
         raise NotImplementedError

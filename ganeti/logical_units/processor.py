@@ -134,7 +134,7 @@ def _carry_out(context: JobContext, unit: Unit, found: object) -> object:
     context.check_canceled()
     if unit.op.dry_run:
         context.info(DRY_RUN_TEXT)
-        return None
+        return unit.rehearsal(plan)
     result = _run_hooks_after(context, unit, plan, before, unit.execute(plan))
     result = checked_result(unit.op, result)
     if Effect.CONFIG in context.recorder.effects:

@@ -104,7 +104,7 @@ def places(cluster: TestCluster) -> dict[str, str]:
     return dict(line.split("|") for line in lines)
 
 
-@pytest.mark.shows("backend/iallocator/external")
+@pytest.mark.shows("backend/iallocator/external", "2.1/allocator-default/default")
 @pytest.mark.parametrize(("allocator", "count"), [("good", 3), ("hail", 3), ("debian", 10)])
 def test_instances_live_and_move_without_a_node_being_named(
     cluster: TestCluster, allocator: str, count: int, tmp_path: Path

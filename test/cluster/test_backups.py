@@ -22,7 +22,13 @@ def exports_of(cluster: TestCluster, node: str) -> str:
     return cluster.paths_of(node).export_dir
 
 
-@pytest.mark.shows("backend/overview/export")
+@pytest.mark.shows(
+    "backend/overview/export",
+    "2.0/variable-disks/import-export",
+    "2.0/os-scripts/rename",
+    "2.0/os-input/old-name",
+    "2.0/os-output/compressed",
+)
 def test_export_remove_import_copy(cluster: TestCluster) -> None:
     one, two, three = cluster.nodes
     cluster.gnt(

@@ -200,7 +200,7 @@ def test_node_whose_job_fails_is_cleaned_up_again(cluster: TestCluster) -> None:
     assert len(cluster.gnt("node list --no-headers").lines) == 3
 
 
-@pytest.mark.shows("backend/noded/stopped-told")
+@pytest.mark.shows("backend/noded/stopped-told", "2.0/background/node-failures")
 def test_node_that_is_down_is_named_and_delays_nothing_else(cluster: TestCluster) -> None:
     name = cluster.nodes[2]
     daemon_control.stop_daemon(cluster.paths_of(name), "ganeti-noded")

@@ -88,6 +88,7 @@ def test_a_canceled_installation_leaves_nothing(cluster: TestCluster, place: Pat
     nothing_left(cluster)
 
 
+@pytest.mark.shows("2.0/locking-library/clean-up")
 def test_a_killed_installation_is_not_taken_for_an_instance(
     cluster: TestCluster, place: Path
 ) -> None:

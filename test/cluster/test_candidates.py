@@ -22,6 +22,7 @@ def jobs_on(cluster: FailingCluster, node: str) -> list[int]:
     return [int(job_id) for job_id in JobFiles(cluster.paths_of(node)).ids()]
 
 
+@pytest.mark.shows("2.0/candidate/only-candidates")
 def test_who_is_no_candidate_any_more_loses_its_copies(three: FailingCluster) -> None:
     former = three.others[0]
     assert jobs_on(three, former)

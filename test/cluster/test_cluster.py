@@ -15,7 +15,7 @@ from ganeti.system import certificates
 from ganeti.system.files import read_bytes, read_bytes_or_none
 
 
-@pytest.mark.shows("backend/certificates/at-init")
+@pytest.mark.shows("backend/certificates/at-init", "2.0/disks/no-lvm", "2.1/confd/key")
 def test_init_leaves_every_file_with_its_mode(cluster: TestCluster) -> None:
     paths = cluster.paths
     for path, mode in (
@@ -125,6 +125,7 @@ def test_filters_patterns_and_short_names(cluster: TestCluster) -> None:
     cluster.refused(["node", "list", "name =="], "cannot understand")
 
 
+@pytest.mark.shows("2.0/interaction/in-list")
 def test_list_fields_names_every_field(cluster: TestCluster) -> None:
     for program, least in (("instance", 100), ("node", 40), ("group", 20), ("job", 15)):
         lines = cluster.gnt(f"{program} list-fields").lines
@@ -178,6 +179,7 @@ def test_daemons_stay_small(cluster: TestCluster) -> None:
             assert rss_kib < 50 * 1024, found
 
 
+@pytest.mark.shows("2.1/uuid-two/outside")
 def test_uuids_are_as_good_as_names(cluster: TestCluster) -> None:
     def uuid(program: str, name: str) -> str:
         return cluster.gnt(f"{program} list --no-headers -o uuid {name}").out.strip()

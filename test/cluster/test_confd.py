@@ -44,7 +44,11 @@ def answered_by(cluster: TestCluster, node: str) -> int | None:
 
 
 @pytest.mark.shows(
-    "backend/confd/candidates", "2.12/overview/rconfd-door", "2.12/rconfd/candidates"
+    "backend/confd/candidates",
+    "2.12/overview/rconfd-door",
+    "2.12/rconfd/candidates",
+    "2.1/confd/every-node",
+    "2.1/confd/candidates",
 )
 def test_every_candidate_answers_by_the_same_configuration(three: TestCluster) -> None:
     for node in three.nodes:
@@ -78,7 +82,7 @@ def test_changes_arrive_everywhere(three: TestCluster) -> None:
     three.gnt(f"instance remove -f --shutdown-timeout=1 {WEB}")
 
 
-@pytest.mark.shows("2.12/rconfd/available")
+@pytest.mark.shows("2.12/rconfd/available", "2.1/confd/no-single-point")
 def test_answers_come_while_the_master_is_away(three: TestCluster) -> None:
     stopped = (*reversed(MASTER_DAEMONS), NODED, CONFD)
     for daemon in stopped:
@@ -94,7 +98,7 @@ def test_answers_come_while_the_master_is_away(three: TestCluster) -> None:
         lifecycle.start(three.layout, lambda _text: None)
 
 
-@pytest.mark.shows("backend/cluster-node/daemons", "2.12/rconfd/candidates")
+@pytest.mark.shows("backend/cluster-node/daemons", "2.12/rconfd/candidates", "2.1/confd/candidates")
 def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> None:
     node = three.nodes[2]
     three.gnt(["cluster", "modify", "--candidate-pool-size=2"])
@@ -118,6 +122,7 @@ def test_a_node_that_is_no_candidate_any_more_is_silent(three: TestCluster) -> N
     wait_until(lambda: answered_by(three, node) is not None, "answers", timeout_s=DEADLINE_S)
 
 
+@pytest.mark.shows("2.1/confd-wire/answer-status")
 def test_questions_that_fail_say_why(three: TestCluster) -> None:
     for words, text in (
         ("node-role nosuch", "there is no such entry"),

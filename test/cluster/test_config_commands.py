@@ -142,6 +142,9 @@ def _check_refusals(own: FailingCluster) -> None:
 # modify and info.
 
 
+@pytest.mark.shows(
+    "2.0/gnt-cluster/modify", "2.0/gnt-cluster/bridge", "2.0/hypervisor-defaults/form"
+)
 @pytest.mark.parametrize(
     ("options", "lines"),
     [
@@ -239,6 +242,13 @@ def test_a_dry_run_checks_and_changes_nothing(own: FailingCluster) -> None:
     assert config_of(own) == before
 
 
+@pytest.mark.shows(
+    "2.1/uid-storage/ssconf",
+    "2.1/uid-change/replace",
+    "2.1/uid-change/add-remove",
+    "2.1/uid-change/distributed",
+    "2.1/uid-info/info",
+)
 def test_the_pool_of_user_ids_is_on_every_node(own: FailingCluster) -> None:
     modify(own, "--uid-pool=1000-1010", "--add-uids=2000,1005-1020")
     modify(own, "--remove-uids=1003")
@@ -291,7 +301,7 @@ def test_the_policy_is_shown_as_the_command_that_makes_it(own: FailingCluster) -
     assert "--ipolicy-bounds-specs" in own.gnt("group show-ispecs-cmd --include-defaults").out
 
 
-@pytest.mark.shows("backend/roles/pool-kept")
+@pytest.mark.shows("backend/roles/pool-kept", "2.0/candidate/pool-size")
 def test_the_candidate_pool_follows_its_size(own: FailingCluster) -> None:
     def candidates() -> list[str]:
         return own.gnt("node list --no-headers -o name -F master_candidate").out.split()
@@ -330,6 +340,7 @@ def test_numbers_can_be_roman(own: FailingCluster) -> None:
 # redist-conf.
 
 
+@pytest.mark.shows("2.1/redist/configuration")
 def test_everything_is_sent_to_everybody_again(own: FailingCluster) -> None:
     script = own.paths.localize("/etc/ganeti/kvm-vif-bridge")
     files.write_durable(script, b"#!/bin/sh\n", 0o755)
@@ -373,6 +384,7 @@ def test_nodes_that_do_not_take_it_are_named(own: FailingCluster) -> None:
     assert "cannot" not in own.gnt("cluster redist-conf").out
 
 
+@pytest.mark.shows("2.1/redist/compared")
 def test_files_that_differ_are_found_by_verify(own: FailingCluster) -> None:
     files.write_durable(own.paths_of(own.nodes[1]).known_hosts, b"other\n", 0o644)
     outcome = own.run("gnt-cluster verify")

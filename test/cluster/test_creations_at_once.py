@@ -60,7 +60,12 @@ def entry(name: str, node: str, os_name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.shows("backend/opcodes/parallel", "backend/opportunistic/faster")
+@pytest.mark.shows(
+    "backend/opcodes/parallel",
+    "backend/opportunistic/faster",
+    "2.0/background/parallel",
+    "2.0/queue/parallel",
+)
 def test_creations_on_different_nodes_run_at_the_same_time(
     cluster: TestCluster, meeting_os: str, tmp_path: Path
 ) -> None:
@@ -73,7 +78,7 @@ def test_creations_on_different_nodes_run_at_the_same_time(
         cluster.gnt(f"instance remove -f {name}")
 
 
-@pytest.mark.shows("backend/opportunistic/faster", "2.12/aims/finer")
+@pytest.mark.shows("backend/opportunistic/faster", "2.12/aims/finer", "2.0/scalability/two-people")
 def test_creations_placed_on_one_node_run_at_the_same_time(
     cluster: TestCluster, meeting_os: str
 ) -> None:

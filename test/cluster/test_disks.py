@@ -41,6 +41,7 @@ def label(path: str) -> str:
         return file.read(512).decode("ascii").strip()
 
 
+@pytest.mark.shows("2.0/gnt-instance/modify")
 @NEEDS_QEMU
 @pytest.mark.qemu
 def test_a_guest_keeps_running_while_its_disks_change(cluster: TestCluster) -> None:
@@ -101,6 +102,7 @@ def test_a_conversion_keeps_the_data(cluster: TestCluster) -> None:
     assert label(str(file)) == name
 
 
+@pytest.mark.shows("2.1/repairs/programs", "2.1/disk-status/broken")
 def test_lost_disks_are_found_and_made_anew(cluster: TestCluster) -> None:
     name = "lost.example.com"
     add(cluster, name, "-t file --disk 0:size=16 --disk 1:size=8 -H fake")

@@ -35,7 +35,7 @@ def nothing_left(cluster: TestCluster, name: str) -> None:
     assert not os.path.exists(os.path.join(cluster.layout.shared_directory, name))
 
 
-@pytest.mark.shows("backend/overview/kvm")
+@pytest.mark.shows("backend/overview/kvm", "2.0/background/mixed", "2.0/gnt-instance/add")
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 @pytest.mark.parametrize("template", ["diskless", "file", "sharedfile"])
 def test_life_of_an_instance(cluster: TestCluster, hypervisor: str, template: str) -> None:
@@ -58,7 +58,7 @@ def test_life_of_an_instance(cluster: TestCluster, hypervisor: str, template: st
     nothing_left(cluster, name)
 
 
-@pytest.mark.shows("backend/templates/sharedfile")
+@pytest.mark.shows("backend/templates/sharedfile", "2.0/disks/any-node", "2.0/any-node/shared")
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 def test_failover_and_migration_keep_one_copy(cluster: TestCluster, hypervisor: str) -> None:
     name = "moving.example.com"
@@ -73,7 +73,7 @@ def test_failover_and_migration_keep_one_copy(cluster: TestCluster, hypervisor: 
     assert len(guests) == (1 if hypervisor == "kvm" else 0)
 
 
-@pytest.mark.shows("backend/overview/live")
+@pytest.mark.shows("backend/overview/live", "2.0/file-storage/live")
 @NEEDS_QEMU
 @pytest.mark.qemu
 def test_live_migration_keeps_the_guest_running(cluster: TestCluster) -> None:
@@ -126,6 +126,7 @@ def test_tags_of_instances_select_them(cluster: TestCluster) -> None:
     assert set(cluster.gnt("instance list --no-headers -o status").out.split()) == {"running"}
 
 
+@pytest.mark.shows("2.0/os/environment", "2.0/os-input/nic-count")
 def test_operating_system_gets_its_environment(cluster: TestCluster) -> None:
     name = "env.example.com"
     add(cluster, name, "-t file --disk 0:size=8,mode=rw -H fake -o test --no-start")
@@ -217,7 +218,7 @@ def test_name_that_does_not_resolve_or_is_taken(cluster: TestCluster) -> None:
     )
 
 
-@pytest.mark.shows("backend/locks/instance-made")
+@pytest.mark.shows("backend/locks/instance-made", "2.0/add-remove/added")
 def test_name_can_be_used_again_as_soon_as_its_instance_is_gone(cluster: TestCluster) -> None:
     """A creation that waits for a removal of that name goes on after it."""
     name, words = "again.example.com", f"{NO_CHECKS} -t diskless -H fake -o test -n node1"
@@ -248,6 +249,7 @@ def test_unknown_instances_are_named(cluster: TestCluster) -> None:
         cluster.refused(f"instance {command} ghost.example.com", "ghost.example.com")
 
 
+@pytest.mark.shows("2.1/allocator-dry/simulated")
 def test_dry_run_changes_nothing(cluster: TestCluster) -> None:
     cluster.gnt(
         f"instance add --dry-run {NO_CHECKS} -t file --disk 0:size=8 -H fake -o test -n node1 dry"
@@ -271,6 +273,7 @@ def test_guests_are_not_harmed_by_restarts_of_the_node_daemon(cluster: TestClust
     ]
 
 
+@pytest.mark.shows("2.1/variants/listed")
 def test_operating_system_that_is_missing_on_one_node_is_not_offered(cluster: TestCluster) -> None:
     place = f"{cluster.paths_of('node3.example.com').os_search_path[0]}/test"
     os.rename(place, place + ".away")
@@ -281,7 +284,9 @@ def test_operating_system_that_is_missing_on_one_node_is_not_offered(cluster: Te
     assert "test" in cluster.gnt("os list").lines
 
 
-@pytest.mark.shows("backend/instance/changed-instance")
+@pytest.mark.shows(
+    "backend/instance/changed-instance", "2.0/gnt-instance/modify", "2.0/modify-hypervisor/modify"
+)
 def test_parameters_and_names_change(cluster: TestCluster) -> None:
     name = "changing.example.com"
     add(cluster, name, "-t file --disk 0:size=8 -H fake -o test --no-start")

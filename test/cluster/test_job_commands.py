@@ -68,7 +68,7 @@ def test_lists_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     assert numbers(cluster, str(first), str(failed)) == [first, failed]
 
 
-@pytest.mark.shows("backend/life/archive-untouched")
+@pytest.mark.shows("backend/life/archive-untouched", "2.0/queue-history/untouched")
 def test_archived_jobs_are_listed_when_asked_for(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay 0")
     cluster.gnt(f"job wait {job_id}")
@@ -177,7 +177,7 @@ def test_cancel_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     cluster.refused(f"job cancel --queued {first}", "not both")
 
 
-@pytest.mark.shows("backend/life/cancel")
+@pytest.mark.shows("backend/life/cancel", "2.0/queue-life/cancel")
 def test_cancel_of_jobs_in_the_queue(cluster: TestCluster, paused: str) -> None:
     jobs = [cluster.submit("debug delay 0") for _ in range(3)]
     assert {cluster.job_status(job_id) for job_id in jobs} == {"queued"}
@@ -189,6 +189,7 @@ def test_cancel_of_jobs_in_the_queue(cluster: TestCluster, paused: str) -> None:
 # Watching.
 
 
+@pytest.mark.shows("2.0/queue-life/log-messages")
 def test_messages_are_printed_as_they_come(cluster: TestCluster) -> None:
     environment = lifecycle.command_environment(cluster.layout, cluster.master)
     argv = [lifecycle.find_program("gnt-debug", environment), "delay", "--repeat=2", "3600"]
@@ -201,6 +202,7 @@ def test_messages_are_printed_as_they_come(cluster: TestCluster) -> None:
         assert process.wait(60) == 1
 
 
+@pytest.mark.shows("2.0/core/old-results")
 def test_wait_and_watch_tell_how_it_ended(cluster: TestCluster, paused: str) -> None:
     job_id = cluster.submit("debug delay 0")
     environment = lifecycle.command_environment(cluster.layout, cluster.master)

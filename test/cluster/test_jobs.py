@@ -60,6 +60,7 @@ def test_watch_shows_what_a_job_says(cluster: TestCluster) -> None:
     assert "adding instance watched.example.com" in info
 
 
+@pytest.mark.shows("2.0/queue-life/result")
 def test_failed_job_tells_why_and_how_it_ended(cluster: TestCluster) -> None:
     outcome = cluster.run("gnt-instance startup --submit ghost.example.com")
     number = int(outcome.out.rpartition(":")[2])
@@ -89,7 +90,7 @@ def test_killed_job_ends_in_error_and_frees_its_locks(cluster: TestCluster) -> N
     cluster.gnt("debug delay -n node2 0")
 
 
-@pytest.mark.shows("2.12/death/after-restart")
+@pytest.mark.shows("2.12/death/after-restart", "2.0/queue-status/aborted")
 def test_killed_job_is_found_though_luxid_was_away(cluster: TestCluster) -> None:
     job_id = cluster.submit("debug delay 3600")
     pid = process_of(cluster, job_id)
@@ -126,7 +127,7 @@ def test_running_job_survives_a_restart_of_wconfd(cluster: TestCluster) -> None:
     )
 
 
-@pytest.mark.shows("2.12/luxid/ended-alone")
+@pytest.mark.shows("2.12/luxid/ended-alone", "2.0/queue-client/cancel")
 def test_cancel_and_kill(cluster: TestCluster) -> None:
     first = cluster.submit("debug delay -n node2 3600")
     process_of(cluster, first)
@@ -139,7 +140,7 @@ def test_cancel_and_kill(cluster: TestCluster) -> None:
     wait_until(lambda: cluster.job_status(first) in ("error", "canceled"), "the first job's end")
 
 
-@pytest.mark.shows("backend/jobs/drained-flag")
+@pytest.mark.shows("backend/jobs/drained-flag", "2.0/queue-updates/closed")
 def test_drained_queue_takes_no_jobs(cluster: TestCluster) -> None:
     cluster.gnt("cluster queue drain")
     try:

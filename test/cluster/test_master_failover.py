@@ -71,6 +71,9 @@ def assert_outvoted(cluster: FailingCluster, node: str) -> None:
 # The old master is alive.
 
 
+@pytest.mark.shows(
+    "2.0/core/old-results", "2.0/master/failover-calls", "2.0/locking-library/failover-idle"
+)
 def test_a_living_master_hands_over(shared: FailingCluster) -> None:
     old, new = shared.master, shared.others[0]
     shared.gnt("cluster add-tags moved")
@@ -102,6 +105,7 @@ def test_a_living_master_hands_over(shared: FailingCluster) -> None:
         assert f"'{new}'" in refused.err
 
 
+@pytest.mark.shows("2.0/queue-life/visible", "2.0/queue-client/submit")
 def test_it_goes_round_and_no_job_id_is_given_twice(shared: FailingCluster) -> None:
     ids: list[int] = []
     for node in [*shared.others, shared.master]:
@@ -113,7 +117,7 @@ def test_it_goes_round_and_no_job_id_is_given_twice(shared: FailingCluster) -> N
         shared.wait_status(job_id, "success")
 
 
-@pytest.mark.shows("backend/jobs/consistent", "2.12/wconfd/next-master")
+@pytest.mark.shows("backend/jobs/consistent", "2.12/wconfd/next-master", "2.0/queue-life/visible")
 def test_queues_and_configurations_are_equal_afterwards(shared: FailingCluster) -> None:
     shared.fail_over(shared.others[1])
     shared.gnt("job autoarchive all")
@@ -141,6 +145,7 @@ def test_it_is_refused_on_the_master(shared: FailingCluster) -> None:
     assert shared.running(shared.master) == ["ganeti-wconfd", "ganeti-luxid"]
 
 
+@pytest.mark.shows("2.0/locking-library/failover-idle")
 def test_jobs_that_do_not_end_are_named_and_nothing_changes(
     shared: FailingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +188,7 @@ def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
     )
 
 
+@pytest.mark.shows("2.0/locking-library/master-lost")
 def test_jobs_of_a_master_whose_daemons_died_are_waited_for(shared: FailingCluster) -> None:
     with shared.luxi() as client:
         job_id = client.submit_job([{"OP_ID": "OP_TEST_DELAY", "duration": 6.0}])
@@ -257,7 +263,13 @@ def test_a_queue_closed_for_a_failover_that_was_cut_off_is_opened(three: Failing
 # The old master is dead.
 
 
-@pytest.mark.shows("2.12/luxid/survives-master")
+@pytest.mark.shows(
+    "2.12/luxid/survives-master",
+    "2.0/startup/running-failed",
+    "2.0/startup/stale-stays-off",
+    "2.0/locking-library/master-lost",
+    "maintd/daemon/exit-status",
+)
 def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: FailingCluster) -> None:
     """Reported as #116: failover with a dead master."""
     old, new, third = three.nodes
@@ -314,6 +326,7 @@ def test_the_newest_configuration_is_taken_from_another_candidate(three: Failing
     assert three.statuses()[job_id] == "success"
 
 
+@pytest.mark.shows("2.0/startup/refused")
 def test_without_a_majority_it_is_refused_by_name(five: FailingCluster) -> None:
     old, new, *rest = five.nodes
     five.kill_node(old)
@@ -335,6 +348,7 @@ def test_without_a_majority_it_is_refused_by_name(five: FailingCluster) -> None:
     five.wait_all_follow([*rest, new])
 
 
+@pytest.mark.shows("2.0/startup/override", "2.0/startup/override-copies", "2.0/offline/two-nodes")
 def test_the_second_of_two_nodes_needs_the_override(two: FailingCluster) -> None:
     """Reported as #1212 and #1216: a cluster of two nodes ended half up."""
     old, new = two.nodes
@@ -361,6 +375,7 @@ def test_the_second_of_two_nodes_needs_the_override(two: FailingCluster) -> None
     assert two.gnt("cluster list-tags").lines == ["alone"]
 
 
+@pytest.mark.shows("2.0/candidate/failover-target")
 def test_where_it_cannot_work_it_says_where_it_can(five: FailingCluster) -> None:
     """Reported as #384: the operator had to find out which candidate to choose."""
     old, plain, best, *_ = five.nodes
@@ -401,6 +416,7 @@ def test_a_takeover_that_was_cut_off_is_resumed(
 # The old master lives, but is out of sight.
 
 
+@pytest.mark.shows("2.0/startup/no-election")
 def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
     """Reported as #1018: two masters among three nodes."""
     old, new, _ = three.nodes

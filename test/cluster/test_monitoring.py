@@ -53,6 +53,7 @@ def restart(cluster: TestCluster) -> None:
     daemon_control.start_daemon(paths, "ganeti-mond", hostname=OTHER)
 
 
+@pytest.mark.shows("maintd/operation/rate")
 def test_collectors_are_switched_by_the_cluster(two: TestCluster) -> None:
     assert "lv" in collectors(two)
     two.gnt("cluster modify --enabled-data-collectors lv=no,drbd=no")
@@ -67,6 +68,9 @@ def test_collectors_are_switched_by_the_cluster(two: TestCluster) -> None:
     assert "drbd" not in collectors(two)
 
 
+@pytest.mark.shows(
+    "maintd/collector/collector", "maintd/collector/configurable", "maintd/collector/white-listed"
+)
 def test_the_diagnose_command_of_the_cluster_is_run_where_a_node_allows_it(
     two: TestCluster,
 ) -> None:

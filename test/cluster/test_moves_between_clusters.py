@@ -169,7 +169,13 @@ def check_untouched(pair: Pair, before: list[str]) -> None:
         assert transfers(cluster) == []
 
 
-@pytest.mark.shows("backend/overview/other-clusters")
+@pytest.mark.shows(
+    "backend/overview/other-clusters",
+    "2.0/os-scripts/export",
+    "2.0/os-scripts/import",
+    "2.0/os-input/export-device",
+    "2.0/os-input/import-device",
+)
 def test_instances_move_only_when_all_is_well(pair: Pair, tmp_path: Path) -> None:
     before = checksums(pair.source)
     _refused_without_the_same_secret(pair)

@@ -110,6 +110,7 @@ def test_commands_that_nodes_allow(cluster: TestCluster) -> None:
     assert "is not a valid name" in outcome.err
 
 
+@pytest.mark.shows("2.0/master/ssh-commands")
 def test_commands_and_files_go_to_the_nodes(cluster: TestCluster) -> None:
     outcome = cluster.run(["gnt-cluster", "command", "-M", "echo $GANETI_HOSTNAME; exit 3"])
     assert outcome.status == 1

@@ -143,7 +143,9 @@ def test_all_fields_of_everything(client: LuxiClient, resource: str) -> None:
                 assert field.kind == "bool" or field.kind == "other" or not isinstance(value, bool)
 
 
-@pytest.mark.shows("backend/roles/offline-harmless", "2.12/overview/luxid-noded")
+@pytest.mark.shows(
+    "backend/roles/offline-harmless", "2.12/overview/luxid-noded", "2.0/offline/instant"
+)
 def test_every_live_field_says_why_there_is_no_value(client: LuxiClient) -> None:
     live = [each[0] for each in GOLDEN["resources"]["node"] if each[0] in LIVE_NODE_FIELDS]
     assert set(live) == LIVE_NODE_FIELDS
@@ -216,6 +218,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+@pytest.mark.shows("2.0/background/node-failures")
 def test_a_node_that_hangs_delays_one_list_and_no_more(
     queried: TestCluster, client: LuxiClient
 ) -> None:

@@ -51,7 +51,7 @@ RIGHTS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-@pytest.mark.shows("backend/rapi/users", "backend/rapi/changes-not")
+@pytest.mark.shows("backend/rapi/users", "backend/rapi/changes-not", "2.0/rapi-security/basic")
 def test_rights(rapi: RapiClient) -> None:
     requests = (
         ("GET", "/2/info"),
@@ -187,6 +187,17 @@ def test_the_command_manages_users_roles_and_tokens(rapi: RapiClient, cluster: T
 # Answers.
 
 
+@pytest.mark.shows("2.1/uuid-two/rapi")
+def test_an_instance_is_found_by_its_uuid_as_well(rapi: RapiClient, cluster: TestCluster) -> None:
+    create_instance(rapi, cluster, "byuuid.example.com")
+    shown = rapi.ask("GET", "/2/instances/byuuid.example.com").json
+    assert rapi.ask("GET", f"/2/instances/{shown['uuid']}").json["name"] == "byuuid.example.com"
+    assert submit(rapi, "PUT", f"/2/instances/{shown['uuid']}/tags?tag=found") == "success"
+    assert rapi.ask("GET", "/2/instances/byuuid.example.com/tags").json == ["found"]
+    assert submit(rapi, "DELETE", f"/2/instances/{shown['uuid']}") == "success"
+
+
+@pytest.mark.shows("2.0/rapi-design/etag")
 def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> None:
     first = rapi.ask("GET", "/2/nodes")
     tag = first.headers["ETag"]
@@ -196,7 +207,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> No
     assert rapi.ask("HEAD", "/2/nodes").body == b""
 
 
-@pytest.mark.shows("backend/rapi/rest")
+@pytest.mark.shows("backend/rapi/rest", "2.0/rapi/rest")
 def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestCluster) -> None:
     create_instance(rapi, cluster, WEB)
     create_instance(rapi, cluster, DB)
@@ -212,7 +223,7 @@ def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestClu
     assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB]
 
 
-@pytest.mark.shows("backend/masterd/two-sources")
+@pytest.mark.shows("backend/masterd/two-sources", "2.0/rapi-design/progress")
 def test_a_job_can_be_followed_hurried_and_archived(rapi: RapiClient) -> None:
     delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "on_master": False}
     job_id = rapi.ask("POST", "/2/jobs", {"opcodes": [delay, delay]}).json
@@ -234,7 +245,12 @@ def test_the_watcher_can_be_paused(rapi: RapiClient) -> None:
     assert rapi.ask("GET", "/2/watcher").json == {"until": None}
 
 
-@pytest.mark.shows("backend/masterd/needed", "2.12/rapid/one-peer")
+@pytest.mark.shows(
+    "backend/masterd/needed",
+    "2.12/rapid/one-peer",
+    "2.0/rapi-design/over-luxi",
+    "2.0/rapi-resources/version",
+)
 def test_without_luxid_the_answer_says_so(rapi: RapiClient, cluster: TestCluster) -> None:
     daemon_control.stop_daemon(cluster.paths, "ganeti-luxid")
     try:
@@ -284,6 +300,7 @@ BAD: tuple[tuple[str, str, bytes | None, dict[str, str], int], ...] = (
 )
 
 
+@pytest.mark.shows("2.0/rapi-resources/statuses")
 def test_bad_input_is_answered(rapi: RapiClient) -> None:
     for method, path, data, headers, status in BAD:
         answer = rapi.ask(method, path, raw=data, headers=headers)
@@ -317,6 +334,7 @@ def test_slow_clients_and_rubbish_hold_up_nobody(rapi: RapiClient) -> None:
     assert rapi.ask("GET", "/version").status == 200
 
 
+@pytest.mark.shows("2.0/logging/rapi-access")
 def test_every_answer_is_in_the_access_log(rapi: RapiClient, cluster: TestCluster) -> None:
     rapi.ask("GET", "/2/features?from=log", user="reader")
     with open(f"{cluster.paths.log_dir}/rapi-access.log", encoding="ascii") as file:
@@ -334,7 +352,7 @@ def shown_certificate(rapi: RapiClient) -> bytes | None:
         return sock.getpeercert(binary_form=True)
 
 
-@pytest.mark.shows("backend/certificates/rapi-pem")
+@pytest.mark.shows("backend/certificates/rapi-pem", "2.0/core/https")
 def test_a_new_certificate_is_used_without_a_restart(
     rapi: RapiClient, cluster: TestCluster
 ) -> None:

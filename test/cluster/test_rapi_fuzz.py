@@ -145,6 +145,7 @@ def check(rapi: RapiClient, method: str, path: str, operation: dict[str, Any]) -
     ask()
 
 
+@pytest.mark.shows("2.0/rapi-resources/stateless")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_only_what_is_documented_is_answered(rapi: RapiClient, part: int) -> None:
     for method, path, operation in OPERATIONS[part::PARTS]:

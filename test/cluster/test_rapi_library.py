@@ -47,6 +47,7 @@ def client(cluster: TestCluster, asker: Asker) -> Iterator[RapiClient]:
         yield found
 
 
+@pytest.mark.shows("2.0/rapi-design/questions")
 def test_reading(cluster: TestCluster, client: RapiClient) -> None:
     assert client.get_version() == 2
     assert client.get_user()["name"] == "writer"
@@ -58,7 +59,7 @@ def test_reading(cluster: TestCluster, client: RapiClient) -> None:
     assert "<html" in client.get_docs()
 
 
-@pytest.mark.shows("2.12/overview/rapi-door")
+@pytest.mark.shows("2.12/overview/rapi-door", "2.0/rapi/read-write", "2.0/rapi-design/jobs")
 def test_changing_with_a_job(cluster: TestCluster, asker: Asker, client: RapiClient) -> None:
     create_instance(asker, cluster, WEB)
     tags = OpTagsSet(kind=TagKind.INSTANCE, name=WEB, tags=["a:1", "b"])
@@ -73,6 +74,7 @@ def test_changing_with_a_job(cluster: TestCluster, asker: Asker, client: RapiCli
     client.wait_for_job(client.put_instance_shutdown(WEB, timeout=1, comment="enough"))
 
 
+@pytest.mark.shows("2.0/rapi-caveats/poll")
 def test_logs_and_failures(client: RapiClient) -> None:
     log: list[LogEntry] = []
     job_id = client.submit(OpTestJqueue(log_messages=["one", "two"], fail=True))

@@ -293,6 +293,10 @@ def problems(documents: Sequence[Document], markers: Markers) -> list[str]:
             found.append(
                 f"{row.id}: doc/design.md has no {row.decided!r}, or the reason is missing"
             )
+    found += [
+        f"no row refers to {heading!r} of doc/design.md"
+        for heading in sorted(decisions() - {row.decided for row in rows})
+    ]
     for document in documents:
         for section in document.sections:
             if bool(section.note) == bool(section.promises):

@@ -57,7 +57,7 @@ def serial_of(node: ConfdNode) -> int:
 # Answers.
 
 
-@pytest.mark.shows("2.12/rconfd/static")
+@pytest.mark.shows("2.12/rconfd/static", "2.1/confd-wire/query-missing")
 def test_every_query_is_answered(node: ConfdNode) -> None:
     questions: dict[QueryType, object] = {
         QueryType.NODE_ROLE: "node3",
@@ -118,6 +118,7 @@ def _has_ipv6() -> bool:
 # What gets no answer.
 
 
+@pytest.mark.shows("2.1/confd/replay")
 def test_old_future_and_wrongly_signed_packets_get_no_answer(node: ConfdNode) -> None:
     with RawClient(node) as client:
         packet = client.packet(0)
@@ -286,7 +287,7 @@ ADDRESSES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]  # nobody is at the third
 NAME = "/cluster/cluster_name"
 
 
-@pytest.mark.shows("2.12/rconfd/freshest")
+@pytest.mark.shows("2.12/rconfd/freshest", "2.1/confd/several", "2.1/confd/stale")
 def test_the_newest_answer_is_taken(three: list[ConfdNode]) -> None:
     with ConfdClient(
         KEY, ADDRESSES[:2], port=three[0].port, timeout_s=DEADLINE_S, settle_s=DEADLINE_S
@@ -313,6 +314,7 @@ def test_candidates_that_are_away_cost_little(three: list[ConfdNode]) -> None:
         assert client.value(QueryType.CONFIG_QUERY, NAME) == "new"
 
 
+@pytest.mark.shows("2.1/confd-wire/maybe-none")
 def test_nobody_there_is_said(three: list[ConfdNode]) -> None:
     with (
         ConfdClient(KEY, ADDRESSES[2:], port=three[0].port, timeout_s=0.2) as client,

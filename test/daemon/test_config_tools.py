@@ -239,6 +239,7 @@ def test_any_version_can_be_looked_into(node: Node, version: str) -> None:
         assert f"of version {version}; cfgupgrade" in node.run("query-config", "check").stdout
 
 
+@pytest.mark.shows("2.0/parameter-security/no-secrets")
 @pytest.mark.parametrize("version", [*OLD_VERSIONS, "3.0"])
 def test_an_export_holds_no_secrets(node: Node, version: str) -> None:
     node.put(config_bytes(version))

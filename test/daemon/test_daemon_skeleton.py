@@ -307,6 +307,7 @@ def test_in_the_foreground_systemd_is_told(node: Node) -> None:
     assert "INFO Ready" in node.log
 
 
+@pytest.mark.shows("maintd/daemon/exit-status")
 def test_not_to_be_the_master_is_no_failure_to_systemd(node: Node) -> None:
     """Who ends before having been ready has failed, whatever its exit status is."""
     address = f"{node.paths.root}/notify"

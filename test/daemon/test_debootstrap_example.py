@@ -65,6 +65,7 @@ def test_what_create_would_do_is_in_order_and_undone() -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.shows("2.0/variable-nics/os-interface", "2.0/os/generic")
 def test_every_network_card_gets_its_settings() -> None:
     result = run("create", **DISK, NIC_COUNT="2")
     assert "interfaces.d/eth0" in result.stdout

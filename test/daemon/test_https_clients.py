@@ -452,6 +452,7 @@ def test_certificates_of_old_clusters_work(tmp_path: Path) -> None:
         assert client.call_one(NodeCalls.version, noded.target()).error is None
 
 
+@pytest.mark.shows("2.0/offline/not-called")
 def test_without_targets_or_only_offline_ones_nothing_is_needed(
     node: TlsNode, call: Caller
 ) -> None:

@@ -164,6 +164,7 @@ def test_virtual_nodes_are_not_power_cycled(rig: Rig) -> None:
         rig.driver().powercycle()
 
 
+@pytest.mark.shows("2.0/validation/on-node")
 def test_wrong_parameters_are_found_and_named(rig: Rig) -> None:
     name, driver = rig.instance.hypervisor, rig.driver()
     defaults = {key: spec.default for key, spec in HVPARAMS[name].items()}

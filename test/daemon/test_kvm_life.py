@@ -198,6 +198,7 @@ def test_soft_reboot_of_a_guest_that_exits_at_reboots_starts_it_again(
     assert states(node) == {NAME: InstanceState.RUNNING}
 
 
+@pytest.mark.shows("2.0/commands/cdrom")
 @pytest.mark.parametrize("controller", ["lsi", "megasas", "virtio-scsi-pci"])
 def test_a_scsi_disk_finds_a_place_beside_a_scsi_cd(
     nodes: KvmNodes, node: KvmNode, controller: str
@@ -321,7 +322,7 @@ def test_serial_console_takes_a_client(nodes: KvmNodes, node: KvmNode) -> None:
     assert [str(console.kind) for console in consoles] == ["ssh"]
 
 
-@pytest.mark.shows("backend/overview/console")
+@pytest.mark.shows("backend/overview/console", "2.1/vnc/parameter")
 def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
     password = Path(node.env.paths.vnc_password_file)
     password.parent.mkdir(parents=True)
@@ -376,6 +377,7 @@ def test_network_without_rights(nodes: KvmNodes, node: KvmNode, nic_type: str) -
     node.wait_serial(NAME, "start 1")
 
 
+@pytest.mark.shows("2.0/validation/on-node")
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [

@@ -12,7 +12,7 @@ import pytest
 from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.hypervisor.kvm.qemu import boot_sector
 from ganeti.hypervisor.user_ids import uids_in_use
 from ganeti.storage.nbd import NbdImage
@@ -41,6 +41,7 @@ def uids(node: KvmNode, name: str) -> set[int]:
     return set(map(int, found))
 
 
+@pytest.mark.shows("2.1/uid/own-id", "2.1/uid-locks/file-stays")
 def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
     node = nodes.nodes[0]
     paths = node.env.paths
@@ -74,6 +75,23 @@ def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
     assert os.listdir(paths.uid_pool_dir) == []
     node.driver.start(second, [])
     assert uids(node, second.name) == {free}
+
+
+@pytest.mark.shows("2.1/uid-locks/failed")
+def test_an_id_is_free_again_after_a_start_that_failed(nodes: KvmNodes) -> None:
+    node = nodes.nodes[0]
+    paths = node.env.paths
+    free = next(uid for uid in range(60_100, 60_500) if uid not in uids_in_use())
+    for directory in (paths.data_dir, paths.lock_dir):
+        os.makedirs(directory, exist_ok=True)
+    write_values(paths, {"uid_pool": str(free)})
+    options = {"kernel_path": "", "kvm_flag": "disabled", "security_model": "pool"}
+    instance = make_instance("failing.example.com", **options)
+    disk = nodes.boot_disk()
+    os.unlink(disk.dev_path)
+    with pytest.raises(GenericError):
+        node.driver.start(instance, [disk])
+    assert os.listdir(paths.uid_pool_dir) == []
 
 
 def test_a_guest_runs_as_a_user(nodes: KvmNodes) -> None:

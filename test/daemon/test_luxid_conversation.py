@@ -159,7 +159,7 @@ def expected(result: str) -> re.Pattern[str]:
     return re.compile(re.escape(whole).replace(r"\*", ".*"), re.DOTALL)
 
 
-@pytest.mark.shows("backend/masterd/luxi")
+@pytest.mark.shows("backend/masterd/luxi", "2.0/master/luxi", "2.0/luxi/other-clients")
 def test_a_conversation(node: LuxidNode) -> None:
     requests = [request(call) for call, _ in CONVERSATION]
     answers = converse(node, b"".join(requests))  # sent at once, answered in order
@@ -168,7 +168,7 @@ def test_a_conversation(node: LuxidNode) -> None:
         assert expected(result).fullmatch(answer.decode()), f"{call}: {answer.decode()}"
 
 
-@pytest.mark.shows("backend/masterd/luxi-both", "2.12/luxid/only-server")
+@pytest.mark.shows("backend/masterd/luxi-both", "2.12/luxid/only-server", "2.0/luxi/two-classes")
 def test_the_conversation_has_every_method() -> None:
     spoken = {json.loads(call.split(",", 1)[0]) for call, _ in CONVERSATION}
     assert spoken == LuxiCalls.calls.keys() - NOT_SPOKEN
@@ -189,6 +189,7 @@ def test_after_what_is_no_request_it_hangs_up(node: LuxidNode, first: bytes, tex
     assert expected(f'!"{text}"').fullmatch(answer.decode()), answer
 
 
+@pytest.mark.shows("2.0/luxi/other-clients")
 def test_the_version_of_a_request_does_not_matter(node: LuxidNode) -> None:
     requests = [
         b'{"method":"QueryConfigValues","args":[["drain_flag"]]%s}' % version

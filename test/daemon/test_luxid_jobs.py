@@ -51,7 +51,7 @@ def held_lock(node: LuxidNode) -> Iterator[str]:
 # Submission and execution.
 
 
-@pytest.mark.shows("backend/opcodes/by-jobs", "2.12/luxid/submissions")
+@pytest.mark.shows("backend/opcodes/by-jobs", "2.12/luxid/submissions", "2.0/luxi/submit")
 def test_a_job_runs_and_its_file_says_so(node: LuxidNode, client: LuxiClient) -> None:
     job_id = client.submit_job([messages("one", "two")])
     assert wait_status(client, job_id, is_final) == "success"
@@ -122,7 +122,7 @@ def test_bad_opcodes_get_one_clear_error(
     assert client.query_config_values(["drain_flag"]) == [False]
 
 
-@pytest.mark.shows("backend/life/next-id")
+@pytest.mark.shows("backend/life/next-id", "2.0/queue-life/id", "2.0/queue-client/submit")
 def test_ids_go_up_by_one_whatever_was_refused(client: LuxiClient) -> None:
     first = client.submit_job([delay()])
     with pytest.raises(OpPrereqError):
@@ -133,7 +133,9 @@ def test_ids_go_up_by_one_whatever_was_refused(client: LuxiClient) -> None:
 # Waiting and asking.
 
 
-@pytest.mark.shows("backend/life/wait")
+@pytest.mark.shows(
+    "backend/life/wait", "2.0/luxi/wait", "2.0/queue-life/waiting-call", "2.0/queue-client/wait"
+)
 def test_waiting_gets_logs_and_changes_as_they_come(client: LuxiClient) -> None:
     job_id = client.submit_job([messages("x", "y")])
     previous: list[object] | None = None
@@ -147,6 +149,7 @@ def test_waiting_gets_logs_and_changes_as_they_come(client: LuxiClient) -> None:
     assert log == ["TESTMSG=x", "TESTMSG=y"]
 
 
+@pytest.mark.shows("2.0/luxi/nochange", "2.0/queue-client/wait")
 def test_waiting_times_out_without_news(
     node: LuxidNode, client: LuxiClient, held_lock: str
 ) -> None:
@@ -158,6 +161,7 @@ def test_waiting_times_out_without_news(
     assert client.cancel_job(job_id)[0]
 
 
+@pytest.mark.shows("2.0/luxi/query")
 def test_unknown_jobs(client: LuxiClient) -> None:
     missing = JobId(123456)
     with pytest.raises(JobLost):
@@ -168,6 +172,7 @@ def test_unknown_jobs(client: LuxiClient) -> None:
     assert client.archive_job(missing) is False
 
 
+@pytest.mark.shows("2.0/queue-client/query")
 def test_unknown_fields_are_named(client: LuxiClient) -> None:
     with pytest.raises(OpPrereqError, match="colour"):
         client.query_jobs(None, ["id", "colour"])
@@ -176,7 +181,7 @@ def test_unknown_fields_are_named(client: LuxiClient) -> None:
 # Cancel, kill, priority.
 
 
-@pytest.mark.shows("backend/jobs/waiting", "2.12/luxid/locks-elsewhere")
+@pytest.mark.shows("backend/jobs/waiting", "2.12/luxid/locks-elsewhere", "2.0/queue-client/cancel")
 def test_a_job_that_waits_for_locks_is_canceled(
     node: LuxidNode, client: LuxiClient, held_lock: str
 ) -> None:
@@ -284,7 +289,13 @@ def test_a_dependency_on_an_archived_job_counts(client: LuxiClient) -> None:
 # Archive and drain.
 
 
-@pytest.mark.shows("backend/life/archive", "2.12/luxid/queue")
+@pytest.mark.shows(
+    "backend/life/archive",
+    "2.12/luxid/queue",
+    "2.0/luxi/archive",
+    "2.0/queue-life/archived",
+    "2.0/queue-client/archive",
+)
 def test_archived_jobs_leave_the_queue_but_not_the_world(
     node: LuxidNode, client: LuxiClient
 ) -> None:
@@ -300,6 +311,7 @@ def test_archived_jobs_leave_the_queue_but_not_the_world(
     assert change is None  # it answers at once, and says what is known
 
 
+@pytest.mark.shows("2.0/queue-life/auto-archive")
 def test_auto_archive_takes_old_jobs_only(client: LuxiClient) -> None:
     job_id = client.submit_job([delay()])
     wait_status(client, job_id, "success")
@@ -311,7 +323,7 @@ def test_auto_archive_takes_old_jobs_only(client: LuxiClient) -> None:
     assert client.query_jobs([job_id], ["archived"]) == [[True]]
 
 
-@pytest.mark.shows("backend/jobs/drained-flag", "2.12/luxid/queue")
+@pytest.mark.shows("backend/jobs/drained-flag", "2.12/luxid/queue", "2.0/queue-updates/closed")
 def test_a_drained_queue_takes_no_jobs(node: LuxidNode, client: LuxiClient) -> None:
     assert client.set_drain_flag(True) is True
     try:

@@ -59,6 +59,7 @@ def test_wrong_filters_are_refused(client: LuxiClient) -> None:
         client.query("node", ["name"], ["==", "colour", "red"])
 
 
+@pytest.mark.shows("2.0/luxi/query")
 def test_jobs_are_filtered_by_id_and_status(client: LuxiClient) -> None:
     ids = [client.submit_job([delay()]) for _ in range(3)]
     for job_id in ids:
@@ -68,7 +69,7 @@ def test_jobs_are_filtered_by_id_and_status(client: LuxiClient) -> None:
     assert client.query("job", ["id"], ["==", "status", "error"]).rows() == []
 
 
-@pytest.mark.shows("backend/life/archive-untouched")
+@pytest.mark.shows("backend/life/archive-untouched", "2.0/queue-history/untouched")
 def test_archived_jobs_are_found_when_asked_for(client: LuxiClient) -> None:
     job_id = client.submit_job([delay()])
     wait_status(client, job_id, "success")

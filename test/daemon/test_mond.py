@@ -61,7 +61,7 @@ def test_reports_of_a_real_node(node: MondNode) -> None:
         assert [each["name"] for each in stat["data"]] == [line.split()[2] for line in file]
 
 
-@pytest.mark.shows("2.12/overview/mond-rconfd")
+@pytest.mark.shows("2.12/overview/mond-rconfd", "2.1/confd/every-node")
 def test_instances_are_those_that_confd_knows(node: MondNode) -> None:
     def report() -> list[dict[str, object]]:
         found: list[dict[str, object]]
@@ -99,6 +99,7 @@ def test_a_node_with_more_instances_than_fit_into_a_datagram() -> None:
         wait_until(lambda: counted in node.get("/metrics")[1], "their number")
 
 
+@pytest.mark.shows("maintd/forging/signed")
 def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNode) -> None:
     wait_until(lambda: "msg" in node.json("/1/report/node/diagnose")["data"], "the diagnosis")
     data = node.json("/1/report/node/diagnose")["data"]

@@ -36,6 +36,7 @@ def base() -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.shows("2.0/master/rpc")
 def test_it_tells_its_version_on_a_kept_alive_connection(node: NodedNode) -> None:
     connection = node.connect()
     for _round in range(3):
@@ -50,7 +51,7 @@ def test_a_call_in_a_child_is_answered_on_a_kept_alive_connection(node: NodedNod
     connection.close()
 
 
-@pytest.mark.shows("backend/certificates/tls")
+@pytest.mark.shows("backend/certificates/tls", "2.0/core/https")
 def test_no_certificate_no_answer(node: NodedNode) -> None:
     assert refused_by_handshake(node, None)
 
@@ -143,6 +144,7 @@ def helper_at_rest(node: NodedNode) -> psutil.Process:
     return helper
 
 
+@pytest.mark.shows("2.0/noded/children")
 def test_calls_at_the_same_time_do_not_wait_for_each_other(node: NodedNode) -> None:
     helper = helper_at_rest(node)
     with ThreadPoolExecutor(12) as pool:
@@ -169,7 +171,7 @@ def test_a_crashed_child_is_a_clear_error(node: NodedNode) -> None:
     assert "ended without an answer on node node1.example.com, killed by SIGSEGV" in text
 
 
-@pytest.mark.shows("2.12/noded/from-luxid")
+@pytest.mark.shows("2.12/noded/from-luxid", "2.0/queue-rpc/update")
 def test_queue_files_and_ssconf_are_written(node: NodedNode) -> None:
     content = '{"id": 7}' + " " * 1000
     node.payload("jobqueue_update", "/var/lib/ganeti/queue/job-7", compress(content))
@@ -187,6 +189,7 @@ def test_files_are_written_as_fast_the_second_time(node: NodedNode) -> None:
     assert clock.monotonic() - started < 40
 
 
+@pytest.mark.shows("2.0/queue-rpc/only-queue")
 def test_nothing_outside_the_queue_or_the_white_list_is_written(node: NodedNode) -> None:
     for path in (
         "/var/lib/ganeti/config.data",
@@ -308,6 +311,7 @@ def test_it_listens_where_the_options_say(base: Path) -> None:
         assert "Listening on 127.0.0.1 port " in node.log()
 
 
+@pytest.mark.shows("2.1/noded/console", "2.1/noded/powercycle")
 def test_a_powercycle_is_answered_when_the_disk_takes_no_log(base: Path) -> None:
     node = NodedNode(base)
     console = Path(node.paths.localize("/dev/console"))

@@ -81,6 +81,7 @@ async def ended(child: psutil.Process) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.shows("2.0/noded/children")
 def test_a_call_is_answered_by_a_child(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
         assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
@@ -88,6 +89,7 @@ def test_a_call_is_answered_by_a_child(handle: HelperHandle) -> None:
     run(handle, use)
 
 
+@pytest.mark.shows("2.0/noded/children")
 def test_many_calls_run_side_by_side(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
         calls = [
@@ -155,6 +157,7 @@ def test_a_killed_child_is_named_in_the_answer(handle: HelperHandle) -> None:
     run(handle, use)
 
 
+@pytest.mark.shows("2.0/noded/cheap")
 def test_a_call_goes_to_the_child_that_waits_for_it(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
         spare = await the_spare_of(handle.pid)

@@ -128,6 +128,7 @@ def test_a_disk_outside_the_allowed_directories_is_refused(node: NodedNode) -> N
     assert "not below an allowed" in node.failure("file_storage_dir_create", "/etc/x")
 
 
+@pytest.mark.shows("2.0/os-scripts/create", "2.0/os-old/no-arguments")
 def test_installing_runs_the_script_with_its_environment(
     node: NodedNode, instance: dict[str, Any]
 ) -> None:
@@ -147,6 +148,7 @@ def test_installing_runs_the_script_with_its_environment(
     assert "geheim" not in node.log()
 
 
+@pytest.mark.shows("2.0/os-output/stderr", "2.1/variants/abort")
 def test_a_failing_script_shows_its_last_words(node: NodedNode, instance: dict[str, Any]) -> None:
     wrong = instance | {"osparams": {"password": "wrong"}}
     text = node.failure("instance_os_add", wrong, False, 0)
@@ -371,6 +373,7 @@ def test_node_info(node: NodedNode) -> None:
     assert node.payload("node_info", None, None)[1:] == [None, None]
 
 
+@pytest.mark.shows("2.1/storage/directories", "2.1/storage/status", "2.1/storage/one-call")
 def test_storage_units(node: NodedNode) -> None:
     os.makedirs(node.paths.file_storage_dir, exist_ok=True)
     directories = [["/srv/ganeti/file-storage"]]

@@ -136,6 +136,7 @@ def test_a_missing_and_a_stale_socket_are_told_apart(path: str) -> None:
         UnixClient(path).call("x", [])
 
 
+@pytest.mark.shows("2.0/luxi/in-time")
 def test_no_answer_in_time(server: str) -> None:
     with UnixClient(server, timeout_s=0.1) as impatient:
         with pytest.raises(AnswerTimeoutError, match="no answer"):

@@ -91,6 +91,7 @@ def test_requests_sent_ahead_are_answered_in_order(path: str) -> None:
     run(test())
 
 
+@pytest.mark.shows("2.0/masterd/others-served")
 def test_a_waiting_request_delays_no_other_connection(path: str) -> None:
     async def test() -> None:
         released = asyncio.Event()
@@ -110,7 +111,7 @@ def test_a_waiting_request_delays_no_other_connection(path: str) -> None:
     run(test())
 
 
-@pytest.mark.shows("backend/masterd/luxi", "2.12/wconfd/unix-sockets")
+@pytest.mark.shows("backend/masterd/luxi", "2.12/wconfd/unix-sockets", "2.0/master/luxi")
 def test_the_socket_has_its_mode_and_replaces_a_stale_one(path: str) -> None:
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(path)

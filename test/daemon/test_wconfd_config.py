@@ -53,7 +53,7 @@ def new_instance(number: int, **changes: Any) -> tuple[dict[str, Any], list[dict
     return {**instance(number, NODE1, [one["uuid"]]), **changes}, [one]
 
 
-@pytest.mark.shows("backend/config-data/flushed", "2.12/wconfd/only-writer")
+@pytest.mark.shows("backend/config-data/flushed", "2.12/wconfd/only-writer", "2.1/confd/serial")
 def test_a_change_is_in_the_file_when_it_is_answered(node_: WconfdNode) -> None:
     client = node_.owner().hold().client
     before = node_.config()
@@ -78,6 +78,7 @@ def test_a_change_of_nothing_writes_nothing(node_: WconfdNode) -> None:
     assert files.read_bytes(node_.paths.config_data) == before
 
 
+@pytest.mark.shows("maintd/store/kept")
 def test_unknown_keys_survive_a_change() -> None:
     with WconfdNode() as found:
         config = found.config()
@@ -96,6 +97,7 @@ def test_unknown_keys_survive_a_change() -> None:
         assert changed["admin_state"] == "down"
 
 
+@pytest.mark.shows("2.1/uuid-two/outside")
 def test_objects_are_found_by_name_short_name_and_uuid(node_: WconfdNode) -> None:
     client = node_.owner().client
     uuid, name = uuid_of("instance", 1), "inst1.example.com"
@@ -223,6 +225,7 @@ def test_tags(node_: WconfdNode) -> None:
     "2.12/wconfd/all-changes",
     "2.12/config/many-processes",
     "2.12/config/no-config-lock",
+    "2.0/granular/coherent",
 )
 def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> None:
     before = node_.config()
@@ -258,7 +261,7 @@ def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
     one.verify_config()
 
 
-@pytest.mark.shows("2.12/aims/reserve")
+@pytest.mark.shows("2.12/aims/reserve", "2.0/minors/lowest")
 def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
     one, two = node_.owner(1).client, node_.owner(2).client
     one.reserve_mac("aa:00:00:11:22:33")
@@ -318,7 +321,7 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
     one.verify_config()
 
 
-@pytest.mark.shows("backend/roles/promoted")
+@pytest.mark.shows("backend/roles/promoted", "2.0/candidate/too-few-told")
 def test_candidate_pool(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 2})
@@ -389,7 +392,11 @@ def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) ->
 
 
 @pytest.mark.shows(
-    "2.12/config/lock", "2.12/config/unlock", "2.12/config/read-all", "2.12/config/write-all"
+    "2.12/config/lock",
+    "2.12/config/unlock",
+    "2.12/config/read-all",
+    "2.12/config/write-all",
+    "2.0/locks/config",
 )
 def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> None:
     one, two = node_.owner(1).client, node_.owner(2).hold().client
@@ -454,7 +461,7 @@ def test_old_instance_methods(node_: WconfdNode) -> None:
     client.verify_config()
 
 
-@pytest.mark.shows("backend/locks/bgl-exclusive")
+@pytest.mark.shows("backend/locks/bgl-exclusive", "2.0/metalocks/bgl")
 def test_destruction_takes_the_big_lock(node_: WconfdNode) -> None:
     owner = node_.owner()
     with pytest.raises(GenericError, match="does not hold"):
@@ -500,7 +507,9 @@ def test_changes_survive_kill_and_restart(node_: WconfdNode) -> None:
 INST1 = "instance/inst1.example.com"
 
 
-@pytest.mark.shows("2.12/aims/checked")
+@pytest.mark.shows(
+    "2.12/aims/checked", "2.0/add-remove/removed-owned", "2.0/lock-caveats/scrutinised"
+)
 @pytest.mark.parametrize(
     ("call", "lock"),
     [

@@ -75,6 +75,8 @@ def config_of(node: NodedNode) -> Any:
     "2.12/overview/wconfd-noded",
     "2.12/wconfd/pushes",
     "2.12/config/distributed",
+    "2.0/candidate/only-candidates",
+    "2.0/candidate/no-file",
 )
 def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
@@ -107,6 +109,7 @@ def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     wait_until(lambda: config_of(cluster.other) == cluster.master.config(), "the copy")
 
 
+@pytest.mark.shows("2.0/candidate/others-fail")
 def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
@@ -184,6 +187,7 @@ def test_a_newer_configuration_on_a_candidate_is_not_replaced(cluster: Cluster) 
     assert config_of(cluster.candidate)["serial_no"] == newer["serial_no"]
 
 
+@pytest.mark.shows("2.1/redist/configuration")
 def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()

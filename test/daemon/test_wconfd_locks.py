@@ -68,7 +68,14 @@ def begin_wait(
     return call
 
 
-@pytest.mark.shows("backend/locks/exclusive", "2.12/locking/update-whole")
+@pytest.mark.shows(
+    "backend/locks/exclusive",
+    "2.12/locking/update-whole",
+    "2.0/locking-library/several",
+    "2.0/locks/exclusive",
+    "2.0/async/try",
+    "2.1/lock-wait/try",
+)
 def test_update_is_all_or_nothing(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     assert one.client.try_update_locks([(NODE1, "exclusive")]) == []
@@ -76,7 +83,9 @@ def test_update_is_all_or_nothing(node: WconfdNode) -> None:
     assert two.client.list_locks() == []
 
 
-@pytest.mark.shows("2.12/wconfd/grants", "2.12/locking/processes")
+@pytest.mark.shows(
+    "2.12/wconfd/grants", "2.12/locking/processes", "2.0/async/blocks", "2.1/condition/no-polling"
+)
 def test_a_wait_is_answered_when_granted(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -86,7 +95,7 @@ def test_a_wait_is_answered_when_granted(node: WconfdNode) -> None:
     assert two.client.list_locks() == [(NODE1, "exclusive")]
 
 
-@pytest.mark.shows("backend/library/timeouts")
+@pytest.mark.shows("backend/library/timeouts", "2.1/lock-wait/timeout")
 def test_a_wait_that_times_out_names_who_is_in_the_way(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -94,6 +103,7 @@ def test_a_wait_that_times_out_names_who_is_in_the_way(node: WconfdNode) -> None
     assert not two.client.has_pending_request()
 
 
+@pytest.mark.shows("2.0/locking-library/wrong-order", "2.0/async/blocks")
 def test_an_impossible_wait_fails_at_once(node: WconfdNode) -> None:
     one = node.owner(1)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -149,6 +159,7 @@ def test_a_dead_waiter_is_passed_over(node: WconfdNode) -> None:
     assert call.value() == ("granted", [])
 
 
+@pytest.mark.shows("2.0/locking-library/asynchronous")
 def test_a_wait_is_withdrawn_when_its_client_goes_away(node: WconfdNode) -> None:
     holder, leaving = node.owner(1), node.owner(2)
     holder.client.try_update_locks([(NODE1, "exclusive")])
@@ -186,6 +197,7 @@ def test_owners_that_died_while_it_was_down_are_freed_at_start(node: WconfdNode)
     assert two.client.try_update_locks([(NODE1, "exclusive")]) == []
 
 
+@pytest.mark.shows("2.0/add-remove/removed")
 def test_the_lock_of_a_removed_object_fails_its_waiters(node: WconfdNode) -> None:
     """They are told to look again: the next one may well want to make an object of that name."""
     one, two = node.owner(1), node.owner(2)
@@ -207,6 +219,7 @@ def hangups() -> Iterator[threading.Event]:
     signal.signal(signal.SIGHUP, previous)
 
 
+@pytest.mark.shows("2.0/locking-library/asynchronous")
 def test_old_waiters_get_a_signal(node: WconfdNode, hangups: threading.Event) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
@@ -252,6 +265,7 @@ def test_new_waiters_get_no_signal_after_a_restart(
     assert not hangups.is_set()
 
 
+@pytest.mark.shows("2.1/lock-retry/not-held", "2.1/lock-retry/example")
 def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode) -> None:
     """3.0's #803 and the stream of small requests."""
     big, holder, small, other = (node.owner(number) for number in range(1, 5))
@@ -276,7 +290,7 @@ def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode
     assert call.value() == ("granted", [])
 
 
-@pytest.mark.shows("2.12/locking/opportunistic-wait")
+@pytest.mark.shows("2.12/locking/opportunistic-wait", "2.0/async/some")
 def test_opportunistic_union_waits_for_enough(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])

@@ -31,7 +31,9 @@ def refusal(node: WconfdNode, *options: str) -> tuple[int, str]:
     return status, node.stderr()
 
 
-@pytest.mark.shows("backend/roles/master-holds", "backend/masterd/confirms")
+@pytest.mark.shows(
+    "backend/roles/master-holds", "backend/masterd/confirms", "2.0/startup/designated"
+)
 def test_a_node_that_is_not_the_master_is_refused(node: WconfdNode) -> None:
     ssconf.write_values(node.paths, {"master_node": "node2.example.com"})
     status, text = refusal(node)
@@ -39,6 +41,7 @@ def test_a_node_that_is_not_the_master_is_refused(node: WconfdNode) -> None:
     assert "node2.example.com" in text
 
 
+@pytest.mark.shows("2.0/startup/override")
 def test_voting_can_be_overridden_with_confirmation(node: WconfdNode) -> None:
     ssconf.write_values(node.paths, {"master_node": "node2.example.com"})
     status, text = refusal(node, "--no-voting")

@@ -260,7 +260,7 @@ def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode)
     assert node.job(job_id).status is Status.SUCCESS
 
 
-@pytest.mark.shows("2.12/death/after-restart")
+@pytest.mark.shows("2.12/death/after-restart", "2.0/queue-status/aborted")
 def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> None:
     client = node.start()
     job_id = client.submit_job([delay(60)])

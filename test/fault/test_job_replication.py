@@ -28,7 +28,13 @@ def cluster() -> Iterator[LuxidCluster]:
         yield made
 
 
-@pytest.mark.shows("backend/jobs/consistent", "backend/life/written-first", "2.12/luxid/replicated")
+@pytest.mark.shows(
+    "backend/jobs/consistent",
+    "backend/life/written-first",
+    "2.12/luxid/replicated",
+    "2.0/queue-life/replicated",
+    "2.0/queue-structure/every-change",
+)
 def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster) -> None:
     client = cluster.master.start()
     job_id = client.submit_job([messages("hello")])
@@ -98,6 +104,7 @@ def test_a_paused_candidate_delays_a_start_only_by_the_patience(cluster: LuxidCl
     )
 
 
+@pytest.mark.shows("2.0/candidate/others-fail")
 def test_a_hung_candidate_costs_one_job_a_moment_and_then_nobody_anything(
     cluster: LuxidCluster,
 ) -> None:
@@ -282,7 +289,7 @@ def test_without_enough_candidates_jobs_are_refused_with_names(cluster: LuxidClu
     assert cluster.master.files.ids() == [first]
 
 
-@pytest.mark.shows("backend/jobs/retried")
+@pytest.mark.shows("backend/jobs/retried", "2.0/queue-life/retry")
 def test_what_a_candidate_missed_is_sent_when_it_answers(cluster: LuxidCluster) -> None:
     late, _ = cluster.others
     client = cluster.master.start()

@@ -79,7 +79,7 @@ def wait_all_final(node: LuxidNode) -> None:
     wait_until(all_final, "all jobs to end", timeout_s=END_S)
 
 
-@pytest.mark.shows("backend/masterd/hard-stop", "2.12/further/no-race")
+@pytest.mark.shows("backend/masterd/hard-stop", "2.12/further/no-race", "2.0/queue-locking/safe")
 def test_random_rounds(caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(SEED)
     killed: set[int] = set()

@@ -82,6 +82,7 @@ def test_jobs_archived_while_a_candidate_was_away_do_not_pile_up_there(
     assert data == cluster.master.files.read_archived(JobId(running)), "with its end"
 
 
+@pytest.mark.shows("2.0/queue-life/consistency")
 def test_what_is_left_over_is_put_away_at_start(cluster: LuxidCluster) -> None:
     one, _ = cluster.others
     queue = JobFiles(one.paths)
@@ -109,6 +110,7 @@ def test_what_is_left_over_is_put_away_at_start(cluster: LuxidCluster) -> None:
 # Ahead.
 
 
+@pytest.mark.shows("2.0/startup/newest-jobs", "2.0/queue-life/consistency")
 def test_jobs_that_only_others_know_are_taken_over(cluster: LuxidCluster) -> None:
     one, _ = cluster.others
     job = make_job(JobId(50), [delay()], (1, 1))
@@ -131,6 +133,7 @@ def test_jobs_that_cannot_be_taken_over_keep_it_from_starting(cluster: LuxidClus
     assert f"{one.name} know of jobs up to 50" in log
 
 
+@pytest.mark.shows("2.0/startup/newest-config")
 def test_a_newer_configuration_elsewhere_keeps_it_from_starting(cluster: LuxidCluster) -> None:
     one, _ = cluster.others
     newer = {**cluster.master.config, "serial_no": cluster.master.config["serial_no"] + 1}

@@ -32,13 +32,20 @@ def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -
     assert set(packaged) == {daemon.name for daemon in PRESENT}
 
 
+@pytest.mark.shows("2.0/master/entities")
 @pytest.mark.parametrize("daemon", DAEMONS, ids=lambda daemon: daemon.name)
 def test_every_daemon_has_a_package_that_knows_its_name(daemon: Daemon) -> None:
     assert daemon_of(daemon.name) == daemon
     assert import_module(f"ganeti.{daemon.package}.main").SPEC.name == daemon.name
 
 
-@pytest.mark.shows("backend/noded/everywhere", "backend/rapi/master", "2.12/overview/where")
+@pytest.mark.shows(
+    "backend/noded/everywhere",
+    "backend/rapi/master",
+    "2.12/overview/where",
+    "2.0/master/entities",
+    "2.0/rapi-design/own-daemon",
+)
 @pytest.mark.parametrize("daemon", PRESENT, ids=lambda daemon: daemon.name)
 def test_unit_belongs_to_the_target_of_its_place(daemon: Daemon) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
@@ -51,7 +58,7 @@ def test_what_makes_a_master_is_no_face() -> None:
     assert not {"ganeti-noded", *MASTER_DAEMONS} & set(FACES)
 
 
-@pytest.mark.shows("backend/logs/one-each")
+@pytest.mark.shows("backend/logs/one-each", "2.0/logging/one-log")
 def test_logs_have_the_names_that_operators_know() -> None:
     assert Paths("").log_file("ganeti-confd") == "/var/log/ganeti/conf-daemon.log"
     assert Paths("").log_file("ganeti-luxid") == "/var/log/ganeti/luxi-daemon.log"

@@ -21,6 +21,7 @@ SAMPLES = [
 ]
 
 
+@pytest.mark.shows("2.0/luxi/errors")
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_survives_the_wire(error: GenericError) -> None:
     decoded = decode_error(json.loads(json.dumps(encode_error(error))))

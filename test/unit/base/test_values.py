@@ -13,6 +13,7 @@ from ganeti.base.secret import Secret
 from ganeti.base.units import format_unit, parse_unit
 
 
+@pytest.mark.shows("2.0/disk/size")
 @pytest.mark.parametrize(
     ("text", "mib"),
     [

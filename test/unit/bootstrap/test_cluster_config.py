@@ -46,6 +46,7 @@ def request(**changes: Any) -> ClusterRequest:
     return ClusterRequest(**(values | changes))
 
 
+@pytest.mark.shows("2.0/background/mixed", "2.1/uuid-one/attribute", "2.1/uuid-two/node-identity")
 def test_configuration_is_one_that_the_daemons_read() -> None:
     wire = build_config(request(), NODE, BIRTH)
     config = ConfigData.from_wire(wire)
@@ -59,11 +60,18 @@ def test_configuration_is_one_that_the_daemons_read() -> None:
     assert group.name == "default"
 
 
-@pytest.mark.shows("backend/roles/pool-set")
+@pytest.mark.shows("backend/roles/pool-set", "2.0/candidate/default-ten")
 @pytest.mark.parametrize(("asked", "size"), [({}, 10), ({"candidate_pool_size": 3}, 3)])
 def test_the_pool_of_candidates_has_the_size_asked_for(asked: dict[str, int], size: int) -> None:
     wire = build_config(request(**asked), NODE, BIRTH)
     assert ConfigData.from_wire(wire).cluster.candidate_pool_size == size
+
+
+@pytest.mark.shows("2.1/uid-init/init", "2.1/uid-init/empty")
+@pytest.mark.parametrize(("asked", "pool"), [({}, []), ({"uid_pool": [(10, 20)]}, [[10, 20]])])
+def test_the_pool_of_user_ids_is_empty_unless_given(asked: dict[str, Any], pool: object) -> None:
+    wire: Any = build_config(request(**asked), NODE, BIRTH)
+    assert wire["cluster"]["uid_pool"] == pool
 
 
 def test_simple_configuration_follows_from_it() -> None:
@@ -74,6 +82,9 @@ def test_simple_configuration_follows_from_it() -> None:
     assert values["master_candidates_certs"] == f"{NODE.uuid}=84:92"
 
 
+@pytest.mark.shows(
+    "2.0/cluster-parameters/beparams", "2.0/gnt-cluster/init", "2.1/diskparams/default"
+)
 def test_parameters_are_laid_over_the_defaults() -> None:
     config = ConfigData.from_wire(
         build_config(
@@ -119,6 +130,7 @@ def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:
         check_request(request(**changes))
 
 
+@pytest.mark.shows("2.0/disks/no-lvm")
 def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None:
     check_request(request(enabled_disk_templates=supported_templates()))
 

@@ -61,7 +61,7 @@ def line(*words: str) -> tuple[Command, Options, list[str]]:
     return found.command, found.options, found.args
 
 
-@pytest.mark.shows("backend/opcodes/one-command")
+@pytest.mark.shows("backend/opcodes/one-command", "2.0/queue/one-command")
 def test_what_has_the_name_of_a_field_sets_it() -> None:
     wire = encode_opcode(bound(*line("reboot", "-t", "soft", "--loudly", "--dry-run", "web1")))
     assert (wire["instance_name"], wire["reboot_type"]) == ("web1", "soft")

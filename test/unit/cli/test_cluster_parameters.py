@@ -41,6 +41,7 @@ BOUNDS = (
 )
 
 
+@pytest.mark.shows("2.0/commands/cluster")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

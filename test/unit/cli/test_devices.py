@@ -9,6 +9,15 @@ from ganeti.cli.instance import devices
 from ganeti.cli.instance.modify import waits_for_start
 
 
+@pytest.mark.shows(
+    "2.0/background/disks",
+    "2.0/restrictions/anywhere",
+    "2.0/disks/variable",
+    "2.0/variable-disks/at-creation",
+    "2.0/commands/disks",
+    "2.0/disk/form",
+    "2.0/disk/access",
+)
 @pytest.mark.parametrize(
     ("given", "template", "os_size", "expected"),
     [
@@ -33,6 +42,7 @@ def test_disks(
     assert devices.disks_for_create(given, template, os_size) == expected
 
 
+@pytest.mark.shows("2.0/disk/form")
 @pytest.mark.parametrize(
     ("given", "template", "os_size", "text"),
     [
@@ -54,6 +64,9 @@ def test_wrong_disks(
         devices.disks_for_create(given, template, os_size)
 
 
+@pytest.mark.shows(
+    "2.0/background/nics", "2.0/variable-nics/any-number", "2.0/commands/nics", "2.0/net/form"
+)
 def test_interfaces() -> None:
     assert devices.nics_for_create([], no_nics=False) == [{}]
     assert devices.nics_for_create([], no_nics=True) == []
@@ -65,6 +78,7 @@ def test_interfaces() -> None:
         devices.nics_for_create([("0", {"nix": "1"})], no_nics=False)
 
 
+@pytest.mark.shows("2.0/add-devices/add", "2.0/remove-devices/remove", "2.0/modify-devices/number")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from ganeti.cli.programs import named
@@ -28,6 +30,7 @@ TOO_MUCH = {
 }
 
 
+@pytest.mark.shows("2.0/master-caveats/fast-start")
 def test_list_command_imports_no_more_than_it_needs() -> None:
     output = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, check=True, text=True

@@ -41,7 +41,7 @@ def delay() -> Any:
     return jobs.make_opcode(OpTestDelay, duration=1)
 
 
-@pytest.mark.shows("backend/life/messages")
+@pytest.mark.shows("backend/life/messages", "2.0/queue-life/result")
 def test_messages_are_printed_with_their_time_and_results_returned() -> None:
     run = Run(("success", [7], ["* one", "* two"]))
     assert run.execute() == [7]
@@ -66,7 +66,7 @@ def test_dependencies_are_added_to_those_of_the_opcode() -> None:
     assert second["depends"] == [[5, ["success"]]]
 
 
-@pytest.mark.shows("backend/life/submit")
+@pytest.mark.shows("backend/life/submit", "2.0/core/fire")
 def test_submit_does_not_wait() -> None:
     run = Run(submit=True)
     with pytest.raises(JobSubmitted) as raised:

@@ -47,6 +47,7 @@ def test_defaults_when_nothing_is_given() -> None:
     assert (options.mode, list(options.disks), options.debug) == (None, [], 0)
 
 
+@pytest.mark.shows("2.0/commands/consistent")
 @pytest.mark.parametrize(
     "words",
     [

@@ -66,6 +66,7 @@ def shared_commands(name: str) -> list[Command]:
     return [command for command in PROGRAMS[name].commands if command.name not in ours]
 
 
+@pytest.mark.shows("2.0/overview/same-operations")
 @pytest.mark.parametrize("name", FACTS)
 def test_program_has_the_same_commands(name: str) -> None:
     program, facts = PROGRAMS[name], FACTS[name]
@@ -85,6 +86,7 @@ def test_commands_have_the_same_arguments(name: str) -> None:
         assert ours == theirs, command.name
 
 
+@pytest.mark.shows("2.0/overview/same-operations", "2.0/gnt-instance/add")
 @pytest.mark.parametrize("name", FACTS)
 def test_commands_have_the_same_options(name: str) -> None:
     for command in shared_commands(name):
@@ -135,6 +137,7 @@ def test_help_names_every_option(program: Program, command: Command) -> None:
         assert option.help
 
 
+@pytest.mark.shows("2.0/commands/consistent")
 @pytest.mark.parametrize(("program", "command"), COMMANDS)
 def test_no_flag_is_declared_twice(program: Program, command: Command) -> None:
     flags = [flag for option in command.options for flag in option.flags]

@@ -49,6 +49,12 @@ def test_protected_values_come_back_unchanged(pairs: dict[str, str]) -> None:
     assert values.parse_keyval(text) == pairs
 
 
+@pytest.mark.shows(
+    "2.0/commands/hypervisors",
+    "2.0/net/form",
+    "2.0/hypervisor/form",
+    "2.0/hypervisor-defaults/form",
+)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -67,7 +67,7 @@ def client(paths: Paths) -> Iterator[LuxiClient]:
         yield found
 
 
-@pytest.mark.shows("2.12/overview/cli-luxi")
+@pytest.mark.shows("2.12/overview/cli-luxi", "2.0/core/clients")
 def test_a_job_is_submitted_as_objects(luxid: FakeLuxid, client: LuxiClient) -> None:
     luxid.answers["SubmitJob"] = 17
     opcode = decode_opcode({"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": 2, "fail": 3})
@@ -85,6 +85,7 @@ def test_each_of_many_jobs_has_its_own_answer(luxid: FakeLuxid, client: LuxiClie
     assert client.submit_many_jobs([[], []]) == [(True, 5), (False, "queue full")]
 
 
+@pytest.mark.shows("2.0/master/library")
 def test_errors_come_back_as_their_class(luxid: FakeLuxid, client: LuxiClient) -> None:
     luxid.answers["SubmitJob"] = JobQueueFull()
     with pytest.raises(JobQueueFull):
@@ -103,6 +104,7 @@ def test_waiting_for_a_job(luxid: FakeLuxid, client: LuxiClient) -> None:
     assert luxid.asked[0] == ("WaitForJobChange", 7, ["status"], ["queued"], None, 89)
 
 
+@pytest.mark.shows("2.0/luxi/nochange")
 @pytest.mark.parametrize("answer", ["nochange", [["queued"], []], [None, []]])
 def test_no_change_is_none(luxid: FakeLuxid, client: LuxiClient, answer: object) -> None:
     luxid.answers["WaitForJobChange"] = answer
@@ -121,6 +123,7 @@ def test_a_query_has_typed_fields_and_cells(luxid: FakeLuxid, client: LuxiClient
     assert luxid.asked[0] == ("Query", "node", ["name"], ["=", "name", "n1"])
 
 
+@pytest.mark.shows("2.0/master/library")
 def test_every_other_method_sends_its_arguments_in_order(
     luxid: FakeLuxid, client: LuxiClient
 ) -> None:

@@ -82,12 +82,15 @@ def test_an_answer_of_a_wrong_type_is_a_failure() -> None:
     assert result.error == "unexpected answer to version: Expected `int`, got `str`"
 
 
-@pytest.mark.shows("backend/roles/offline-harmless")
+@pytest.mark.shows(
+    "backend/roles/offline-harmless", "2.0/offline/not-called", "2.0/offline/rpc-skips"
+)
 def test_offline_nodes_are_asked_only_what_they_must_be() -> None:
     assert to_be_asked(NodeCalls.calls["node_info"], [NODE1, NODE2]) == [NODE1]
     assert to_be_asked(NodeCalls.calls["version"], [NODE1, NODE2]) == [NODE1, NODE2]
 
 
+@pytest.mark.shows("2.0/offline/instant")
 def test_results_of_answered_failed_and_offline_nodes() -> None:
     answered = [
         (NODE1, CurlResponse(200, b"[true, 5]\n")),

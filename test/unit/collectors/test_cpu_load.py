@@ -49,6 +49,7 @@ def test_a_line_that_is_not_understood_is_shown() -> None:
         cpu_load.parse("cpu0 a b c d\n")
 
 
+@pytest.mark.shows("maintd/harep/load-data")
 def test_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "stat"
     collect = cpu_load.CpuLoad(str(source)).collect

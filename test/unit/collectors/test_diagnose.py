@@ -39,6 +39,7 @@ def put(paths: Paths, name: str, text: str, mode: int = 0o755) -> str:
     return write_script(Path(paths.diagnose_commands_dir) / name, text, mode)
 
 
+@pytest.mark.shows("maintd/collector/built-in")
 def test_without_a_command_all_is_well(paths: Paths) -> None:
     assert diagnose.diagnose(view_of(paths, "")) == {"status": "Ok"}
 
@@ -48,12 +49,14 @@ def test_while_the_command_is_not_known_nothing_is_said(paths: Paths) -> None:
         diagnose.diagnose(view_of(paths, None))
 
 
+@pytest.mark.shows("maintd/collector/external", "maintd/details/opaque")
 def test_the_object_is_passed_on_as_it_is(paths: Paths) -> None:
     put(paths, "check", """echo '{"details": [1, {"x": null}], "status": "evacuate", "a": 1}'""")
     found = diagnose.diagnose(view_of(paths, "check"))
     assert found == {"details": [1, {"x": None}], "status": "evacuate", "a": 1}
 
 
+@pytest.mark.shows("maintd/forging/signed")
 def test_the_report_is_signed_as_packets_of_confd_are(paths: Paths) -> None:
     put(paths, "check", """echo '{"status":"Ok"}'""")
     data: Any = diagnose.Diagnose().collect(view_of(paths, "check"))
@@ -66,6 +69,7 @@ def test_the_report_is_signed_as_packets_of_confd_are(paths: Paths) -> None:
         diagnose.Diagnose().collect(view_of(paths, "check"))
 
 
+@pytest.mark.shows("maintd/protocol/no-arguments")
 def test_the_command_gets_nothing_and_knows_little(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +83,7 @@ def test_the_command_gets_nothing_and_knows_little(
     assert diagnose.diagnose(view_of(paths, "check")) == {"status": "Ok"}
 
 
+@pytest.mark.shows("maintd/protocol/object", "maintd/status/values", "maintd/command/only-live")
 @pytest.mark.parametrize(
     ("output", "text"),
     [
@@ -101,16 +106,19 @@ def test_what_breaks_the_rules_is_no_report(output: str, text: str) -> None:
         diagnose.parse(output.encode())
 
 
+@pytest.mark.shows("maintd/status/values")
 @pytest.mark.parametrize("status", ["Ok", "live-repair", "evacuate", "evacuate-failover"])
 def test_every_status(status: str) -> None:
     assert diagnose.parse(json.dumps({"status": status}).encode())["status"] == status
 
 
+@pytest.mark.shows("maintd/command/only-live")
 def test_a_repair_command() -> None:
     found = {"status": "live-repair", "command": "fix-disk_1", "details": {"disk": 1}}
     assert diagnose.parse(json.dumps(found).encode()) == found
 
 
+@pytest.mark.shows("maintd/protocol/object")
 @given(st.binary(max_size=100))
 def test_any_bytes_are_refused_in_words(output: bytes) -> None:
     with pytest.raises(GenericError, match="prints"):
@@ -136,6 +144,7 @@ def test_a_command_that_prints_without_end_is_killed(paths: Paths) -> None:
         diagnose.diagnose(view_of(paths, "check"))
 
 
+@pytest.mark.shows("maintd/collector/white-listed", "maintd/security/directory")
 @pytest.mark.parametrize("name", ["../evil", "missing", "open", "a b"])
 def test_what_this_node_does_not_allow_is_not_run(paths: Paths, name: str) -> None:
     put(paths, "open", "touch ran", 0o777)

@@ -147,6 +147,7 @@ def test_a_qemu_that_outlives_its_guest_is_asked(
     assert asked == ["runs"]
 
 
+@pytest.mark.shows("maintd/harep/load-data")
 def test_the_load_of_instances(
     view: NodeView, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_page_names_every_metric() -> None:
         assert f"| `{metric.name}` | {metric.kind} |" in page
 
 
+@pytest.mark.shows("maintd/collector/collector")
 def test_collectors_are_those_that_the_configuration_knows() -> None:
     assert list(COLLECTORS) == list(DATA_COLLECTORS)
 

@@ -31,6 +31,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.shows("2.0/parameter-security/no-secrets", "2.0/parameter-security/drbd-secret")
 @pytest.mark.parametrize("version", [*OLD_VERSIONS, CURRENT_VERSION])
 def test_no_secret_is_left(version: str) -> None:
     config = load_config(version)
@@ -40,6 +41,7 @@ def test_no_secret_is_left(version: str) -> None:
     assert text.count(REDACTED) >= len(found) >= 2
 
 
+@pytest.mark.shows("2.0/parameter-security/drbd-secret")
 def test_the_rest_stays_and_is_still_a_configuration() -> None:
     config = load_config(CURRENT_VERSION)
     blanked = blank_secrets(config)

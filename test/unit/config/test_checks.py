@@ -123,6 +123,7 @@ CASES: list[tuple[str, Callable[[Config], object], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.shows("2.0/candidate/too-few-told", "2.0/interaction/exclusive")
 @pytest.mark.parametrize(
     ("change", "text"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )

@@ -65,6 +65,7 @@ CASES: list[tuple[Callable[[Wire], object], str]] = [
 ]
 
 
+@pytest.mark.shows("2.1/diskparams/validated")
 @pytest.mark.parametrize(("change", "text"), CASES, ids=[text for _, text in CASES])
 def test_a_wrong_value_is_found(change: Callable[[Wire], object], text: str) -> None:
     wire = json.loads(json.dumps(CONFIG["cluster"]))

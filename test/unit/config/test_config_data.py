@@ -28,6 +28,7 @@ def test_joining_gives_the_same_bytes() -> None:
     assert join_config(split_config(CONFIG_BYTES)) == CONFIG_BYTES
 
 
+@pytest.mark.shows("maintd/store/kept")
 def test_unknown_top_level_keys_and_number_forms_survive() -> None:
     data = b'{"x":1.50,"cluster":{"a":1e3},"nodes":{"u":{"t":1.0}},"later":[{"k":0.10}]}'
     assert join_config(split_config(data)) == data

@@ -33,7 +33,11 @@ def test_only_master_serial_and_time_change_and_unknown_keys_stay() -> None:
     assert ssconf_values(ConfigState(changed).durable)["master_node"] == "node2.example.com"
 
 
-@pytest.mark.shows("backend/roles/from-candidates", "backend/roles/offline-no-master")
+@pytest.mark.shows(
+    "backend/roles/from-candidates",
+    "backend/roles/offline-no-master",
+    "2.0/candidate/failover-target",
+)
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -38,6 +38,7 @@ def state() -> ConfigState:
     return ConfigState(json.dumps(config).encode())
 
 
+@pytest.mark.shows("2.0/net/mac")
 def test_generated_macs_have_the_prefix_and_avoid_what_is_taken() -> None:
     view, reservations = state().durable, Reservations()
     reservations.reserve_mac(view, TWO, "aa:00:00:00:00:03")
@@ -87,6 +88,7 @@ def test_an_address_given_back_before_the_commit_is_simply_kept() -> None:
     reservations.reserve_ip(view, ONE, "net", "10.0.0.1", check_external=False)
 
 
+@pytest.mark.shows("2.0/disks/static", "2.0/minors/lowest")
 def test_minors_are_the_lowest_free_ones() -> None:
     view, reservations = state().durable, Reservations()
     nodes = [uuid_of("node", 2), NODE]

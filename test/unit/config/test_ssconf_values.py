@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from fakes.large_config import large_config, uuid_of
 from fakes.sample_config import CONFIG_BYTES
 
@@ -15,6 +16,7 @@ def values_of(config: object) -> dict[str, str]:
     return ssconf_values(ConfigState(json.dumps(config).encode()).durable)
 
 
+@pytest.mark.shows("maintd/store/ssconf")
 def test_all_keys_are_there() -> None:
     assert set(ssconf_values(ConfigState(CONFIG_BYTES).durable)) == KEYS
 

@@ -200,6 +200,7 @@ class Walk:
                 self.composer.follow(flushing.changed)
 
 
+@pytest.mark.shows("2.0/granular/coherent")
 @pytest.mark.parametrize("seed", range(12))
 def test_long_walks_agree_with_everything_computed_anew(seed: int) -> None:
     walk = Walk(seed)

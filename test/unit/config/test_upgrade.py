@@ -50,6 +50,7 @@ def upgraded(config: Any) -> Any:
     return upgrade_config(config, new_uuid=counted_uuids(), now=NOW)
 
 
+@pytest.mark.shows("2.0/instance-parameters/mapping")
 @pytest.mark.parametrize("version", OLD_VERSIONS)
 def test_old_configurations_become_what_they_should(version: str) -> None:
     expected = load_config(f"{version}.upgraded")
@@ -79,6 +80,7 @@ def test_the_result_has_no_keys_that_3_0_does_not_know(version: str) -> None:
     assert find_foreign_keys(upgraded(load_config(version)).config) == []
 
 
+@pytest.mark.shows("2.1/uuid-two/inside")
 @pytest.mark.parametrize("version", OLD_VERSIONS)
 def test_both_nodes_hold_the_volumes_below_a_drbd_disk(version: str) -> None:
     config: Any = upgraded(load_config(version)).config
@@ -98,6 +100,12 @@ def test_disks_are_as_old_as_their_instances_were(version: str) -> None:
             assert (disk["ctime"], disk["mtime"]) == (instance["ctime"], instance["mtime"])
 
 
+@pytest.mark.shows(
+    "2.0/instance-parameters/mapping",
+    "2.1/diskparams/default",
+    "2.1/routed/bridged-link",
+    "2.1/uuid-one/upgraded",
+)
 def test_a_configuration_of_2_0_gets_what_came_later() -> None:
     config: Any = upgraded(load_config("2.0")).config
     by_name = {one["name"]: one for one in config["instances"].values()}
@@ -260,6 +268,7 @@ def test_groups_of_parameters_are_complete_in_any_version(group: str) -> None:
     assert needs_upgrade(json.dumps(config).encode())
 
 
+@pytest.mark.shows("2.1/global/dropped")
 def test_only_the_cluster_keeps_what_only_it_can_set() -> None:
     config = load_config("3.0")
     instance = next(iter(config["instances"].values()))

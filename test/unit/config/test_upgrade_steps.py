@@ -97,6 +97,7 @@ def test_objects_with_one_uuid_are_refused() -> None:
         list(identity.tables_by_uuid(draft))
 
 
+@pytest.mark.shows("2.1/uuid-one/upgraded")
 def test_objects_without_uuid_get_one_or_their_key() -> None:
     draft = draft_of(nodes={"a": {}, NODE_B: {"name": "b"}})
     list(identity.tables_by_uuid(draft))
@@ -114,6 +115,7 @@ def test_a_node_that_nobody_knows_keeps_its_name() -> None:
     assert "gone.example.com" in {one["primary_node"] for one in result["instances"].values()}
 
 
+@pytest.mark.shows("2.1/uuid-two/inside", "2.1/uuid-two/rename-node")
 @pytest.mark.parametrize(
     "logical_id", [["a", "b", None, 0, 0, "s"], ["a", "b", 11000, 3, 4, "s"], ["a", "b"]]
 )
@@ -141,6 +143,7 @@ def test_drbd_disks_in_no_known_form_are_left_alone(logical_id: list[Any]) -> No
     assert disk["logical_id"] == (expected or logical_id)
 
 
+@pytest.mark.shows("2.0/disks/drbd8")
 @pytest.mark.parametrize(
     ("template", "dev_type", "result"),
     [
@@ -165,6 +168,7 @@ def test_types_of_disks_are_templates(
     assert disk["dev_type"] == result
 
 
+@pytest.mark.shows("2.1/uuid-two/rename-node")
 @pytest.mark.parametrize(
     ("dev_type", "logical_id", "nodes"),
     [
@@ -218,6 +222,7 @@ def test_a_template_that_the_disks_contradict_is_refused() -> None:
         list(keys.obsolete_keys_are_gone(draft))
 
 
+@pytest.mark.shows("2.0/parameters/no-none")
 def test_nulls_are_removed_where_they_mean_nothing() -> None:
     draft = draft_of(
         instances={"i": {"network_port": None, "mystery": None, "nics": [{"ip": None}]}},
@@ -349,6 +354,7 @@ def test_a_shape_that_never_was_is_refused(table: str, value: object, words: str
         upgrade_config(config, new_uuid=counted_uuids())
 
 
+@pytest.mark.shows("2.0/hypervisor/default")
 def test_a_default_hypervisor_that_is_first_already_stays() -> None:
     draft = draft_of()
     draft.cluster.update(default_hypervisor="kvm", enabled_hypervisors=["kvm", "fake"])

@@ -44,6 +44,7 @@ def set_up(path: Path, **options: bool) -> log.FileHandler:
     return handler
 
 
+@pytest.mark.shows("2.0/logging/one-log")
 def test_a_line_says_when_who_and_what(path: Path) -> None:
     set_up(path)
     logging.getLogger("any").info("node %s is %s", "n1", "up")
@@ -142,6 +143,7 @@ def test_a_full_disk_loses_lines_but_counts_them(
     assert "after" in lines[2]
 
 
+@pytest.mark.shows("2.1/noded/console")
 def test_lines_that_a_failed_disk_does_not_take_go_to_the_console(path: Path) -> None:
     console = path.with_name("console")
     os.symlink("/dev/full", path)

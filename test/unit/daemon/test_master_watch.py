@@ -97,6 +97,7 @@ def test_a_single_node_asks_nobody(tmp_path: Path, rpc: FakeRpc) -> None:
     assert not rpc.asked
 
 
+@pytest.mark.shows("2.0/startup/nodes-asked")
 def test_a_majority_confirms_and_who_is_slow_is_not_waited_for(
     tmp_path: Path, rpc: FakeRpc
 ) -> None:
@@ -181,7 +182,7 @@ def test_a_node_that_follows_another_asks_nobody(tmp_path: Path, rpc: FakeRpc) -
     assert not rpc.asked
 
 
-@pytest.mark.shows("backend/roles/offline-votes")
+@pytest.mark.shows("backend/roles/offline-votes", "2.0/offline/votes")
 def test_offline_nodes_are_asked_only_if_the_others_are_too_few(
     tmp_path: Path, rpc: FakeRpc
 ) -> None:
@@ -211,6 +212,7 @@ def test_who_is_to_stop_asks_no_longer(tmp_path: Path, rpc: FakeRpc) -> None:
     assert len(rpc.asked) == 2
 
 
+@pytest.mark.shows("2.0/startup/nodes-asked")
 def test_everybody_is_asked_where_it_matters(tmp_path: Path, rpc: FakeRpc) -> None:
     rpc.says = {"n2": facts("n9"), "n3": facts(OWN)}
     context = make_context(tmp_path, offline="n3")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from conformance import promises
+from conformance import promises, runs
 
 DOCUMENTS = promises.read_designs()
 MARKERS = promises.read_markers()
@@ -91,3 +93,46 @@ def test_a_test_of_another_suite_counts_once_it_has_passed(
     promises.record("real", {"test/real/test_b.py::test_b"}, "2026-01-03")
     assert promises.problems([document], markers) == []
     assert "(real, passed 2026-01-02)" in promises.page([document], markers)
+
+
+def report(test: str, outcome: str, *marks: str, when: str = "call") -> Any:
+    facts = dict.fromkeys(("passed", "failed", "skipped"), False) | {outcome: True}
+    return SimpleNamespace(nodeid=test, keywords=dict.fromkeys(marks, 1), when=when, **facts)
+
+
+@pytest.mark.parametrize("demanded", [True, False])
+def test_a_run_in_which_nothing_may_be_missing_fails_for_a_marked_test_that_was_left_out(
+    monkeypatch: pytest.MonkeyPatch, *, demanded: bool
+) -> None:
+    for name in runs.REQUIREMENTS:
+        monkeypatch.setenv(name, "1" if demanded else "")
+    watch = runs.MarkedRuns()
+    for found in (
+        report("test_a.py::test_a[1]", "skipped", "shows", when="setup"),
+        report("test_a.py::test_a[2]", "passed", "shows"),
+        report("test_a.py::test_b", "skipped", "shows", when="setup"),
+        report("test_a.py::test_c", "skipped", when="setup"),
+        report("test_a.py::test_d", "skipped", "shows", "real", when="setup"),
+    ):
+        watch.pytest_runtest_logreport(found)
+    watch.pytest_collectreport(report("test/unit/house/test_conformance.py", "skipped"))
+    session: Any = SimpleNamespace(config=SimpleNamespace(), exitstatus=0)
+    watch.pytest_sessionfinish(session)
+    assert watch.not_shown() == ["test/unit/house/test_conformance.py", "test_a.py::test_b"]
+    assert bool(session.exitstatus) is demanded
+
+
+def test_what_another_suite_showed_is_written_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: promises.Path
+) -> None:
+    monkeypatch.setattr(promises, "RECORDED", tmp_path / "recorded.toml")
+    monkeypatch.setenv("GANETI_TEST_REAL", "1")
+    watch = runs.MarkedRuns()
+    watch.pytest_runtest_logreport(report("test/real/test_a.py::test_a", "passed", "shows", "real"))
+    watch.pytest_runtest_logreport(report("test/real/test_a.py::test_b", "passed", "shows", "real"))
+    watch.pytest_runtest_logreport(
+        report("test/real/test_a.py::test_b", "failed", "shows", "real", when="teardown")
+    )
+    session: Any = SimpleNamespace(config=SimpleNamespace(), exitstatus=0)
+    watch.pytest_sessionfinish(session)
+    assert list(promises.read_recorded()) == ["test/real/test_a.py::test_a"]

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 RECIPE = "## To add a disk template"
 TABLE = Path("ganeti/objects/disk_templates.py")
@@ -71,6 +73,7 @@ print("a whole life")
 """
 
 
+@pytest.mark.shows("2.1/storage/others")
 def test_a_disk_template_is_one_row_and_one_file(tmp_path: Path) -> None:
     copy = tmp_path / "sources"
     shutil.copytree(

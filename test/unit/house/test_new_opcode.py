@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fakes.grown_tree import GrownTree
 
 OPCODE = '''
@@ -76,6 +77,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.shows("2.0/locking-library/transparent", "2.0/lock-code/documented")
 def test_an_opcode_is_its_class_and_its_unit(tmp_path: Path) -> None:
     tree = GrownTree(tmp_path)
     tree.add_row("ganeti/opcodes/test.py", "class OpTestDummy(", OPCODE)

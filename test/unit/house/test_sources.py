@@ -107,6 +107,7 @@ def test_a_library_has_one_home(library: str, home: str) -> None:
     assert not found
 
 
+@pytest.mark.shows("2.1/condition/no-polling")
 def test_nothing_sleeps_in_the_event_loop_or_polls_with_naps() -> None:
     allowed = {"ganeti/system/filelock.py", "ganeti/system/clock.py"}  # the door to the system
     found = []

@@ -25,6 +25,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)).map(lambda p:
 FREE = 4_000_000_000  # nobody has these
 
 
+@pytest.mark.shows("2.1/uid-locks/random")
 @given(RANGES)
 def test_every_place_of_a_pool_has_its_id(ranges: list[tuple[int, int]]) -> None:
     pool = normal_form(ranges)
@@ -46,6 +47,12 @@ def files(found: Paths) -> list[str]:
     return sorted(os.listdir(found.uid_pool_dir))
 
 
+@pytest.mark.shows(
+    "2.1/uid/not-in-use",
+    "2.1/uid-locks/lock-file",
+    "2.1/uid-locks/file-stays",
+    "2.1/uid-locks/released",
+)
 def test_an_id_is_lent_to_one_at_a_time(tmp_path: Path) -> None:
     found = paths(tmp_path, f"{FREE}-{FREE + 1}")
     first, second = request_unused_uid(found), request_unused_uid(found)
@@ -62,6 +69,7 @@ def test_an_id_is_lent_to_one_at_a_time(tmp_path: Path) -> None:
     release_uid(found, second.uid)  # it is back already
 
 
+@pytest.mark.shows("2.1/uid/not-in-use", "2.1/uid-locks/checked-process")
 def test_ids_of_processes_are_not_lent(tmp_path: Path) -> None:
     mine = os.getuid()
     assert mine in uids_in_use()
@@ -69,6 +77,7 @@ def test_ids_of_processes_are_not_lent(tmp_path: Path) -> None:
         request_unused_uid(paths(tmp_path, str(mine)))
 
 
+@pytest.mark.shows("2.1/uid-locks/released")
 def test_an_id_that_is_lent_again_is_not_released(tmp_path: Path) -> None:
     found = paths(tmp_path, str(FREE))
     locked = request_unused_uid(found)
@@ -77,6 +86,7 @@ def test_an_id_that_is_lent_again_is_not_released(tmp_path: Path) -> None:
     locked.release()
 
 
+@pytest.mark.shows("2.1/uid-init/disabled")
 def test_an_empty_pool_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OpPrereqError, match="--add-uids"):
         pool_of(paths(tmp_path, ""))

@@ -91,7 +91,7 @@ def test_what_happens_meanwhile_is_written_here_only(file: JobFile, candidates: 
     assert candidates.sent == []
 
 
-@pytest.mark.shows("2.12/further/own-copies")
+@pytest.mark.shows("2.12/further/own-copies", "2.0/queue-structure/every-change")
 def test_the_end_is_on_candidates_before_it_is_read_here(
     file: JobFile, candidates: Candidates
 ) -> None:

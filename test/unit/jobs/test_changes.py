@@ -27,7 +27,7 @@ def test_start_record_names_process_and_lock_file() -> None:
     assert job.ops[1].status is Status.QUEUED
 
 
-@pytest.mark.shows("backend/jobs/success")
+@pytest.mark.shows("backend/jobs/success", "2.0/queue-status/states")
 def test_a_job_runs_through_to_success() -> None:
     job = changes.op_running(started(), 0, T2)
     job = changes.op_succeeded(job, 0, "one", T3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_of_equal_ones_the_first_counts() -> None:
     assert furthest(5, [urgent, encode_job(queued)]) == urgent
 
 
+@pytest.mark.shows("2.0/queue-storage/compared")
 def test_only_what_differs_is_fetched() -> None:
     own = QueueListing(jobs={1: "a", 2: "b", 4: "d", 6: "f"}, archived=(3,))
     others = {
@@ -66,6 +68,7 @@ def test_only_what_differs_is_fetched() -> None:
     assert plan.fetch_archived == {7: "n3"}
 
 
+@pytest.mark.shows("2.0/queue-storage/compared")
 def test_a_candidate_gets_what_it_lacks_and_archives_what_is_over() -> None:
     own = QueueListing(jobs={1: "a", 2: "b", 3: "c"}, archived=(7,))
     plan = plan_copy(own, QueueListing(jobs={1: "a", 2: "old", 7: "x", 8: "withdrawn"}))

@@ -21,7 +21,7 @@ GOLDEN = (
 )
 
 
-@pytest.mark.shows("backend/opcodes/of-opcodes", "backend/jobs/files")
+@pytest.mark.shows("backend/opcodes/of-opcodes", "backend/jobs/files", "2.0/queue/of-opcodes")
 def test_a_job_file_comes_back_as_it_was() -> None:
     assert encode_job(decode_job(GOLDEN, 2)) == GOLDEN
 

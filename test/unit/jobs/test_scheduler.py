@@ -74,7 +74,9 @@ def test_without_enough_candidates_only_what_mends_that_starts() -> None:
     assert decisions.start == (2,)
 
 
-@pytest.mark.shows("backend/life/limit", "2.12/steps/job-limit")
+@pytest.mark.shows(
+    "backend/life/limit", "2.12/steps/job-limit", "2.0/queue/parallel", "2.0/queue-life/first-free"
+)
 def test_no_more_than_the_limit_run() -> None:
     state, decisions = run(*(Added(waiting(n)) for n in range(1, 6)), limit=2)
     assert decisions.start == (1, 2)
@@ -138,7 +140,7 @@ def test_a_job_that_could_not_start_waits_again() -> None:
     assert decisions.start == (1,)
 
 
-@pytest.mark.shows("backend/jobs/canceled")
+@pytest.mark.shows("backend/jobs/canceled", "2.0/queue-life/cancel")
 def test_a_canceled_job_never_starts() -> None:
     state, _ = run(Added(waiting(1)), Added(waiting(2)), limit=1)
     _, decisions = schedule(

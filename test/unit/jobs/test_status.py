@@ -5,7 +5,7 @@ from ganeti.jobs.status import FINAL, NEXT, Status, combined_status
 S = Status
 
 
-@pytest.mark.shows("backend/jobs/status")
+@pytest.mark.shows("backend/jobs/status", "2.0/queue-status/states")
 @pytest.mark.parametrize(
     ("statuses", "expected"),
     [
@@ -26,6 +26,7 @@ def test_status_of_a_job_follows_from_its_opcodes(statuses: list[Status], expect
     assert combined_status(statuses) is expected
 
 
+@pytest.mark.shows("2.0/queue-status/final")
 def test_nothing_follows_a_final_status() -> None:
     assert all(not NEXT[status] for status in FINAL)
     assert all(NEXT[status] for status in Status if status not in FINAL)

@@ -43,7 +43,7 @@ def poll(own: str, count: int, known: Mapping[str, NodeFacts | str]) -> Poll:
     return Poll(own, nodes, answers, dict.fromkeys(set(nodes) - set(known), "no connection"))
 
 
-@pytest.mark.shows("backend/masterd/half-plus-one")
+@pytest.mark.shows("backend/masterd/half-plus-one", "2.0/startup/quorum")
 @pytest.mark.parametrize(
     ("count", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)]
 )
@@ -54,6 +54,7 @@ def test_half_plus_one_must_agree(count: int, needed: int) -> None:
 # Starting.
 
 
+@pytest.mark.shows("2.0/startup/no-election")
 def test_a_single_node_is_its_own_majority() -> None:
     assert judge(poll("n1", 1, {"n1": facts()})).standing is Standing.CONFIRMED
 
@@ -62,6 +63,7 @@ def test_nodes_of_another_release_vote_too() -> None:
     assert judge(poll("n1", 3, {"n1": facts(), "n3": "n1"})).standing is Standing.CONFIRMED
 
 
+@pytest.mark.shows("2.0/startup/quorum")
 def test_too_few_answers_decide_nothing() -> None:
     verdict = judge(poll("n1", 3, {"n1": facts()}))
     assert verdict.standing is Standing.UNDECIDED
@@ -80,6 +82,7 @@ def test_of_many_silent_nodes_some_are_named_and_the_rest_is_counted() -> None:
     )
 
 
+@pytest.mark.shows("2.0/startup/designated")
 def test_the_outvoted_hear_who_said_what() -> None:
     verdict = judge(poll("n1", 3, {"n1": facts(), "n2": facts("n2"), "n3": facts("n2")}))
     assert verdict.standing is Standing.REFUSED
@@ -111,6 +114,7 @@ def test_the_first_answer_does_not_depose_while_others_come() -> None:
     assert judge(replace(follower, silent={})).is_deposed, "no vote helps against that"
 
 
+@pytest.mark.shows("2.0/startup/newest-config")
 def test_a_newer_configuration_outweighs_all_votes() -> None:
     verdict = judge(poll("n1", 3, {"n1": facts(), "n2": facts(), "n3": facts(serial=6)}))
     assert verdict.standing is Standing.REFUSED
@@ -137,6 +141,7 @@ def test_who_has_announced_itself_counts_as_master() -> None:
     assert judge(poll("n1", 3, known)).standing is Standing.CONFIRMED, "that is long over"
 
 
+@pytest.mark.shows("2.0/startup/newest-jobs")
 def test_nodes_with_more_jobs_are_known() -> None:
     found = poll("n1", 3, {"n1": facts(), "n2": facts(last_job_id=9), "n3": facts(last_job_id=3)})
     assert judge(found).standing is Standing.CONFIRMED
@@ -267,7 +272,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.shows("backend/roles/from-candidates")
+@pytest.mark.shows("backend/roles/from-candidates", "2.0/startup/refused")
 @pytest.mark.parametrize(("found", "text"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])
 def test_it_refuses(found: Poll, text: str) -> None:
     with pytest.raises(OpPrereqError) as refused:
@@ -282,6 +287,7 @@ def test_every_refusal_for_want_of_answers_names_the_override_which_helps(found:
     assert plan_takeover(found, no_voting=True).config_from == found.own_name
 
 
+@pytest.mark.shows("2.0/startup/override-copies")
 def test_the_override_uses_the_own_configuration_and_says_what_it_overwrites() -> None:
     known = {"n2": facts(candidates=THREE), "n3": facts(serial=8, candidates=THREE)}
     plan = plan_takeover(poll("n2", 3, known), no_voting=True)

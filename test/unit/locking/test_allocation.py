@@ -42,6 +42,8 @@ def locks() -> LockAllocation:
     "2.12/locking/levels",
     "2.12/locking/group-first",
     "2.12/locking/group-between",
+    "2.0/locks/ordered",
+    "2.0/locks/alphabetical",
 )
 def test_order_is_the_specified_one() -> None:
     expected = [
@@ -71,7 +73,14 @@ def test_malformed_requests_are_refused(value: object) -> None:
         parse_request(value)
 
 
-@pytest.mark.shows("backend/locks/shared", "2.12/locking/group-covers")
+@pytest.mark.shows(
+    "backend/locks/shared",
+    "2.12/locking/group-covers",
+    "2.0/locks/shared",
+    "2.0/metalocks/all-nodes",
+    "2.0/add-remove/with-all",
+    "2.1/lock-wait/try",
+)
 def test_groups_and_members_exclude_each_other(locks: LockAllocation) -> None:
     assert not locks.try_update(A, one("node/a", SH))
     assert not locks.try_update(B, one("node/[lockset]", SH))
@@ -97,6 +106,7 @@ def test_exclusive_below_a_shared_group_is_refused(locks: LockAllocation) -> Non
     "2.12/locking/update",
     "2.12/locking/update-order",
     "2.12/locking/upgrade-order",
+    "2.0/locking-library/wrong-order",
 )
 def test_out_of_order_is_refused_and_changes_nothing(locks: LockAllocation) -> None:
     locks.try_update(A, want(("node/b", EX), ("node-res/a", SH)))
@@ -113,7 +123,9 @@ def test_out_of_order_is_refused_and_changes_nothing(locks: LockAllocation) -> N
     assert locks.list_locks(A) == [("node/b", SH), ("network/a", EX)]
 
 
-@pytest.mark.shows("2.12/locking/update-only", "2.12/locking/pessimistic")
+@pytest.mark.shows(
+    "2.12/locking/update-only", "2.12/locking/pessimistic", "2.0/add-remove/with-all"
+)
 def test_a_group_covers_its_members_whatever_the_order(locks: LockAllocation) -> None:
     locks.try_update(A, want(("node/[lockset]", EX), ("network/a", SH)))
     assert not locks.try_update(A, want(("node/a", EX), ("node/b", SH), ("node/[lockset]", REL)))
@@ -122,6 +134,9 @@ def test_a_group_covers_its_members_whatever_the_order(locks: LockAllocation) ->
     assert locks.try_update(B, one("node/c", SH)) == set()
 
 
+@pytest.mark.shows(
+    "2.0/granular/no-starvation", "2.1/lock-retry/not-held", "2.1/lock-retry/in-the-end"
+)
 def test_waiting_for_four_delays_nobody_and_is_not_starved(locks: LockAllocation) -> None:
     four = want(*((f"node/{name}", EX) for name in "abcd"))
     locks.try_update(B, one("node/d"))
@@ -144,7 +159,9 @@ def test_waiting_for_four_delays_nobody_and_is_not_starved(locks: LockAllocation
     assert settle(locks) == [A]
 
 
-@pytest.mark.shows("backend/opcodes/other-order")
+@pytest.mark.shows(
+    "backend/opcodes/other-order", "2.0/granular/no-starvation", "2.1/lock-retry/in-the-end"
+)
 def test_priority_is_served_first_but_not_for_ever(locks: LockAllocation) -> None:
     locks.try_update(A, one("node/a"))
     locks.wait_update(B, 10, one("node/a"))
@@ -218,7 +235,7 @@ def test_waiters_of_one_priority_are_served_in_order_and_readers_together(
     assert turns == [[1], [0, 2, 4, 6], [3], [5]]
 
 
-@pytest.mark.shows("2.12/locking/no-deadlock", "2.12/aims/wait-for")
+@pytest.mark.shows("2.12/locking/no-deadlock", "2.12/aims/wait-for", "2.0/granular/no-deadlock")
 def test_two_upgrades_would_wait_for_each_other(locks: LockAllocation) -> None:
     for owner in (A, B):
         locks.try_update(owner, one("node/a", SH))

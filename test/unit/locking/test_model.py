@@ -469,6 +469,8 @@ def random_step(machine: LockMachine, chance: random.Random) -> None:
     "backend/locks/exclusive",
     "2.12/locking/sets",
     "2.12/locking/update-only",
+    "2.0/granular/no-deadlock",
+    "2.0/locks/unlocked",
 )
 @pytest.mark.parametrize("seed", range(40))
 def test_long_walks_agree_with_the_model(seed: int) -> None:

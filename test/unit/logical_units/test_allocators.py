@@ -102,6 +102,7 @@ def test_a_network_is_told_by_its_uuid(cluster: FakeCluster, hail: Allocator) ->
     assert hail.asked[0]["nodegroups"][group["uuid"]]["networks"] == ["n1"]
 
 
+@pytest.mark.shows("2.0/interaction/in-iallocator")
 def test_the_cluster_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> None:
     cluster.add_instance("up.example.com", pnode="node1", beparams={"memory": 512})
     cluster.add_instance("down.example.com", pnode="node1", start=False)
@@ -155,6 +156,7 @@ def test_options_are_those_of_the_default_allocator(cluster: FakeCluster, hail: 
     assert hail.options == [{"x": 1, "y": None}, {"x": 1, "y": None}, {}]
 
 
+@pytest.mark.shows("2.1/allocator-default/none")
 def test_without_a_default_it_is_said_what_to_do(cluster: FakeCluster) -> None:
     cluster.config.cluster["default_iallocator"] = ""
     for params in ({}, {"iallocator": "."}):
@@ -179,7 +181,7 @@ def test_only_the_own_objects_are_locked(cluster: FakeCluster, hail: Allocator) 
     assert not cluster.config.resources
 
 
-@pytest.mark.shows("backend/roles/drained-no-new")
+@pytest.mark.shows("backend/roles/drained-no-new", "2.0/drained/race")
 def test_a_node_that_is_gone_under_the_locks_is_chosen_anew(
     cluster: FakeCluster, hail: Allocator
 ) -> None:
@@ -237,6 +239,14 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(
     with pytest.raises(OpPrereqError, match="already in the cluster"):
         create(cluster)
     assert not hail.asked
+
+
+@pytest.mark.shows("2.1/allocator-dry/nodes")
+def test_a_rehearsal_names_the_node_that_was_chosen(cluster: FakeCluster, hail: Allocator) -> None:
+    hail.answer = lambda _question: [name(3)]
+    assert create(cluster, dry_run=True) == [name(3)]
+    assert not cluster.config.instances
+    assert not cluster.config.resources
 
 
 @pytest.mark.shows(
@@ -351,7 +361,7 @@ def plan(_question: Any) -> Any:
 EXPECTED = {"jobs": [(True, 100), (False, "instance web2.example.com cannot be moved: full")]}
 
 
-@pytest.mark.shows("backend/iallocator/evacuations")
+@pytest.mark.shows("backend/iallocator/evacuations", "2.1/evacuate-node/allocator")
 def test_a_node_is_evacuated(moving: FakeCluster, hail: Allocator) -> None:
     moving.add_instance("web2.example.com")
     hail.answer = plan

@@ -192,6 +192,11 @@ def import_(cluster: FakeCluster, name: str = NAME, **params: Any) -> dict[str, 
     return cluster.config.instance(name)
 
 
+@pytest.mark.shows(
+    "2.0/restrictions/anywhere",
+    "2.0/instance-parameters/two-dictionaries",
+    "2.0/variable-disks/import-export",
+)
 def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
     made = import_(exported)
     assert made["beparams"] == {"maxmem": 256, "minmem": 256, "vcpus": 2, "auto_balance": True}
@@ -254,6 +259,7 @@ def test_nothing_is_left_of_an_import_that_fails(exported: FakeCluster) -> None:
     assert not exported.leftovers()
 
 
+@pytest.mark.shows("2.0/os-old/at-least-disks")
 @pytest.mark.parametrize(
     ("params", "text"),
     [

@@ -138,6 +138,7 @@ JOBS = {
 }
 
 
+@pytest.mark.shows("2.0/scalability/long-jobs")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_long_job_locks_nothing_but_its_own_objects(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
@@ -339,6 +340,7 @@ WAY_ON: dict[str, Callable[[FakeCluster, Job], None]] = {
 }
 
 
+@pytest.mark.shows("2.0/locking-library/clean-up")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_killed_job_leaves_one_copy_and_a_way_on(name: str, tmp_path: Path) -> None:
     job = JOBS[name]

@@ -102,6 +102,7 @@ def test_hypervisors_of_an_older_configuration_may_stay(cluster: FakeCluster) ->
     assert stored["enabled_hypervisors"] == ["xen-pvm", "fake", "kvm"]
 
 
+@pytest.mark.shows("2.0/cluster-parameters/hvparams")
 def test_a_new_hypervisor_gets_all_its_parameters(cluster: FakeCluster) -> None:
     cluster.config.cluster["enabled_hypervisors"] = ["fake"]
     del cluster.config.cluster["hvparams"]["kvm"]
@@ -110,6 +111,7 @@ def test_a_new_hypervisor_gets_all_its_parameters(cluster: FakeCluster) -> None:
     assert stored["hvparams"]["kvm"]["acpi"] is True
 
 
+@pytest.mark.shows("maintd/operation/rate")
 def test_collectors_are_switched_and_timed_in_one_change(cluster: FakeCluster) -> None:
     cluster.config.cluster["data_collectors"] = {"lv": {"active": True, "interval": 5000000}}
     stored = modify(
@@ -130,6 +132,7 @@ def test_our_own_collectors_get_into_the_configuration_once_they_are_changed(
     }
 
 
+@pytest.mark.shows("maintd/collector/configurable")
 def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> None:
     stored = modify(cluster, diagnose_data_collector_filename="check-disks")
     assert stored["diagnose_data_collector_filename"] == "check-disks"
@@ -137,6 +140,7 @@ def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> Non
     assert "diagnose_data_collector_filename" not in stored
 
 
+@pytest.mark.shows("2.1/allocator-default/default")
 def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
     directory = cluster.context.paths.iallocator_search_path[0]
     os.makedirs(directory)
@@ -156,6 +160,7 @@ def test_ipv6_prefixes_are_longer() -> None:
 # User ids.
 
 
+@pytest.mark.shows("2.1/uid-storage/ranges", "2.1/uid-change/replace")
 @pytest.mark.parametrize(
     ("params", "pool"),
     [
@@ -173,6 +178,7 @@ def test_user_ids_are_a_set(cluster: FakeCluster, params: dict[str, Any], pool: 
     assert modify(cluster, **params)["uid_pool"] == pool
 
 
+@pytest.mark.shows("2.1/uid-change/add-remove")
 def test_only_user_ids_of_the_pool_can_be_removed(cluster: FakeCluster) -> None:
     cluster.config.cluster["uid_pool"] = [[50, 100]]
     refused(cluster, r"not in the pool: 40-49, 101", remove_uids=[[40, 60], [99, 101]])

@@ -22,6 +22,9 @@ def modify(cluster: FakeCluster, **params: Any) -> None:
     cluster.execute("OP_CLUSTER_SET_PARAMS", **params)
 
 
+@pytest.mark.shows(
+    "2.0/opcodes/cluster-defaults", "2.0/gnt-cluster/hypervisor", "2.1/diskparams/diskparams"
+)
 @pytest.mark.parametrize(
     ("params", "field", "value"),
     [
@@ -49,6 +52,7 @@ def test_settings(cluster: FakeCluster, params: dict[str, Any], field: str, valu
     assert cluster.config.cluster[field] == value
 
 
+@pytest.mark.shows("2.0/opcodes/cluster-defaults")
 def test_groups_of_parameters_are_laid_over_the_old(cluster: FakeCluster) -> None:
     modify(
         cluster, beparams={"vcpus": 2}, hvparams={"kvm": {"acpi": False}}, nicparams={"link": "b"}
@@ -61,6 +65,7 @@ def test_groups_of_parameters_are_laid_over_the_old(cluster: FakeCluster) -> Non
     assert stored["nicparams"]["default"] == {"mode": "bridged", "link": "b", "vlan": ""}
 
 
+@pytest.mark.shows("2.0/validation/syntax", "2.1/diskparams/unknown")
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -94,6 +99,7 @@ def test_what_is_in_use_stays_enabled(cluster: FakeCluster) -> None:
         modify(cluster, enabled_disk_templates=["file"])
 
 
+@pytest.mark.shows("2.0/validation/on-node")
 def test_nodes_are_asked_about_new_hypervisor_parameters(cluster: FakeCluster) -> None:
     cluster.rpc.fail("hypervisor_validate_params", "node3", "no such file")
     with pytest.raises(OpPrereqError, match=r"node 'node3.example.com'.*no such file"):
@@ -274,6 +280,7 @@ def test_simulated_errors_fail_the_verification(cluster: FakeCluster) -> None:
     assert verify(cluster, debug_simulate_errors=True) is False
 
 
+@pytest.mark.shows("2.1/redist/compared")
 def test_files_that_differ_are_named() -> None:
     from fakes.fake_cluster import make_node
 

@@ -45,6 +45,9 @@ def test_the_uuid_of_what_was_created_is_told(cluster: FakeCluster) -> None:
     assert cluster.said(f"network lan has the UUID {uuid}")
 
 
+@pytest.mark.shows(
+    "2.0/opcodes/create", "2.0/variable-disks/at-creation", "2.1/allocator-default/nodes-win"
+)
 def test_an_instance_is_made_installed_and_started(cluster: FakeCluster) -> None:
     assert create(cluster) == ["node2.example.com"]
     instance = cluster.config.instance("web1.example.com")
@@ -60,7 +63,17 @@ def test_an_instance_is_made_installed_and_started(cluster: FakeCluster) -> None
     assert not cluster.config.resources
 
 
-@pytest.mark.shows("backend/templates/file")
+@pytest.mark.shows("2.0/hypervisor/default", "2.0/gnt-cluster/hypervisor")
+@pytest.mark.parametrize("enabled", [["fake", "kvm"], ["kvm", "fake"]])
+def test_the_first_hypervisor_of_the_cluster_is_the_default(
+    cluster: FakeCluster, enabled: list[str]
+) -> None:
+    cluster.config.cluster["enabled_hypervisors"] = enabled
+    create(cluster)
+    assert cluster.config.instance("web1.example.com")["hypervisor"] == enabled[0]
+
+
+@pytest.mark.shows("backend/templates/file", "2.0/file-storage/files")
 def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
     create(cluster, file_storage_dir="here")
     directory = "/srv/ganeti/file-storage/here/web1.example.com"
@@ -68,7 +81,9 @@ def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
     assert all(path.startswith(directory + "/") for path in cluster.rpc.node("node2").disks)
 
 
-@pytest.mark.shows("backend/locks/instance-name", "2.12/aims/finer")
+@pytest.mark.shows(
+    "backend/locks/instance-name", "2.12/aims/finer", "2.0/locks/instances", "2.0/add-remove/added"
+)
 def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
     create(cluster)
     assert cluster.config.lock_history == [
@@ -80,7 +95,7 @@ def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
     ]
 
 
-@pytest.mark.shows("backend/templates/sharedfile")
+@pytest.mark.shows("backend/templates/sharedfile", "2.0/file-storage/live")
 def test_a_shared_file_disk_belongs_to_no_node(cluster: FakeCluster) -> None:
     create(cluster, disk_template="sharedfile")
     assert [disk["nodes"] for disk in cluster.config.disks.values()] == [[], []]
@@ -211,6 +226,13 @@ def test_hooks_are_told_about_the_instance(cluster: FakeCluster) -> None:
     assert set(phases) == {"pre", "post"}
 
 
+@pytest.mark.shows(
+    "2.0/lock-code/check-then-work",
+    "2.0/hypervisor/unknown",
+    "2.1/global/not-instance",
+    "2.1/routed/routed-ip",
+    "2.1/allocator-default/nodes-win",
+)
 @pytest.mark.parametrize(
     ("params", "text", "ecode"),
     [
@@ -271,7 +293,12 @@ def test_a_name_is_used_once(cluster: FakeCluster) -> None:
         create(cluster, pnode="node3")
 
 
-@pytest.mark.shows("backend/roles/offline-no-instances", "backend/roles/drained-no-new")
+@pytest.mark.shows(
+    "backend/roles/offline-no-instances",
+    "backend/roles/drained-no-new",
+    "2.0/offline/no-primaries",
+    "2.0/drained/no-allocation",
+)
 @pytest.mark.parametrize("flag", ["offline", "drained"])
 def test_a_node_that_is_not_to_be_used_is_refused(cluster: FakeCluster, flag: str) -> None:
     cluster.config.node(2)[flag] = True
@@ -294,6 +321,7 @@ def test_names_resolve_when_checked(cluster: FakeCluster) -> None:
     assert cluster.config.instance("node5.example.com")
 
 
+@pytest.mark.shows("2.0/net/mac")
 def test_given_mac_addresses_are_taken_once(cluster: FakeCluster) -> None:
     create(cluster, nics=[{"mac": "AA:00:00:11:22:33"}])
     assert cluster.config.instance("web1.example.com")["nics"][0]["mac"] == "aa:00:00:11:22:33"
@@ -301,8 +329,9 @@ def test_given_mac_addresses_are_taken_once(cluster: FakeCluster) -> None:
         create(cluster, instance_name="web2", nics=[{"mac": "aa:00:00:11:22:33"}])
 
 
+@pytest.mark.shows("2.1/allocator-dry/simulated", "2.1/allocator-dry/nodes")
 def test_dry_run_changes_nothing(cluster: FakeCluster) -> None:
-    assert create(cluster, dry_run=True) is None
+    assert create(cluster, dry_run=True) == ["node2.example.com"]
     assert cluster.leftovers() == []
     assert cluster.said("dry-run mode requested")
 

@@ -56,6 +56,7 @@ def names(made: DevicePlan[Thing]) -> list[str]:
     return [thing.uuid for thing in made.devices]
 
 
+@pytest.mark.shows("2.0/remove-devices/remove")
 @pytest.mark.parametrize(
     ("changes", "after"),
     [
@@ -139,6 +140,7 @@ change_sets = st.lists(
 )
 
 
+@pytest.mark.shows("2.0/disks/variable", "2.0/devices/no-shift")
 @given(change_sets)
 def test_the_steps_lead_from_the_old_list_to_the_new(changes: list[tuple[str, int, Any]]) -> None:
     try:

@@ -80,6 +80,7 @@ def test_a_stopped_instance_stays_stopped(running: FakeCluster) -> None:
     check_data(running)
 
 
+@pytest.mark.shows("2.0/lock-code/check-then-work")
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -374,6 +375,7 @@ def test_wrong_sizes_are_written_down_anew(running: FakeCluster) -> None:
     assert len(running.rpc.called("blockdev_getdimensions")) == 1
 
 
+@pytest.mark.shows("2.1/repairs/programs", "2.1/disk-status/broken")
 def test_missing_disks_are_found_with_one_call_per_node(running: FakeCluster) -> None:
     running.add_instance("web2.example.com", disk_template="file", pnode="node2")
     lost = running.config.disks[running.config.instance(NAME)["disks"][1]]
@@ -383,6 +385,7 @@ def test_missing_disks_are_found_with_one_call_per_node(running: FakeCluster) ->
     assert len(running.rpc.called("blockdev_getmirrorstatus_multi")) == 2
 
 
+@pytest.mark.shows("2.1/storage/list")
 def test_storage_units_are_listed(running: FakeCluster) -> None:
     rows = running.execute(
         "OP_NODE_QUERY_STORAGE", output_fields=["node", "type", "free"], storage_type="file"
@@ -390,6 +393,7 @@ def test_storage_units_are_listed(running: FakeCluster) -> None:
     assert rows == [[f"node{n}.example.com", "file", 7] for n in (1, 2, 3)]
 
 
+@pytest.mark.shows("2.1/storage/one-call")
 @pytest.mark.parametrize(
     ("op_id", "params", "text"),
     [
@@ -572,7 +576,7 @@ def with_device(cluster: FakeCluster) -> FakeCluster:
     return cluster
 
 
-@pytest.mark.shows("backend/templates/blockdev")
+@pytest.mark.shows("backend/templates/blockdev", "2.0/disk/path")
 def test_a_device_is_adopted_with_its_size_and_its_data(with_device: FakeCluster) -> None:
     with_device.execute(
         "OP_INSTANCE_CREATE",

@@ -23,6 +23,7 @@ from ganeti.objects.model import Cluster
 CLUSTER = Cluster.from_wire(make_cluster(ipolicy={"std": {"disk-size": 777}}))
 
 
+@pytest.mark.shows("2.0/disk/size")
 @pytest.mark.parametrize(
     ("size", "mib"), [(1, 1), ("512m", 512), ("10g", 10240), (SIZE_MIB_MAX, SIZE_MIB_MAX)]
 )

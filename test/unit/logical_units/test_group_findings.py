@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 
 from ganeti.logical_units.cluster import group_findings as judges
@@ -91,6 +92,7 @@ def test_memory_for_instances_of_a_node_that_fails(cluster: FakeCluster) -> None
         assert not found(judges.judge_memory(settings, [harmless], free, NODES))
 
 
+@pytest.mark.shows("2.0/any-node/memory")
 def test_memory_for_instances_that_any_node_may_take(cluster: FakeCluster) -> None:
     cluster.add_instance()
     settings = cluster.config.get_cluster()

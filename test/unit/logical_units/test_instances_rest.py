@@ -42,6 +42,7 @@ def test_no_console_without_a_running_instance(cluster: FakeCluster, state: str,
         run(cluster, "CONSOLE")
 
 
+@pytest.mark.shows("2.1/disk-status/each")
 def test_facts_of_all_instances_cost_one_call_per_node(cluster: FakeCluster) -> None:
     for number in range(4):
         cluster.add_instance(f"i{number}", pnode=f"node{number % 2 + 1}")
@@ -109,6 +110,7 @@ def test_disks_of_a_running_instance_stay_open(cluster: FakeCluster) -> None:
 # Settings.
 
 
+@pytest.mark.shows("2.0/parameters/only-own", "2.0/opcodes/modify")
 def test_parameters_are_changed_and_told(cluster: FakeCluster) -> None:
     cluster.add_instance(beparams={"vcpus": 2})
     result = run(
@@ -126,6 +128,16 @@ def test_parameters_are_changed_and_told(cluster: FakeCluster) -> None:
     assert stored["os"] == "other"
     assert ("be/maxmem", 1024) in result
     assert "hush" not in str(result)
+
+
+@pytest.mark.shows("2.0/instance-parameters/kept")
+def test_what_was_set_is_kept_until_it_is_reset(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    usual = cluster.config.cluster["beparams"]["default"]["vcpus"]
+    run(cluster, "SET_PARAMS", beparams={"vcpus": usual})
+    assert instance(cluster)["beparams"] == {"vcpus": usual}
+    run(cluster, "SET_PARAMS", beparams={"vcpus": "default"})
+    assert instance(cluster)["beparams"] == {}
 
 
 def test_offline_and_back(cluster: FakeCluster) -> None:
@@ -153,6 +165,15 @@ def test_settings_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], t
     before = dict(instance(cluster))
     with pytest.raises(OpPrereqError, match=text):
         run(cluster, "SET_PARAMS", **params)
+    assert instance(cluster) == before
+
+
+@pytest.mark.shows("2.1/global/not-modify")
+def test_what_only_the_cluster_may_set_is_refused_for_an_instance(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    before = dict(instance(cluster))
+    with pytest.raises(OpPrereqError, match=r"migration_mode.*whole cluster"):
+        run(cluster, "SET_PARAMS", hvparams={"migration_mode": "live"})
     assert instance(cluster) == before
 
 
@@ -215,6 +236,7 @@ def test_the_node_has_a_say_unless_forced(cluster: FakeCluster) -> None:
 # Name.
 
 
+@pytest.mark.shows("2.0/os-scripts/rename")
 @pytest.mark.parametrize("template", ["file", "sharedfile"])
 def test_a_rename_takes_the_files_along(cluster: FakeCluster, template: str) -> None:
     cluster.add_instance(start=False, disk_template=template)
@@ -264,6 +286,7 @@ def test_a_name_that_is_taken(cluster: FakeCluster) -> None:
 # Operating system.
 
 
+@pytest.mark.shows("2.1/variants/reinstall")
 def test_reinstall_with_another_os_forgets_the_old_parameters(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False, osparams={"old": "1"})
     run(cluster, "REINSTALL", os_type="other", osparams={"new": "2"}, osparams_secret={"s": "3"})
@@ -302,6 +325,7 @@ def os_entry(name: str, ok: bool = True, variants: tuple[str, ...] = ()) -> list
     return [name, f"/srv/ganeti/os/{name}", ok, "", list(variants), [["a", "doc"]], [20], True]
 
 
+@pytest.mark.shows("2.1/variants/listed")
 def test_operating_systems_are_valid_when_all_nodes_have_them(cluster: FakeCluster) -> None:
     cluster.rpc.os_list = {
         "node1": [os_entry("debian", variants=("a", "b")), os_entry("half")],

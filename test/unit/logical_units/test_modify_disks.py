@@ -40,6 +40,7 @@ def known_files(cluster: FakeCluster) -> set[str]:
     return {disk["logical_id"][1] for disk in cluster.config.disks.values()}
 
 
+@pytest.mark.shows("2.0/background/disks", "2.0/add-devices/add")
 def test_a_disk_is_added_beside_the_others(cluster: FakeCluster) -> None:
     stopped(cluster)
     answer = modify(cluster, ["add", {"size": 512, "name": "data", "mode": "ro"}])
@@ -60,6 +61,7 @@ def test_the_instance_alone_is_locked_exclusively(cluster: FakeCluster) -> None:
     assert exclusive == [f"instance/{NAME}"]
 
 
+@pytest.mark.shows("2.0/devices/no-shift")
 def test_a_disk_in_the_middle_moves_the_others_up(cluster: FakeCluster) -> None:
     stopped(cluster, disks=[{"size": 1}, {"size": 2}])
     modify(cluster, ["add", 1, {"size": 3}])
@@ -95,6 +97,7 @@ def test_a_detached_disk_keeps_its_data_and_comes_back(cluster: FakeCluster) -> 
     assert disks(cluster)[0]["uuid"] == uuid
 
 
+@pytest.mark.shows("2.0/disks/read-only", "2.0/variable-disks/toggle", "2.0/disk/access")
 def test_name_and_mode_can_be_changed(cluster: FakeCluster) -> None:
     stopped(cluster, disks=[{"size": 1, "name": "x"}])
     answer = modify(cluster, ["modify", "x", {"name": "none", "mode": "ro"}])

@@ -118,6 +118,12 @@ def test_reserved_addresses_can_be_insisted_on(networks: FakeCluster) -> None:
     assert create(networks, nic, conflicts_check=False)["nics"][0]["ip"] == "192.0.2.1"
 
 
+@pytest.mark.shows(
+    "2.0/background/nics",
+    "2.0/variable-nics/any-number",
+    "2.0/add-devices/add",
+    "2.0/modify-devices/number",
+)
 def test_nics_come_change_and_go(networks: FakeCluster) -> None:
     create(networks, {})
     result = modify(networks, ["add", -1, {"network": "net1", "ip": "pool", "name": "inner"}])
@@ -137,6 +143,7 @@ def test_an_address_passes_from_one_nic_to_the_next(networks: FakeCluster) -> No
     assert [nic["ip"] for nic in nics(networks)] == ["192.0.2.9"]
 
 
+@pytest.mark.shows("2.1/routed/routed-ip")
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -167,6 +174,7 @@ def test_an_address_has_one_place_on_a_link(networks: FakeCluster) -> None:
     modify(networks, ["modify", 0, {"name": "its own stays"}])
 
 
+@pytest.mark.shows("2.0/net/bridge-exists")
 def test_bridges_are_asked_for_when_they_are_new(networks: FakeCluster) -> None:
     create(networks, {})
     networks.rpc.calls.clear()

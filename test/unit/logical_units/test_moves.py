@@ -264,6 +264,7 @@ def test_a_target_is_needed(running: FakeCluster, move: Any) -> None:
         move(running, target_node=None)
 
 
+@pytest.mark.shows("2.0/drained/no-allocation", "2.0/any-node/shared")
 @pytest.mark.parametrize("move", [migrate, failover])
 @pytest.mark.parametrize(
     ("params", "flags", "text"),

@@ -39,11 +39,13 @@ def change(nic: NIC, **settings: str) -> NIC:
     return changed_nic(AROUND, "nic/0", nic, settings)
 
 
+@pytest.mark.shows("2.0/net/mac", "2.0/net/bridge")
 def test_nothing_given_follows_the_cluster() -> None:
     nic = plan()
     assert (nic.mac, nic.ip, nic.nicparams, nic.name) == (MAC_GENERATE, None, {}, None)
 
 
+@pytest.mark.shows("2.0/net/bridge")
 def test_the_old_word_for_link() -> None:
     assert plan(bridge="br7").nicparams == {"link": "br7"}
     assert plan(bridge="auto").nicparams == {}
@@ -65,6 +67,7 @@ def test_addresses() -> None:
         plan(ip="pool")
 
 
+@pytest.mark.shows("2.1/diskparams/mode-link", "2.1/routed/mode")
 def test_modes_and_vlans() -> None:
     given = {"mode": "openvswitch", "link": "s1", "vlan": ".5"}
     assert plan(**given).nicparams == given

@@ -43,6 +43,7 @@ def paths_for(**changes: Any) -> set[str]:
     return {file.path for file in node_files.files_of(Cluster.from_wire(make_cluster(**changes)))}
 
 
+@pytest.mark.shows("2.1/redist/hypervisor-files")
 def test_only_enabled_hypervisors_have_files() -> None:
     assert BRIDGE in paths_for(enabled_hypervisors=["kvm"])
     assert BRIDGE not in paths_for(enabled_hypervisors=["fake"])
@@ -91,6 +92,7 @@ def test_nodes_accept_all_that_is_sent_and_decide_alone_what_storage_they_allow(
     assert {file.path for file in files if not file.sent} == {STORAGE}
 
 
+@pytest.mark.shows("2.0/candidate/verify", "2.1/redist/rapi-files", "2.1/redist/network-scripts")
 def test_each_file_goes_to_the_nodes_that_need_it(cluster: FakeCluster) -> None:
     write(cluster, BRIDGE, USERS, HMAC, STORAGE, mode=0o750)
     cluster.config.node(2)["vm_capable"] = False
@@ -164,6 +166,7 @@ def test_failures_of_replication_are_told(changes: dict[str, Any], text: str | N
 # Promotion.
 
 
+@pytest.mark.shows("2.1/redist/node-promoted")
 def test_a_promoted_node_gets_the_files_of_candidates(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE)
     cluster.config.node(2)["master_candidate"] = False
@@ -171,6 +174,7 @@ def test_a_promoted_node_gets_the_files_of_candidates(cluster: FakeCluster) -> N
     assert got(cluster) == {USERS: ["node2"], BRIDGE: ["node2"]}
 
 
+@pytest.mark.shows("2.1/redist/node-promoted")
 def test_a_larger_pool_sends_them_as_well(cluster: FakeCluster) -> None:
     write(cluster, USERS)
     cluster.config.node(3)["master_candidate"] = False
@@ -179,6 +183,7 @@ def test_a_larger_pool_sends_them_as_well(cluster: FakeCluster) -> None:
     assert got(cluster) == {USERS: ["node3"]}
 
 
+@pytest.mark.shows("2.1/redist/hypervisor-files")
 def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE)
     cluster.config.cluster["enabled_hypervisors"] = ["fake"]
@@ -191,6 +196,7 @@ def test_files_of_a_hypervisor_go_out_when_it_is_enabled(cluster: FakeCluster) -
 # Verification.
 
 
+@pytest.mark.shows("2.0/candidate/verify")
 def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
     write(cluster, USERS, BRIDGE, STORAGE)
     sums = node_files.file_sums(cluster.context.paths, cluster.config.get_cluster(), [])

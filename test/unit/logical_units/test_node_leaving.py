@@ -32,6 +32,7 @@ def evacuate(cluster: FakeCluster, **params: Any) -> Any:
     return cluster.execute("OP_NODE_EVACUATE", **{"node_name": "node1", "mode": "all", **params})
 
 
+@pytest.mark.shows("2.0/queue/one-command", "2.1/evacuate-node/opcode")
 def test_each_instance_leaves_in_a_job_of_its_own(
     cluster: FakeCluster, submitted: list[OpCode]
 ) -> None:
@@ -58,6 +59,7 @@ def test_from_a_dead_node_they_are_failed_over(
     assert [type(op).__name__ for op in submitted] == ["OpInstanceFailover"]
 
 
+@pytest.mark.shows("2.1/migrate-node/opcode")
 def test_a_node_is_migrated(cluster: FakeCluster, submitted: list[OpCode]) -> None:
     cluster.add_instance()
     result = cluster.execute("OP_NODE_MIGRATE", node_name="node1", target_node="node3")
@@ -117,6 +119,7 @@ def powercycle(cluster: FakeCluster, node: str, **params: Any) -> Any:
     return cluster.execute("OP_NODE_POWERCYCLE", node_name=node, **params)
 
 
+@pytest.mark.shows("2.1/noded/powercycle")
 def test_a_node_is_restarted(cluster: FakeCluster) -> None:
     cluster.rpc.answers["node_powercycle"] = "restarting in 1 second"
     assert powercycle(cluster, "node2") == "restarting in 1 second"

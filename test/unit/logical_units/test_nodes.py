@@ -31,11 +31,12 @@ def test_a_node_is_added_as_candidate_while_there_is_room(cluster: FakeCluster) 
     add(cluster)
     node = by_name(cluster, "node4.example.com")
     assert node["primary_ip"] == "192.0.2.4"
-    assert node["master_candidate"] is True
+    assert (node["master_candidate"], node["vm_capable"]) == (True, True)
     assert cluster.config.cluster["candidate_certs"][node["uuid"]] == "DIGEST:node4.example.com"
     assert " - INFO: Node will be a master candidate" in cluster.messages
 
 
+@pytest.mark.shows("2.0/candidate/automatic")
 def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -> None:
     cluster.config.cluster["candidate_pool_size"] = 3
     add(cluster)
@@ -45,7 +46,7 @@ def test_a_node_is_an_ordinary_one_when_the_pool_is_full(cluster: FakeCluster) -
     assert not cluster.said("master candidate")
 
 
-@pytest.mark.shows("backend/certificates/new-nodes")
+@pytest.mark.shows("backend/certificates/new-nodes", "2.1/redist/node-add")
 def test_files_of_the_cluster_go_to_the_new_node(cluster: FakeCluster) -> None:
     path = cluster.context.paths.known_hosts
     with open(path, "w") as file:
@@ -147,7 +148,7 @@ def test_a_removed_node_is_forgotten_and_told(cluster: FakeCluster) -> None:
     assert cluster.rpc.node("node3").has_left
 
 
-@pytest.mark.shows("backend/roles/promoted")
+@pytest.mark.shows("backend/roles/promoted", "2.0/candidate/automatic")
 def test_another_node_becomes_candidate_instead(cluster: FakeCluster) -> None:
     cluster.config.cluster["candidate_pool_size"] = 2
     cluster.config.node(2)["master_candidate"] = False
@@ -180,7 +181,12 @@ def modify(cluster: FakeCluster, name: str = "node2", **params: Any) -> Any:
     return cluster.execute("OP_NODE_SET_PARAMS", node_name=name, **params)
 
 
-@pytest.mark.shows("backend/roles/offline-known", "backend/roles/offline-demotes")
+@pytest.mark.shows(
+    "backend/roles/offline-known",
+    "backend/roles/offline-demotes",
+    "2.0/offline/no-candidate",
+    "2.0/offline/demotes",
+)
 def test_setting_a_node_offline_takes_its_role(cluster: FakeCluster) -> None:
     result = modify(cluster, offline=True)
     node = cluster.config.node(2)
@@ -190,6 +196,7 @@ def test_setting_a_node_offline_takes_its_role(cluster: FakeCluster) -> None:
     assert not cluster.rpc.called("node_demote_from_mc")
 
 
+@pytest.mark.shows("2.0/candidate/no-file")
 def test_a_drained_candidate_gives_its_files_back(cluster: FakeCluster) -> None:
     modify(cluster, drained=True)
     assert cluster.rpc.called("node_demote_from_mc")
@@ -281,7 +288,7 @@ def test_a_node_on_which_a_master_runs_does_not_come_back(cluster: FakeCluster) 
         come_back(cluster)
 
 
-@pytest.mark.shows("backend/roles/offline-demotes")
+@pytest.mark.shows("backend/roles/offline-demotes", "2.0/offline/demotes")
 def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:
     cluster.config.cluster["candidate_pool_size"] = 2
     cluster.config.node(3)["master_candidate"] = False
@@ -291,6 +298,7 @@ def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:
     assert cluster.config.node(3)["master_candidate"]
 
 
+@pytest.mark.shows("2.0/interaction/exclusive")
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -327,6 +335,7 @@ def test_a_node_without_a_helper_comes_back_whatever_was_recorded(cluster: FakeC
     assert cluster.config.node(2)["offline"] is False
 
 
+@pytest.mark.shows("2.0/offline/not-master")
 @pytest.mark.parametrize(
     "params", [{"offline": True}, {"drained": True}, {"master_candidate": False}]
 )

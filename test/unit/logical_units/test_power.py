@@ -30,7 +30,7 @@ def instance(cluster: FakeCluster) -> dict[str, Any]:
     return cluster.config.instance(NAME)
 
 
-@pytest.mark.shows("backend/primary/primary")
+@pytest.mark.shows("backend/primary/primary", "2.0/lock-code/expand")
 @pytest.mark.parametrize("name", [NAME, "web1"])
 def test_start_by_full_or_short_name(stopped: FakeCluster, name: str) -> None:
     stopped.execute("OP_INSTANCE_STARTUP", instance_name=name)
@@ -39,11 +39,13 @@ def test_start_by_full_or_short_name(stopped: FakeCluster, name: str) -> None:
     assert instance(stopped)["disks_active"] is True
 
 
+@pytest.mark.shows("2.0/lock-code/expand")
 def test_start_by_uuid(stopped: FakeCluster) -> None:
     stopped.execute("OP_INSTANCE_STARTUP", instance_name=instance(stopped)["uuid"])
     assert stopped.rpc.node("node1").running
 
 
+@pytest.mark.shows("2.0/defaults/units")
 def test_start_passes_parameters_on_without_storing_them(stopped: FakeCluster) -> None:
     stopped.execute(
         "OP_INSTANCE_STARTUP",
@@ -88,6 +90,7 @@ def test_a_failed_start_names_node_call_and_text(stopped: FakeCluster) -> None:
     assert stopped.rpc.called("blockdev_shutdown")
 
 
+@pytest.mark.shows("2.0/defaults/units")
 def test_start_needs_memory(stopped: FakeCluster) -> None:
     instance(stopped)["beparams"] = {"minmem": 9999, "maxmem": 9999}
     with pytest.raises(OpPrereqError, match="needed 9999 MiB, available 4096 MiB") as caught:
@@ -102,7 +105,7 @@ def test_parameters_for_one_start_must_make_sense(stopped: FakeCluster) -> None:
         stopped.execute("OP_INSTANCE_STARTUP", instance_name=NAME, beparams={"vcpus": 0})
 
 
-@pytest.mark.shows("backend/roles/offline-no-instances")
+@pytest.mark.shows("backend/roles/offline-no-instances", "2.0/offline/fails-fast")
 @pytest.mark.parametrize("op", ["OP_INSTANCE_STARTUP", "OP_INSTANCE_SHUTDOWN"])
 def test_an_offline_node_is_named_with_the_way_out(running: FakeCluster, op: str) -> None:
     running.config.node(1)["offline"] = True
@@ -114,7 +117,7 @@ def test_an_offline_node_is_named_with_the_way_out(running: FakeCluster, op: str
     assert running.said("primary node offline, marked instance as")
 
 
-@pytest.mark.shows("backend/roles/drained-works")
+@pytest.mark.shows("backend/roles/drained-works", "2.0/drained/works")
 def test_on_a_drained_node_instances_start_and_stop(running: FakeCluster) -> None:
     running.config.node(1)["drained"] = True
     running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
@@ -205,7 +208,9 @@ def test_unknown_instances_are_named(cluster: FakeCluster) -> None:
         cluster.execute("OP_INSTANCE_STARTUP", instance_name="nix")
 
 
-@pytest.mark.shows("backend/granularity/by-unit")
+@pytest.mark.shows(
+    "backend/granularity/by-unit", "2.0/background/parallel", "2.0/core/object-locks"
+)
 def test_different_instances_share_only_shared_locks(running: FakeCluster) -> None:
     running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
     (request,) = running.config.lock_history

@@ -33,7 +33,7 @@ from ganeti.protocol.wconfd import ClientId, WConfCalls
 NAME = "web1.example.com"
 
 
-@pytest.mark.shows("2.12/steps/locks-ipc")
+@pytest.mark.shows("2.12/steps/locks-ipc", "2.0/locking-library/transparent")
 def test_nothing_costs_one_lock_call_and_one_release(cluster: FakeCluster) -> None:
     cluster.execute("OP_TEST_DELAY", duration=0)
     assert cluster.config.calls == ["waitLocks", "freeLocks"]
@@ -53,12 +53,13 @@ def test_delays_can_be_canceled(cluster: FakeCluster) -> None:
     assert len(cluster.waits) < 9
 
 
+@pytest.mark.shows("2.0/locks/nodes")
 def test_delays_lock_nodes_only_if_asked(cluster: FakeCluster) -> None:
     cluster.execute("OP_TEST_DELAY", duration=0, on_nodes=["node2"], no_locks=False)
     assert cluster.config.lock_history[-1][1] == ("node/" + uuid_of("node2"), "exclusive")
 
 
-@pytest.mark.shows("backend/locks/bgl")
+@pytest.mark.shows("backend/locks/bgl", "2.0/metalocks/bgl-shared")
 def test_the_job_is_told_when_the_locks_are_held(cluster: FakeCluster) -> None:
     seen: list[dict[str, str]] = []
     cluster.context.on_locks_held = lambda: seen.append(dict(cluster.config.held))
@@ -95,7 +96,7 @@ def test_all_modules_are_loaded() -> None:
 # The optimistic strategy.
 
 
-@pytest.mark.shows("2.12/locking/optimistic", "2.12/aims/automatic")
+@pytest.mark.shows("2.12/locking/optimistic", "2.12/aims/automatic", "2.0/lock-code/late")
 def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False)
 
@@ -109,7 +110,7 @@ def test_a_world_that_changed_meanwhile_is_read_again(cluster: FakeCluster) -> N
     assert cluster.rpc.node("node3").running
 
 
-@pytest.mark.shows("2.12/aims/automatic")
+@pytest.mark.shows("2.12/aims/automatic", "2.0/add-remove/removed")
 def test_a_thing_that_went_away_while_waiting_is_refused(cluster: FakeCluster) -> None:
     uuid = cluster.add_instance(start=False)["uuid"]
     cluster.config.before_grant = [lambda: cluster.config.instances.pop(uuid)]
@@ -192,7 +193,9 @@ def test_the_highest_priority_is_the_end() -> None:
 # Giving back.
 
 
-@pytest.mark.shows("backend/granularity/by-unit")
+@pytest.mark.shows(
+    "backend/granularity/by-unit", "2.0/lock-granularity/by-unit", "2.0/lock-code/always-released"
+)
 @pytest.mark.parametrize("where", ["plan", "execute"])
 def test_locks_go_back_however_it_ends(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, where: str
@@ -207,6 +210,7 @@ def test_locks_go_back_however_it_ends(
     assert not cluster.config.held
 
 
+@pytest.mark.shows("2.0/lock-code/always-released")
 def test_a_failure_to_give_back_does_not_hide_the_result(cluster: FakeCluster) -> None:
     cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
     assert cluster.execute("OP_TEST_JQUEUE") is True
@@ -320,6 +324,7 @@ def test_a_node_that_cannot_run_hooks_is_told(cluster: FakeCluster) -> None:
     assert cluster.said("cannot run the pre hooks on node node2.example.com: no route")
 
 
+@pytest.mark.shows("2.0/offline/rpc-skips")
 def test_offline_nodes_run_no_hooks(cluster: FakeCluster) -> None:
     cluster.add_instance(pnode="node2")
     cluster.config.node(2)["offline"] = True

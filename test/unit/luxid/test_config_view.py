@@ -69,6 +69,7 @@ def test_a_broken_file_leaves_the_view_as_it_was(files: Files) -> None:
     assert view.cluster.uuid == CONFIG["cluster"]["uuid"]
 
 
+@pytest.mark.shows("2.0/architecture/long-lived")
 def test_only_what_changed_is_decoded_again(files: Files) -> None:
     view = ConfigView(files.paths)
     view.refresh()

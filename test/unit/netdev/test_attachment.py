@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.netdev.taps import Run, Write, attach_steps, detach_steps
 
@@ -16,6 +18,7 @@ def text(step: Run | Write) -> str:
     return f"{step.path}={step.value}" if isinstance(step, Write) else " ".join(step.argv)
 
 
+@pytest.mark.shows("2.1/routed/mode", "2.1/routed/bridged-link")
 def test_a_bridge() -> None:
     assert lines("bridged", link="br0") == [
         "ip link set dev gnt0 master br0",
@@ -57,6 +60,7 @@ def test_a_switch_and_its_vlans() -> None:
     assert text(step) == "ovs-vsctl --timeout=30 --if-exists del-port gnt0"
 
 
+@pytest.mark.shows("2.1/routed/mode")
 def test_a_route_in_the_main_table() -> None:
     assert lines("routed", link="eth0", ip="192.0.2.9") == [
         "/proc/sys/net/ipv4/conf/gnt0/proxy_arp=1",
@@ -66,6 +70,7 @@ def test_a_route_in_the_main_table() -> None:
     ]
 
 
+@pytest.mark.shows("2.1/routed/routed-link")
 def test_a_route_in_a_table_of_its_own() -> None:
     found = lines("routed", link="7", ip="2001:db8::1", is_table=True)
     assert found == [

@@ -49,6 +49,7 @@ def choose(wanted: RpcInstance, abilities: object) -> NicBackend:
     return backend
 
 
+@pytest.mark.shows("2.1/routed/kvm")
 @pytest.mark.parametrize("virtual", [True, False])
 def test_what_is_there_is_used(virtual: bool) -> None:
     backend = choose(instance(), node("br0", virtual=virtual))
@@ -58,6 +59,7 @@ def test_what_is_there_is_used(virtual: bool) -> None:
     assert backend.variables == {}
 
 
+@pytest.mark.shows("2.1/routed/kvm")
 def test_vlans_switches_and_routes() -> None:
     vlan = node("br0", vlan_bridges=frozenset({"br0"}))
     assert choose(instance(vlan=".7"), vlan).vlan == ".7"
@@ -87,6 +89,7 @@ def test_virtual_node_falls_back_to_user_mode(wanted: RpcInstance, abilities: ob
     assert choose(wanted, abilities).kind is BackendKind.USER
 
 
+@pytest.mark.shows("2.0/net/bridge-exists")
 @pytest.mark.parametrize(
     ("wanted", "abilities", "text"),
     [
@@ -104,6 +107,7 @@ def test_real_node_refuses_what_it_lacks(wanted: RpcInstance, abilities: object,
         choose(wanted, abilities)
 
 
+@pytest.mark.shows("2.1/routed/script")
 def test_the_script_of_the_administrator_knows_better() -> None:
     backend = choose(instance("routed", "anything", ip="192.0.2.9"), node(has_script=True))
     assert backend.kind is BackendKind.TAP
@@ -132,6 +136,7 @@ def test_names_that_lead_elsewhere_are_no_bridges() -> None:
     assert missing_bridges(["no-such-bridge", ".."]) == ["no-such-bridge", ".."]
 
 
+@pytest.mark.shows("2.1/routed/routed-link")
 def test_routing_tables() -> None:
     known = [
         name for name in ("main", "", "7", "4294967296", "nix", "-1") if is_routing_table(name)

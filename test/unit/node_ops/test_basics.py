@@ -11,7 +11,7 @@ from ganeti.node_ops.machine import node
 from ganeti.system import clock
 
 
-@pytest.mark.shows("backend/ssconf/no-master")
+@pytest.mark.shows("backend/ssconf/no-master", "2.0/candidate/ssconf-others")
 def test_the_master_is_who_ssconf_says(context: NodeContext) -> None:
     with pytest.raises(GenericError, match="does not know a master"):
         node.Node(context).master_node_name()

@@ -74,6 +74,7 @@ def restricted(context: NodeContext) -> Path:
     return path
 
 
+@pytest.mark.shows("maintd/security/restricted")
 def test_a_restricted_command_runs_without_environment(
     context: NodeContext, restricted: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_restricted_command_runs_without_environment(
     assert commands.Commands(context).restricted_command("show") == "/\n"
 
 
+@pytest.mark.shows("maintd/security/restricted")
 def test_restricted_commands_that_anybody_could_have_written_are_refused(
     context: NodeContext, restricted: Path
 ) -> None:

@@ -27,6 +27,7 @@ def test_queue_files_are_found_below_the_root(name: str) -> None:
     assert queue_path(Paths("/r"), f"{QUEUE}/{name}") == f"/r{QUEUE}/{name}"
 
 
+@pytest.mark.shows("2.0/queue-rpc/only-queue")
 @pytest.mark.parametrize(
     "path",
     [
@@ -48,6 +49,12 @@ def test_nothing_else_is_a_queue_file(path: str) -> None:
         queue_path(Paths("/r"), path)
 
 
+@pytest.mark.shows(
+    "2.0/queue-storage/copied",
+    "2.0/queue-rpc/update",
+    "2.0/queue-rpc/purge",
+    "2.0/queue-rpc/rename",
+)
 def test_a_job_is_written_archived_and_purged(context: NodeContext) -> None:
     paths = context.paths
     job_queue.JobQueue(context).jobqueue_update(f"{QUEUE}/job-12", CompressedText("{}"))

@@ -35,6 +35,7 @@ def os_dir(paths: Paths) -> Path:
     return Path(paths.os_search_path[0])
 
 
+@pytest.mark.shows("2.1/os-versions/both")
 def test_api_10(os_dir: Path) -> None:
     found = os_definitions.read("a", str(make_os(os_dir / "a", ganeti_api_version="10\n")))
     assert found.api_version == 10
@@ -45,6 +46,7 @@ def test_api_10(os_dir: Path) -> None:
         found.check_variant("a+x")
 
 
+@pytest.mark.shows("2.0/os-declared/hypervisors")
 def test_an_os_may_name_its_hypervisors(paths: Paths, os_dir: Path) -> None:
     make_os(os_dir / "a", ganeti_api_version="10", hypervisors="# real ones\nkvm\nlxc\n")
     make_os(os_dir / "b", ganeti_api_version="10")
@@ -61,6 +63,13 @@ def test_an_os_may_name_its_hypervisors(paths: Paths, os_dir: Path) -> None:
         check("a", "fake")
 
 
+@pytest.mark.shows(
+    "2.0/os-declared/versions",
+    "2.0/os-declared/newest",
+    "2.1/variants/list",
+    "2.1/variants/one",
+    "2.1/variants/name",
+)
 def test_api_15_with_variants(os_dir: Path) -> None:
     path = make_os(
         os_dir / "a", ganeti_api_version="10\n15\n99\n", variants_list="big\n# no\n\nsmall\n"
@@ -76,6 +85,18 @@ def test_api_15_with_variants(os_dir: Path) -> None:
         found.check_variant("a+huge")
 
 
+@pytest.mark.shows("2.1/variants/forced")
+def test_an_undeclared_variant_can_be_forced(paths: Paths, os_dir: Path) -> None:
+    make_os(os_dir / "a", ganeti_api_version="15\n", variants_list="big\n")
+    calls = os_definitions.OsDefinitions(NodeContext(paths, "n"))
+    with pytest.raises(GenericError, match="has no variant 'odd'"):
+        calls.os_validate(True, "a+odd", [], {}, False)
+    assert calls.os_validate(True, "a+odd", [], {}, True)
+    definition = os_definitions.load(paths, "a+odd")
+    assert os_definitions.core_environment(definition, "a+odd", {}, 0)["OS_VARIANT"] == "odd"
+
+
+@pytest.mark.shows("2.1/variants/parameters")
 def test_api_20_with_parameters(os_dir: Path) -> None:
     path = make_os(
         os_dir / "a",
@@ -88,6 +109,7 @@ def test_api_20_with_parameters(os_dir: Path) -> None:
     assert found.variants == ()
 
 
+@pytest.mark.shows("2.0/os-scripts/create-needed", "2.0/os-declared/versions")
 @pytest.mark.parametrize(
     ("scripts", "texts", "words"),
     [
@@ -109,6 +131,7 @@ def test_what_is_wrong_is_named(
         os_definitions.read("a", str(path))
 
 
+@pytest.mark.shows("2.0/os-scripts/create-needed")
 def test_a_script_that_cannot_be_executed_is_missing(os_dir: Path) -> None:
     path = make_os(os_dir / "a", ganeti_api_version="10")
     (path / "create").chmod(0o644)
@@ -167,6 +190,7 @@ def validate(paths: Paths, name: str, required: bool = True, **params: object) -
     )
 
 
+@pytest.mark.shows("2.1/variants/parameters")
 def test_validating(paths: Paths, os_dir: Path) -> None:
     path = make_os(
         os_dir / "a",

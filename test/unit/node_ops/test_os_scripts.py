@@ -71,12 +71,33 @@ NIC_COUNT=2
 """
 
 
+@pytest.mark.shows(
+    "2.0/variable-nics/os-interface",
+    "2.0/os/environment",
+    "2.0/os/generic",
+    "2.0/os/hypervisors",
+    "2.0/os-input/name",
+    "2.0/os-input/hypervisor",
+    "2.0/os-input/disk-count",
+    "2.0/os-input/nic-count",
+    "2.0/os-input/disk-path",
+    "2.0/os-input/disk-access",
+    "2.0/os-input/disk-frontend",
+    "2.0/os-input/disk-backend",
+    "2.0/os-input/nic-mac",
+    "2.0/os-input/nic-ip",
+    "2.0/os-input/nic-bridge",
+    "2.0/os-input/nic-frontend",
+    "2.1/os-variables/hypervisor",
+    "2.1/os-variables/hvparams",
+)
 def test_an_instance_in_variables() -> None:
     instance = RpcInstance.from_wire(rpc_instance())
     env = instance_environment(instance, DISKS)
     assert "".join(f"{name}={env[name]}\n" for name in sorted(env)) == GOLDEN
 
 
+@pytest.mark.shows("2.0/os-input/disk-backend")
 def test_a_block_device_is_called_block_and_no_device_has_no_path() -> None:
     wire = rpc_instance()
     wire["disks_info"][0].update(dev_type="plain", logical_id=["xenvg", "lv"])
@@ -87,6 +108,14 @@ def test_a_block_device_is_called_block_and_no_device_has_no_path() -> None:
     assert env["DISK_0_URI"] == "rbd:x"
 
 
+@pytest.mark.shows(
+    "2.0/os-input/api-version",
+    "2.0/os-input/debug",
+    "2.0/os-declared/newest",
+    "2.1/os-versions/both",
+    "2.1/variants/name",
+    "2.1/variants/told",
+)
 @pytest.mark.parametrize(
     ("versions", "variants", "full_name", "version", "variant"),
     [

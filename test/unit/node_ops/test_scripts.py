@@ -21,6 +21,7 @@ def run(tmp_path: Path, text: str, timeout_s: float = 20.0) -> scripts.LoggedRun
     )
 
 
+@pytest.mark.shows("2.0/os-output/stderr")
 def test_all_output_is_in_the_log_and_its_end_in_the_error(tmp_path: Path) -> None:
     ended = run(tmp_path, "seq 1 1000; echo oops >&2; pwd; echo $MARK $HOME; exit 3")
     assert ended.status == 3

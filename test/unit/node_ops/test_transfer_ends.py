@@ -8,9 +8,14 @@ import os
 from pathlib import Path
 
 import pytest
+from fakes.rpc_instances import rpc_instance
 
 from ganeti.base.errors import CommandError, StorageError
+from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.transfers.calls import Transfers
 from ganeti.node_ops.transfers.ends import End, open_sink, open_source
+from ganeti.objects.rpc_instance import RpcInstance
 
 DATA = os.urandom(100_000)
 SUM = hashlib.sha256(DATA).hexdigest()
@@ -59,6 +64,7 @@ def test_a_damaged_file_has_no_end(tmp_path: Path) -> None:
         drain(End(kind="file", path=str(tmp_path / "dump"), sha256=SUM))
 
 
+@pytest.mark.shows("2.0/os-scripts/export", "2.0/os-scripts/import", "2.0/os-output/stdout")
 def test_scripts_read_and_write(tmp_path: Path) -> None:
     (tmp_path / "disk").write_bytes(DATA)
     assert drain(script(tmp_path, "echo reading >&2; cat $DEVICE")) == DATA
@@ -94,6 +100,36 @@ def test_an_import_script_does_not_see_the_end_of_a_broken_stream(tmp_path: Path
     assert not (tmp_path / "disk").exists()
 
 
+@pytest.mark.shows(
+    "2.0/os-old/once-per-disk",
+    "2.0/os-input/export-device",
+    "2.0/os-input/export-index",
+    "2.0/os-input/import-device",
+    "2.0/os-input/import-index",
+)
+@pytest.mark.parametrize(("kind", "receives"), [("EXPORT", False), ("IMPORT", True)])
+def test_scripts_are_told_which_disk_it_is(tmp_path: Path, kind: str, *, receives: bool) -> None:
+    paths = Paths(str(tmp_path))
+    definition = Path(paths.os_search_path[0]) / "noop"
+    definition.mkdir(parents=True)
+    (definition / "ganeti_api_version").write_text("20\n")
+    (definition / "parameters.list").write_text("")
+    for name in ("create", "import", "export", "rename", "verify"):
+        (definition / name).write_text("#!/bin/sh\n")
+        (definition / name).chmod(0o755)
+    wire = rpc_instance(disks=[], disks_info=[], os="noop")
+    calls = Transfers(NodeContext(paths, "node1"))
+    for index in (0, 1):
+        end = calls._script(
+            RpcInstance.from_wire(wire), "disk", f"/dev/d{index}", index, receives=receives
+        )
+        assert end.argv == [str(definition / kind.lower())]
+        assert end.env[f"{kind}_DEVICE"] == f"/dev/d{index}"
+        assert end.env[f"{kind}_INDEX"] == str(index)
+        assert end.env["INSTANCE_NAME"] == wire["name"]
+
+
+@pytest.mark.shows("2.0/os-caveats/whole-dump")
 def test_without_a_script_the_disk_is_dumped_and_restored(tmp_path: Path) -> None:
     size = 4 << 20
     one, two = tmp_path / "one", tmp_path / "two"
@@ -111,6 +147,7 @@ def test_without_a_script_the_disk_is_dumped_and_restored(tmp_path: Path) -> Non
     fill(End(kind="script", path=str(two), argv=end.argv, log=end.log), dump)
 
 
+@pytest.mark.shows("2.0/os-scripts/both")
 def test_what_a_script_wrote_needs_a_script(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="has no import script here"):
         fill(End(kind="script", path=str(tmp_path / "disk")), b"a tar archive")

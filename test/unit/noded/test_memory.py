@@ -46,6 +46,7 @@ def test_nothing_is_locked_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert library.flags == []
 
 
+@pytest.mark.shows("2.1/noded/in-memory", "2.1/noded/children")
 @pytest.mark.usefixtures("enabled")
 def test_all_in_the_daemon_and_only_what_is_new_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     library = FakeLibrary(0)

@@ -38,7 +38,12 @@ def group(**changes: Any) -> NodeGroup:
     return NodeGroup.from_wire({**only("nodegroups"), **changes})
 
 
-@pytest.mark.shows("backend/instance/own-or-cluster")
+@pytest.mark.shows(
+    "backend/instance/own-or-cluster",
+    "2.0/parameters/only-own",
+    "2.0/cluster-parameters/beparams",
+    "2.0/defaults/fill-be",
+)
 def test_backend_parameters() -> None:
     assert fill_beparams(cluster(), instance(beparams={"vcpus": 4})) == {
         "minmem": 128,
@@ -54,7 +59,12 @@ def test_backend_parameters() -> None:
         fill_beparams(cluster(), instance(beparams={"vcpus": "4"}))
 
 
-@pytest.mark.shows("backend/instance/own-or-cluster")
+@pytest.mark.shows(
+    "backend/instance/own-or-cluster",
+    "2.0/cluster-parameters/hvparams",
+    "2.0/defaults/fill-hv",
+    "2.1/vnc/levels",
+)
 def test_hypervisor_parameters_come_in_layers() -> None:
     of_cluster = cluster(
         hvparams={"kvm": {"kernel_path": "cluster", "acpi": False, "vga": "cluster"}},
@@ -96,7 +106,9 @@ def test_os_parameters() -> None:
     }
 
 
-@pytest.mark.shows("backend/instance/own-or-cluster")
+@pytest.mark.shows(
+    "backend/instance/own-or-cluster", "2.1/diskparams/netparams", "2.1/diskparams/overridden"
+)
 def test_nic_parameters() -> None:
     nic = NIC(mac="m", uuid="u", nicparams={"mode": "routed"})
     assert fill_nicparams(cluster(), nic) == {"mode": "routed", "link": "xen-br0", "vlan": ""}
@@ -111,6 +123,9 @@ def test_node_parameters() -> None:
     assert fill_group_ndparams(cluster(), of_group)["ovs"] is True
 
 
+@pytest.mark.shows(
+    "2.1/diskparams/diskparams", "2.1/diskparams/overridden", "2.1/diskparams/stripes"
+)
 def test_disk_parameters() -> None:
     of_group = group(diskparams={"plain": {"stripes": 2}})
     assert fill_diskparams(cluster(), of_group, "plain") == {"stripes": 2}

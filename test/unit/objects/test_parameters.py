@@ -43,7 +43,7 @@ def as_golden(table: ParamTable) -> dict[str, dict[str, object]]:
     return rows
 
 
-@pytest.mark.shows("backend/instance/kinds")
+@pytest.mark.shows("backend/instance/kinds", "2.0/parameters/classes", "2.1/diskparams/mode-link")
 @pytest.mark.parametrize(
     ("name", "table"), [("beparams", BEPARAMS), ("nicparams", NICPARAMS), ("ndparams", NDPARAMS)]
 )
@@ -51,7 +51,16 @@ def test_tables_are_as_specified(name: str, table: ParamTable) -> None:
     assert as_golden(table) == GOLDEN[name]
 
 
-@pytest.mark.shows("backend/instance/kinds")
+@pytest.mark.shows(
+    "backend/instance/kinds",
+    "2.0/core/name-spaces",
+    "2.0/instance-parameters/generic",
+    "2.0/validation/names",
+    "2.1/vnc/levels",
+    "2.1/vnc/compatible",
+    "2.1/diskparams/stripes",
+    "2.1/diskparams/barriers",
+)
 @pytest.mark.parametrize(("name", "tables"), [("hvparams", HVPARAMS), ("diskparams", DISKPARAMS)])
 def test_tables_by_kind_are_as_specified(name: str, tables: Mapping[str, ParamTable]) -> None:
     assert {kind: as_golden(table) for kind, table in tables.items()} == GOLDEN[name]
@@ -96,6 +105,7 @@ def test_values_are_converted(name: str, value: object, enforced: object) -> Non
     assert type(result) is type(enforced)
 
 
+@pytest.mark.shows("2.1/diskparams/validated")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -118,6 +128,7 @@ def test_values_of_the_wrong_type_are_refused(name: str, value: object) -> None:
         enforce_types({name: value}, TABLE, what="test parameter")
 
 
+@pytest.mark.shows("2.0/validation/names", "2.1/diskparams/unknown")
 def test_unknown_parameters_are_refused() -> None:
     with pytest.raises(TypeEnforcementError, match="unknown parameter 'x'; known are: b, f, i"):
         enforce_types({"x": 1}, TABLE)
@@ -130,6 +141,7 @@ def test_changes_are_laid_over() -> None:
     assert apply_changes({"a": "default"}, {}) == {"a": "default"}
 
 
+@pytest.mark.shows("2.1/global/not-instance")
 def test_what_only_the_cluster_may_set() -> None:
     assert cluster_wide_only({"i": 1, "b": True, "x": 1}, TABLE) == ["i"]
 

@@ -30,13 +30,19 @@ def test_the_whole_configuration_survives() -> None:
     assert ConfigData.from_wire(CONFIG).to_wire() == CONFIG
 
 
-@pytest.mark.shows("backend/config-data/objects")
+@pytest.mark.shows(
+    "backend/config-data/objects",
+    "2.0/parameters/classes",
+    "2.0/node-parameters/attributes",
+    "2.1/uuid-one/attribute",
+)
 @pytest.mark.parametrize(("table", "kind"), TABLES.items())
 def test_each_object_survives(table: str, kind: type[Record]) -> None:
     for wire in CONFIG[table].values():
         assert kind.from_wire(wire).to_wire() == wire
 
 
+@pytest.mark.shows("2.0/parameters/no-none")
 def test_unset_fields_are_left_out() -> None:
     nic = NIC(mac="aa:00:00:00:00:01", uuid="u")
     assert nic.to_wire() == {"mac": "aa:00:00:00:00:01", "nicparams": {}, "uuid": "u"}
@@ -103,7 +109,12 @@ def test_errors_in_the_whole_configuration_name_the_object() -> None:
         ConfigData.from_wire({**CONFIG, "nodes": {"u": 3}})
 
 
-@pytest.mark.shows("backend/cluster-node/roles")
+@pytest.mark.shows(
+    "backend/cluster-node/roles",
+    "2.0/node-parameters/attributes",
+    "2.0/flags/three",
+    "2.0/interaction/exclusive",
+)
 def test_roles() -> None:
     cluster = Cluster.from_wire(CONFIG["cluster"])
     wire = {**only("nodes", "node2"), "master_candidate": False}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fakes.sample_config import CONFIG, load_sample, only
 
 from ganeti.base.ids import NodeUuid
@@ -49,6 +50,7 @@ def build(**kwargs: Any) -> RpcInstance:
     )
 
 
+@pytest.mark.shows("2.0/instance-parameters/two-dictionaries", "2.0/defaults/sent-filled")
 def test_everything_is_filled_in() -> None:
     wire = build().to_wire()
     assert wire["hvparams"] == {"migration_mode": "live"}

@@ -27,6 +27,7 @@ def ids(pool: list[UidRange]) -> set[int]:
     return {uid for low, high in pool for uid in range(low, high + 1)}
 
 
+@pytest.mark.shows("2.1/uid-storage/ranges", "2.1/uid-storage/single", "2.1/uid-change/form")
 @pytest.mark.parametrize(
     ("text", "pool"),
     [
@@ -45,6 +46,7 @@ def test_text_becomes_ranges_in_normal_form(text: str, pool: list[UidRange]) -> 
     assert parse_uid_pool(format_uid_pool(pool, "\n"), "\n") == pool
 
 
+@pytest.mark.shows("2.1/uid-change/checked")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -62,6 +64,7 @@ def test_text_that_is_no_pool(text: str, problem: str) -> None:
         parse_uid_pool(f"1000,{text}")
 
 
+@pytest.mark.shows("2.1/uid-storage/single")
 def test_single_ids_are_written_without_a_dash() -> None:
     assert format_uid_pool([(1, 1), (3, 9)]) == "1,3-9"
 

@@ -50,6 +50,9 @@ def test_there_are_75_opcodes_with_454_parameters_of_their_own() -> None:
     assert sum(len(own_fields(opcode_class(op_id))) for op_id in all_op_ids()) == 454
 
 
+@pytest.mark.shows(
+    "2.0/opcodes/create", "2.0/modify-hypervisor/same-hypervisor", "2.1/uuid-one/unchangeable"
+)
 @pytest.mark.parametrize("op_id", sorted(GOLDEN))
 def test_parameters_and_defaults_are_as_specified(op_id: str) -> None:
     cls = opcode_class(op_id)

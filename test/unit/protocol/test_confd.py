@@ -37,20 +37,32 @@ def packet(message: str, salt: str = str(NOW), key: bytes = KEY, **others: objec
     return b"plj0" + json.dumps(fields).encode()
 
 
-@pytest.mark.shows("backend/confd/udp", "2.12/rconfd/protocol")
+@pytest.mark.shows(
+    "backend/confd/udp",
+    "2.12/rconfd/protocol",
+    "2.1/confd-wire/envelope",
+    "2.1/confd-wire/protocol",
+    "2.1/confd-wire/rsalt",
+)
 def test_golden_request_is_understood() -> None:
     request = confd.open_request(SIGNER, REQUEST, NOW)
     assert (request.type, request.rsalt, bytes(request.query)) == (0, SALT, b"null")
 
 
-@pytest.mark.shows("backend/confd/salt", "2.12/rconfd/protocol")
+@pytest.mark.shows(
+    "backend/confd/salt",
+    "2.12/rconfd/protocol",
+    "2.1/confd-wire/magic",
+    "2.1/confd-wire/rsalt",
+    "2.1/confd-wire/answer-form",
+)
 def test_golden_reply_is_written_byte_by_byte() -> None:
     message = confd.reply_message(Status.OK, b"3000000", 0)
     assert confd.seal(SIGNER, SALT, confd.sealable(message)) == REPLY
     assert confd.open_reply(SIGNER, REPLY) == (SALT, confd.Reply(Status.OK, 3000000, 0))
 
 
-@pytest.mark.shows("backend/certificates/hmac")
+@pytest.mark.shows("backend/certificates/hmac", "2.1/confd/hmac", "2.1/confd-wire/hmac-both")
 @given(key=st.binary(max_size=200), data=st.binary(max_size=300))
 def test_signing_is_hmac(key: bytes, data: bytes) -> None:
     assert Signer(key).sign(data) == hmac.new(key, data, "sha1").hexdigest()
@@ -76,6 +88,7 @@ def test_requests_arrive_as_they_were_sent(salt: str, query: object, kind: int) 
 GOOD = '{"protocol": 1, "type": 0, "query": null, "rsalt": "x"}'
 
 
+@pytest.mark.shows("2.1/confd-wire/magic", "2.1/confd-wire/envelope", "2.1/confd-wire/type")
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -118,11 +131,13 @@ def test_what_gets_no_answer(data: bytes, text: str) -> None:
         confd.open_request(SIGNER, data, NOW)
 
 
+@pytest.mark.shows("2.1/confd/replay")
 @pytest.mark.parametrize("off_s", [-300, -1, 0, 299, 300])
 def test_five_minutes_are_allowed(off_s: int) -> None:
     confd.open_request(SIGNER, packet(GOOD, str(NOW + off_s)), NOW)
 
 
+@pytest.mark.shows("2.1/confd/replay", "2.1/confd-wire/salt-time")
 @pytest.mark.parametrize(
     "salt",
     [
@@ -135,13 +150,14 @@ def test_other_times_get_no_answer(salt: str) -> None:
         confd.open_request(SIGNER, packet(GOOD, salt), NOW)
 
 
+@pytest.mark.shows("2.1/confd-wire/protocol")
 def test_number_of_the_protocol_and_unknown_keys_do_not_matter() -> None:
     message = '{"protocol": 9, "type": 3, "rsalt": "x", "new": [1]}'
     request = confd.open_request(SIGNER, packet(message, new=1), NOW)
     assert (request.type, bytes(request.query)) == (3, b"null")
 
 
-@pytest.mark.shows("backend/confd/udp")
+@pytest.mark.shows("backend/confd/udp", "2.1/confd/hmac")
 @given(position=st.integers(0, len(REQUEST) - 1), octet=st.integers(0, 255))
 def test_no_changed_byte_passes(position: int, octet: int) -> None:
     changed = bytearray(REQUEST)
@@ -154,6 +170,7 @@ def test_no_changed_byte_passes(position: int, octet: int) -> None:
     assert (request.type, request.rsalt, bytes(request.query)) == (0, SALT, b"null")
 
 
+@pytest.mark.shows("2.1/confd-wire/answer-form")
 @pytest.mark.parametrize(
     "message",
     ["", "[]", "{}", '{"status": 3, "answer": 1, "serial": 0}', '{"status": 0, "answer": 1}'],

@@ -65,7 +65,7 @@ def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -
     return seal(SIGNER, salt, sealable(reply_message(status, value, serial)))
 
 
-@pytest.mark.shows("backend/confd/serial", "2.12/rconfd/freshest")
+@pytest.mark.shows("backend/confd/serial", "2.12/rconfd/freshest", "2.1/confd/several")
 def test_the_newest_of_all_answers_counts() -> None:
     client = Client()
     asked = client.ask("a", "b", "c")
@@ -99,6 +99,7 @@ def test_a_reply_without_a_serial_number_counts_if_nothing_else_came() -> None:
     assert client.ended() == ["x", 1]
 
 
+@pytest.mark.shows("2.1/confd-wire/maybe-none")
 def test_time_ends_a_question() -> None:
     client = Client()
     first, second = client.ask("a", "b", deadline_s=5.0), client.ask("a", deadline_s=7.0)
@@ -116,7 +117,7 @@ def test_time_ends_a_question() -> None:
     assert len(client.events) == 3
 
 
-@pytest.mark.shows("backend/confd/salt")
+@pytest.mark.shows("backend/confd/salt", "2.1/confd/salt")
 def test_what_nobody_waited_for_is_nothing() -> None:
     client = Client()
     asked = client.ask("a", "b")
@@ -152,6 +153,7 @@ def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         Client().ask("a", query="x" * 62_000)
 
 
+@pytest.mark.shows("2.1/confd-wire/answer-status")
 @pytest.mark.parametrize(
     ("status", "value", "text"),
     [

@@ -33,6 +33,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.shows("2.0/luxi/etx", "2.0/luxi/request")
 def test_a_luxi_request_looks_like_this() -> None:
     assert encode_request("ArchiveJob", [12], 3000000) == (
         b'{"method":"ArchiveJob","args":[12],"version":3000000}'
@@ -44,7 +45,7 @@ def test_a_wconfd_request_names_no_version() -> None:
     assert encode_request("readConfig", []) == b'{"method":"readConfig","args":[]}'
 
 
-@pytest.mark.shows("2.12/wconfd-details/answer")
+@pytest.mark.shows("2.12/wconfd-details/answer", "2.0/luxi/answer")
 def test_answers_look_like_this() -> None:
     assert encode_success([1, None]) == b'{"success":true,"result":[1,null]}'
     assert encode_failure(OpPrereqError("no such node", "unknown_entity")) == (
@@ -65,7 +66,7 @@ def test_a_result_comes_back_as_it_was(result: object) -> None:
     assert decode_response(encode_success(result)) == result
 
 
-@pytest.mark.shows("2.12/wconfd-details/answer")
+@pytest.mark.shows("2.12/wconfd-details/answer", "2.0/luxi/errors")
 def test_a_failure_comes_back_as_the_same_error() -> None:
     with pytest.raises(JobLost, match="job 7"):
         decode_response(encode_failure(JobLost("job 7")))
@@ -81,6 +82,7 @@ def test_an_error_from_outside_the_tree_has_a_text() -> None:
         decode_response(encode_failure(KeyError()))
 
 
+@pytest.mark.shows("2.0/luxi/request")
 @pytest.mark.parametrize(
     "message",
     [
@@ -163,6 +165,7 @@ def test_any_chunk_size_gives_the_same_messages(size: int) -> None:
     assert splitter.pending_bytes == 2
 
 
+@pytest.mark.shows("2.0/luxi/etx")
 @given(messages, st.lists(st.integers(0, 700), max_size=30), st.binary(max_size=10))
 def test_any_chunking_gives_the_same_messages(
     sent: list[bytes], cuts: list[int], rest: bytes

@@ -29,6 +29,7 @@ def test_every_mode_has_an_example_and_a_type_of_result() -> None:
     assert MODEL["version"] == iallocator.VERSION
 
 
+@pytest.mark.shows("2.0/interaction/in-iallocator")
 @pytest.mark.parametrize("mode", IAllocatorMode)
 def test_recorded_questions_survive_reading_and_writing(mode: IAllocatorMode) -> None:
     wire = question(mode)

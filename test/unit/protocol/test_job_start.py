@@ -22,7 +22,7 @@ def talk(count: int) -> dict[Side, Dialog]:
     return sides
 
 
-@pytest.mark.shows("2.12/execution/pipe")
+@pytest.mark.shows("2.12/execution/pipe", "2.0/master-caveats/separate")
 def test_both_sides_agree_to_the_end() -> None:
     sides = talk(len(SCRIPT))
     assert {dialog.stage for dialog in sides.values()} == {Stage.CONFIRMED}

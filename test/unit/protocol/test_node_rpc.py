@@ -102,6 +102,7 @@ def test_arguments_are_written_by_their_types() -> None:
     assert CompressedText.from_wire(sent) == text
 
 
+@pytest.mark.shows("2.0/offline/votes")
 def test_two_calls_go_to_offline_nodes() -> None:
     assert {call.name for call in NodeCalls.calls.values() if call.rules.to_offline} == {
         "node_powercycle",
@@ -122,6 +123,7 @@ def test_arguments_survive_the_wire(args: list[object]) -> None:
     assert node_rpc.decode_arguments(call, node_rpc.encode_arguments(call, args)) == args
 
 
+@pytest.mark.shows("2.0/master/rpc")
 def test_one_call_has_an_object_for_its_body() -> None:
     call = NodeCalls.calls["instance_console_info"]
     assert node_rpc.encode_arguments(call, [{"inst1": {}}]) == b'{"inst1":{}}'

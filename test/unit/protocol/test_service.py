@@ -41,7 +41,7 @@ class Client(Doors):
         return args
 
 
-@pytest.mark.shows("2.12/config/extensible")
+@pytest.mark.shows("2.12/config/extensible", "2.0/master-caveats/separate")
 def test_the_declaration_is_the_table() -> None:
     assert set(Doors.calls) == {"openDoor", "close_all"}
     row = Doors.calls["openDoor"]

@@ -31,6 +31,7 @@ def test_eighteen_old_changes_name_no_client() -> None:
     assert len(nameless) == 18
 
 
+@pytest.mark.shows("2.0/lock-caveats/scrutinised")
 def test_every_change_of_our_own_needs_a_lock() -> None:
     for call in CALLS:
         if call.rules.is_own and call.rules.effect is Effect.CONFIG:

@@ -58,6 +58,7 @@ def expected_fields(resource: str) -> dict[str, tuple[str, str]]:
     return fields
 
 
+@pytest.mark.shows("2.0/interaction/in-list", "2.1/uuid-one/queried")
 @pytest.mark.parametrize("resource", list(QueryResource))
 def test_names_titles_and_kinds_are_as_specified(resource: str) -> None:
     described = fields_of(resource)["fields"]
@@ -69,6 +70,7 @@ def test_names_titles_and_kinds_are_as_specified(resource: str) -> None:
     assert all(field["doc"] for field in described)
 
 
+@pytest.mark.shows("2.0/opcodes/query")
 @pytest.mark.parametrize("resource", ["instance", "node", "group", "network", "filter"])
 def test_every_field_has_a_value_that_json_can_hold(resource: str) -> None:
     names = list(expected_fields(resource))
@@ -83,6 +85,7 @@ def values(resource: str, fields: list[str], view: View, qfilter: object = None)
     return json.loads(dumps(prepare(resource, fields, qfilter).run(view)["data"]))
 
 
+@pytest.mark.shows("2.0/opcodes/query")
 def test_configuration_fields_of_an_instance() -> None:
     fields = ["name", "pnode", "be/maxmem", "disk.sizes", "nic.networks.names", "ip", "sdb_size"]
     assert values("instance", fields, make_view()) == [

@@ -15,7 +15,12 @@ JOB = QueuedJob(
 )
 
 
-@pytest.mark.shows("backend/jobs/queued", "backend/jobs/job-fields", "backend/jobs/op-times")
+@pytest.mark.shows(
+    "backend/jobs/queued",
+    "backend/jobs/job-fields",
+    "backend/jobs/op-times",
+    "2.0/queue-client/query",
+)
 def test_every_field_of_a_queued_job() -> None:
     values = {name: value(JOB) for name, value in JOB_VALUES.items()}
     assert values == {

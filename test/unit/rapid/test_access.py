@@ -43,6 +43,7 @@ def made(paths: Paths, *, always: bool = False) -> Access:
     return found
 
 
+@pytest.mark.shows("2.0/rapi-security/basic")
 def test_who_gives_the_right_password_is_known(paths: Paths) -> None:
     async def test() -> None:
         access = made(paths)

@@ -55,7 +55,7 @@ def refusal(method: str, target: str, body: object = None) -> HttpProblem:
 CREATION = {"__version__": 1, "name": "a", "mode": "create", "disks": [], "nics": []}
 
 
-@pytest.mark.shows("backend/rapi/forwards")
+@pytest.mark.shows("backend/rapi/forwards", "2.0/rapi-design/jobs")
 @pytest.mark.parametrize(
     ("method", "target", "body", "expected"),
     [
@@ -302,11 +302,12 @@ def test_pages_of_other_servers_change_nothing(method: str, site: str, is_refuse
     assert found.value.status == 403
 
 
+@pytest.mark.shows("2.0/rapi-resources/methods")
 def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
     assert refusal("POST", "/2/queue").headers == {"Allow": "GET, PUT"}
 
 
-@pytest.mark.shows("backend/rapi/forwards")
+@pytest.mark.shows("backend/rapi/forwards", "2.0/rapi-design/questions")
 @pytest.mark.parametrize(
     ("method", "target", "body", "expected"),
     [
@@ -374,6 +375,7 @@ def test_a_question_that_makes_no_sense_is_refused(method: str, target: str, bod
 # Heads.
 
 
+@pytest.mark.shows("2.0/rapi-resources/accept")
 @pytest.mark.parametrize(
     ("header", "is_taken"),
     [

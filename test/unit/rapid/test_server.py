@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from ganeti.rapid.server import access_line
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
@@ -12,6 +14,7 @@ LINE = re.compile(
 )
 
 
+@pytest.mark.shows("2.0/logging/rapi-access")
 def test_a_line_has_the_common_log_format() -> None:
     request = HttpRequest("GET", "/2/info", {}, b"", None, "192.0.2.1", "1.1", "joe")
     line = access_line(request, "192.0.2.1", HttpResponse(200, b"null"), 0.0)

@@ -77,6 +77,7 @@ def large_facts() -> Tables:
     return Tables(split_config(encoded(config)))
 
 
+@pytest.mark.shows("2.1/confd-wire/answer-status")
 def test_an_answer_that_is_too_large_is_refused_in_words() -> None:
     answerer = Answerer(large_facts(), SIGNER)
     salt, reply = ask(answerer, 10, "/cluster/tags")

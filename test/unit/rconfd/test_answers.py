@@ -42,7 +42,18 @@ def changed(**cluster: object) -> Tables:
     return Tables(split_config(encoded({**CONFIG, "cluster": {**CONFIG["cluster"], **cluster}})))
 
 
-@pytest.mark.shows("backend/cluster-node/roles", "backend/confd/questions")
+@pytest.mark.shows(
+    "backend/cluster-node/roles",
+    "backend/confd/questions",
+    "2.1/confd/serial",
+    "2.1/confd/candidates-list",
+    "2.1/confd/master-node",
+    "2.1/confd-wire/query-missing",
+    "2.1/confd-wire/query-text",
+    "2.1/confd-wire/query-dictionary",
+    "2.1/confd-wire/answer-role",
+    "2.1/confd-wire/answer-address",
+)
 @pytest.mark.parametrize(
     ("kind", "question", "answer"),
     [
@@ -89,6 +100,7 @@ def test_answers(kind: QueryType, question: object, answer: object) -> None:
     assert value(kind, question) == expected
 
 
+@pytest.mark.shows("2.0/minors/known")
 def test_drbd_devices_of_a_node() -> None:
     row = ["node2.example.com", 3, "db.example.com", "disk/0", "primary", "node1.example.com"]
     assert value(QueryType.NODE_DRBD, "node2.example.com") == [row]
@@ -143,6 +155,7 @@ def test_pointers_have_escapes() -> None:
     assert value(QueryType.CONFIG_QUERY, "/cluster/osparams/a~1b/~01", facts) == 5
 
 
+@pytest.mark.shows("2.1/confd-wire/query-dictionary")
 @pytest.mark.parametrize(
     ("kind", "question", "error"),
     [

@@ -192,6 +192,7 @@ def test_many_disks_are_looked_at_in_one_pass(node: Node, template: str) -> None
     assert [size and size.size_bytes for size in sizes] == ([MIB, MIB, None] if is_made else [])
 
 
+@pytest.mark.shows("2.0/scalability/many-devices")
 def test_one_question_is_enough_for_many_disks(node: Node) -> None:
     disks = [disk_of("plain", f"disk{index}") for index in range(50)]
     files = [disk_of("file", "disk0"), disk_of("sharedfile", "disk0")]
@@ -225,6 +226,7 @@ def test_a_mirror_follows_the_trait(node: Node, template: str) -> None:
         volume.remove()
 
 
+@pytest.mark.shows("2.1/storage/others", "2.1/storage/status")
 @pytest.mark.parametrize("kind", StorageType)
 def test_units_follow_the_kind(node: Node, kind: StorageType) -> None:
     has_driver = any(
@@ -250,6 +252,7 @@ def test_units_follow_the_kind(node: Node, kind: StorageType) -> None:
                 change()
 
 
+@pytest.mark.shows("2.0/obsolete/gone")
 def test_what_has_no_driver_is_refused(node: Node) -> None:
     for template in ("rbd", "gluster"):
         with pytest.raises(NotSupportedError, match=f"{template}.*not supported; use one of"):

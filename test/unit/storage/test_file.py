@@ -96,7 +96,7 @@ def test_size_beyond_the_file_system_leaves_nothing(disk: FileVolume, local: Pat
     assert os.listdir(local.parent) == []
 
 
-@pytest.mark.shows("backend/overview/files", "backend/templates/file")
+@pytest.mark.shows("backend/overview/files", "backend/templates/file", "2.0/file-storage/files")
 def test_life_of_a_disk(disk: FileVolume, local: Path) -> None:
     assert disk.find() is None
     assert disk.dimensions() is None
@@ -180,6 +180,7 @@ def test_directory_in_the_way_is_named(disk: FileVolume, local: Path) -> None:
         disk.find()
 
 
+@pytest.mark.shows("2.1/storage/make-directories")
 def test_directories_come_and_go(node: Node, tmp_path: Path) -> None:
     create_directory(f"{BASE}/inst1", node.paths)
     create_directory(f"{BASE}/inst1", node.paths)
@@ -213,6 +214,7 @@ def test_space_of_a_directory_is_that_of_its_file_system(node: Node) -> None:
     assert 0 < int(str(space["storage_free"])) <= int(str(space["storage_size"]))
 
 
+@pytest.mark.shows("2.1/storage/directories")
 def test_units_tell_what_their_files_take(node: Node) -> None:
     create_directory(f"{BASE}/x", node.paths)
     (Path(node.paths.file_storage_dir) / "x" / "disk").write_bytes(b"x" * (2 << 20))

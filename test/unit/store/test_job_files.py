@@ -27,7 +27,9 @@ def queue(paths: Paths) -> JobFiles:
     return found
 
 
-@pytest.mark.shows("backend/jobs/queue-directory")
+@pytest.mark.shows(
+    "backend/jobs/queue-directory", "2.0/queue-structure/layout", "2.0/queue-history/directory"
+)
 @pytest.mark.parametrize(
     ("name", "job_id"),
     [
@@ -46,21 +48,21 @@ def test_names_of_job_files(name: str, job_id: int | None) -> None:
     assert job_id_of(name) == job_id
 
 
-@pytest.mark.shows("backend/jobs/version-file")
+@pytest.mark.shows("backend/jobs/version-file", "2.0/queue-structure/layout")
 def test_preparing_makes_a_queue_once(paths: Paths, queue: JobFiles) -> None:
     assert Path(paths.queue_version).read_bytes() == b"1\n"
     assert stat.S_IMODE(os.stat(paths.queue_dir).st_mode) == 0o750
     queue.prepare()
 
 
-@pytest.mark.shows("backend/jobs/version-file")
+@pytest.mark.shows("backend/jobs/version-file", "2.0/queue-updates/empty")
 def test_a_queue_of_another_version_is_refused(paths: Paths, queue: JobFiles) -> None:
     Path(paths.queue_version).write_bytes(b"2\n")
     with pytest.raises(JobQueueError, match="expected version 1"):
         queue.prepare()
 
 
-@pytest.mark.shows("backend/jobs/files")
+@pytest.mark.shows("backend/jobs/files", "2.0/queue-storage/json", "2.0/queue-history/directory")
 def test_job_files_are_written_read_listed_archived(paths: Paths, queue: JobFiles) -> None:
     queue.write_durable(JobId(12), b"{}")
     queue.write_atomic(JobId(9), b"[]")
@@ -128,7 +130,7 @@ def test_the_drained_flag_says_whose_it_is(queue: JobFiles) -> None:
     assert (queue.is_drained(), queue.drained_by()) == (False, None)
 
 
-@pytest.mark.shows("backend/jobs/lock-file")
+@pytest.mark.shows("backend/jobs/lock-file", "2.0/queue-locking/one-lock")
 def test_the_queue_is_locked_by_one(queue: JobFiles) -> None:
     with queue.lock(), pytest.raises(Exception, match="locked by another"):
         queue.lock().acquire()

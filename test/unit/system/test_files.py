@@ -27,6 +27,7 @@ def test_a_new_file_has_its_mode_and_a_replaced_one_keeps_its_own(
     assert os.listdir(tmp_path) == ["f"]
 
 
+@pytest.mark.shows("2.0/queue-storage/atomic")
 @pytest.mark.parametrize("write", [files.write_atomic, files.write_durable])
 def test_a_full_disk_leaves_the_old_file(
     write: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -46,6 +47,7 @@ def test_a_full_disk_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["f"]
 
 
+@pytest.mark.shows("2.0/queue-storage/atomic", "2.0/queue-structure/temporary")
 def test_durable_means_synced_before_and_after_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

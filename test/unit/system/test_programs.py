@@ -28,12 +28,14 @@ def test_an_allowed_program_is_found(directory: Path) -> None:
     assert programs.find_allowed(str(directory), "check-disks", "command") == path
 
 
+@pytest.mark.shows("maintd/security/name-only")
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a b", "x.sh", "ä", "a\0"])
 def test_names_that_could_lead_elsewhere_are_refused(directory: Path, name: str) -> None:
     with pytest.raises(GenericError, match="not a valid name"):
         programs.find_allowed(str(directory), name, "command")
 
 
+@pytest.mark.shows("maintd/security/directory")
 def test_what_others_may_have_written_is_not_trusted(directory: Path) -> None:
     put(directory / "open", 0o757)
     put(directory / "plain", 0o644)
@@ -48,6 +50,7 @@ def test_what_others_may_have_written_is_not_trusted(directory: Path) -> None:
             programs.find_allowed(str(directory), name, "command")
 
 
+@pytest.mark.shows("maintd/security/directory")
 def test_a_directory_that_others_may_write_to_is_not_trusted(directory: Path) -> None:
     put(directory / "good")
     directory.chmod(0o777)

@@ -343,6 +343,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             }
         return values
 
+    def rehearsal(self, plan: Creation) -> list[str]:
+        """Return the names of the nodes that would have it."""
+        return [plan.view.primary.name]
+
     def execute(self, plan: Creation) -> list[str]:
         """Make the instance, or only plan it; returns the names of its nodes."""
         if self.op.forthcoming:
@@ -350,7 +354,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         else:
             build(self.context, plan)
         self.context.created(f"instance {plan.view.name}", plan.view.instance.uuid)
-        return [plan.view.primary.name]
+        return self.rehearsal(plan)
 
 
 def _different(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

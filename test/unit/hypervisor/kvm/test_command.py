@@ -240,6 +240,7 @@ def test_target_of_a_migration_waits_and_keeps_the_log() -> None:
     assert any(line.endswith("logappend=on") for line in found)
 
 
+@pytest.mark.shows("2.1/vnc/hidden")
 def test_passwords_are_announced_but_never_on_the_command_line() -> None:
     vnc = options(instance(vnc_bind_address="::1"), console_address="::1", console_password=True)
     assert "-vnc [::1]:5100,password=on" in vnc
@@ -263,6 +264,7 @@ def test_spice_with_certificates() -> None:
     assert ",ipv4=on" in spice
 
 
+@pytest.mark.shows("2.0/disks/read-only")
 def test_read_only_block_devices_without_cache() -> None:
     disk = AssembledDisk(
         index=0,

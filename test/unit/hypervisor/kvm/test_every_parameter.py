@@ -144,7 +144,9 @@ def test_the_tables_name_every_parameter_once() -> None:
     assert sorted(named) == sorted(HVPARAMS["kvm"])
 
 
-@pytest.mark.shows("backend/overview/virtio")
+@pytest.mark.shows(
+    "backend/overview/virtio", "2.0/instance-parameters/per-instance", "2.0/commands/cdrom"
+)
 @pytest.mark.parametrize("name", IN_COMMAND)
 def test_the_command_line_follows(name: str) -> None:
     value, also = IN_COMMAND[name]

@@ -71,6 +71,7 @@ def test_unusable_passwords_are_named(tmp_path: Path, content: str | None, text:
         read_password("vnc_password_file", "/p", Paths(str(tmp_path)))
 
 
+@pytest.mark.shows("2.1/vnc/parameter")
 def test_password_is_the_first_line(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("secret \ncomment\n")
     assert read_password("vnc_password_file", "/p", Paths(str(tmp_path))) == "secret"

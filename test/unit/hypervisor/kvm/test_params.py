@@ -61,6 +61,7 @@ def test_right_combinations_pass(changes: dict[str, object]) -> None:
     check_params({**DEFAULTS, **changes})
 
 
+@pytest.mark.shows("2.0/validation/syntax")
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

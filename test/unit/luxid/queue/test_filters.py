@@ -42,6 +42,7 @@ def rule(
     )
 
 
+@pytest.mark.shows("maintd/events/filters")
 @pytest.mark.parametrize(
     "predicates",
     [
@@ -80,6 +81,7 @@ def test_rules_that_do_not_match(predicates: list[list[Any]]) -> None:
     assert not Rule(rule(predicates)).matches(JOB, Effort(lambda: 0.0))
 
 
+@pytest.mark.shows("maintd/events/filters")
 def test_a_value_of_another_type_hides_nothing_that_comes_after_it() -> None:
     """Whoever submits a job chooses its reasons; the first one is no way around a rule."""
     inputs: list[dict[str, Any]] = [

@@ -26,7 +26,15 @@ SET_OTHERWISE = {
 }
 
 
-@pytest.mark.shows("backend/rapi/rest")
+@pytest.mark.shows(
+    "backend/rapi/rest",
+    "2.0/rapi/rest",
+    "2.0/rapi-resources/methods",
+    "2.0/rapi-resources/version",
+    "2.0/rapi-resources/tags",
+    "2.1/migrate-node/rapi",
+    "2.1/evacuate-node/rapi",
+)
 @pytest.mark.parametrize("name", FACTS["routes"])
 def test_a_route_is_as_in_the_model(name: str) -> None:
     facts = FACTS["routes"][name]
@@ -48,15 +56,17 @@ def test_a_route_is_as_in_the_model(name: str) -> None:
         assert ours - differs == set(facts["set_by_server"]) - differs
 
 
+@pytest.mark.shows("2.0/interaction/in-rapi", "2.1/uuid-one/queried")
 def test_the_fields_of_objects_are_those_of_the_model() -> None:
     assert {what: list(fields) for what, fields in FIELDS.items()} == FACTS["object_fields"]
 
 
+@pytest.mark.shows("2.0/rapi/read-write", "2.1/migrate-node/rapi", "2.1/evacuate-node/rapi")
 def test_every_opcode_has_a_resource() -> None:
     assert {f"/2/opcodes/{op_id}" for op_id in all_op_ids()} <= TABLE.resources.keys()
 
 
-@pytest.mark.shows("2.12/rapid/one-peer")
+@pytest.mark.shows("2.12/rapid/one-peer", "2.0/rapi-design/over-luxi")
 def test_questions_name_methods_of_luxi() -> None:
     methods = {route.action.method for route in ROUTES if isinstance(route.action, Question)}
     assert methods <= LuxiCalls.calls.keys()
@@ -73,6 +83,7 @@ def test_what_changes_something_asks_for_a_right() -> None:
             assert route.access == ("write",), route.path
 
 
+@pytest.mark.shows("2.0/rapi-resources/uris")
 @pytest.mark.parametrize(
     ("path", "template", "values"),
     [
@@ -111,6 +122,7 @@ def test_other_paths_find_nothing(path: str) -> None:
     assert TABLE.find(path) is None
 
 
+@pytest.mark.shows("2.0/rapi-resources/uris")
 def test_every_path_finds_itself() -> None:
     values = {"job_id": "1", "disk": "0"}
     for path, resource in TABLE.resources.items():

@@ -15,7 +15,7 @@ HASH = rapi_users.hash_password("secret", b"salt")
 HA1 = hashlib.md5(b"ann:Ganeti Remote API:secret").hexdigest()
 
 
-@pytest.mark.shows("backend/rapi/users")
+@pytest.mark.shows("backend/rapi/users", "2.0/rapi-security/file")
 def test_lines_are_read_as_3_0_reads_them() -> None:
     text = f"""# comment
 joe opensesame
@@ -50,6 +50,7 @@ def test_a_line_that_cannot_be_used_is_left_out_and_named(line: str) -> None:
     assert wrong[0].startswith("line 2: ")
 
 
+@pytest.mark.shows("2.0/rapi-security/file")
 @pytest.mark.parametrize("word", ["secret", "{CLEARTEXT}secret", f"{{HA1}}{HA1}", HASH])
 def test_every_form_of_a_password_is_checked(word: str) -> None:
     user = rapi_users.parse_users(f"ann {word} read")[0]["ann"]
