@@ -15,7 +15,7 @@ from ganeti.system import certificates
 from ganeti.system.files import read_bytes, read_bytes_or_none
 
 
-@pytest.mark.shows("backend/certificates/at-init", "2.0/disks/no-lvm", "2.1/confd/key")
+@pytest.mark.shows("backend/certificates/at-init", "2.1/confd/key")
 def test_init_leaves_every_file_with_its_mode(cluster: TestCluster) -> None:
     paths = cluster.paths
     for path, mode in (

@@ -290,6 +290,7 @@ def test_what_instances_use_stays_enabled(own: FailingCluster) -> None:
     own.gnt("instance remove -f uses.example.com")
 
 
+@pytest.mark.shows("2.0/gnt-cluster/disksize")
 def test_the_policy_is_shown_as_the_command_that_makes_it(own: FailingCluster) -> None:
     words = shlex.split(own.gnt("cluster show-ispecs-cmd").out)
     assert words[:2] == ["gnt-cluster", "init"]

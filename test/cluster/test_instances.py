@@ -35,7 +35,9 @@ def nothing_left(cluster: TestCluster, name: str) -> None:
     assert not os.path.exists(os.path.join(cluster.layout.shared_directory, name))
 
 
-@pytest.mark.shows("backend/overview/kvm", "2.0/background/mixed", "2.0/gnt-instance/add")
+@pytest.mark.shows(
+    "backend/overview/kvm", "2.0/background/mixed", "2.0/disks/no-lvm", "2.0/gnt-instance/add"
+)
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 @pytest.mark.parametrize("template", ["diskless", "file", "sharedfile"])
 def test_life_of_an_instance(cluster: TestCluster, hypervisor: str, template: str) -> None:

@@ -57,7 +57,7 @@ def serial_of(node: ConfdNode) -> int:
 # Answers.
 
 
-@pytest.mark.shows("2.12/rconfd/static", "2.1/confd-wire/query-missing")
+@pytest.mark.shows("2.12/rconfd/static", "2.1/confd-wire/type", "2.1/confd-wire/query-missing")
 def test_every_query_is_answered(node: ConfdNode) -> None:
     questions: dict[QueryType, object] = {
         QueryType.NODE_ROLE: "node3",

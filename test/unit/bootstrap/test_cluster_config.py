@@ -130,7 +130,6 @@ def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:
         check_request(request(**changes))
 
 
-@pytest.mark.shows("2.0/disks/no-lvm")
 def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None:
     check_request(request(enabled_disk_templates=supported_templates()))
 

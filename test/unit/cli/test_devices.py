@@ -16,6 +16,7 @@ from ganeti.cli.instance.modify import waits_for_start
     "2.0/variable-disks/at-creation",
     "2.0/commands/disks",
     "2.0/disk/form",
+    "2.0/disk/size-auto",
     "2.0/disk/access",
 )
 @pytest.mark.parametrize(

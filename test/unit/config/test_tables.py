@@ -123,7 +123,6 @@ def test_planned_and_dangling_things_do_not_matter() -> None:
     assert tables.instances.find(WEB) == WEB
 
 
-@pytest.mark.shows("2.0/minors/known")
 def test_mirrors_inside_of_other_disks_are_seen() -> None:
     config = confd_config()
     inner = copy.deepcopy(config["disks"][DB_DISK])

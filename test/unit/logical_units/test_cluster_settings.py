@@ -241,6 +241,7 @@ def test_default_nic_parameters_must_suit_the_nics_that_use_them(cluster: FakeCl
     modify(cluster, nicparams={"link": "br1"})
 
 
+@pytest.mark.shows("2.0/gnt-cluster/bridge")
 def test_nodes_without_the_default_bridge_are_named(cluster: FakeCluster) -> None:
     cluster.rpc.fail("bridges_exist", "node2", "missing bridges br7")
     modify(cluster, nicparams={"link": "br7"})

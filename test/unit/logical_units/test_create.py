@@ -33,6 +33,7 @@ def create(cluster: FakeCluster, **params: Any) -> object:
     return execute_opcode(cluster.context, create_op(**params))
 
 
+@pytest.mark.shows("2.1/uuid-one/told")
 def test_the_uuid_of_what_was_created_is_told(cluster: FakeCluster) -> None:
     create(cluster)
     [uuid] = cluster.config.instances

@@ -117,6 +117,7 @@ def test_what_comes_from_outside_is_checked(
         plan_disk(CLUSTER, DiskTemplate(template), "disk/0", settings)
 
 
+@pytest.mark.shows("2.0/disk/size-auto", "2.0/gnt-cluster/disksize")
 @pytest.mark.parametrize("settings", [{}, {"size": "auto"}])
 def test_a_disk_without_a_size_has_that_of_the_policy(settings: dict[str, str | int]) -> None:
     assert plan_disk(CLUSTER, DiskTemplate.FILE, "disk/0", settings).size_mib == 777

@@ -59,6 +59,7 @@ def test_facts_of_all_instances_cost_one_call_per_node(cluster: FakeCluster) -> 
     assert one["nics"][0][4] == "bridged"
 
 
+@pytest.mark.shows("2.1/global/not-shown")
 def test_parameters_of_the_whole_cluster_are_not_those_of_an_instance(cluster: FakeCluster) -> None:
     cluster.add_instance(hypervisor="kvm", hvparams={"acpi": False})
     facts = cluster.execute("OP_INSTANCE_QUERY_DATA", static=True)[NAME]

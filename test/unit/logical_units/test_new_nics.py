@@ -45,7 +45,7 @@ def test_nothing_given_follows_the_cluster() -> None:
     assert (nic.mac, nic.ip, nic.nicparams, nic.name) == (MAC_GENERATE, None, {}, None)
 
 
-@pytest.mark.shows("2.0/net/bridge")
+@pytest.mark.shows("2.0/net/bridge", "2.0/net/bridge-auto")
 def test_the_old_word_for_link() -> None:
     assert plan(bridge="br7").nicparams == {"link": "br7"}
     assert plan(bridge="auto").nicparams == {}

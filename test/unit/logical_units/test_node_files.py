@@ -50,6 +50,7 @@ def test_only_enabled_hypervisors_have_files() -> None:
     assert "/etc/xen/xend-config.sxp" in paths_for(enabled_hypervisors=["xen-pvm"])
 
 
+@pytest.mark.shows("2.1/redist/vnc-files", "2.1/vnc/published")
 def test_password_files_of_parameters_are_distributed(cluster: FakeCluster) -> None:
     hvparams = {"kvm": {"vnc_password_file": "/etc/ganeti/vnc-cluster-password"}}
     os_hvp = {"debian": {"kvm": {"spice_password_file": "/etc/spice"}, "xen-hvm": {"x": "/y"}}}
@@ -64,6 +65,7 @@ def test_password_files_of_parameters_are_distributed(cluster: FakeCluster) -> N
     assert got(cluster)["/etc/ganeti/vnc-web1"] == ["node2", "node3"]
 
 
+@pytest.mark.shows("2.1/redist/own-files")
 def test_the_administrator_lists_more_files(cluster: FakeCluster) -> None:
     write(cluster, "/etc/motd", HMAC, mode=0o644)
     assert "/etc/motd" not in got(cluster)

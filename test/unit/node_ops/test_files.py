@@ -88,6 +88,7 @@ def test_the_white_list_is_about_the_path_on_the_wire(context: NodeContext) -> N
     assert Path(context.paths.hmac_key).read_text() == "secret"
 
 
+@pytest.mark.shows("2.1/redist/own-files")
 def test_the_administrator_of_a_node_accepts_more_files(context: NodeContext) -> None:
     own_list = Path(context.paths.accepted_files_list)
     own_list.write_text("/etc/motd  # the same everywhere\n/etc/ganeti/accepted-files\n")
@@ -102,6 +103,7 @@ def test_the_administrator_of_a_node_accepts_more_files(context: NodeContext) ->
         send(context, "x", "/etc/motd")
 
 
+@pytest.mark.shows("2.1/redist/vnc-files")
 def test_password_files_of_consoles_are_accepted(context: NodeContext) -> None:
     send(context, "secret", "/etc/ganeti/vnc-web1")
     for path in ("/etc/ganeti/vnc-", "/etc/ganeti/vnc-a/b", "/etc/ganeti/x", "/etc/vnc-web1"):

@@ -24,7 +24,6 @@ def test_every_query_is_answered_and_shown() -> None:
     assert len({query.label for query in QueryType}) == len(QueryType)
 
 
-@pytest.mark.shows("2.1/confd-wire/type")
 @pytest.mark.parametrize(
     ("raw", "question"),
     [

@@ -96,7 +96,9 @@ def test_size_beyond_the_file_system_leaves_nothing(disk: FileVolume, local: Pat
     assert os.listdir(local.parent) == []
 
 
-@pytest.mark.shows("backend/overview/files", "backend/templates/file", "2.0/file-storage/files")
+@pytest.mark.shows(
+    "backend/overview/files", "backend/templates/file", "2.0/disks/no-lvm", "2.0/file-storage/files"
+)
 def test_life_of_a_disk(disk: FileVolume, local: Path) -> None:
     assert disk.find() is None
     assert disk.dimensions() is None
