@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from ganeti.cli.command import ArgKind, job, opt
+from ganeti.cli.command import ArgKind, Options, job, opt
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.binding import show_changes
 from ganeti.cli.run.jobs import follow_moves
 from ganeti.opcodes import group
+
+
+def settings_of(options: Options) -> Mapping[str, object]:
+    """Return the settings that are lists of others; without any nothing is to change."""
+    return {"diskparams": options.diskparams, **ipolicy_of(options)}
+
 
 _PARAMETERS = (
     "--disk-parameters --disk-state --hypervisor-state --node-parameters IPOLICY CHANGE",
@@ -48,8 +55,7 @@ gnt-group assign-nodes rack2 node4 node5  # move two nodes there""",
         group.OpGroupSetParams,
         "<group>",
         _PARAMETERS,
-        makes=ipolicy_of,
-        changes=True,
+        makes=settings_of,
         result=show_changes,
         examples="""
 gnt-group modify --alloc-policy=last_resort rack2  # new instances go elsewhere

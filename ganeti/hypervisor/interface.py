@@ -368,7 +368,7 @@ class Hypervisor(ABC):
 
     def consoles(self, instance: RpcInstance, node: ConsoleNode) -> list[InstanceConsole]:
         """Return every way to the instance's console, the preferred one first; never empty."""
-        text = f"instance {instance.name} has no console: hypervisor {self.name} has none"
+        text = f"Console not available for {self.name} hypervisor"
         return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
 
     def powercycle(self) -> None:

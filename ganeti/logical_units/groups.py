@@ -146,10 +146,11 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
     hooks = HookPoint("group-modify", ObjectType.GROUP)
 
     def plan(self, found: NodeGroup) -> GroupChange:
-        """Refuse wrong parameters, and an opcode that changes nothing."""
+        """Refuse wrong parameters, and an opcode in which no change is given, even an empty one."""
         changes = group_changes(self.op, self.cluster, found)
         if not changes:
             raise OpPrereqError("please give at least one change")
+        changes = {name: value for name, value in changes.items() if getattr(self.op, name)}
         if "ipolicy" in changes:
             self._warn_of_violators(found, changes["ipolicy"])
         return GroupChange(found, changes)
@@ -175,7 +176,8 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
             for node in lookup.group_nodes(self.config, before.uuid):
                 switch = switch_of(self.cluster, after, node)
                 make_switch(self.context, node, switch, switch_of(self.cluster, before, node))
-        self.config.modify(ObjectKind.NODEGROUP, before.uuid, plan.changes)
+        if plan.changes:
+            self.config.modify(ObjectKind.NODEGROUP, before.uuid, plan.changes)
         return list(plan.changes.items())
 
 

@@ -153,7 +153,7 @@ def test_priority_of_jobs_that_wait(cluster: TestCluster, waiting: list[int]) ->
     cluster.gnt(f"job change-priority --priority=high {third}")
     assert priorities() == [0, -10]
     unsure = cluster.run("gnt-job change-priority --priority=low --waiting")
-    assert unsure.status == 13
+    assert unsure.status == 1
     assert str(second) in unsure.out
     assert priorities() == [0, -10]
     cluster.gnt("job change-priority --priority=low --waiting -f")
@@ -167,7 +167,7 @@ def test_priority_of_jobs_that_wait(cluster: TestCluster, waiting: list[int]) ->
 
 def test_cancel_by_status(cluster: TestCluster, waiting: list[int]) -> None:
     first, *others = waiting
-    assert cluster.run("gnt-job cancel --pending").status == 13
+    assert cluster.run("gnt-job cancel --pending").status == 1
     cluster.gnt("job cancel --waiting --force")
     for job_id in others:
         wait_until(lambda job_id=job_id: cluster.job_status(job_id) == "canceled", "its end")  # type: ignore[misc]
@@ -259,10 +259,14 @@ def query_jobs(cluster: TestCluster, job_id: int, *fields: str) -> list[list[obj
         return client.query_jobs([job_id], fields)  # type: ignore[list-item]  # a JobId
 
 
-def test_print_jobid_comes_first(cluster: TestCluster) -> None:
+def test_number_of_a_job_stands_alone_on_a_line(cluster: TestCluster) -> None:
     lines = cluster.gnt("debug delay --print-jobid --repeat=1 0").lines
-    assert lines[0].startswith("JobID: ")
+    assert lines[0].isdigit()
     assert len(lines) == 2
+    outcome = cluster.gnt("debug delay --submit 0")
+    assert (outcome.out, outcome.err.split(":")[0]) == ("", "JobID")
+    outcome = cluster.gnt("debug delay --submit --print-jobid 0")
+    assert outcome.err == f"JobID: {outcome.out}"
 
 
 # Filters.
@@ -309,9 +313,9 @@ def test_rate_limit_lets_one_run_at_a_time(cluster: TestCluster, paused: str) ->
 @pytest.mark.parametrize(
     ("words", "text", "status"),
     [
-        (["add", "--action=EXPLODE"], "EXPLODE", 2),
-        (["add", "--action=RATE_LIMIT 0"], "above zero", 2),
-        (["add", "--predicates={"], "not JSON", 2),
+        (["add", "--action=EXPLODE"], "EXPLODE", 1),
+        (["add", "--action=RATE_LIMIT 0"], "above zero", 1),
+        (["add", "--predicates={"], "not JSON", 1),
         (["add", "--predicates={}"], "JSON list", 1),
         (["add", '--predicates=[["mood", []]]'], "mood", 1),
         (["add", '--predicates=[["jobid", ["=", "colour", 1]]]'], "colour", 1),

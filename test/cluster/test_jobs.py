@@ -63,7 +63,8 @@ def test_watch_shows_what_a_job_says(cluster: TestCluster) -> None:
 @pytest.mark.shows("2.0/queue-life/result")
 def test_failed_job_tells_why_and_how_it_ended(cluster: TestCluster) -> None:
     outcome = cluster.run("gnt-instance startup --submit ghost.example.com")
-    number = int(outcome.out.rpartition(":")[2])
+    number, name = outcome.out.split(": ")
+    assert name == "ghost.example.com\n"
     watched = cluster.run(f"gnt-job watch {number}")
     assert watched.status == 1
     assert "ghost.example.com" in watched.err

@@ -81,13 +81,23 @@ def test_power_by_a_helper(cluster: TestCluster) -> None:
             assert file.read() == "node3.example.com\n"
         listed = cluster.gnt("node list --no-headers --separator=: -o offline,powered node3")
         assert listed.lines == ["Y:N"]
-        cluster.gnt("node power -f on node3")
+        cluster.gnt("node power on node3")
         assert cluster.gnt("node list --no-headers -o powered node3").out.strip() == "Y"
         outcome = cluster.run("gnt-node power -f cycle node1")
         assert "no out-of-band helper is set for node1" in outcome.err
     finally:
         cluster.gnt("node modify --offline no --node-parameters oob_program=default node3")
         os.unlink(path)
+
+
+def test_without_helpers_an_emergency_stops_the_instances(instances: TestCluster) -> None:
+    names = {"one.example.com", "two.example.com"}
+    outcome = instances.gnt("cluster epo -f --all")
+    assert "node2.example.com has no out-of-band helper" in outcome.out
+    assert where(instances) == dict.fromkeys(names, "node2.example.com ERROR_down")
+    assert instances.gnt("node list --no-headers -o offline").out.split() == ["N"] * 3
+    instances.gnt("cluster epo -f --on --all")
+    assert where(instances) == dict.fromkeys(names, "node2.example.com running")
 
 
 def test_a_virtual_node_has_no_power_to_switch(cluster: TestCluster) -> None:
@@ -112,12 +122,14 @@ def test_commands_that_nodes_allow(cluster: TestCluster) -> None:
 
 @pytest.mark.shows("2.0/master/ssh-commands")
 def test_commands_and_files_go_to_the_nodes(cluster: TestCluster) -> None:
-    outcome = cluster.run(["gnt-cluster", "command", "-M", "echo $GANETI_HOSTNAME; exit 3"])
-    assert outcome.status == 1
-    assert outcome.lines[:2] == [
+    outcome = cluster.gnt(["cluster", "command", "-M", "echo $GANETI_HOSTNAME; exit 3"])
+    assert outcome.lines[-3:] == [
+        "-" * 48,
         f"{cluster.master}: {cluster.master}",
-        f"{cluster.master}: return code = 3",
+        "return code = 3",
     ]
+    outcome = cluster.gnt(["cluster", "command", "-n", "node2", "echo hi"])
+    assert outcome.lines == ["-" * 48, f"node: {cluster.nodes[1]}", "hi", "", "return code = 0"]
     path = f"{cluster.paths.root}/etc/motd"
     put(path, "welcome\n", 0o640)
     cluster.gnt(f"cluster copyfile {path}")

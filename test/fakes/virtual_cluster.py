@@ -100,8 +100,8 @@ class TestCluster:
     def submit(self, command: str) -> int:
         """Run a command with ``--submit``; returns the number of the job."""
         program, verb, *rest = command.split()
-        outcome = self.gnt([program, verb, "--submit", *rest])
-        return int(outcome.out.rpartition(":")[2])
+        outcome = self.gnt([program, verb, "--submit", "--print-jobid", *rest])
+        return int(outcome.out)
 
     def job_status(self, job_id: int) -> str:
         """Return the status of a job."""

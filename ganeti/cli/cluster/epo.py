@@ -1,8 +1,8 @@
 """``gnt-cluster epo``: the emergency power-off of nodes, and the way back.
 
 Off: the instances of the nodes stop and remember that they ran, the nodes are marked offline, and
-the out-of-band helper switches them off.  On: the same backwards.  The master node is never
-switched; its administrator does that by hand, last when going off and first when coming back.
+the out-of-band helper switches them off.  On: the same backwards.  The master node, and a node
+without a helper, is never switched; its administrator does that by hand.
 
 Source: cli.json, "epo"; the manual page of gnt-cluster 3.0.
 """
@@ -56,15 +56,21 @@ def epo(context: Context, options: Options, args: list[str]) -> int:
         raise OpPrereqError("name the nodes, or give --all")
     nodes = chosen_nodes(context, args, by_group=bool(options.groups))
     _check(nodes, everything=bool(options.show_all))
-    others = [node for node in nodes if not node.is_master]
+    others = [node for node in nodes if not node.is_master and node.powered is not None]
+    for node in nodes:
+        if not node.is_master and node.powered is None:
+            context.write(
+                f"Node {node.name} has no out-of-band helper and stays as it is; switch it by hand."
+            )
     if not options.force:
         what = "power on" if options.on else "power off"
-        names = ", ".join(node.name for node in others)
-        confirm(context, f"This is to {what} {names}, with all instances on them.  Go on?")
+        names = ", ".join(node.name for node in others) or "no node"
+        at = ", ".join(node.name for node in nodes)
+        confirm(context, f"This is to {what} {names}, with all instances on {at}.  Go on?")
     work = _switch_on if options.on else _switch_off
     if not work(context, options, nodes, others):
         return EXIT_FAILURE
-    if len(others) < len(nodes) and not options.on:
+    if any(node.is_master for node in nodes) and not options.on:
         context.write("The master node was left on; switch it off by hand.")
     return EXIT_SUCCESS
 
@@ -89,10 +95,10 @@ def chosen_nodes(context: Context, names: Sequence[str], *, by_group: bool) -> l
 
 
 def _check(nodes: Sequence[EpoNode], *, everything: bool) -> None:
-    """Refuse nodes that cannot be switched, and to cut the master off from the rest.
+    """Refuse to cut the master off from the rest.
 
     Raises:
-        OpPrereqError: naming them.
+        OpPrereqError: naming it.
     """
     masters = [node.name for node in nodes if node.is_master]
     if masters and not everything:
@@ -100,15 +106,6 @@ def _check(nodes: Sequence[EpoNode], *, everything: bool) -> None:
             f"node {masters[0]} is the master node; use --all, or make a node that stays on the"
             " master first ('gnt-cluster master-failover')"
         )
-    helpless = [node.name for node in nodes if node.powered is None and not node.is_master]
-    if helpless:
-        raise OpPrereqError(
-            f"no out-of-band helper is set for {', '.join(helpless)}; set the node parameter"
-            " oob_program",
-            ErrorCode.STATE,
-        )
-    if all(node.is_master for node in nodes):
-        raise OpPrereqError("there are no nodes but the master")
 
 
 def _instances(nodes: Sequence[EpoNode]) -> list[str]:
@@ -124,6 +121,8 @@ def _switch_off(
     if not _on_instances(context, options, names, OpInstanceShutdown, timeout=timeout):
         context.terminal.error("Not all instances could be stopped, so no node is switched off.")
         return False
+    if not others:
+        return True
     marks = [_mark(node, offline=True) for node in others if not node.offline]
     *_, rows = execute(context, options, *marks, _power(options, others, "power-off"))
     return _all_switched(rows)

@@ -36,40 +36,43 @@ class Destination:
 
 
 def run_command(context: Context, options: Options, args: list[str]) -> int:
-    """Run a command on nodes; the exit status tells whether it worked on all of them."""
+    """Run a command on nodes, the master the last.
+
+    The exit status only tells that it was run: what it returned on each node is printed.
+    """
     line = " ".join(args)  # a shell there reads it, as with SSH itself
-    chosen = destinations(context, options)
+    own_name = ssconf.master_node(context.paths)
+    chosen = sorted(destinations(context, options), key=lambda node: node.name == own_name)
 
     def run(node: Destination, stop_fd: int) -> CommandResult:
-        argv = ["sh", "-c", line]
+        argv = ["bash", "-c", line]
         return node.transport.run(argv, stdin=b"", timeout_s=COMMAND_TIMEOUT_S, stop_fd=stop_fd)
 
-    failures = 0
     for node, result in on_each(chosen, run):
         succeeded = isinstance(result, CommandResult) and result.status == 0
-        failures += not succeeded
-        if succeeded and options.failure_only:
-            continue
-        _show(context, node, result, with_name=options.show_machine_names)
-    return EXIT_FAILURE if failures else EXIT_SUCCESS
+        if not (succeeded and options.failure_only):
+            _show(context, node, result, with_name=options.show_machine_names)
+    return EXIT_SUCCESS
 
 
 def _show(
     context: Context, node: Destination, result: CommandResult | GenericError, *, with_name: bool
 ) -> None:
+    context.write("-" * 48)
     if not with_name:
-        context.write("-" * 48)
         context.write(f"node: {node.name}")
     if isinstance(result, GenericError):
         context.terminal.error(f"Node {node.name}: {result.message}")
         return
-    prefix = f"{node.name}: " if with_name else ""
-    for text in result.output.splitlines():
-        context.write(f"{prefix}{text}")
+    if with_name:
+        texts = result.output.splitlines()
+        context.terminal.write_lines([f"{node.name}: {text}" for text in texts])
+    else:
+        context.write(result.output)  # its last line is followed by an empty one
     if result.timed_out:
         context.terminal.error(f"Node {node.name}: the command {describe_end(result)}")
-    elif not with_name or result.status != 0:
-        context.write(f"{prefix}return code = {result.status}")
+    else:
+        context.write(f"return code = {result.status}")
 
 
 def copyfile(context: Context, options: Options, args: list[str]) -> int:

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, ParameterError
 from ganeti.cli.declaration.program import Action, ArgKind, Argument, Command, Option, Program
-from ganeti.cli.declaration.values import Float, Int, YesNo, parse_choice
+from ganeti.cli.declaration.values import Float, Int, Priority, Size, YesNo, parse_choice
 from ganeti.protocol.service import read_as
 
 USAGE_EXIT = 1
 OPTION_EXIT = 2  # what the option parser of 3.0 leaves with
+_PLAIN_TYPES = (Int, Float, Size, Priority)  # what 3.0's option parser reads itself
 HELP_FLAGS = ("-h", "--help")
 COMPLETION_FLAG = "--help-completion"
 
@@ -290,7 +291,9 @@ def _value(option: Option, text: str) -> object:
             return parse_choice(text, option.choices)
         return read_as(option.type or str, text, is_text=True)
     except ParameterError as err:
-        raise UsageError(f"option {option.long}: {err.message}", OPTION_EXIT) from err
+        is_plain = bool(option.choices) or option.type in _PLAIN_TYPES
+        status = OPTION_EXIT if is_plain else USAGE_EXIT
+        raise UsageError(f"option {option.long}: {err.message}", status) from err
 
 
 def _check_arguments(program: Program, command: Command, args: list[str]) -> None:

@@ -38,11 +38,10 @@ def show_answer(context: Context, _opcode: OpCode, said: object) -> None:
 def power(context: Context, options: Options, args: list[str]) -> int:
     """Switch nodes on and off by the out-of-band helper."""
     command, *names = args
-    if command != "status":
-        if not names:
-            raise OpPrereqError(f"name the nodes to {_WORDS[command]}")
-        if not options.force:
-            confirm(context, f"This is to {_WORDS[command]} {', '.join(names)}.  Go on?")
+    if command != "status" and not names:
+        raise OpPrereqError(f"name the nodes to {_WORDS[command]}")
+    if command in ("cycle", "off") and not options.force:
+        confirm(context, f"This is to {_WORDS[command]} {', '.join(names)}.  Go on?")
     opcodes = []
     if command == "off" and not options.ignore_status:
         mark = partial(make_opcode, OpNodeSetParams, offline=True)

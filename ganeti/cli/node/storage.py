@@ -64,11 +64,12 @@ def volumes(context: Context, options: Options, args: list[str]) -> None:
     _show(context, options, args, VOLUME_COLUMNS, VOLUME_COLUMNS_MORE)
 
 
-def allocation_change(options: Options) -> Mapping[str, object]:
-    """Return the change of a storage unit."""
+def modify_storage(context: Context, options: Options, args: list[str]) -> None:
+    """Change a storage unit."""
     if options.allocatable is None:
-        raise OpPrereqError("nothing to change; give --allocatable")
-    return {"changes": {"allocatable": options.allocatable}}
+        context.terminal.error("Nothing to change; --allocatable can be given.")
+        return
+    submit(context, options, args, changes={"allocatable": options.allocatable})
 
 
 COMMANDS: Final = (
@@ -89,12 +90,11 @@ COMMANDS: Final = (
         examples="""
 gnt-node list-storage -t file  # room of the file storage of all nodes""",
     ),
-    job(
-        "modify-storage: change a storage unit",
-        node.OpNodeModifyStorage,
+    command(
+        modify_storage,
         "<node> {lvm-pv}=storage_type <file>=name CHANGE",
         opt.yes_no("--allocatable", "whether disks may be put there"),
-        makes=allocation_change,
+        opcode=node.OpNodeModifyStorage,
     ),
     job(
         "repair-storage: repair a storage unit",

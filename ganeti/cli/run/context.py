@@ -85,9 +85,9 @@ class Terminal:
         self._err.flush()
 
     def ask(self, question: str) -> str:
-        """Ask a question; the answer is "" at the end of the input."""
-        self._out.write(question)
-        self._out.flush()
+        """Ask a question, not in the output; the answer is "" at the end of the input."""
+        self._err.write(question)
+        self._err.flush()
         return self._answers.readline().strip()
 
 

@@ -85,7 +85,7 @@ def explain(error: GenericError) -> tuple[str, int]:
     """Return the text for an error and the exit status."""
     match error:
         case NotConfirmed():
-            return error.message, EXIT_CONFIRMATION
+            return error.message, EXIT_FAILURE
         case NotMasterError(master_name=None):
             text = "Cluster not initialized on this node; 'gnt-cluster init' makes one."
             return text, EXIT_NOT_CLUSTER

@@ -79,10 +79,10 @@ def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object
 
 def _execute(context: Context, options: Options, wire: list[dict[str, object]]) -> list[object]:
     job_id = context.client.submit_job(wire)
+    if options.get("print_jobid"):
+        context.write(str(job_id))
     if options.get("submit"):
         raise JobSubmitted(job_id)
-    if options.get("print_jobid"):
-        context.write(f"JobID: {job_id}")
     return follow(context, job_id)
 
 
@@ -181,10 +181,10 @@ class JobGroup:
     def run(self) -> int:
         """Submit all jobs and follow each; returns the exit status.
 
-        A single job is told about like any other command, without more words.
+        A single job is followed like that of any other command, without more words.
         """
         context, options = self._context, self._options
-        if len(self._jobs) == 1:
+        if len(self._jobs) == 1 and not options.get("submit"):
             [(_, wire)] = self._jobs
             _execute(context, options, wire)
             return 0
@@ -196,9 +196,11 @@ class JobGroup:
             else:
                 context.terminal.error(f"Failed to submit the job for {name}: {said}")
         failures = len(self._jobs) - len(submitted)
+        if options.get("print_jobid"):
+            context.terminal.write_lines([str(job_id) for _, job_id in submitted])
+        elif options.get("submit"):
+            context.terminal.write_lines([f"{job_id}: {name}" for name, job_id in submitted])
         if options.get("submit"):
-            for _, job_id in submitted:
-                context.write(f"JobID: {job_id}")
             return int(failures > 0)
         if submitted:
             numbers = ", ".join(str(job_id) for _, job_id in submitted)

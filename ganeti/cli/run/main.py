@@ -42,7 +42,7 @@ def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
         terminal.write_lines(_help_lines(program, wanted, terminal.width))
         return EXIT_SUCCESS
     except JobSubmitted as submitted:
-        terminal.write(f"JobID: {submitted.job_id}")
+        terminal.error(f"JobID: {submitted.job_id}")
         return EXIT_SUCCESS
     except UsageError as err:
         terminal.error(f"{program.name}: {err.message}")

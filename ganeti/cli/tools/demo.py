@@ -127,9 +127,11 @@ class Tour:
             self._run("gnt-instance list -o name,pnode,status,oper_ram")
         self._title("A job, submitted first and then watched live")
         if others:
-            job_id = self._submit(f"gnt-instance failover -f --submit -n {first} {web}")
+            job_id = self._submit(
+                f"gnt-instance failover -f --submit --print-jobid -n {first} {web}"
+            )
         else:
-            job_id = self._submit(f"gnt-instance reboot --submit {web}")
+            job_id = self._submit(f"gnt-instance reboot --submit --print-jobid {web}")
         self._run(f"gnt-job watch {job_id}")
         self._title("The second instance is removed")
         self._run(f"gnt-instance remove -f {mail}")
@@ -162,7 +164,7 @@ class Tour:
             raise OpExecError(f"'{' '.join(argv[:2])}' ended with exit status {status}")
 
     def _submit(self, line: str) -> int:
-        """Run a command with ``--submit``; returns the number of the job.
+        """Run a command with ``--submit --print-jobid``; returns the number of the job.
 
         Raises:
             OpExecError: it failed.
@@ -171,7 +173,7 @@ class Tour:
         _say(wrap_command(argv))
         output = lifecycle.run_checked(self.cluster, self.cluster.first_node, argv)
         _say(output.rstrip())
-        number = output.rpartition(":")[2].strip()
+        number = output.partition("\n")[0]  # that of the job, before what is said of it
         if not number.isdigit():
             raise OpExecError(f"'{line}' printed no job number")
         return int(number)

@@ -101,8 +101,12 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove, ExportName, Exports]):
         return exclusive(LockLevel.INSTANCE, [found.instance_name]) | all_shared(LockLevel.NODE)
 
     def plan(self, found: ExportName) -> Exports:
-        """Refuse to remove an export that no node has."""
-        return Exports(found.name, require_export(self.context, found.name))
+        """Find the nodes that have the export; if none has, that is told and nothing done."""
+        try:
+            return Exports(found.name, require_export(self.context, found.name))
+        except OpPrereqError as err:
+            self.context.warn(err.message)
+            return Exports(found.name, ())
 
     def execute(self, plan: Exports) -> None:
         """Remove them.

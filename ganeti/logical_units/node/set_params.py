@@ -133,7 +133,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         )
         is_offline = flags.changes.get("offline", found.offline)
         settings = self._plan_settings(found, others, is_offline=is_offline)
-        if not asked and not settings and self.op.powered is None:
+        if not (asked or settings) and self.op.powered is None and self.op.secondary_ip is None:
             raise OpPrereqError("please give at least one change")
         if flags.changes.get("master_candidate") is False and not self.op.auto_promote:
             self._check_pool(found, others)

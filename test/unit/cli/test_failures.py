@@ -18,7 +18,7 @@ from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain
         (errors.NotMasterError("no", None), "Cluster not initialized", 5),
         (errors.NotMasterError("no", "node7"), "'node7'", 11),
         (errors.ConfigurationError("bad file"), "bad file", 2),
-        (NotConfirmed("no"), "no", 13),
+        (NotConfirmed("no"), "no", 1),
         (NodeSetupError("ssh failed"), "ssh failed", 12),
         (errors.JobLost("job 5 is gone"), "job 5 is gone", 1),
         (errors.JobQueueFull(), "queue is full", 1),

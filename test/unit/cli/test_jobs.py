@@ -74,10 +74,17 @@ def test_submit_does_not_wait() -> None:
     assert raised.value.job_id == 1
 
 
+def test_submit_with_the_job_number_prints_nothing_else() -> None:
+    run = Run(submit=True, print_jobid=True)
+    with pytest.raises(JobSubmitted):
+        run.execute()
+    assert run.out.getvalue() == "1\n"
+
+
 def test_job_number_is_printed_on_request() -> None:
     run = Run(print_jobid=True)
     run.execute()
-    assert run.out.getvalue() == "JobID: 1\n"
+    assert run.out.getvalue() == "1\n"
 
 
 def test_error_of_a_job_is_raised_as_itself() -> None:
@@ -150,6 +157,21 @@ def test_group_of_jobs_reports_each_failure() -> None:
     assert "Failed to submit the job for web3: queue is full" in run.err.getvalue()
     assert "Job 2 for web2 has failed" in run.err.getvalue()
     assert "no memory" in run.err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [({"submit": True}, "1: web1\n2: web2\n"), ({"submit": True, "print_jobid": True}, "1\n2\n")],
+)
+def test_group_that_is_only_submitted_prints_a_line_for_each_job(
+    options: dict[str, bool], lines: str
+) -> None:
+    run = Run(("success", [None], []), ("success", [None], []), **options)
+    group = jobs.JobGroup(run.context, run.options)
+    group.add("web1", delay())
+    group.add("web2", delay())
+    assert group.run() == 0
+    assert run.out.getvalue() == lines
 
 
 def test_submitted_jobs_of_a_job() -> None:

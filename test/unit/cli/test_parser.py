@@ -7,7 +7,7 @@ import pytest
 from ganeti.cli.declaration import common as opt
 from ganeti.cli.declaration import parser
 from ganeti.cli.declaration.program import ArgKind, Argument, Command, Program
-from ganeti.cli.declaration.values import NamedValues
+from ganeti.cli.declaration.values import Json, NamedValues
 
 
 def _nothing(*_args: object) -> int:
@@ -26,6 +26,7 @@ RUN = Command(
         opt.number("-n --number", "", default=3),
         opt.several("--disk", "", NamedValues, dest="disks"),
         opt.option("--disk-template", "", choices=("file", "plain")),
+        opt.option("--list", "", Json),
         opt.constant("--all", "", dest="mode", const="cluster"),
         opt.constant("--node", "", dest="mode", const="nodes"),
     ),
@@ -105,6 +106,7 @@ def test_environment_comes_first_and_can_be_overridden() -> None:
         (["run", "-n", "x", "node"], "--number: 'x' is not a whole number", 2),
         (["run", "--disk-template=x", "n"], "not one of file, plain", 2),
         (["run", "--force=yes", "n"], "takes no value", 2),
+        (["run", "--list={", "n"], "not JSON", 1),
     ],
 )
 def test_wrong_command_lines(words: list[str], text: str, status: int) -> None:

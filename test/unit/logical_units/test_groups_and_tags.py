@@ -71,6 +71,9 @@ def test_a_group_is_renamed_and_changed(cluster: FakeCluster) -> None:
 def test_a_change_of_nothing_is_refused(cluster: FakeCluster) -> None:
     with pytest.raises(OpPrereqError, match="at least one change"):
         cluster.execute("OP_GROUP_SET_PARAMS", group_name="default")
+    before = dict(group(cluster, "default"))
+    assert cluster.execute("OP_GROUP_SET_PARAMS", group_name="default", diskparams={}) == []
+    assert group(cluster, "default") == before
 
 
 def test_only_an_empty_group_that_is_not_the_last_goes(cluster: FakeCluster) -> None:

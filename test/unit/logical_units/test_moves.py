@@ -377,8 +377,9 @@ def test_progress_is_told_now_and_then(running: FakeCluster) -> None:
 
 def test_one_that_must_always_be_failed_over(running: FakeCluster) -> None:
     running.config.instance(NAME)["beparams"] = {"always_failover": True}
-    with pytest.raises(OpPrereqError, match="always_failover"):
-        migrate(running)
+    migrate(running)
+    assert running.said("always_failover' is set; failing over instead")
+    assert not running.rpc.called("instance_migrate")
 
 
 def test_a_node_that_cannot_migrate_says_why(running: FakeCluster) -> None:

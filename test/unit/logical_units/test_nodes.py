@@ -401,6 +401,7 @@ def test_a_secondary_address_is_changed(cluster: FakeCluster) -> None:
     dual(cluster)
     modify(cluster, secondary_ip="198.51.100.99")
     assert cluster.config.node(2)["secondary_ip"] == "198.51.100.99"
+    assert modify(cluster, secondary_ip="198.51.100.99") == []
     with pytest.raises(OpPrereqError, match="no secondary address, unlike the master"):
         modify(cluster, secondary_ip="192.0.2.2")
     cluster.rpc.has_ip = False

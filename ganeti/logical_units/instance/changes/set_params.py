@@ -264,7 +264,8 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
                 f"instance {name!r} is meant to run; shut it down before marking it offline"
             )
         if not self.op.offline and instance.admin_state is not AdminState.OFFLINE:
-            raise wrong_state(f"instance {name!r} is not marked offline")
+            self.context.info(f"instance {name} is not marked offline, nothing to change")
+            return instance
         results.append(("admin_state", state.value))
         return replace(instance, admin_state=state)
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from msgspec import structs
 
-from ganeti.base.errors import GenericError, OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_primary_online
@@ -86,7 +86,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         """Return where the directories are that a rename has left behind, and should be.
 
         Raises:
-            OpPrereqError: there are none, so there is nothing to do.
+            OpPrereqError: disks of another instance are there, too (wrong_state).
         """
         what = {STORED_DISKS_CHECK: [*storage_directories(view.cluster).values()]}
         doing = f"look for the files of instance {view.name!r}"
@@ -97,10 +97,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         strays = set(map(str, stored if isinstance(stored, list) else ())) - others
         found = renamed_directories(view.disks, strays)
         if not found:
-            raise OpPrereqError(
-                f"the instance is called {view.name!r} already, and no directory of its"
-                " disks is to be put back"
-            )
+            self.context.info(f"the instance is called {view.name} already, nothing to change")
         for place in found.values():
             if any(path.startswith(f"{place}/") for path in others if path is not None):
                 raise wrong_state(
@@ -133,12 +130,16 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
 
     def execute(self, plan: Renaming) -> str:
         """Rename files and configuration together, then tell the operating system."""
+        if plan.name == plan.view.name:
+            self._put_back(plan)
+        else:
+            self._tell_os(self._rename(plan), plan.view.name)
+        return plan.name
+
+    def _put_back(self, plan: Renaming) -> None:
         for own, place in plan.put_back.items():
             self.context.info(f"renaming directory {place} back to {own}")
             self._back(plan.view, place, own)
-        if not plan.put_back:
-            self._tell_os(self._rename(plan), plan.view.name)
-        return plan.name
 
     def _rename(self, plan: Renaming) -> InstanceView:
         """Rename files and configuration; returns the instance as it is then."""

@@ -258,7 +258,8 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
         check_other_node(view, target)
         why_not, memory_mib = self._find_obstacle(view)
         if why_not is not None:
-            self._check_failover_allowed(view, why_not)
+            if not fill_beparams(view.cluster, view.instance)["always_failover"]:
+                self._check_failover_allowed(view, why_not)
             check_failover(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
             return MigrationPlan(view, target, live, why_not)
         check_target(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
