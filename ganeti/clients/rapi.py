@@ -424,6 +424,7 @@ class _Problem(msgspec.Struct):
     code: int
     message: str
     explain: str = ""
+    detail: str = ""
 
 
 def _refusal(response: CurlResponse, asked: str) -> RapiRefusedError:
@@ -432,5 +433,5 @@ def _refusal(response: CurlResponse, asked: str) -> RapiRefusedError:
     except msgspec.DecodeError:
         text = response.body[:_TEXT_LENGTH_MAX].decode("utf-8", "replace").strip()
         return RapiRefusedError(f"{asked}: {text or 'no explanation'}", response.status)
-    message = html.unescape(problem.message)
+    message = html.unescape(problem.detail or problem.message)
     return RapiRefusedError(f"{asked}: {message}", response.status, problem.explain)

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from ganeti.base.errors import OpCodeUnknown, OpPrereqError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.base.versions import LUXI_VERSION
+from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import encode_request
 from ganeti.protocol.luxi import LuxiCalls
@@ -164,7 +165,7 @@ def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int) -> list[Wir
         for wire in opcodes:
             decode_opcode(wire)
             for nested in _nested(wire):
-                decode_opcode(nested)
+                _check_nested(nested)
     except (OpPrereqError, OpCodeUnknown) as err:
         raise HttpProblem(400, err.message) from err
     except RecursionError as err:
@@ -172,11 +173,17 @@ def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int) -> list[Wir
     return [{**wire, "reason": trail} for wire in opcodes]
 
 
-def _nested(wire: Wire) -> list[Wire]:
+def _nested(wire: Wire) -> list[Any]:
     """Return the opcodes inside an opcode: creations that are placed together."""
     if wire["OP_ID"] != "OP_INSTANCE_MULTI_ALLOC":
         return []
-    return [each for each in wire.get("instances") or () if isinstance(each, dict)]
+    return list(wire.get("instances") or ())
+
+
+def _check_nested(wire: object) -> None:
+    """Refuse everything but the creation of an instance."""
+    if not isinstance(wire, dict) or not isinstance(decode_opcode(wire), OpInstanceCreate):
+        raise HttpProblem(400, "OP_INSTANCE_MULTI_ALLOC takes OP_INSTANCE_CREATE and nothing else")
 
 
 def luxi_request(method: str, args: list[Any]) -> bytes:
@@ -197,11 +204,18 @@ def instances_in(opcodes: Sequence[Wire]) -> list[str] | None:
     """Return the instances that opcodes are about; None if they are about anything else too."""
     names: list[str] = []
     for wire in opcodes:
-        found = _names_in(wire)
+        found = _names_in(wire) if isinstance(wire, dict) else []
         if not found:
             return None
         names += found
     return names
+
+
+def jobs_in(opcodes: Sequence[Wire]) -> list[str]:
+    """Return the ids of the jobs that opcodes depend on, of the same submission none."""
+    every = [each for wire in opcodes for each in (wire, *_nested(wire))]
+    ids = [str(job_id) for wire in every for job_id, *_ in wire.get("depends") or ()]
+    return [job_id for job_id in ids if not job_id.startswith("-")]
 
 
 def _names_in(wire: Wire) -> list[str]:
@@ -213,6 +227,6 @@ def _names_in(wire: Wire) -> list[str]:
     if wire["OP_ID"] == "OP_INSTANCE_QUERY_DATA":
         return [str(name) for name in wire.get("instances") or ()]
     if wire["OP_ID"] == "OP_INSTANCE_MULTI_ALLOC":
-        return [str(nested.get("instance_name", "")) for nested in _nested(wire)]
+        return instances_in(_nested(wire)) or []
     names = [wire[key] for key in ("instance_name", "new_name") if key in wire]
     return [str(name) for name in names] if "instance_name" in wire else []

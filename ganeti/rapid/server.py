@@ -136,9 +136,7 @@ class RapiServer:
     ) -> bytes:
         opcodes = planning.job_of(target, inputs, planning.reason_of(request), clock.now_ns())
         if permission.grants:
-            await self._visibility.check_instances(
-                permission.grants, planning.instances_in(opcodes)
-            )
+            await self._visibility.check_submission(permission.grants, opcodes)
         job_id = await self._luxi.ask("SubmitJob", [opcodes])
         return bytes(job_id) + b"\n"
 

@@ -19,7 +19,7 @@ from ganeti.protocol.rapi.routes import Question
 from ganeti.protocol.rapi.users import Grant
 from ganeti.protocol.rapi.values import HttpProblem, as_problem
 from ganeti.rapid.luxi_pool import LuxiPool
-from ganeti.rapid.planning import Target, instances_in
+from ganeti.rapid.planning import Target, instances_in, jobs_in
 
 _PAGE: Final = 500  # jobs that are looked at together; some 20 ms of work
 _OTHERS: Final = "Your rights are for some instances only, this is about others"
@@ -46,6 +46,16 @@ class Visibility:
             await self.check_instances(grants, [target.values["instance"]])
         else:
             raise HttpProblem(403, _OTHERS)
+
+    async def check_submission(self, grants: Grants, opcodes: Sequence[Wire]) -> None:
+        """Refuse a job that is about anything else, or depends on the job of somebody else.
+
+        Raises:
+            HttpProblem: 403.
+        """
+        await self.check_instances(grants, instances_in(opcodes))
+        for job_id in jobs_in(opcodes):
+            await self._check_job(grants, job_id)
 
     async def check_instances(self, grants: Grants, names: Sequence[str] | None) -> None:
         """Refuse a request about other instances than these grants are for, or (None) about all.

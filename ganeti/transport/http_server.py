@@ -293,7 +293,10 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one of its headers; those after the body say nothing that anybody asks for."""
         if self._phase is _Phase.HEAD:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            word = name.decode("latin-1").lower()
+            if word == "authorization" and word in self._headers:
+                raise _Rejected(self._server.refuse(400, "who asks may be said once only"))
+            self._headers[word] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Ask whether the request is allowed, before any of its body is kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 import ssl
@@ -103,6 +104,8 @@ def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) ->
     rename = {"new_name": "db2.example.com", "ip_check": False, "name_check": False}
     assert ask("PUT", f"/2/instances/{WEB}/rename", rename) == 403
     assert ask("POST", "/2/opcodes/OP_INSTANCE_REMOVE", {"instance_name": DB}) == 403
+    foreign = {"force": True, "depends": [[1, []]]}
+    assert ask("PUT", f"/2/instances/{WEB}/modify", foreign) == 403
     for path in ("/2/instances", "/2/instances?bulk=1"):
         [shown] = rapi.ask("GET", path, user="limited").json
         assert WEB in (shown.get("id"), shown.get("name"))
@@ -306,8 +309,20 @@ def test_bad_input_is_answered(rapi: RapiClient) -> None:
         answer = rapi.ask(method, path, raw=data, headers=headers)
         assert answer.status == status, (method, path, answer)
         if status >= 400:
-            assert set(answer.json) == {"code", "message", "explain"}
+            assert set(answer.json) - {"detail"} == {"code", "message", "explain"}
+            assert ("detail" in answer.json) == (status == 404)
         assert rapi.ask("GET", "/version").status == 200
+
+
+def test_two_authorizations_are_one_too_many(rapi: RapiClient) -> None:
+    right, wrong = (
+        b"Authorization: Basic %s\r\n" % base64.b64encode(words)
+        for words in (b"writer:secret", b"writer:wrong")
+    )
+    head = b"GET /2/info HTTP/1.1\r\nHost: x\r\n%sConnection: close\r\n\r\n"
+    assert raw(rapi, head % right).startswith(b"HTTP/1.1 200 ")
+    for both in (right + wrong, wrong + right, right + right):
+        assert raw(rapi, head % both).startswith(b"HTTP/1.1 400 ")
 
 
 def test_too_much_is_refused_before_it_is_taken(rapi: RapiClient) -> None:

@@ -76,6 +76,7 @@ _PROBLEM: Final[Schema] = {
         "code": {"type": "integer"},
         "message": {"type": "string", "description": "the problem, as HTML text"},
         "explain": {"type": "string", "description": "the meaning of the status"},
+        "detail": {"type": "string", "description": "the problem if the status is 404"},
     },
 }
 _ALWAYS: Final = {

@@ -76,11 +76,10 @@ class HttpProblem(GenericError):
 def problem_body(status: int, message: str) -> bytes:
     """Return the body of an error answer."""
     known = HTTPStatus(status)
-    body = {
-        "code": status,
-        "message": html.escape(message or known.phrase),
-        "explain": known.description or known.phrase,
-    }
+    text = html.escape(message or known.phrase)
+    body = {"code": status, "message": text, "explain": known.description or known.phrase}
+    if status == HTTPStatus.NOT_FOUND:  # clients of 3.0 compare the words
+        body |= {"message": known.phrase, "detail": text}
     return dumps(body) + b"\n"
 
 
@@ -114,7 +113,7 @@ def _switch(text: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in text.split(",") if word]
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _number(text: str) -> int:

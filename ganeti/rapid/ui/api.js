@@ -74,8 +74,8 @@ export class Api {
 
   async #problem(response) {
     try {
-      const { message } = await response.json();
-      return new ApiError(response.status, plain(message));
+      const { detail, message } = await response.json();
+      return new ApiError(response.status, plain(detail || message));
     } catch {
       return new ApiError(response.status, `The cluster answers with status ${response.status}.`);
     }

@@ -33,7 +33,7 @@ CODE_LINES_MAX = {
     "base": 596,
     "bootstrap": 1_663,
     "cli": 9_255,
-    "clients": 1_186,
+    "clients": 1_187,
     "collectors": 1_270,
     "config": 3_405,
     "copies": 148,
@@ -52,12 +52,12 @@ CODE_LINES_MAX = {
     "opcodes": 950,
     "protocol": 4_125,
     "query": 2_076,
-    "rapid": 961,
+    "rapid": 971,
     "rconfd": 448,
     "storage": 978,
     "store": 717,
     "system": 1_557,
-    "transport": 1_949,
+    "transport": 1_952,
     "wconfd": 1_840,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.

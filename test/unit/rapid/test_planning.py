@@ -320,6 +320,12 @@ def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
             ("Query", ["node", ["name", "role"], None]),
         ),
         (
+            "GET",
+            "/2/query/node?fields=%20name,%20role%20,",
+            None,
+            ("Query", ["node", ["name", "role"], None]),
+        ),
+        (
             "PUT",
             "/2/query/node?fields=a",
             {"fields": ["b"], "filter": ["=", "b", 1]},
@@ -404,6 +410,26 @@ def test_a_body_of_another_type_is_refused() -> None:
 # Instances.
 
 
+SEVERAL = "/2/opcodes/OP_INSTANCE_MULTI_ALLOC"
+CREATE: dict[str, object] = {
+    "OP_ID": "OP_INSTANCE_CREATE",
+    **{key: value for key, value in CREATION.items() if key not in ("__version__", "name")},
+    "instance_name": "a",
+}
+
+
+@pytest.mark.parametrize("nested", [{"OP_ID": "OP_INSTANCE_REMOVE", "instance_name": "a"}, 5, "a"])
+def test_only_creations_are_placed_together(nested: object) -> None:
+    found = refusal("POST", SEVERAL, {"instances": [CREATE, nested]})
+    assert (found.status, "OP_INSTANCE_CREATE and nothing else" in found.message) == (400, True)
+
+
+def test_the_jobs_that_a_job_depends_on() -> None:
+    waits = [[7, ["success"]], [-1, []]]
+    several = {"instances": [{**CREATE, "depends": [["8", []]]}], "depends": waits}
+    assert planning.jobs_in(job("POST", SEVERAL, several)) == ["7", "8"]
+
+
 @pytest.mark.parametrize(
     ("method", "target", "body", "names"),
     [
@@ -428,6 +454,8 @@ def test_a_body_of_another_type_is_refused() -> None:
             },
             None,
         ),
+        ("POST", SEVERAL, {"instances": [CREATE, {**CREATE, "instance_name": "b"}]}, ["a", "b"]),
+        ("POST", SEVERAL, {"instances": []}, None),
     ],
 )
 def test_the_instances_that_a_job_is_about(

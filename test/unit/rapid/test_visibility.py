@@ -115,6 +115,27 @@ def may_see(job_id: int) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("opcode", "is_allowed"),
+    [
+        (start("web1"), True),
+        (start("db9.example.com"), False),
+        ({**start("web1"), "depends": [[1, []], [-1, []], [99, []]]}, True),
+        ({**start("web1"), "depends": [[1, []], [3, ["success"]]]}, False),
+    ],
+)
+def test_who_submits_a_job_sees_all_that_it_is_about(
+    opcode: dict[str, object], is_allowed: bool
+) -> None:
+    checking = Visibility(cast("LuxiPool", Luxi())).check_submission(GRANTS, [opcode])
+    if is_allowed:
+        asyncio.run(checking)
+        return
+    with pytest.raises(HttpProblem) as caught:
+        asyncio.run(checking)
+    assert caught.value.status == 403
+
+
 def test_one_job_is_seen_if_the_list_has_it() -> None:
     assert [job_id for job_id in JOBS if may_see(job_id)] == VISIBLE
     assert may_see(99), "he is told that there is no such job"

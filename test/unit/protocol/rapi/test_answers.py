@@ -10,9 +10,21 @@ from msgspec import Raw
 from ganeti.base.json import dumps, loads
 from ganeti.protocol.rapi import answers
 from ganeti.protocol.rapi.jobs import Inputs
+from ganeti.protocol.rapi.values import problem_body
 
 END = [1_700_000_000, 0]
 ENTRY = [1, END, "message", "done"]
+
+
+def test_clients_of_3_0_know_404_by_its_words() -> None:
+    problem = loads(problem_body(404, "There is no instance 'a'"))
+    assert problem == {
+        "code": 404,
+        "message": "Not Found",
+        "explain": "Nothing matches the given URI",
+        "detail": "There is no instance &#x27;a&#x27;",
+    }
+    assert loads(problem_body(400, "No"))["message"] == "No"
 
 
 @pytest.mark.parametrize(
