@@ -83,8 +83,25 @@ class JobCopies:
         self._pause(wait_s)
         return self._send(data)
 
-    def _send(self, data: bytes) -> Tally:
-        """Send the newest version to all candidates that lack it."""
+    def spread(self, data: bytes) -> None:
+        """Send a version to the candidates that answer, without waiting for one that does not.
+
+        Raises:
+            MasterRoleLostError: this node is not the master any more.
+        """
+        if self._link.tell(data.decode()):
+            return
+        try:
+            self._send(data, hurries=False)
+        except GenericError as err:
+            logger.warning("progress is not replicated: %s; ignoring", err)
+
+    def _send(self, data: bytes, *, hurries: bool = True) -> Tally:
+        """Send the newest version to all candidates that lack it.
+
+        Args:
+            hurries: even those that did not answer the last time are tried.
+        """
         own_name = environment.own_hostname()
         master = ssconf.master_node(self._paths)
         if master != own_name:
@@ -97,19 +114,22 @@ class JobCopies:
         ]
         if data != self._data:
             self._data, self._version = data, self._version + 1
-        trips = {target: trip for target in others if (trip := self._begin(target.name))}
+        found = {target: self._begin(target.name, hurries=hurries) for target in others}
+        trips = {target: trip for target, trip in found.items() if trip is not None}
         if trips:
             self._call(trips)
         names = [target.name for target in others]
         return Tally(names, [name for name in names if self._has_it(name)])
 
-    def _begin(self, name: str) -> Trip | None:
+    def _begin(self, name: str, *, hurries: bool) -> Trip | None:
         copies = self._nodes.get(name)
         if copies is None:
             copies = self._nodes[name] = NodeCopies()
             if name in self._lagging:
                 copies.in_doubt.add(self._path)
         copies.want(self._path, self._version)
+        if copies.is_missing and not hurries:
+            return None
         copies.hurry()
         return copies.next_trip(clock.monotonic(), may_send=lambda _: True, files_max=1)
 
@@ -155,6 +175,8 @@ _LOG_DELAY_S_MAX: Final = 5.0
 # Sends a version to the other candidates, waiting so long for enough of them; tells how many have
 # it now.
 Send = Callable[[bytes, float], Tally]
+# Sends a version as well, without waiting.
+Spread = Callable[[bytes], None]
 
 
 FILE_BYTES_MAX: Final = JOB_BYTES_MAX - (8 << 20)  # the end must have room, and texts be quoted
@@ -248,11 +270,18 @@ class JobFile:
     """One job's file; `job` is its present content."""
 
     def __init__(
-        self, paths: Paths, job: QueuedJob, *, send: Send, sleep: Callable[[float], None]
+        self,
+        paths: Paths,
+        job: QueuedJob,
+        *,
+        send: Send,
+        spread: Spread,
+        sleep: Callable[[float], None],
     ) -> None:
         self.job = job
         self._files = JobFiles(paths)
         self._send_copies = send
+        self._spread = spread
         self._sleep = sleep
         # A signal handler may write while the job does: the lock keeps the thread away, not it.
         self._lock = threading.RLock()
@@ -268,6 +297,11 @@ class JobFile:
         with self._lock:
             self.job = job
             self._write()
+
+    def update_opcode(self, job: QueuedJob) -> None:
+        """As `update`, for the end of an opcode, which the next master should know of."""
+        self.update(job)
+        self._spread(encode_job(job))
 
     def update_log(self, job: QueuedJob) -> None:
         """As `update`, for another log line, which is written a little later in a long file."""

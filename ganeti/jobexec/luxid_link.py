@@ -7,7 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import ProtocolError
 from ganeti.protocol.envelope import ETX, MessageSplitter
-from ganeti.protocol.job_start import MESSAGE_BYTES_MAX, Copied, Copy, Dialog, Message
+from ganeti.protocol.job_start import MESSAGE_BYTES_MAX, Copied, Copy, Dialog, Message, Progress
 
 # A LuxiD that hangs must not hold up the end of a job for long.
 COPY_TIMEOUT_S: Final = 5.0
@@ -52,6 +52,18 @@ class LuxidLink:
                 raise LuxidGoneError
             for data in self._splitter.feed(chunk):
                 return self._dialog.receive(data)
+
+    def tell(self, content: str) -> bool:
+        """Have LuxiD send a version of the job file to the candidates; returns whether it will."""
+        if self._stream.fileno() < 0:
+            return False
+        try:
+            self._stream.settimeout(COPY_TIMEOUT_S)
+            self.say(Progress(content))
+        except (LuxidGoneError, ProtocolError):
+            self._stream.close()  # never asked again
+            return False
+        return True
 
     def copy(self, content: str, wait_s: float = 0.0) -> Copied | None:
         """Let LuxiD carry a version of the job file to the candidates; None if it does not.

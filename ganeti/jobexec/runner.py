@@ -71,12 +71,14 @@ class JobRunner:
         self._control = control
         control.on_priority = self._change_priority
         self._rpc = NodeRpcClient(paths, job.id)
+        copies = JobCopies(
+            paths, paths.job_file(job.id), link, self._rpc, confirm.lagging, control.pause
+        )
         self._file = JobFile(
             paths,
             job,
-            send=JobCopies(
-                paths, paths.job_file(job.id), link, self._rpc, confirm.lagging, control.pause
-            ),
+            send=copies,
+            spread=copies.spread,
             sleep=control.pause,  # a job that ends is beyond canceling
         )
         self._is_mending = job.mends
@@ -135,7 +137,7 @@ class JobRunner:
         result = checked_result(result, op_id, self._file.size_bytes)
         done = changes.op_succeeded(self.job, self._index, result, timestamp())
         if not done.is_final:
-            self._file.update(done)
+            self._file.update_opcode(done)
             return
         self._result = result
 

@@ -1,8 +1,9 @@
 """The template: the process that job processes are forked from, so that none pays for its imports.
 
-LuxiD execs one; it loads all that jobs need, never runs a job itself, and holds neither lock files
-nor connections.  Every job has a process of its own, forked for it alone: invariants 1 and 2 of
-ARCHITECTURE.md know no difference between a fork and an exec.
+LuxiD execs one; it loads all that jobs need, before the first of them and from files that belong
+together, never runs a job itself, and holds neither lock files nor connections.  Every job has a
+process of its own, forked for it alone: invariants 1 and 2 of ARCHITECTURE.md know no difference
+between a fork and an exec.
 
 A job process (`run`) holds its lock file under a temporary name, tells LuxiD that it is ready, and
 blocks.  With the job's id it gives the lock file its final name; with the confirmation, and only
@@ -20,6 +21,7 @@ import gc
 import itertools
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
@@ -62,7 +64,9 @@ def main() -> NoReturn:
         paths = environment.current_paths()
         log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
         with _take_control() as control:
-            _nursery(control, paths).run(itertools.chain(load_all(), rehearse(paths), _tidy_up()))
+            deque(load_all(), maxlen=0)  # whoever is forked finds nothing missing
+            nursery.report_ready(control)
+            _nursery(control, paths).run(itertools.chain(rehearse(paths), _tidy_up()))
         status = 0
     finally:
         os._exit(status)  # taking the interpreter apart is of no use to anybody
@@ -171,7 +175,6 @@ def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
     _name_lock(paths, lock, assign.job_id)
     link.say(job_start.Named(lock.path))
     log.set_job(assign.job_id)
-    all_units()  # for a job that came before the template had loaded everything
     confirm = link.hear()
     assert isinstance(confirm, job_start.Confirm)
     job = read_job(paths, assign.job_id)  # as of the start record

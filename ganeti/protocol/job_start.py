@@ -10,6 +10,8 @@ of the process); a message is JSON and one ETX byte, as everywhere.
     LuxiD -> process   confirm     run; here are the secret parameters, one entry per opcode
 
     and then, as often as the process likes, while LuxiD is there:
+    process -> LuxiD   progress    an opcode has ended: bring this version to the candidates, too;
+                                   nobody waits for that
     process -> LuxiD   copy        bring this version of my job file to the candidates
     LuxiD -> process   copied      these have it
 
@@ -69,6 +71,12 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
     lagging: tuple[str, ...] = ()
 
 
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """A version of the job file, as text; it is not answered."""
+
+    content: str
+
+
 class Copy(msgspec.Struct, frozen=True, tag="copy"):
     """A version of the job file, as text.
 
@@ -86,12 +94,12 @@ class Copied(msgspec.Struct, frozen=True, tag="copied"):
     reached: tuple[str, ...]
 
 
-Message = Ready | Assign | Named | Confirm | Copy | Copied
+Message = Ready | Assign | Named | Confirm | Progress | Copy | Copied
 Side = Literal["process", "luxid"]
 
 
 class Stage(Enum):
-    """How far the dialog has come; each stage names the one message that may come next."""
+    """How far the dialog has come; the table below has the messages that may come next."""
 
     STARTING = auto()
     READY = auto()
@@ -101,13 +109,14 @@ class Stage(Enum):
     COPYING = auto()
 
 
-_NEXT: Final[dict[Stage, tuple[type[Message], Side, Stage]]] = {
-    Stage.STARTING: (Ready, "process", Stage.READY),
-    Stage.READY: (Assign, "luxid", Stage.ASSIGNED),
-    Stage.ASSIGNED: (Named, "process", Stage.NAMED),
-    Stage.NAMED: (Confirm, "luxid", Stage.CONFIRMED),
-    Stage.CONFIRMED: (Copy, "process", Stage.COPYING),
-    Stage.COPYING: (Copied, "luxid", Stage.CONFIRMED),
+_NEXT: Final[dict[tuple[Stage, type[Message]], tuple[Side, Stage]]] = {
+    (Stage.STARTING, Ready): ("process", Stage.READY),
+    (Stage.READY, Assign): ("luxid", Stage.ASSIGNED),
+    (Stage.ASSIGNED, Named): ("process", Stage.NAMED),
+    (Stage.NAMED, Confirm): ("luxid", Stage.CONFIRMED),
+    (Stage.CONFIRMED, Progress): ("process", Stage.CONFIRMED),
+    (Stage.CONFIRMED, Copy): ("process", Stage.COPYING),
+    (Stage.COPYING, Copied): ("luxid", Stage.CONFIRMED),
 }
 
 
@@ -144,8 +153,8 @@ class Dialog:
         return message
 
     def _advance(self, message: Message, sender: Side) -> None:
-        kind, turn, stage = _NEXT[self.stage]
-        if not isinstance(message, kind) or turn != sender:
+        turn, stage = _NEXT.get((self.stage, type(message)), (None, self.stage))
+        if turn != sender:
             raise ProtocolError(
                 f"{type(message).__name__} from {sender} in stage {self.stage.name}"
             )

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 _REQUEST: Final = struct.Struct("!q")  # number of the request; a descriptor comes with it
 _REPORT: Final = struct.Struct("!qqi")  # number of the request, of the process, wait status
 _STILL_RUNNING: Final = -1  # in the place of a wait status
+READY: Final = 0  # in the place of the number of a request: the nursery takes requests now
 _EXIT_CRASHED: Final = 70
 _HANDED_OVER: Final = b"."  # the byte that is sent with a descriptor to the spare child
 
@@ -67,6 +68,12 @@ def receive_report(control: socket.socket) -> Report | None:
         return None
     number, pid, status = _REPORT.unpack(data)
     return Report(number, pid, None if status == _STILL_RUNNING else status)
+
+
+def report_ready(control: socket.socket) -> None:
+    """Tell the daemon that requests are answered at once from now on."""
+    with contextlib.suppress(OSError):  # it is gone
+        control.send(_REPORT.pack(READY, os.getpid(), _STILL_RUNNING))
 
 
 class _Spare(NamedTuple):

@@ -304,6 +304,36 @@ def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: Failin
 
 
 @pytest.mark.shows("2.12/wconfd/next-master")
+@pytest.mark.parametrize("with_luxid", [True, False], ids=["", "LuxiD was restarted"])
+def test_opcodes_that_had_succeeded_are_told_so_by_the_next_master(
+    three: FailingCluster, with_luxid: bool
+) -> None:
+    old, new, _ = three.nodes
+    durations = [0.1, 600.0] if with_luxid else [3.0, 600.0]
+    with three.luxi() as client:
+        job_id = client.submit_job(
+            [{"OP_ID": "OP_TEST_DELAY", "duration": each} for each in (0.1, *durations)]
+        )
+    if not with_luxid:  # then the process sends by itself
+        three.wait_status(job_id, "running")
+        three.kill_master_daemons()
+        three.start_master_daemons()
+
+    def statuses(node: str) -> list[str]:
+        data = JobFiles(three.paths_of(node)).read(job_id)
+        return [] if data is None else [op.status.value for op in decode_job(data).ops]
+
+    wait_until(lambda: statuses(old)[2:] == ["running"], "the last opcode")
+    wait_until(
+        lambda: all(statuses(node)[:2] == ["success"] * 2 for node in three.others),
+        "the candidates to hear of the others",
+    )
+    three.kill_node(old)
+    three.fail_over(new)
+    three.wait_status(job_id, "error")
+    assert statuses(new) == ["success", "success", "error"]
+
+
 def test_the_newest_configuration_is_taken_from_another_candidate(three: FailingCluster) -> None:
     """Reported as #1242: a failover ignored serial numbers, a configuration was lost."""
     old, behind, third = three.nodes

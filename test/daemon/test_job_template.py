@@ -6,16 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+from fakes.grown_tree import GrownTree
 from fakes.luxid_node import LuxidNode, delay, kill_and_wait, messages, wait_status
 from fakes.waiting import wait_until
 
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
-from ganeti.luxid.queue.processes import launch_argv
+from ganeti.luxid.queue.processes import FORK_S_MAX, WARM_DEFAULT, launch_argv
+
+RELOAD_S_MAX = 8.0  # loading everything takes a second; the machine may be busy
 
 # None of these is of use in a job process; some start threads, which a template must not have.
 NEVER = {
@@ -65,6 +70,58 @@ def test_what_a_template_has_loaded() -> None:
     found = loaded_modules()
     assert not found & NEVER
     assert found - set(sys.stdlib_module_names) - {"ganeti", "__main__", "sitecustomize"} <= FOREIGN
+
+
+# Modules of ours that functions of loaded modules import, and that are not loaded yet.
+LATE_SCRIPT = """
+import ast, sys
+sys.path[:0] = sys.argv[1].split(":")
+from ganeti.jobexec import template
+list(template.load_all())
+for name, module in list(sys.modules.items()):
+    if name.startswith("ganeti."):
+        with open(module.__file__) as file:
+            for node in ast.walk(ast.parse(file.read())):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    for each in ast.walk(node):
+                        found = [each.module] if isinstance(each, ast.ImportFrom) else []
+                        if isinstance(each, ast.Import):
+                            found = [alias.name for alias in each.names]
+                        for late in found:
+                            if late.startswith("ganeti") and late not in sys.modules:
+                                print(name, "imports", late)
+"""
+
+
+def test_nothing_of_ours_is_left_for_a_job_to_load() -> None:
+    argv = [sys.executable, "-I", "-S", "-c", LATE_SCRIPT, launch_argv()[-1]]
+    assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == ""
+
+
+class GrownNode(LuxidNode):
+    """LuxiD runs from a copy of the package."""
+
+    def __init__(self, tree: GrownTree) -> None:
+        super().__init__()
+        self.tree = tree
+
+    def environment(self) -> dict[str, str]:
+        more = {"PYTHONPATH": str(self.tree.base), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**super().environment(), **more}
+
+
+def test_files_that_are_replaced_under_a_running_luxid_do_not_matter(tmp_path: Path) -> None:
+    """Even the first job, whose process waited since the start, has everything."""
+    with GrownNode(GrownTree(tmp_path)) as node:
+        client = node.start()
+        template = template_of(node)
+        wait_until(lambda: len(template.children()) == WARM_DEFAULT, "warm processes")
+        for path in ("instance/creation/create.py", "testing.py", "processor.py", "locks.py"):
+            node.tree.append(f"ganeti/logical_units/{path}", "raise RuntimeError('replaced')")
+        node.tree.append("ganeti/jobexec/runner.py", "raise RuntimeError('replaced')")
+        for _ in range(WARM_DEFAULT + 1):
+            run(client)
+        assert "replaced" not in node.log()
 
 
 def template_of(node: LuxidNode) -> psutil.Process:
@@ -122,6 +179,22 @@ def test_a_template_that_hangs_is_ended_with_luxid(node: LuxidNode) -> None:
     finally:
         os.kill(template.pid, signal.SIGCONT)
     wait_until(lambda: not template.is_running(), "the template to end")
+
+
+def test_a_template_that_hangs_under_load_is_replaced(node: LuxidNode) -> None:
+    client = node.start()
+    run(client)
+    template = template_of(node)
+    wait_until(lambda: len(template.children()) == WARM_DEFAULT, "warm processes")
+    os.kill(template.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    jobs = [client.submit_job([delay()]) for _ in range(3 * WARM_DEFAULT)]
+    for job_id in jobs:
+        wait_status(client, job_id, "success")
+    assert time.monotonic() - started < FORK_S_MAX + RELOAD_S_MAX
+    assert "hangs, it is killed" in node.log()
+    assert "cannot be started now" not in node.log()
+    assert template_of(node).pid != template.pid
 
 
 def test_a_warm_process_that_ends_leaves_no_lock_file(node: LuxidNode) -> None:

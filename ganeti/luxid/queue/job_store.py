@@ -61,6 +61,10 @@ class JobStore:
         """Send the candidates a version of a job file for its process: `Replication.bring`."""
         return await self._replication.bring(self._paths.job_file(job_id), data, wait_s)
 
+    def spread(self, job_id: JobId, data: bytes) -> None:
+        """Send the candidates a version of a job file for its process, without waiting."""
+        self._replication.spread(self._paths.job_file(job_id), data)
+
     def on_ended(self, job_id: JobId, lagging: Iterable[str]) -> None:
         """Take note that LuxiD is the writer of a job's file again.
 

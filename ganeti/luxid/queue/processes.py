@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 import os
+import signal
 import socket
 import sys
 from collections import deque
@@ -35,6 +36,9 @@ from ganeti.system.process_facts import ExitWatcher
 logger = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S: Final = 30.0  # luxi.json, "job_process": timeout_seconds
+# A template that has loaded everything forks within milliseconds; each that is ended for having
+# taken longer leaves the next one twice the time, as the machine may be that busy.
+FORK_S_MAX: Final = 2.0
 _READ_BYTES: Final = 65536
 WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
 WARM_LOW: Final = 2
@@ -61,6 +65,7 @@ class JobProcess:
         pid: its number; 0 until it or the template has told.
         livelock: its lock file; empty until it is ready.
         has_job: whether it was told to run one.
+        is_orphan: the template ended before it had one, perhaps before it was forked.
         is_gone: whether it has ended.
     """
 
@@ -68,10 +73,12 @@ class JobProcess:
         self.pid = 0
         self.livelock = ""
         self.has_job = False
+        self.is_orphan = False
         self.is_gone = False
         self._stream = stream
         self._dialog = job_start.Dialog("luxid")
         self._splitter = MessageSplitter(job_start.MESSAGE_BYTES_MAX)
+        self._heard: deque[bytes] = deque()
 
     async def wait_ready(self) -> None:
         """Return once it holds its lock file and waits for a job.
@@ -105,11 +112,14 @@ class JobProcess:
         self.has_job = True
         await self._say(confirm)
 
-    async def serve_copies(self, bring: Bring) -> None:
+    async def serve_copies(self, bring: Bring, spread: Callable[[bytes], None]) -> None:
         """Bring versions of its job file to the candidates until it hangs up."""
         try:
             while True:
                 copy = await self._hear(timeout_s=None)
+                if isinstance(copy, job_start.Progress):
+                    spread(copy.content.encode())
+                    continue
                 assert isinstance(copy, job_start.Copy)
                 others, reached = await bring(copy.content.encode(), copy.wait_s)
                 await self._say(job_start.Copied(others, reached))
@@ -134,12 +144,12 @@ class JobProcess:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
+                while not self._heard:
                     chunk = await loop.sock_recv(self._stream, _READ_BYTES)
                     if not chunk:
                         raise ProcessGoneError(f"job process {self.pid} ended")
-                    for data in self._splitter.feed(chunk):
-                        return self._dialog.receive(data)
+                    self._heard += self._splitter.feed(chunk)
+            return self._dialog.receive(self._heard.popleft())
         except TimeoutError as err:
             raise ProcessGoneError(f"job process {self.pid} does not answer") from err
         except (OSError, ProtocolError) as err:
@@ -164,7 +174,8 @@ def _library_directories() -> list[str]:
 class Template:
     """The template, and the job processes that it has forked and that live.
 
-    When it dies the processes go on, and the next fork starts another one.
+    When it dies the processes go on, and the next fork starts another one.  One that does not fork
+    although it is asked to is killed.
 
     Args:
         argv: its command line.
@@ -181,6 +192,9 @@ class Template:
     _control: socket.socket | None = None
     _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     _living: dict[int, JobProcess] = field(default_factory=dict)
+    _pid: int = 0
+    _is_ready: bool = False
+    _fork_s_max: float = FORK_S_MAX
 
     def fork(self) -> JobProcess:
         """Return a new job process; it will say when it is ready.
@@ -200,7 +214,21 @@ class Template:
             ours.close()
             raise ProcessGoneError(f"the template of job processes does not answer: {err}") from err
         self._living[number] = made = JobProcess(ours)
+        if self._is_ready:
+            self._look_after(made)
         return made
+
+    def _look_after(self, made: JobProcess) -> None:
+        asyncio.get_running_loop().call_later(self._fork_s_max, self._check, made, self._control)
+
+    def _check(self, made: JobProcess, control: socket.socket | None) -> None:
+        if control is None or control is not self._control:
+            return
+        self.take_reports()
+        if control is self._control and not made.pid:
+            logger.warning("The template of job processes hangs, it is killed")
+            self._fork_s_max *= 2
+            self._exits.signal(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Let the template end.  May be called again."""
@@ -209,6 +237,7 @@ class Template:
             self._control.close()
             self._control = None
         self._living.clear()
+        self._is_ready = False
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -219,34 +248,49 @@ class Template:
         except GenericError:
             ours.close()
             raise
+        self._pid = child.pid
         self._exits.watch(child.pid, lambda: self._on_template_end(child))
-        asyncio.get_running_loop().add_reader(ours, self._on_report)
+        asyncio.get_running_loop().add_reader(ours, self.take_reports)
         return ours
 
     def _on_template_end(self, child: process.Child) -> None:
         status = child.poll()
         logger.debug("Template %s of job processes ended with status %s", child.pid, status)
 
-    def _on_report(self) -> None:
-        """Take one report, or find out that the template is gone."""
-        assert self._control is not None
-        try:
-            report = nursery.receive_report(self._control)
-        except BlockingIOError:
+    def take_reports(self) -> None:
+        """Take the reports that have come, or find out that the template is gone."""
+        while self._control is not None:
+            try:
+                report = nursery.receive_report(self._control)
+            except BlockingIOError:
+                return
+            if report is None:
+                self._lose()
+            else:
+                self._take(report)
+
+    def _lose(self) -> None:
+        logger.warning("The template of job processes ended; the next job starts another one")
+        for made in self._living.values():
+            made.is_orphan = not made.livelock
+        self.close()
+        self._on_lost()
+
+    def _take(self, report: nursery.Report) -> None:
+        if report.number == nursery.READY:
+            self._is_ready = True
+            for made in self._living.values():
+                self._look_after(made)
             return
-        if report is None:
-            logger.warning("The template of job processes ended; the next job starts another one")
-            self.close()
-            self._on_lost()
+        forked = self._living.get(report.number)
+        if forked is None:
             return
-        made = self._living.get(report.number)
-        if made is None:
-            return
-        made.pid = report.pid
+        self._fork_s_max = FORK_S_MAX
+        forked.pid = report.pid
         if report.wait_status is not None:
             del self._living[report.number]
-            made.is_gone = True
-            self._on_exit(made)
+            forked.is_gone = True
+            self._on_exit(forked)
 
 
 class Pool:
@@ -306,9 +350,9 @@ class Pool:
         """Let the warm processes go.  May be called again."""
         self._drop_warm()
         if not self._closed:
+            self._closed = True
             self._template.close()
             os.close(self._log)
-        self._closed = True
 
     def _drop_warm(self) -> None:
         while self._warm:
@@ -317,7 +361,7 @@ class Pool:
     def _on_lost(self) -> None:
         """Nobody tells us any more when these end: have others from the next template."""
         self._drop_warm()
-        self._refill_soon()
+        self._on_failure(ProcessGoneError("their template ended"))
 
     def _on_exit(self, ended: JobProcess) -> None:
         if not ended.has_job:
@@ -342,12 +386,25 @@ class Pool:
             asyncio.get_running_loop().call_later(REFILL_DELAY_S, self.fill)
 
     async def _start_one(self) -> None:
+        started: JobProcess | None = None
         try:
-            started = await self._start()
+            started = self._template.fork()
+            await started.wait_ready()
         except GenericError as err:
             self._starting -= 1
-            self._on_failure(err)
+            if started is not None:
+                started.drop()
+                self._template.take_reports()  # the end of the template may be why
+            if started is None or not started.is_orphan:
+                logger.warning("A job process did not start: %s", err)
+                self._on_failure(err)
+            elif self._failures < FAILURES_TOLERATED:
+                self.fill()
             return
+        except BaseException:
+            if started is not None:
+                started.drop()
+            raise
         self._starting -= 1
         self._failures = 0
         if self._closed:
@@ -362,18 +419,8 @@ class Pool:
             self._warm.append(started)
         self.fill()
 
-    async def _start(self) -> JobProcess:
-        started = self._template.fork()
-        try:
-            await started.wait_ready()
-        except BaseException:
-            started.drop()
-            raise
-        return started
-
     def _on_failure(self, error: GenericError) -> None:
         """Try again, at first at once, then ever more rarely; tell all who wait by then."""
-        logger.warning("A job process did not start: %s", error)
         self._failures += 1
         if self._failures < FAILURES_TOLERATED:
             self.fill()

@@ -158,7 +158,10 @@ class JobStarter:
             self._follower.check_soon(queued.id)
             return
         self._tasks.create_task(
-            process.serve_copies(functools.partial(self._store.bring, queued.id)),
+            process.serve_copies(
+                functools.partial(self._store.bring, queued.id),
+                functools.partial(self._store.spread, queued.id),
+            ),
             name=f"copies of job {queued.id}",
         )
 

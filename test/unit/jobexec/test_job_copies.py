@@ -92,3 +92,16 @@ def test_another_master_is_noticed(rpc: FakeRpc, master: list[str]) -> None:
     with pytest.raises(MasterRoleLostError):
         make(rpc)(b"1", 0.0)
     assert rpc.sent == []
+
+
+def test_without_luxid_progress_is_sent_to_those_that_answer(rpc: FakeRpc) -> None:
+    copies = make(rpc)
+    rpc.down = {"n2"}
+    copies.spread(b"1")
+    assert rpc.sent[-1] == ("n3", b"1")
+    before = len(rpc.sent)
+    copies.spread(b"2")
+    assert rpc.sent[before:] == [("n3", b"2")], "nobody waits for the other one again"
+    rpc.down = set()
+    copies(b"3", 0.0)
+    assert not copies(b"3", 0.0).missing

@@ -41,6 +41,7 @@ class Candidates:
         self.waits: list[float] = []
         self.back_after = 0
         self.sent: list[bytes] = []
+        self.spread: list[bytes] = []
         self.on_disk: list[bytes | None] = []
         self.files: JobFiles | None = None
 
@@ -73,7 +74,9 @@ def file(tmp_path: object, candidates: Candidates, sleeps: list[float]) -> JobFi
     candidates.files.prepare()
     job = QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),))
     job = changes.handed_over(job, livelock="/l", process_id=1, now=(1, 1))
-    made = JobFile(paths, job, send=candidates, sleep=sleeps.append)
+    made = JobFile(
+        paths, job, send=candidates, spread=candidates.spread.append, sleep=sleeps.append
+    )
     made.update(job)
     return made
 
@@ -352,3 +355,11 @@ def test_an_error_that_says_too_much_is_cut() -> None:
     assert str(checked_error(OpExecError("n" * 2_000_000))).endswith(
         "n... (2000000 characters in all)"
     )
+
+
+def test_the_end_of_an_opcode_is_spread_and_not_waited_for(
+    file: JobFile, candidates: Candidates
+) -> None:
+    file.update_opcode(changes.op_running(file.job, 0, (2, 2)))
+    assert [decode_job(data) for data in candidates.spread] == [on_disk(candidates)]
+    assert candidates.sent == []

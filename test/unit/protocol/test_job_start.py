@@ -3,7 +3,19 @@
 import pytest
 
 from ganeti.base.errors import ProtocolError
-from ganeti.protocol.job_start import Assign, Confirm, Dialog, Message, Named, Ready, Side, Stage
+from ganeti.protocol.job_start import (
+    Assign,
+    Confirm,
+    Copied,
+    Copy,
+    Dialog,
+    Message,
+    Named,
+    Progress,
+    Ready,
+    Side,
+    Stage,
+)
 
 SCRIPT: list[tuple[Side, Message]] = [
     ("process", Ready("/warm", 42)),
@@ -29,6 +41,17 @@ def test_both_sides_agree_to_the_end() -> None:
 
 
 @pytest.mark.shows("2.12/execution/pipe")
+def test_progress_is_told_at_any_time_and_not_answered() -> None:
+    sides = talk(len(SCRIPT))
+    for message in (Progress("1"), Progress("2"), Copy("3")):
+        assert sides["luxid"].receive(sides["process"].send(message)) == message
+    with pytest.raises(ProtocolError):
+        sides["process"].send(Progress("4"))
+    assert sides["process"].receive(sides["luxid"].send(Copied((), ()))) == Copied((), ())
+    with pytest.raises(ProtocolError):
+        sides["luxid"].send(Progress("5"))
+
+
 @pytest.mark.parametrize("done", range(len(SCRIPT) + 1))
 @pytest.mark.parametrize("wrong", range(len(SCRIPT)))
 def test_whatever_is_out_of_turn_is_refused(done: int, wrong: int) -> None:
