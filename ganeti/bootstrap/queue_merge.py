@@ -121,8 +121,10 @@ def _merge_archive(paths: Paths, found: Versions) -> tuple[int, ...]:
     directories = set()
     for job_id, versions in found:
         target = paths.archived_job_file(job_id)
-        files.ensure_directory(os.path.dirname(target), 0o750, inherits_owner=True)
-        files.write_atomic(target, versions[0], FILE_MODE)
+        files.ensure_directory(
+            os.path.dirname(target), 0o750, inherits_owner=True, syncs_parent=True
+        )
+        files.write_durable(target, versions[0], FILE_MODE, syncs_directory=False)
         directories.add(os.path.dirname(target))
     for directory in sorted(directories):
         files.fsync_directory(directory)

@@ -127,13 +127,15 @@ class JobFiles:
         files.write_durable(self._paths.job_file(job_id), data, FILE_MODE)
 
     def write_atomic(self, job_id: JobId, data: bytes) -> None:
-        """Replace a job file in one step; a power cut may bring the old one back."""
-        files.write_atomic(self._paths.job_file(job_id), data, FILE_MODE)
+        """Replace a job file in one step; a power cut may bring the old one back, whole."""
+        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE, syncs_directory=False)
 
     def archive(self, job_id: JobId) -> bool:
         """Move a job to the archive; returns False if it is not in the queue."""
         target = self._paths.archived_job_file(job_id)
-        files.ensure_directory(os.path.dirname(target), DIRECTORY_MODE, inherits_owner=True)
+        files.ensure_directory(
+            os.path.dirname(target), DIRECTORY_MODE, inherits_owner=True, syncs_parent=True
+        )
         try:
             os.rename(self._paths.job_file(job_id), target)
         except FileNotFoundError:
@@ -177,14 +179,19 @@ class JobFiles:
         return int(text) if text.isdigit() else 0
 
     def write_serial(self, serial: int) -> None:
-        """Replace the serial file in one step; `last_id` does not rely on it alone."""
-        files.write_atomic(self._paths.queue_serial, b"%d\n" % serial, FILE_MODE)
+        """Replace the serial file in one step; whatever syncs the directory makes it durable."""
+        data = b"%d\n" % serial
+        files.write_durable(self._paths.queue_serial, data, FILE_MODE, syncs_directory=False)
 
     def last_id(self) -> int:
-        """Return the highest id ever given out: by the serial, the queue or the archive."""
+        """Return the highest id ever given out: by the serial, the queue or the archive.
+
+        Files that were set aside count, too.
+        """
         archives = self._paths.queue_archive_dir
         numbers = sorted(int(name) for name in self._names_in(archives) if name.isdigit())
-        newest = self._ids_in(os.path.join(archives, str(numbers[-1]))) if numbers else []
+        found = (self._ids_in(os.path.join(archives, str(number))) for number in numbers[::-1])
+        newest = next(filter(None, found), [])
         return max([self.read_serial(), *self.ids()[-1:], *newest[-1:], *self.set_aside_files()])
 
     # The drained flag.

@@ -145,7 +145,7 @@ def write_values(paths: Paths, values: Mapping[str, str]) -> list[str]:
         for key, data in contents.items():
             path = paths.ssconf_file(key)
             if files.read_bytes_or_none(path) != data:
-                files.write_atomic(path, data, FILE_MODE)
+                files.write_durable(path, data, FILE_MODE, syncs_directory=False)
                 changed.append(key)
     finally:
         lock.release()

@@ -2,7 +2,8 @@
 
 *Durable* means: temporary file in the same directory, fsync, rename, fsync of the directory, and
 only then does the call return.  *Atomic* leaves out both fsyncs: no reader ever sees half a file
-and ``kill -9`` loses nothing, but a power cut may bring back the old content.
+and ``kill -9`` loses nothing, but a power cut may bring back the old content, or leave nothing at
+all.  So what replaces a durable file leaves out the sync of the directory only.
 
 Source: ARCHITECTURE, invariants 4 and 5.
 """
@@ -243,13 +244,16 @@ def owner_names(status: os.stat_result) -> tuple[str, str]:
         return user, str(status.st_gid)
 
 
-def ensure_directory(path: str, mode: int = 0o750, *, inherits_owner: bool = False) -> None:
+def ensure_directory(
+    path: str, mode: int = 0o750, *, inherits_owner: bool = False, syncs_parent: bool = False
+) -> None:
     """Create a directory with its parents, if it is not there.
 
     A directory that exists keeps its mode: it may be an administrator's.
 
     Args:
         inherits_owner: a new one belongs to the owner of its parent directory.
+        syncs_parent: a new one is there after a power cut, for files that are moved into it.
     """
     if os.path.isdir(path):
         return
@@ -262,3 +266,5 @@ def ensure_directory(path: str, mode: int = 0o750, *, inherits_owner: bool = Fal
             above = os.stat(parent or ".")
             give_to(path, above.st_uid, above.st_gid)
         os.chmod(path, mode)  # mkdir obeys the umask, and chown takes some bits away
+        if syncs_parent:
+            fsync_directory(parent)

@@ -7,10 +7,10 @@ is found dead.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 
 from ganeti.base.errors import JobFileCorrupted, JobQueueError
 from ganeti.base.ids import JobId
@@ -33,9 +33,20 @@ class JobStore:
         self._replication = replication
         self._serial_task: asyncio.Handle | None = None
         self._aside: dict[JobId, str] = {}
+        self._serial_lock = threading.Lock()
+        self._serial_here = 0
+
+    async def save_new(self, job: QueuedJob, last_id: int) -> None:
+        """Make a job durable that was just given its id, and the last id with it; as `save`."""
+        await self.save(job, prepare=lambda: self._write_serial(last_id))
 
     async def save(
-        self, job: QueuedJob, *, wait_for_all: bool = False, alone_is_enough: bool = False
+        self,
+        job: QueuedJob,
+        *,
+        wait_for_all: bool = False,
+        alone_is_enough: bool = False,
+        prepare: Callable[[], None] = lambda: None,
     ) -> tuple[str, ...]:
         """Make a record durable; returns the candidates that have not acknowledged it.
 
@@ -44,15 +55,21 @@ class JobStore:
                 somebody else writes the file.
             alone_is_enough: the copy here counts as enough; so it does for a job that only mends
                 a lack of candidates.
+            prepare: is done before the file is written, in the same thread.
 
         Raises:
             JobQueueError: not written, or not on enough candidates.
         """
         data = encode_job(job)
+
+        def write() -> None:
+            prepare()
+            self.files.write_durable(job.id, data)
+
         return await self._replication.write(
             self._paths.job_file(job.id),
             data,
-            functools.partial(self.files.write_durable, job.id, data),
+            write,
             wait_for_all=wait_for_all,
             alone_is_enough=alone_is_enough or job.mends,
         )
@@ -138,12 +155,19 @@ class JobStore:
             if os.path.lexists(path)
         }
 
-    def write_serial(self, serial: int) -> None:
-        """Note the last id here at once, and on the candidates soon."""
-        try:
-            self.files.write_serial(serial)
-        except OSError as err:  # the next start derives it from the job files
-            logger.warning("Cannot write the last job id: %s; ignoring", err)
+    def _write_serial(self, serial: int) -> None:
+        """Note the last id here, once for all jobs that came with it; called in threads."""
+        with self._serial_lock:
+            if serial <= self._serial_here:
+                return
+            try:
+                self.files.write_serial(serial)
+            except OSError as err:  # the next start derives it from the job files
+                logger.warning("Cannot write the last job id: %s; ignoring", err)
+            self._serial_here = serial
+
+    def spread_serial_soon(self) -> None:
+        """Have the candidates note the last id."""
         if self._serial_task is None:
             loop = asyncio.get_running_loop()
             self._serial_task = loop.call_later(1.0, self._spread_serial)

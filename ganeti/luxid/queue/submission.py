@@ -187,7 +187,7 @@ class Submissions:
                 await asyncio.sleep(0)
                 turn_ends = clock.monotonic() + _TURN_S_MAX
         if any(earlier):
-            self._store.write_serial(self.last_id)
+            self._store.spread_serial_soon()
         answers = list(await asyncio.gather(*map(self._save, made)))
         for each, answer in zip(made, answers, strict=True):
             # Some may have been canceled meanwhile.
@@ -213,7 +213,7 @@ class Submissions:
             return known
         job_id = known.job.id
         try:
-            await self._store.save(known.job)
+            await self._store.save_new(known.job, self.last_id)
         except JobQueueError as err:
             self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
             self._starter.tell(Ended(job_id, Status.ERROR))  # for those that depend on it

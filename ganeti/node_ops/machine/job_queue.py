@@ -131,7 +131,7 @@ class JobQueue(NodeHandler):
         with _hold_queue(self.paths):
             for old, new in pairs:
                 atomic_files.ensure_directory(
-                    os.path.dirname(new), _DIRECTORY_MODE, inherits_owner=True
+                    os.path.dirname(new), _DIRECTORY_MODE, inherits_owner=True, syncs_parent=True
                 )
                 try:
                     os.rename(old, new)
@@ -191,11 +191,9 @@ def _replace(paths: Paths, file_name: str, data: bytes, touched: set[str]) -> No
     """Write a file; adds its directory, if that is to be synced."""
     path = queue_path(paths, file_name)
     name = os.path.basename(path)
-    if name == _SERIAL:
-        atomic_files.write_atomic(path, data, _FILE_MODE)
-    else:
-        mode = _DRAIN_MODE if name == _DRAIN else _FILE_MODE
-        atomic_files.write_durable(path, data, mode, syncs_directory=False)
+    mode = _DRAIN_MODE if name == _DRAIN else _FILE_MODE
+    atomic_files.write_durable(path, data, mode, syncs_directory=False)
+    if name != _SERIAL:
         touched.add(os.path.dirname(path))
 
 

@@ -43,17 +43,16 @@ class SlowStore:
     def may_save(self, number: int) -> asyncio.Event:
         return self.allowed.setdefault(number, asyncio.Event())
 
-    async def save(self, job: QueuedJob) -> tuple[str, ...]:
+    async def save_new(self, job: QueuedJob, _last_id: int) -> None:
         self.saving.release()
         await self.may_save(job.id).wait()
         if job.id in self.failing:
             raise JobQueueError("disk full")
-        return ()
 
     def read_archived(self, _job_id: JobId) -> None:
         return None
 
-    def write_serial(self, _serial: int) -> None:
+    def spread_serial_soon(self) -> None:
         return None
 
     def withdraw(self, job: QueuedJob) -> None:
