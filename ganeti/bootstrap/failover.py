@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ganeti.base.daemons import NODED
-from ganeti.base.errors import ConfigurationError, GenericError, OpExecError, wrong_state
+from ganeti.base.errors import ConfigurationError, GenericError, LockError, OpExecError, wrong_state
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
@@ -464,5 +464,10 @@ def fail_over(paths: Paths, own_name: str, options: FailoverOptions, feedback: F
     """Make this node the master; errors as of `Failover.run`."""
     if master_facts.own_facts(paths).master_name == "":
         raise ConfigurationError("this node is not part of a cluster")
-    with NodeRpcClient(paths) as rpc:
+    lock = master_facts.failover_lock(paths)  # by which the old master sees that it goes on
+    try:
+        lock.acquire()
+    except LockError as err:
+        raise wrong_state(f"another fail-over to this node ({own_name}) is at work") from err
+    with lock, NodeRpcClient(paths) as rpc:
         Failover(paths, own_name, rpc, options, feedback).run()

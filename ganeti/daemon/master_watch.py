@@ -2,8 +2,8 @@
 
 At start the others are asked until enough of them agree, or it is clear that they do not, or the
 time is over.  Nodes marked offline are asked only if the others are too few.  Later a slow look at
-the other master candidates, a prompt, or having been paused leads to a new vote; a daemon that is
-outvoted ends.
+the other master candidates, a prompt, having been paused, or the end of the other daemon leads to a
+new vote; a daemon that is outvoted ends, and so does one whose own node follows another master.
 
 Source: ARCHITECTURE, invariant 9; constants.json, MASTER_VOTING_RETRIES.
 """
@@ -38,7 +38,7 @@ VOTING_RETRY_INTERVAL_S: Final = 10.0  # constants.json, MASTER_VOTING_RETRY_INT
 _FIRST_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)  # nodes that start together meet soon
 OBJECTIONS_S: Final = 1.0  # the wait for further votes once there are enough
 LOOK_INTERVAL_S: Final = 30.0
-TICK_S: Final = 5.0
+TICK_S: Final = 1.5
 PAUSE_S_MIN: Final = 1.0  # a daemon that sleeps so much too long was paused; others may have acted
 
 
@@ -212,13 +212,16 @@ class MasterWatch:
     async def run(self) -> None:
         """Look for ever: now and then, when prompted, and after having been paused."""
         looked_at = clock.monotonic()
-        while True:
+        running = frozenset[str]()
+        while not self._is_replaced():
             began = clock.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._prompted.wait(), TICK_S)
             now = clock.monotonic()
             is_prompted = self._prompted.is_set() or now > began + TICK_S + PAUSE_S_MIN
             self._prompted.clear()
+            before, running = running, frozenset(master_facts.running_daemons(self._context.paths))
+            is_prompted |= not before <= running  # it may have found out more than this one
             if not is_prompted and now < looked_at + LOOK_INTERVAL_S:
                 continue
             looked_at = now
@@ -229,6 +232,23 @@ class MasterWatch:
                 logger.warning("Cannot ask the nodes for the master: %s; ignoring", err)
             if is_prompted:
                 await asyncio.sleep(OBJECTIONS_S)  # prompts come by the dozen
+
+    def _is_replaced(self) -> bool:
+        """End, and return True, if the node daemon here was told of another master."""
+        try:
+            master = ssconf.master_node(self._context.paths)
+        except (GenericError, OSError) as err:
+            logger.warning("Cannot read who is master: %s; ignoring", err)
+            return False
+        if master in ("", self._context.hostname):
+            return False
+        self._end(f"this node ({self._context.hostname}) follows {master}")
+        return True
+
+    def _end(self, reason: str) -> None:
+        if not self._context.stopping.is_set():
+            logger.error("This node is not the master any more: %s; ending", reason)
+            self._context.stop(EXIT_NOTMASTER)
 
     async def check(self) -> bool:
         """Ask all nodes; returns whether this one may go on as master.
@@ -241,8 +261,7 @@ class MasterWatch:
         context = self._context
         verdict = judge(await take_vote(self._rpc, context.paths, context.hostname))
         if verdict.is_deposed:
-            logger.error("This node is not the master any more: %s; ending", verdict.reason)
-            context.stop(EXIT_NOTMASTER)
+            self._end(verdict.reason)
         return not verdict.is_deposed
 
     async def _is_doubtful(self) -> bool:

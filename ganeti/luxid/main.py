@@ -28,10 +28,10 @@ from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
-from ganeti.daemon.master_watch import MasterWatch, confirm
+from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged
-from ganeti.jobs.votes import Poll, highest_job_id, newer_jobs
+from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
 from ganeti.luxid.config_view import ConfigView
 from ganeti.luxid.job_methods import JobMethods
@@ -50,7 +50,7 @@ from ganeti.luxid.tasks import Tasks
 from ganeti.objects.model import FilterRule, master_network_parameters
 from ganeti.protocol.envelope import Request, RequestError
 from ganeti.protocol.job_start import WARM_LOCK_PREFIX
-from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE, LuxiCalls, Rules
+from ganeti.protocol.luxi import MESSAGE_BYTES_MAX, SOCKET_MODE, DrainedBy, LuxiCalls, Rules
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import Call, handlers_of
 from ganeti.protocol.wconfd import ClientId
@@ -65,6 +65,9 @@ logger = logging.getLogger(__name__)
 
 QUEUE_LOCK_TIMEOUT_S: Final = 10.0
 SETTLE_TIMEOUT_S: Final = 3.0
+# A fail-over that closes the queue can be seen from before that until its end.
+DRAIN_LOOK_S: Final = 2.0
+_DRAIN_LOOKS: Final = 2  # an answer may have been under way when it began
 _OUR_LOCKS: Final = (WARM_LOCK_PREFIX, "luxi-daemon_", "job_")
 _LIVELOCK_MODE: Final = 0o750
 _CONFIG_DELAY_S: Final = 0.02  # several changes at once are read once; a question reads at once
@@ -108,9 +111,10 @@ class LuxiDaemon:
         self._jobs = JobMethods(self._known_jobs, self._store, self._submissions)
         queue = (self._known_jobs, self._store, self._submissions, self._starter, self._follower)
         live = LiveCalls(self._rpc, tasks)
+        self._commands = JobCommands(paths, *queue)
         servers = (
             self._jobs,
-            JobCommands(paths, *queue),
+            self._commands,
             QueryMethods(paths, self._view, live, self._known_jobs, self._store, owner),
             ClusterMethods(paths, self._view, self._submissions, self._replication, owner),
         )
@@ -131,6 +135,7 @@ class LuxiDaemon:
         self._replication.start(poll)
         self._tasks.create_task(self._prepare_answers(), name="prepare answers")
         self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")
+        self._tasks.create_task(self._end_drain_left_behind(), name="watch over the drain flag")
         self._pool.fill()
         self._tasks.create_task(self._take_master_ip(), name="take the master address")
         if not self._context.options_as(MasterOptions).no_voting:
@@ -171,6 +176,30 @@ class LuxiDaemon:
 
     def _on_quorum_changed(self, is_lost: bool) -> None:
         self._starter.tell(QuorumChanged(is_lost))
+
+    async def _end_drain_left_behind(self) -> None:
+        """Take jobs again when the fail-over that closed the queue is gone and changed nothing."""
+        looks = 0
+        while True:
+            await asyncio.sleep(DRAIN_LOOK_S)
+            try:
+                looks = looks + 1 if await self._is_drain_left_behind() else 0
+                if looks >= _DRAIN_LOOKS:
+                    await self._commands.set_drain_flag(False)
+                    logger.info("The queue takes jobs again: the fail-over that closed it is gone")
+            except GenericError as err:
+                logger.warning("Cannot look whether a fail-over goes on: %s; ignoring", err)
+
+    async def _is_drain_left_behind(self) -> bool:
+        if self._store.files.drained_by() is not DrainedBy.FAILOVER:
+            return False
+        poll = await poll_everybody(self._rpc, self._paths, self._context.hostname)
+        if any(facts.fails_over for facts in poll.known().values()):
+            return False
+        return (
+            self._context.options_as(MasterOptions).no_voting
+            or judge(poll).standing is Standing.CONFIRMED
+        )
 
     async def _take_master_ip(self) -> None:
         """Bring the cluster's address up on this node, unless it is."""

@@ -247,6 +247,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         daemons: the master's daemons that run here.
         running_jobs: jobs whose processes live here.
         takes_many_files: it knows the call ``jobqueue_write``.
+        fails_over: a fail-over that is to make it the master is at work there.
     """
 
     master_name: str
@@ -259,6 +260,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     daemons: tuple[str, ...] = ()
     running_jobs: tuple[int, ...] = ()
     takes_many_files: bool = False
+    fails_over: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,14 +75,22 @@ def own_facts(paths: Paths) -> NodeFacts:
         candidates=_candidates(paths, head),
         claim_serial=claim.serial_no,
         claim_name=claim.name,
-        daemons=tuple(
-            name
-            for name in MASTER_DAEMONS
-            if filelock.running_pid(paths.pid_file(name)) is not None
-        ),
+        daemons=running_daemons(paths),
         running_jobs=running_jobs(paths),
         takes_many_files=True,
+        fails_over=filelock.is_alive(failover_lock(paths).path),
     )
+
+
+def running_daemons(paths: Paths) -> tuple[str, ...]:
+    """Return the master's daemons that run on this node."""
+    running = {name: filelock.running_pid(paths.pid_file(name)) for name in MASTER_DAEMONS}
+    return tuple(name for name, pid in running.items() if pid is not None)
+
+
+def failover_lock(paths: Paths) -> FileLock:
+    """Return the lock that a fail-over to this node holds, not yet taken."""
+    return FileLock(f"{paths.lock_dir}/ganeti-master-failover.lock")
 
 
 def _config_head(paths: Paths) -> _ConfigHead:

@@ -202,6 +202,8 @@ class Distributor:
             serial_no, content = await self._config()
             error = await self._upload(courier.target, content)
             if error is not None:
+                if self._watch is not None:
+                    self._watch.prompt()  # it may follow another master
                 return Delivery({}, {CONFIG: error})
             taken[CONFIG] = serial_no
         if SSCONF in versions:

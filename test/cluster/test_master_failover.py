@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +20,9 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.jobs.record import decode_job
+from ganeti.luxid.main import DRAIN_LOOK_S
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DrainResult
@@ -460,6 +465,80 @@ def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
     log = Path(three.paths_of(old).log_file("ganeti-luxid")).read_text()
     assert "This node is not the master any more" in log
     assert three.gnt("cluster verify").status == 0
+
+
+ENDED_S_MAX = 5.0
+OPENED_S_MAX = 20.0
+
+
+def noded_pids(cluster: FailingCluster, node: str) -> list[int]:
+    """Return the node daemon of a node with its helper; the master's daemons are left out."""
+    found = cluster.processes_of(node)
+    return [each.pid for each in found if not each.command.endswith(("-luxid", "-wconfd"))]
+
+
+def assert_ends_soon(cluster: FailingCluster, node: str) -> None:
+    started = time.monotonic()
+    wait_until(lambda: cluster.running(node) == [], "the former master ends")
+    assert time.monotonic() - started < ENDED_S_MAX
+    for daemon in ("ganeti-luxid", "ganeti-wconfd"):
+        log = Path(cluster.paths_of(node).log_file(daemon)).read_text()
+        assert log.count("This node is not the master any more") == 1
+
+
+@pytest.mark.parametrize("found_by", ["its own node", "a refusal"])
+def test_a_master_that_was_cut_off_ends_as_soon_as_it_can_know(
+    three: FailingCluster, found_by: str
+) -> None:
+    """Nobody reaches its node daemon, while its other daemons go on."""
+    old, new, _ = three.nodes
+    daemons = noded_pids(three, old)
+    for pid in daemons:
+        os.kill(pid, signal.SIGSTOP)
+    with three.luxi() as client:
+        three.fail_over(new)
+        assert three.running(old) == ["ganeti-wconfd", "ganeti-luxid"]
+        if found_by == "a refusal":
+            with pytest.raises(GenericError):
+                client.submit_job([{"OP_ID": "OP_TEST_DELAY", "duration": 0.0}])
+            assert_ends_soon(three, old)
+    for pid in daemons:
+        os.kill(pid, signal.SIGCONT)
+    assert_ends_soon(three, old)
+    three.wait_all_follow()
+
+
+def test_a_queue_closed_by_a_failover_that_died_is_opened(three: FailingCluster) -> None:
+    """The old master lives: it takes jobs again without anybody's help, and not before."""
+    old, new, _ = three.nodes
+    running = three.submit("debug delay 3600")
+    three.wait_status(running, "running")
+    environment = lifecycle.command_environment(three.layout, new)
+    failing_over = subprocess.Popen(
+        [lifecycle.find_program("gnt-cluster", environment), "master-failover"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        queue = JobFiles(three.paths_of(old))
+        wait_until(lambda: queue.drained_by() is DrainedBy.FAILOVER, "the queue to be closed")
+        looked_until = time.monotonic() + 3 * DRAIN_LOOK_S
+        while time.monotonic() < looked_until:
+            assert queue.drained_by() is DrainedBy.FAILOVER, "the fail-over goes on"
+            time.sleep(0.1)
+        assert failing_over.poll() is None
+    finally:
+        os.killpg(failing_over.pid, signal.SIGKILL)
+        failing_over.wait()
+    wait_until(lambda: not queue.is_drained(), "the queue to be open", timeout_s=OPENED_S_MAX)
+    assert three.statuses()[running] == "running"
+    three.wait_status(three.submit("debug delay 0"), "success")
+    wait_until(
+        lambda: not any(JobFiles(three.paths_of(node)).is_drained() for node in three.nodes),
+        "the candidates to hear of it",
+    )
 
 
 def test_a_node_that_missed_the_change_is_brought_in_line(three: FailingCluster) -> None:

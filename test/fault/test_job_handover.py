@@ -50,7 +50,9 @@ class PlayedLuxid:
         with theirs:
             nursery.send_request(self.control, 1, theirs)
         self.dialog = Dialog("luxid")
-        begun = nursery.receive_report(self.control)
+        ready, begun = (nursery.receive_report(self.control) for _ in range(2))
+        assert ready is not None
+        assert ready.number == nursery.READY
         assert begun is not None
         assert begun.wait_status is None
         self.pid = begun.pid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -252,6 +253,33 @@ def test_a_running_daemon_that_is_outvoted_ends(
     context = make_context(tmp_path)
     rpc.says = {"n2": facts("n2"), "n3": facts("n2")}
     run_watch(context, rpc, prompt=prompt)
+    assert context.exit_status == 11
+
+
+def test_a_running_daemon_ends_when_its_own_node_follows_another_one(
+    tmp_path: Path, rpc: FakeRpc, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = make_context(tmp_path)
+    ssconf.write_values(context.paths, {"master_node": "n2"})
+    asyncio.run(MasterWatch(context, rpc).run())
+    assert context.exit_status == 11
+    assert not rpc.asked
+    [line] = [each.message for each in caplog.records if each.levelno >= logging.ERROR]
+    assert line == "This node is not the master any more: this node (n1) follows n2; ending"
+
+
+def test_the_end_of_the_other_daemon_leads_to_a_vote(
+    tmp_path: Path, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([("ganeti-luxid", "ganeti-wconfd")] * 2)
+    monkeypatch.setattr(
+        master_watch.master_facts,
+        "running_daemons",
+        lambda _paths: next(answers, ("ganeti-wconfd",)),
+    )
+    context = make_context(tmp_path)
+    rpc.says = {"n2": facts("n2"), "n3": facts("n2")}
+    run_watch(context, rpc, prompt=False)
     assert context.exit_status == 11
 
 
