@@ -299,9 +299,7 @@ class Replication:
         try:
             await asyncio.to_thread(local)
             if not alone_is_enough:
-                await self._couriers.wait_until(
-                    path, lambda: self._is_decided(path, version), WRITE_S_MAX
-                )
+                await self._wait_for_enough(path, version)
             if wait_for_all:
                 await self._couriers.wait_for_all(path, lambda: self._lacking(path, version))
         except OSError as err:
@@ -313,6 +311,17 @@ class Replication:
         if not (alone_is_enough or tally.is_enough):
             raise JobQueueError(tally.shortage(path))
         return tuple(tally.missing)
+
+    async def _wait_for_enough(self, path: str, version: int) -> None:
+        """Wait for enough candidates; one that failed before may be back, so all get a chance."""
+        deadline = clock.monotonic() + WRITE_S_MAX
+        await self._couriers.wait_until(path, lambda: self._is_decided(path, version), WRITE_S_MAX)
+        if not self._tally(path, version).is_enough:
+            self._couriers.hurry()
+            left_s = min(LOOK_S_MAX, deadline - clock.monotonic())
+            await self._couriers.wait_until(
+                path, lambda: self._tally(path, version).is_enough, left_s
+            )
 
     def spread(self, path: str, data: bytes) -> None:
         """Send a file to all candidates that answer, without waiting."""
