@@ -308,7 +308,6 @@ def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: Failin
     )
 
 
-@pytest.mark.shows("2.12/wconfd/next-master")
 @pytest.mark.parametrize("with_luxid", [True, False], ids=["", "LuxiD was restarted"])
 def test_opcodes_that_had_succeeded_are_told_so_by_the_next_master(
     three: FailingCluster, with_luxid: bool
@@ -339,6 +338,7 @@ def test_opcodes_that_had_succeeded_are_told_so_by_the_next_master(
     assert statuses(new) == ["success", "success", "error"]
 
 
+@pytest.mark.shows("2.12/wconfd/next-master")
 def test_the_newest_configuration_is_taken_from_another_candidate(three: FailingCluster) -> None:
     """Reported as #1242: a failover ignored serial numbers, a configuration was lost."""
     old, behind, third = three.nodes

@@ -40,7 +40,6 @@ def test_both_sides_agree_to_the_end() -> None:
     assert {dialog.stage for dialog in sides.values()} == {Stage.CONFIRMED}
 
 
-@pytest.mark.shows("2.12/execution/pipe")
 def test_progress_is_told_at_any_time_and_not_answered() -> None:
     sides = talk(len(SCRIPT))
     for message in (Progress("1"), Progress("2"), Copy("3")):
@@ -52,6 +51,7 @@ def test_progress_is_told_at_any_time_and_not_answered() -> None:
         sides["luxid"].send(Progress("5"))
 
 
+@pytest.mark.shows("2.12/execution/pipe")
 @pytest.mark.parametrize("done", range(len(SCRIPT) + 1))
 @pytest.mark.parametrize("wrong", range(len(SCRIPT)))
 def test_whatever_is_out_of_turn_is_refused(done: int, wrong: int) -> None:
