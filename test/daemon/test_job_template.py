@@ -72,6 +72,9 @@ def test_what_a_template_has_loaded() -> None:
     assert found - set(sys.stdlib_module_names) - {"ganeti", "__main__", "sitecustomize"} <= FOREIGN
 
 
+# Only words for a certificate that is refused come from there, and it brings all of `ssl`.
+LATE = {"ganeti.transport.curl_pool imports ganeti.transport.tls"}
+
 # Modules of ours that functions of loaded modules import, and that are not loaded yet.
 LATE_SCRIPT = """
 import ast, sys
@@ -95,7 +98,8 @@ for name, module in list(sys.modules.items()):
 
 def test_nothing_of_ours_is_left_for_a_job_to_load() -> None:
     argv = [sys.executable, "-I", "-S", "-c", LATE_SCRIPT, launch_argv()[-1]]
-    assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == ""
+    late = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [line for line in late if line not in LATE] == []
 
 
 class GrownNode(LuxidNode):
