@@ -8,6 +8,7 @@ client that it names: asked twice, it is granted once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
@@ -32,6 +33,7 @@ class WConfClient(WConfCalls):
         owner: the owner of the locks and reservations taken through this client.
         sleep: waits between attempts to connect; a job passes one that can be canceled.
         restart_timeout_s: how long to wait for a WConfD that does not answer its socket.
+        answer_s_max: how long to wait for any answer.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class WConfClient(WConfCalls):
         *,
         sleep: Callable[[float], None] = clock.pause,
         restart_timeout_s: float = RESTART_TIMEOUT_S,
+        answer_s_max: float = math.inf,
     ) -> None:
         self.owner = owner
         self._connection = UnixClient(paths.wconfd_socket, timeout_s=ANSWER_TIMEOUT_S)
         self._sleep = sleep
         self._restart_timeout_s = restart_timeout_s
+        self._answer_s_max = answer_s_max
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -69,7 +73,7 @@ class WConfClient(WConfCalls):
         for delay_s in _retry_delays():
             try:
                 answer = self._connection.call_as(
-                    Raw, call.name, request.wire_args(), timeout_s=request.answer_timeout_s()
+                    Raw, call.name, request.wire_args(), timeout_s=self._answer_s(request)
                 )
             except NobodyListensError as err:
                 if clock.monotonic() >= deadline:
@@ -86,6 +90,9 @@ class WConfClient(WConfCalls):
                 return call.decode_answer(answer)
             self._sleep(delay_s)
         raise AssertionError("the delays never end")
+
+    def _answer_s(self, request: _Request) -> float:
+        return min(self._answer_s_max, request.answer_timeout_s())
 
 
 class _Request:

@@ -1,9 +1,10 @@
-"""The signals that a running job obeys: SIGTERM cancels it, SIGUSR1 gives it another priority.
+"""What signals ask of a job: SIGTERM cancels it, SIGUSR1 changes its priority, SIGUSR2 queues it.
 
 A request is honoured where the job looks for it (between opcodes, in waits) and at once while the
 job is *armed*, which is while it waits for locks or for a script; elsewhere a handler only takes a
 note, as it may have come in the middle of anything.  SIGHUP, by which Ganeti 3.0's WConfD wakes
-lock waiters, means nothing here.
+lock waiters, means nothing here.  SIGUSR2 makes room for a more urgent job: one that waits for
+locks steps back into the queue; once it has them, the request is void.
 
 Theory of operation.  A handler may come between any two instructions, those included by which a
 wait begins or ends.  So there is one flag, and two rules.  Handlers only note the request, and
@@ -28,7 +29,7 @@ from types import FrameType
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobCanceled
-from ganeti.logical_units.locks import PriorityChangedError
+from ganeti.logical_units.locks import PriorityChangedError, StepBackError
 from ganeti.system import clock, files
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,9 @@ class Control:
 
     Attributes:
         priority_path: the file that LuxiD leaves a new priority in.
-        on_priority: takes a new priority, and returns False if the request that the job waits for
-            does not have it yet; None while nothing can be done yet.
+        on_priority: takes a new priority, and tells whether it reached what the job waits for;
+            None while nothing can be done yet.
+        may_step_back: tells whether the opcode still waits for its locks.
     """
 
     def __init__(self, priority_path: str) -> None:
@@ -53,6 +55,8 @@ class Control:
         self.is_armed = False
         self.priority_path = priority_path
         self.on_priority: Callable[[int], bool] | None = None
+        self.may_step_back: Callable[[], bool] = lambda: False
+        self.is_to_step_back = False
         self._has_new_priority = False
         self._wakeup_in, wakeup_out = os.pipe()
         os.set_blocking(self._wakeup_in, False)
@@ -60,6 +64,7 @@ class Control:
         signal.set_wakeup_fd(wakeup_out, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGUSR1, self._on_sigusr1)
+        signal.signal(signal.SIGUSR2, self._on_sigusr2)
 
     def check_canceled(self) -> None:
         """Raise JobCanceled if somebody asked to cancel the job."""
@@ -69,8 +74,9 @@ class Control:
     def interruptible(self) -> AbstractContextManager[None]:
         """Raise JobCanceled inside this block as soon as the request comes.
 
-        Raises PriorityChangedError when a new priority comes that nobody but the block can use.
-        Such blocks do not nest: an exception ends all of them.
+        Raises PriorityChangedError when a new priority comes that nobody but the block can use, and
+        StepBackError when the job is to make room and its work has not begun.
+        Such blocks do not nest: whatever is raised ends all of them.
         """
         return _Armed(self)
 
@@ -119,11 +125,21 @@ class Control:
         self._has_new_priority = True
         self._take_notes()
 
+    def _on_sigusr2(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_to_step_back = self.may_step_back()
+        self._take_notes()
+
     def _take_notes(self) -> None:
         """Act on all notes if the job is armed; it still is on return, and not when this raises."""
-        while self.is_armed and (self.is_canceled or self._can_take_priority()):
+        while self.is_armed and (
+            self.is_canceled or self.is_to_step_back or self._can_take_priority()
+        ):
             self.is_armed = False
             self.check_canceled()
+            if self.is_to_step_back:
+                self.is_to_step_back = False
+                if self.may_step_back():
+                    raise StepBackError
             if not self.take_priority():
                 raise PriorityChangedError
             self.is_armed = True
@@ -151,5 +167,5 @@ class _Armed(AbstractContextManager[None]):
 
 def ignore_stray_signals() -> None:
     """Let nothing but SIGTERM and SIGKILL end the process before it has a job."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGPIPE):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)

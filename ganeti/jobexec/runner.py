@@ -33,10 +33,11 @@ from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.status import Status
 from ganeti.logical_units.context import LOG_MESSAGE, JobContext
+from ganeti.logical_units.locks import StepBackError
 from ganeti.logical_units.processor import execute_opcode
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.job_start import Confirm
-from ganeti.protocol.wconfd import ClientId
+from ganeti.protocol.wconfd import PRIORITY_BEYOND_LIMIT, ClientId
 from ganeti.system import files
 from ganeti.system.clock import timestamp
 
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 # WConfD calls the candidates at once at each try, and names the missing ones after a while.
 FLUSH_RETRY_S_MIN: Final = 0.5
 FLUSH_RETRY_S_MAX: Final = 5.0
+
+# Locks go with the process anyway; a WConfD that is busy with its disk takes less.
+GIVE_BACK_S_MAX: Final = 1.0
 
 
 class JobRunner:
@@ -70,6 +74,8 @@ class JobRunner:
         self._output = Output()
         self._control = control
         control.on_priority = self._change_priority
+        control.may_step_back = self._waits
+        self._turns = confirm.turns
         self._rpc = NodeRpcClient(paths, job.id)
         copies = JobCopies(
             paths, paths.job_file(job.id), link, self._rpc, confirm.lagging, control.pause
@@ -92,7 +98,8 @@ class JobRunner:
     def run(self) -> None:
         """Run every opcode that is not final; ends with a final status on disk.
 
-        Only when another node became master meanwhile, the end is left to that one.
+        Only when another node became master meanwhile, the end is left to that one; and a job that
+        steps back ends as one that is queued.
         """
         logger.info("Job starts: %s", ", ".join(op.op_id for op in self.job.ops))
         try:
@@ -100,7 +107,8 @@ class JobRunner:
         except MasterRoleLostError as err:
             logger.warning("Job stays without an end here: the master is %s now", err)
         finally:
-            files.remove_if_exists(self._control.priority_path)
+            if self.job.livelock:  # else the next process of the job has this path
+                files.remove_if_exists(self._control.priority_path)
         logger.info("Job ended: %s", self.job.status)
 
     def _run_to_end(self) -> None:
@@ -112,12 +120,24 @@ class JobRunner:
             self._finish_well()
         except MasterRoleLostError:
             raise
+        except StepBackError:
+            self._step_back()
         except JobCanceled as err:
-            self._file.finish(changes.canceled(self.job, err.message or CANCELED_TEXT, timestamp()))
+            self._finish_canceled(err.message)
         except Exception as err:  # noqa: BLE001 - any error ends the job, and is its result
             self._log_failure(err)
             error = checked_error(err)
             self._file.finish(changes.op_failed(self.job, self._index, error, timestamp()))
+
+    def _finish_canceled(self, text: str) -> None:
+        self._file.finish(changes.canceled(self.job, text or CANCELED_TEXT, timestamp()))
+
+    def _step_back(self) -> None:
+        """Leave the job in the queue, for another process; nothing is written after that."""
+        if self._control.is_canceled:
+            return self._finish_canceled(CANCELED_TEXT)
+        files.remove_if_exists(self._control.priority_path)
+        return self._file.update(changes.stepped_back(self.job))
 
     # One opcode.
 
@@ -132,6 +152,7 @@ class JobRunner:
             omitted = self._output.end_opcode()
             if omitted:
                 self._log(omitted)
+        self._context.attempts_before = 0
         self._started()  # an opcode without locks never said that it holds them
         op_id = self.job.ops[self._index].op_id
         result = checked_result(result, op_id, self._file.size_bytes)
@@ -162,8 +183,12 @@ class JobRunner:
             values.update(self._secrets[index] or {})
         return decode_opcode(values)
 
+    def _waits(self) -> bool:
+        return self.job.ops[self._index].status is Status.WAITING
+
     def _started(self) -> None:
-        if self.job.ops[self._index].status is Status.WAITING:
+        if self._waits():
+            self._control.is_to_step_back = False
             self._file.update(changes.op_running(self.job, self._index, timestamp()))
 
     def _flush_configuration(self) -> None:
@@ -205,10 +230,23 @@ class JobRunner:
             feedback=self._feedback,
             check_canceled=self._control.check_canceled,
             wait=self._control.wait,
-            priority=lambda: self.job.ops[self._index].priority,
+            priority=self._priority,
             on_locks_held=self._started,
             submit_jobs=self._submit_jobs,
             interruptible=self._control.interruptible,
+            attempts_before=self._turns,
+            at_once=self._at_once,
+        )
+
+    def _priority(self) -> int:
+        """Return the priority for requests of locks; what mends the cluster needs no slot."""
+        if self._is_mending:
+            return PRIORITY_BEYOND_LIMIT
+        return self.job.ops[self._index].priority
+
+    def _at_once(self) -> WConfClient:
+        return WConfClient(
+            self._paths, self._owner, restart_timeout_s=0, answer_s_max=GIVE_BACK_S_MAX
         )
 
     def _feedback(self, message: object, kind: str = LOG_MESSAGE) -> None:
@@ -233,7 +271,7 @@ class JobRunner:
     def _change_priority(self, priority: int) -> bool:
         """Take a new priority; returns whether a request for locks that waits has it as well."""
         is_known = True
-        if self.job.ops[self._index].status is Status.WAITING:
+        if self._waits() and not self._is_mending:
             try:
                 with WConfClient(self._paths, self._owner, restart_timeout_s=0) as client:
                     is_known = client.change_wait_priority(priority)

@@ -50,7 +50,8 @@ def handed_over(job: QueuedJob, *, livelock: str, process_id: int, now: Timestam
     index = job.current_index
     if index is None:
         raise ProgrammerError(f"job {job.id} is {job.status} and cannot be started")
-    started = replace(job, livelock=livelock, process_id=process_id, start_timestamp=now)
+    begun = job.start_timestamp or now  # before it stepped back
+    started = replace(job, livelock=livelock, process_id=process_id, start_timestamp=begun)
     return op_waiting(started, index, now)
 
 
@@ -59,6 +60,16 @@ def op_waiting(job: QueuedJob, index: int, now: Timestamp) -> QueuedJob:
     return _at(
         job, index, lambda op: replace(_with_status(op, Status.WAITING), start_timestamp=now)
     )
+
+
+def stepped_back(job: QueuedJob) -> QueuedJob:
+    """Note that a job which waits for locks goes back into the queue and has no process."""
+    index = job.current_index
+    assert index is not None, f"job {job.id} has ended"
+    queued = _at(
+        job, index, lambda op: replace(_with_status(op, Status.QUEUED), start_timestamp=None)
+    )
+    return replace(queued, livelock=None, process_id=None)
 
 
 def op_running(job: QueuedJob, index: int, now: Timestamp) -> QueuedJob:

@@ -1,12 +1,24 @@
-"""Decides which jobs start, as a function from (queue, events) to (queue, decisions).
+"""Decides which jobs get a process, as a function from (queue, events) to (queue, decisions).
 
-Theory of operation.  The queue knows the waiting and the running jobs.  A job is *ready*
-once every job that it depends on has ended well; ready jobs start by priority (-20 first), then
-age (smaller id first), while fewer jobs run than the limit allows.  A job whose dependency ended
-badly is *stranded*: it is handed out to be ended, once; when that is recorded, the event makes its
-own dependents stranded in turn.  Job filters hold a ready job back (PAUSE; RATE_LIMIT while so many
-jobs under the same rule run); which rule applies to a job comes in with it.  While too few master
-candidates answer, only jobs that mend this start, but all of them.
+Theory of operation.  The queue knows the jobs that are queued and those that are *tracked*: that
+have a process, which waits for locks or works.  A job is *ready* once every job that it depends on
+has ended well; ready jobs start by priority (-20 first), then age (smaller id first), while fewer
+jobs are tracked than the limit allows.  How many of these work at once is decided where locks are
+granted (`ganeti.locking.allocation`), so a job that waits for locks keeps nobody from working.
+
+At the limit the least urgent job that waits for locks is asked to *step back*, into the queue, for
+a ready one that is more urgent.  That order is by rank: priority, then how often the job stepped
+back, then age.  A waiter is *tired* when it has waited for a while in vain; it then ranks as if it
+had stepped back already, so that those who wait for one lock do not keep equally urgent jobs away
+for ever, but take turns.  As the limit is greater than the number of jobs that may work, there is
+always somebody who waits: the most urgent job has a process at once, and gets the first slot that
+becomes free, which may be between two opcodes of another job.
+
+A job whose dependency ended badly is *stranded*: it is handed out to be ended, once; when that is
+recorded, the event makes its own dependents stranded in turn.  Job filters hold a ready job back
+(PAUSE; RATE_LIMIT while so many jobs under the same rule are tracked); which rule applies to a job
+comes in with it.  While too few master candidates answer, only those jobs start that mend this, but
+all of them.
 
 The state given in is never changed; no clock, no I/O.  An event about a job that is not there is
 ignored: decisions and events cross each other.
@@ -26,8 +38,18 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.status import FINAL, Status
 from ganeti.jobs.submission import Dependency
 
-# Source: constants.json, LUXID_MAXIMAL_RUNNING_JOBS_DEFAULT
-RUNNING_MAX_DEFAULT: Final = 20
+# Source: constants.json, LUXID_MAXIMAL_TRACKED_JOBS_DEFAULT
+TRACKED_MAX_DEFAULT: Final = 25
+
+Rank = tuple[int, int, JobId]
+
+
+def tracked_limit(*, running_max: int, tracked_max: int) -> int:
+    """Return how many jobs may have a process.
+
+    One more than may work at least, so that somebody always waits who can make room.
+    """
+    return max(tracked_max, running_max + 1)
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -38,13 +60,19 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
-    """A job that has not started."""
+    """A job, as the scheduler sees it; ``turns`` counts how often it stepped back."""
 
     id: JobId
     priority: int
     dependencies: tuple[Dependency, ...] = ()
     hold: Hold | None = None
     mends: bool = False  # it does nothing but change which nodes are candidates
+    turns: int = 0
+
+    @property
+    def rank(self) -> Rank:
+        """The key by which jobs are started: smaller first."""
+        return (self.priority, self.turns, self.id)
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -62,10 +90,32 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A job was found running: it was started by an earlier incarnation."""
+    """A job was found with a process: it was started by an earlier incarnation."""
 
     job_id: JobId
     hold: Hold | None = None
+    priority: int = 0
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """The state of a tracked job; ``may_leave`` if it waits for locks and could step back."""
+
+    job_id: JobId
+    priority: int
+    may_leave: bool
+
+
+class Tired(msgspec.Struct, frozen=True):
+    """A job has waited for locks for as long as its turn lasts."""
+
+    job_id: JobId
+
+
+class SteppedBack(msgspec.Struct, frozen=True):
+    """A job that waited for locks has no process any more, and is queued again."""
+
+    job_id: JobId
+    priority: int
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -88,9 +138,9 @@ class HoldsChanged(msgspec.Struct, frozen=True):
 
 
 class LimitChanged(msgspec.Struct, frozen=True):
-    """So many jobs may run at once from now on."""
+    """So many jobs may be tracked at once from now on: `tracked_limit`."""
 
-    running_max: int
+    tracked_max: int
 
 
 class QuorumChanged(msgspec.Struct, frozen=True):
@@ -103,6 +153,9 @@ Event = (
     Added
     | Ended
     | Running
+    | Moved
+    | Tired
+    | SteppedBack
     | Returned
     | PriorityChanged
     | HoldsChanged
@@ -120,25 +173,30 @@ class Stranded(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """The next steps: jobs to start, in order, and jobs to end."""
+    """The next steps: jobs to start, in order, to end, and to ask to step back."""
 
     start: tuple[JobId, ...] = ()
     stranded: tuple[Stranded, ...] = ()
+    step_back: tuple[JobId, ...] = ()
 
 
 class QueueState(msgspec.Struct, frozen=True):
     """The queue as the scheduler sees it.
 
-    ``ready`` is sorted by (priority, id) and holds the waiting jobs that are not blocked;
-    ``blocked`` maps a job to the dependencies that have not ended; ``dependents`` is its inverse.
+    ``ready`` is sorted by rank and holds the waiting jobs that are not blocked; ``blocked`` maps a
+    job to the dependencies that have not ended; ``dependents`` is its inverse.  ``idle`` are the
+    tracked jobs that could step back, each with whether it is tired, and ``leaving`` those of them
+    that were asked to.
     """
 
     waiting: dict[JobId, WaitingJob] = {}
-    ready: list[tuple[int, JobId]] = []
+    ready: list[Rank] = []
     blocked: dict[JobId, frozenset[JobId]] = {}
     dependents: dict[JobId, frozenset[JobId]] = {}
-    running: dict[JobId, WaitingJob] = {}
-    running_max: int = RUNNING_MAX_DEFAULT
+    tracked: dict[JobId, WaitingJob] = {}
+    idle: dict[JobId, bool] = {}
+    leaving: frozenset[JobId] = frozenset()
+    tracked_max: int = TRACKED_MAX_DEFAULT
     is_quorum_lost: bool = False
 
 
@@ -148,7 +206,8 @@ def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, De
     for event in events:
         step.apply(event)
     start = step.pick()
-    return step.result(), Decisions(tuple(start), tuple(step.stranded))
+    step_back = step.make_room()
+    return step.result(), Decisions(tuple(start), tuple(step.stranded), tuple(step_back))
 
 
 def held_by(state: QueueState, job_id: JobId) -> str | None:
@@ -157,13 +216,13 @@ def held_by(state: QueueState, job_id: JobId) -> str | None:
     if job is None or job.hold is None:
         return None
     rule_uuid = job.hold.rule_uuid
-    running = _running_under_rules(state.running).get(rule_uuid, 0)
-    return rule_uuid if running >= job.hold.running_max else None
+    tracked = _tracked_under_rules(state.tracked).get(rule_uuid, 0)
+    return rule_uuid if tracked >= job.hold.running_max else None
 
 
-def _running_under_rules(running: Mapping[JobId, WaitingJob]) -> dict[str, int]:
+def _tracked_under_rules(tracked: Mapping[JobId, WaitingJob]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for job in running.values():
+    for job in tracked.values():
         if job.hold is not None:
             counts[job.hold.rule_uuid] = counts.get(job.hold.rule_uuid, 0) + 1
     return counts
@@ -177,8 +236,10 @@ class _Step:
         self.ready = list(state.ready)
         self.blocked = dict(state.blocked)
         self.dependents = dict(state.dependents)
-        self.running = dict(state.running)
-        self.running_max = state.running_max
+        self.tracked = dict(state.tracked)
+        self.idle = dict(state.idle)
+        self.leaving = set(state.leaving)
+        self.tracked_max = state.tracked_max
         self.is_quorum_lost = state.is_quorum_lost
         self.stranded: list[Stranded] = []
 
@@ -188,8 +249,10 @@ class _Step:
             self.ready,
             self.blocked,
             self.dependents,
-            self.running,
-            self.running_max,
+            self.tracked,
+            self.idle,
+            frozenset(self.leaving),
+            self.tracked_max,
             self.is_quorum_lost,
         )
 
@@ -199,27 +262,25 @@ class _Step:
                 self._add(job, ended)
             case Ended(job_id, status):
                 self._end(job_id, status)
-            case Running(job_id, hold):
+            case Running(job_id, hold, priority):
                 self._forget(job_id)
-                self.running[job_id] = WaitingJob(job_id, 0, hold=hold)
-            case Returned(job_id):
-                returned = self.running.pop(job_id, None)
-                if returned is not None:
-                    self._put_back(returned)
+                self.tracked[job_id] = WaitingJob(job_id, priority, hold=hold)
+            case Moved() | Tired() | SteppedBack() | Returned():
+                self._follow(event)
             case PriorityChanged(job_id, priority):
                 self._replace(job_id, priority=priority)
             case HoldsChanged(holds):
                 for job_id in list(self.waiting):
                     self._replace(job_id, hold=holds.get(job_id))
-                for job_id, job in self.running.items():
-                    self.running[job_id] = replace(job, hold=holds.get(job_id))
-            case LimitChanged(running_max):
-                self.running_max = running_max
+                for job_id, job in self.tracked.items():
+                    self.tracked[job_id] = replace(job, hold=holds.get(job_id))
+            case LimitChanged(tracked_max):
+                self.tracked_max = tracked_max
             case QuorumChanged(is_lost):
                 self.is_quorum_lost = is_lost
 
     def _add(self, job: WaitingJob, ended: Mapping[JobId, Status]) -> None:
-        if job.id in self.waiting or job.id in self.running:
+        if job.id in self.waiting or job.id in self.tracked:
             raise ProgrammerError(f"job {job.id} is in the queue already")
         self.waiting[job.id] = job
         unmet = set()
@@ -230,7 +291,7 @@ class _Step:
             elif self._must_end(job, dependency, status):
                 return
         if not unmet:
-            insort(self.ready, (job.priority, job.id))
+            insort(self.ready, job.rank)
             return
         self.blocked[job.id] = frozenset(unmet)
         for other in unmet:
@@ -249,7 +310,7 @@ class _Step:
         if status not in FINAL:
             raise ProgrammerError(f"job {job_id} has not ended: it is {status}")
         self._forget(job_id)
-        self.running.pop(job_id, None)
+        self._untrack(job_id)
         for dependent in sorted(self.dependents.pop(job_id, frozenset())):
             job = self.waiting[dependent]
             mine = next(each for each in job.dependencies if each.job_id == job_id)
@@ -260,7 +321,7 @@ class _Step:
                 self.blocked[dependent] = unmet
             else:
                 del self.blocked[dependent]
-                insort(self.ready, (job.priority, dependent))
+                insort(self.ready, job.rank)
 
     def _unblock(self, job_id: JobId) -> None:
         for other in self.blocked.pop(job_id, frozenset()):
@@ -278,7 +339,7 @@ class _Step:
         self._drop_ready(job)
 
     def _drop_ready(self, job: WaitingJob) -> bool:
-        key = (job.priority, job.id)
+        key = job.rank
         index = bisect_left(self.ready, key)
         if index < len(self.ready) and self.ready[index] == key:
             del self.ready[index]
@@ -287,7 +348,38 @@ class _Step:
 
     def _put_back(self, job: WaitingJob) -> None:
         self.waiting[job.id] = job
-        insort(self.ready, (job.priority, job.id))
+        insort(self.ready, job.rank)
+
+    def _untrack(self, job_id: JobId) -> None:
+        self.tracked.pop(job_id, None)
+        self.idle.pop(job_id, None)
+        self.leaving.discard(job_id)
+
+    def _follow(self, event: Moved | Tired | SteppedBack | Returned) -> None:
+        """Take what a tracked job did; ignored if it is not tracked any more."""
+        job = self.tracked.get(event.job_id)
+        match event:
+            case _ if job is None:
+                return
+            case Moved(job_id, priority, may_leave):
+                self._move(job_id, priority, may_leave=may_leave)
+            case Tired(job_id):
+                if job_id in self.idle:
+                    self.idle[job_id] = True
+            case SteppedBack(job_id, priority):
+                self._untrack(job_id)
+                self._put_back(replace(job, priority=priority, turns=job.turns + 1))
+            case Returned(job_id):
+                self._untrack(job_id)
+                self._put_back(job)
+
+    def _move(self, job_id: JobId, priority: int, *, may_leave: bool) -> None:
+        self.tracked[job_id] = replace(self.tracked[job_id], priority=priority)
+        if may_leave:
+            self.idle.setdefault(job_id, False)
+        else:
+            self.idle.pop(job_id, None)
+            self.leaving.discard(job_id)
 
     def _replace(self, job_id: JobId, **changes: object) -> None:
         job = self.waiting.get(job_id)
@@ -297,37 +389,53 @@ class _Step:
         changed: WaitingJob = replace(job, **changes)
         self.waiting[job_id] = changed
         if was_ready:
-            insort(self.ready, (changed.priority, job_id))
+            insort(self.ready, changed.rank)
 
     def pick(self) -> list[JobId]:
         """Start ready jobs, by priority and age, as far as limit and filters allow."""
         if self.is_quorum_lost:
-            return self._take([key for key in self.ready if self.waiting[key[1]].mends])
-        free = self.running_max - len(self.running)
-        if free <= 0 or not self.ready:
+            taken = [key[-1] for key in self.ready if self.waiting[key[-1]].mends]
+        else:
+            taken = self._allowed(self.tracked_max - len(self.tracked))
+        gone = set(taken)
+        self.ready = [key for key in self.ready if key[-1] not in gone]
+        for job_id in taken:
+            self.tracked[job_id] = self.waiting.pop(job_id)
+        return taken
+
+    def make_room(self) -> list[JobId]:
+        """Choose those who step back for ready jobs of a better rank."""
+        if self.is_quorum_lost or not self.ready:
             return []
-        under_rule = _running_under_rules(self.running)
-        picked: list[JobId] = []
-        left: list[tuple[int, JobId]] = []
-        for position, (priority, job_id) in enumerate(self.ready):
-            if len(picked) == free:
-                left += self.ready[position:]
+        staying = [(self._idle_rank(job_id), job_id) for job_id in self.idle.keys() - self.leaving]
+        staying.sort(reverse=True)
+        places = len(self.leaving) + max(0, self.tracked_max - len(self.tracked))
+        chosen: list[JobId] = []
+        comers = self._allowed(places + len(staying))[places:]
+        for (rank, job_id), comer in zip(staying, comers, strict=False):
+            if self.waiting[comer].rank >= rank:
+                break
+            chosen.append(job_id)
+        self.leaving |= set(chosen)
+        return chosen
+
+    def _idle_rank(self, job_id: JobId) -> Rank:
+        priority, turns, _ = self.tracked[job_id].rank
+        return (priority, turns + self.idle[job_id], job_id)
+
+    def _allowed(self, count: int) -> list[JobId]:
+        """Return the first ready jobs that the filters let start, as many at most."""
+        allowed: list[JobId] = []
+        if count <= 0 or not self.ready:
+            return allowed
+        under_rule = _tracked_under_rules(self.tracked)
+        for _, _, job_id in self.ready:
+            if len(allowed) == count:
                 break
             hold = self.waiting[job_id].hold
             if hold is not None:
                 if under_rule.get(hold.rule_uuid, 0) >= hold.running_max:
-                    left.append((priority, job_id))
                     continue
                 under_rule[hold.rule_uuid] = under_rule.get(hold.rule_uuid, 0) + 1
-            picked.append(job_id)
-            self.running[job_id] = self.waiting.pop(job_id)
-        self.ready = left
-        return picked
-
-    def _take(self, keys: list[tuple[int, JobId]]) -> list[JobId]:
-        """Start these ready jobs, regardless of limit and filters."""
-        taken = set(keys)
-        self.ready = [key for key in self.ready if key not in taken]
-        for _, job_id in keys:
-            self.running[job_id] = self.waiting.pop(job_id)
-        return [job_id for _, job_id in keys]
+            allowed.append(job_id)
+        return allowed

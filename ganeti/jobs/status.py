@@ -2,9 +2,10 @@
 
 Theory of operation.  Every opcode is QUEUED until a process has been found for its job.  The
 process makes it WAITING while locks are awaited and RUNNING while the work is done; then it is
-SUCCESS or ERROR.  A job canceled while it waits is CANCELING until its process has let go, then
-CANCELED.  A queued one is CANCELED at once.  The last three are final.  When one opcode of a job
-fails, the later ones fail too; when a process dies, opcodes without a final status become ERROR.
+SUCCESS or ERROR.  One that waits may be QUEUED again, to make room for a more urgent job.  A job
+canceled while it waits is CANCELING until its process has let go, then CANCELED.  A queued one is
+CANCELED at once.  The last three are final.  When one opcode of a job fails, the later ones fail
+too; when a process dies, opcodes without a final status become ERROR.
 
 Source: config.json, "queue" (opcode_status, job_status_rule).
 """
@@ -33,7 +34,9 @@ PENDING: Final = frozenset({Status.QUEUED, Status.WAITING, Status.CANCELING})
 
 NEXT: Final[Mapping[Status, frozenset[Status]]] = {
     Status.QUEUED: frozenset({Status.WAITING, Status.CANCELED, Status.ERROR}),
-    Status.WAITING: frozenset({Status.RUNNING, Status.CANCELING, Status.CANCELED, Status.ERROR}),
+    Status.WAITING: frozenset(
+        {Status.QUEUED, Status.RUNNING, Status.CANCELING, Status.CANCELED, Status.ERROR}
+    ),
     Status.CANCELING: frozenset({Status.CANCELED, Status.ERROR}),
     Status.RUNNING: frozenset({Status.SUCCESS, Status.CANCELED, Status.ERROR}),
     Status.CANCELED: frozenset(),

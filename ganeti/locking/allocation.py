@@ -10,8 +10,15 @@ Granting is done in two steps, so that the caller can look whether a waiter stil
 `grantable` names the next one, `grant` or `remove_owner` decides.  The caller repeats this after
 every operation until `grantable` answers None.
 
+Slots.  A job runs while it holds the BGL, which every opcode takes with its other locks, in any
+mode.  `jobs_max` says how many may: the request by which a job would be one more waits although
+its locks are free, and is served like the others by rank.  So a job takes its slot and its locks
+in one step; nobody holds the one while it waits for the other.  What counts are the locks held,
+so slots need no record: a restart finds them, the death of a job frees them.
+
 Invariants: no two owners hold conflicting locks; nobody pending could be granted (after the
-repetition above); no circle of owners waiting for each other.
+repetition above); no circle of owners waiting for each other; no request was granted by which more
+than `jobs_max` jobs ran.
 
 Source: wconfd.json, "lock_request"; design of the 2.12 daemons, "Locking".
 """
@@ -22,6 +29,7 @@ from collections.abc import Iterable, Mapping
 
 from ganeti.base.errors import LockError
 from ganeti.locking.names import (
+    BGL,
     CONFIG_LOCK,
     Request,
     check_level,
@@ -32,7 +40,7 @@ from ganeti.locking.names import (
 )
 from ganeti.locking.ownership import Ownership
 from ganeti.locking.waiting import Waiter, WaitQueue
-from ganeti.protocol.wconfd import ClientId, LockMode
+from ganeti.protocol.wconfd import PRIORITY_BEYOND_LIMIT, ClientId, LockMode
 
 _SHARED = LockMode.SHARED
 _EXCLUSIVE = LockMode.EXCLUSIVE
@@ -40,9 +48,14 @@ _RELEASE = LockMode.RELEASE
 
 
 class LockAllocation:
-    """Locks, owners and waiters."""
+    """Locks, owners and waiters.
+
+    Attributes:
+        jobs_max: how many jobs may run at once; None for any number.
+    """
 
     def __init__(self) -> None:
+        self.jobs_max: int | None = None
         self._owned = Ownership()
         self._queue = WaitQueue()
         self._sequence = 0
@@ -93,10 +106,15 @@ class LockAllocation:
         owners = dict(self._owned.locks())
         return [(lock, list(owners[lock].items())) for lock in in_order(owners)]
 
-    def blockers(self, owner: ClientId, request: Request) -> set[ClientId]:
+    def blockers(
+        self, owner: ClientId, request: Request, priority: int | None = None
+    ) -> set[ClientId]:
         """Return the owners in the way of a request, starving waiters included.
 
         The request of an owner that is pending counts from when it came.
+
+        Args:
+            priority: that of a request that may wait, and so needs a slot.
         """
         waiter = self._queue.get(owner)
         sequence = self._sequence + 1 if waiter is None else waiter.sequence
@@ -107,6 +125,10 @@ class LockAllocation:
         starving = self._barrier(owner, wants, sequence)
         if starving is not None:
             found.add(starving.owner)
+        if waiter is not None:
+            priority = waiter.priority
+        if priority is not None:
+            found |= self._slot_holders_against(owner, priority, wants)
         return found
 
     # Updates.
@@ -144,8 +166,13 @@ class LockAllocation:
                     f"{owner} asks for {lock} {mode} out of order: it already holds {highest[2]}"
                 )
 
-    def try_update(self, owner: ClientId, request: Request) -> set[ClientId]:
+    def try_update(
+        self, owner: ClientId, request: Request, priority: int | None = None
+    ) -> set[ClientId]:
         """Do the update now or not at all.
+
+        Args:
+            priority: that of a request that may wait, and so needs a slot.
 
         Returns:
             The owners in the way; empty when the update was done.
@@ -154,7 +181,7 @@ class LockAllocation:
             LockError: the request breaks a rule.
         """
         self.check(owner, request)
-        blockers = self.blockers(owner, request)
+        blockers = self.blockers(owner, request, priority)
         if blockers:
             return blockers
         if self._queue.get(owner) is not None:
@@ -174,11 +201,10 @@ class LockAllocation:
         Raises:
             LockError: the request breaks a rule, or would close a circle of waiting owners.
         """
-        blockers = self.try_update(owner, request)
-        if not blockers:
-            return blockers
-        if self._queue.get(owner) is not None:
-            self.change_priority(owner, priority)
+        self.check(owner, request)
+        was_pending = self.change_priority(owner, priority)
+        blockers = self.try_update(owner, request, priority)
+        if not blockers or was_pending:
             return blockers
         waiter = Waiter(owner, priority, request, self._sequence + 1)
         elders = self._holders_against(waiter)
@@ -195,9 +221,16 @@ class LockAllocation:
         waiter = self._queue.get(owner)
         if waiter is None:
             return False
-        waiter.priority = priority
-        waiter.encoded = None
+        if priority != waiter.priority:
+            waiter.priority = priority
+            waiter.encoded = None
+            self._queue.stir(waiter)
         return True
+
+    def set_jobs_max(self, jobs_max: int | None) -> None:
+        """Let so many jobs run at once; those above a smaller number go on."""
+        self.jobs_max = jobs_max
+        self._queue.stir_released(BGL)
 
     def withdraw(self, owner: ClientId) -> bool:
         """Drop the pending request of an owner; False when it has none."""
@@ -287,6 +320,8 @@ class LockAllocation:
         while (waiter := self._queue.first_stirred()) is not None:
             wants = self._wants(waiter.owner, waiter.request)
             lock = self._first_blocked(waiter.owner, wants)
+            if lock is None and self._slot_holders_against(waiter.owner, waiter.priority, wants):
+                lock = BGL  # a slot is free when somebody lets go of it
             if lock is not None:
                 self._queue.park(waiter, lock=lock)
                 continue
@@ -383,13 +418,26 @@ class LockAllocation:
             found.update(self._owned.blockers(waiter.owner, lock, mode))
         return found
 
+    def _slot_holders_against(
+        self, owner: ClientId, priority: int, wants: Iterable[tuple[str, LockMode]]
+    ) -> set[ClientId]:
+        """Return the jobs that run, if they are too many for this owner to be one more."""
+        if self.jobs_max is None or priority <= PRIORITY_BEYOND_LIMIT or not _is_job(owner):
+            return set()
+        if BGL in self._owned.held(owner) or all(lock != BGL for lock, _ in wants):
+            return set()
+        running = {other for other in self._owned.holders(BGL) if _is_job(other)}
+        return running if len(running) >= self.jobs_max else set()
+
     def _waited_for(self, waiter: Waiter) -> set[ClientId]:
         """Return all owners that this one waits for, directly or through others."""
         found: set[ClientId] = set()
         todo = [waiter]
         while todo:
             current = todo.pop()
+            wants = self._wants(current.owner, current.request)
             nexts = self._holders_against(current)
+            nexts |= self._slot_holders_against(current.owner, current.priority, wants)
             if current.barred_by is not None:
                 nexts.add(current.barred_by.owner)
             for owner in nexts - found:
@@ -451,6 +499,10 @@ class LockAllocation:
         self._owned.set_mode(owner, lock, mode)
         if before is not None and (mode is None or (before is _EXCLUSIVE and mode is _SHARED)):
             self._queue.stir_released(lock)
+
+
+def _is_job(owner: ClientId) -> bool:
+    return isinstance(owner.identifier, int)
 
 
 def _describe(request: Request) -> str:

@@ -1,42 +1,41 @@
 """Take the locks of a job, waiting as long as it must, and name the holders in the way.
 
 A wait is one call to WConfD, answered when the locks are granted.  It is cut into slices only to
-raise the priority, to look at a changed priority, and to tell the operator which locks the job
-waits for.  Between and during slices the job can be canceled.
+raise the priority and to tell the operator which locks the job waits for; once the priority is the
+highest it blocks until the locks are there.  Between and during slices the job can be canceled, and
+can be asked to step back into the queue.
 
-Source: constants.json, "timeouts" (LOCK_ATTEMPTS_*); daemons-2.12, "Optimistic strategy".
+Source: constants.json, "timeouts" (LOCK_ATTEMPTS_*); design-2.1, "Retry acquiring locks";
+daemons-2.12, "Optimistic strategy".
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from ganeti.base.errors import LockError
-from ganeti.locking.names import LOCKSET, group_of, in_order
+from ganeti.locking.names import BGL, LOCKSET, group_of, in_order
 from ganeti.logical_units.context import JobContext
 from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode, LockRequest
 
 SLICE_S_MIN: Final = 5.0  # LOCK_ATTEMPTS_MINWAIT
 SLICE_S_MAX: Final = 75.0  # LOCK_ATTEMPTS_MAXWAIT
 SLICE_GROWTH: Final = 1.5
-WAIT_S_MAX: Final = 86400.0  # the longest that any single node call of a holder may take
+BLOCKING_S: Final = 86400.0  # WConfD's limit for one call; the request is made again after it
 PRIORITY_HIGHEST: Final = -20
 
 
-def slices() -> Iterator[float]:
-    """Return how long each attempt may wait: longer and longer, up to a limit."""
-    length_s = SLICE_S_MIN
-    while True:
-        yield length_s
-        length_s = min(SLICE_S_MAX, length_s * SLICE_GROWTH)
+def slice_s(attempts: int) -> float:
+    """Return how long the next attempt may wait: longer and longer, up to a limit."""
+    return float(min(SLICE_S_MAX, SLICE_S_MIN * SLICE_GROWTH ** min(attempts, 10)))
 
 
 def raised_priority(priority: int, attempts: int) -> int:
     """Return the priority for the next attempt: one step more urgent for each that failed."""
-    return max(PRIORITY_HIGHEST, priority - attempts)
+    return min(priority, max(PRIORITY_HIGHEST, priority - attempts))
 
 
 class PriorityChangedError(Exception):
@@ -46,18 +45,28 @@ class PriorityChangedError(Exception):
     """
 
 
+LockOwners = Sequence[tuple[str, Sequence[tuple[object, str]]]]
+"""What ``listAllLocksOwners`` answers."""
+
+
+class StepBackError(Exception):
+    """The job is to go back into the queue instead of waiting for locks.
+
+    Raised by a signal handler inside `JobContext.interruptible`, before the work has begun.
+    """
+
+
 def take_locks(context: JobContext, need: LockNeed) -> None:
-    """Take all these locks, or none.
+    """Take all these locks, or none, however long that takes.
 
     Raises:
-        LockError: not granted within a day; the text names locks, holders and the wait.
         JobCanceled: the job was canceled meanwhile.
     """
     request = to_request(need)
     started = context.monotonic()
-    for attempts, length_s in enumerate(slices()):
+    for attempts in itertools.count(context.attempts_before):
         context.check_canceled()
-        outcome, blockers = _attempt(context, request, attempts, length_s)
+        outcome, blockers = _attempt(context, request, attempts)
         if outcome == GRANTED:
             return
         if outcome == GONE:
@@ -65,36 +74,44 @@ def take_locks(context: JobContext, need: LockNeed) -> None:
             # locks, computed again once held, name the object that is gone.
             continue
         waited_s = context.monotonic() - started
-        text = f"{_in_the_way(context, need, blockers)}; waiting for {waited_s:.0f} s"
-        if waited_s >= WAIT_S_MAX:
-            raise LockError(f"gave up: {text}")
-        context.info(text)
-    raise AssertionError("the slices never end")
+        context.info(f"{_in_the_way(context, need, blockers)}; waiting for {waited_s:.0f} s")
+    raise AssertionError("the attempts never end")
 
 
 def _attempt(
-    context: JobContext, request: LockRequest, attempts: int, length_s: float
+    context: JobContext, request: LockRequest, attempts: int
 ) -> tuple[str, Sequence[ClientId]]:
-    """Wait for the locks once, at the priority that the job has when WConfD hears of it."""
+    """Wait for the locks once, at the priority that the job has when WConfD hears of it.
+
+    Once that cannot be raised any more, the request keeps its place in the queue.
+    """
     while True:
         with contextlib.suppress(PriorityChangedError), context.interruptible():
             priority = raised_priority(context.priority(), attempts)
+            is_last = attempts > context.attempts_before and priority <= PRIORITY_HIGHEST
+            length_s = BLOCKING_S if is_last else slice_s(attempts)
             return context.config.wait_locks(priority, request, length_s)
 
 
 def _in_the_way(context: JobContext, need: LockNeed, blockers: Sequence[ClientId]) -> str:
     owners = context.config.list_all_locks_owners()
-    return describe_conflicts(conflicts(need, owners), blockers)
+    found = conflicts(need, owners)
+    if blockers and not found and set(blockers) <= _bgl_holders(owners):
+        return (
+            f"{len(blockers)} jobs run, as many as may at once"
+            " (gnt-cluster modify --max-running-jobs)"
+        )
+    return describe_conflicts(found, blockers)
 
 
-def conflicts(
-    need: LockNeed, owners: Iterable[tuple[str, Iterable[tuple[object, str]]]]
-) -> list[tuple[str, str, ClientId]]:
-    """Return (lock, mode, holder) of each held lock that conflicts with a needed one.
+def _bgl_holders(owners: LockOwners) -> set[ClientId]:
+    return {
+        ClientId.from_wire(holder) for name, held in owners if name == BGL for holder, _ in held
+    }
 
-    Args:
-        owners: the answer of ``listAllLocksOwners``.
-    """
+
+def conflicts(need: LockNeed, owners: LockOwners) -> list[tuple[str, str, ClientId]]:
+    """Return (lock, mode, holder) of each held lock that conflicts with a needed one."""
     found = []
     for name, holders in owners:
         for holder, mode in holders:

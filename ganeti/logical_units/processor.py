@@ -7,7 +7,8 @@ Theory of operation.  A unit tells which locks it needs after reading the config
 (optimistic strategy); the locks are taken in their one order, all or none.  A second, fresh unit
 then reads again: if it needs no more than is held, it does the work; if the configuration has
 changed meanwhile, everything is given back and it starts over.  At the end, however it ends, locks
-and reservations go back; if WConfD cannot be reached, the death of the job process frees them.
+and reservations go back; if WConfD does not answer at once, the next opcode begins with that, or
+the death of the job process frees them.
 
 Source: daemons-2.12, "Optimistic strategy"; design-2.0, "Granular locking" and "Hooks".
 """
@@ -33,7 +34,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockNeed, covers, take_locks, union
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import op_id_of
-from ganeti.protocol.wconfd import Effect, LockMode
+from ganeti.protocol.wconfd import Effect, LockMode, WConfCalls
 
 logger = logging.getLogger(__name__)
 
@@ -86,13 +87,13 @@ def execute_opcode(context: JobContext, op: OpCode) -> object:
         JobCanceled: the job was canceled while it waited.
     """
     unit_class = unit_for(op)
-    context.recorder.effects.clear()
+    _give_back(context, context.config)  # what the last opcode could not, as WConfD was away
     try:
         unit, found = lock_unit(context, unit_class, op)
         context.on_locks_held()
         return _carry_out(context, unit, found)
     finally:
-        _give_back(context)
+        _give_back_at_once(context)
 
 
 def lock_unit(context: JobContext, unit_class: type[Unit], op: OpCode) -> tuple[Unit, Any]:
@@ -203,13 +204,24 @@ def _tell_config_update(context: JobContext, unit: Unit) -> None:
         context.warn(f"cannot run the {point.path} hooks: {err}; ignoring")
 
 
-def _give_back(context: JobContext) -> None:
-    """Give back reservations and locks; the death of this process would free them as well."""
-    effects = context.recorder.effects
+def _give_back_at_once(context: JobContext) -> None:
+    """Give back reservations and locks, unless WConfD is away: the job's end does not wait for it.
+
+    The next opcode does, and the death of this process frees everything as well.
+    """
     try:
-        if Effect.RESERVE in effects:
-            context.config.drop_all_reservations()
-        if Effect.LOCKS in effects:
-            context.config.free_locks()
+        if context.at_once is None:
+            return _give_back(context, context.config)
+        with context.at_once() as config:
+            _give_back(context, config)
     except errors.GenericError as err:
         logger.warning("cannot give back locks of job %s: %s; ignoring", context.job_id, err)
+
+
+def _give_back(context: JobContext, config: WConfCalls) -> None:
+    effects = context.recorder.effects
+    if Effect.RESERVE in effects:
+        config.drop_all_reservations()
+    if Effect.LOCKS in effects:
+        config.free_locks()
+    effects.clear()

@@ -30,7 +30,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions
-from ganeti.jobs.scheduler import LimitChanged, QuorumChanged
+from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
 from ganeti.luxid.config_view import ConfigView
@@ -100,7 +100,7 @@ class LuxiDaemon:
         )
         self._store = JobStore(paths, self._replication)
         self._follower = Follower(
-            paths, self._known_jobs, self._store, self._exits, tasks, self._on_ended
+            paths, self._known_jobs, self._store, self._exits, tasks, self._on_ended, self._on_moved
         )
         self._pool = Pool(paths, WARM_DEFAULT, tasks, self._exits)
         self._starter = JobStarter(self._known_jobs, self._store, self._pool, self._follower, tasks)
@@ -162,6 +162,9 @@ class LuxiDaemon:
     def _on_ended(self, known: KnownJob) -> None:
         self._store.on_ended(known.job.id, known.lagging)
         self._starter.on_ended(known)
+
+    def _on_moved(self, known: KnownJob) -> None:
+        self._starter.on_moved(known)
 
     def _on_config_event(self, name: str, kind: Kind) -> None:
         if name.startswith("ssconf_") or not name:
@@ -233,7 +236,11 @@ class LuxiDaemon:
 
     def _on_config_changed(self) -> None:
         self._config_changed.set()
-        self._starter.tell(LimitChanged(self._view.cluster.max_running_jobs))
+        cluster = self._view.cluster
+        limit = tracked_limit(
+            running_max=cluster.max_running_jobs, tracked_max=cluster.max_tracked_jobs
+        )
+        self._starter.tell(LimitChanged(limit))
         try:
             rules = list(self._view.filters.values())
         except ConfigurationError as err:

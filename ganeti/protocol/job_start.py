@@ -64,11 +64,13 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
     """The start record is durable: run.
 
     ``lagging`` names the candidates that have not acknowledged the start record: it may still
-    arrive there after later ones, so their copies do not count.
+    arrive there after later ones, so their copies do not count.  ``turns`` is how often the job
+    waited for its locks in vain and stepped back.
     """
 
     secrets: tuple[dict[str, object] | None, ...] = ()
     lagging: tuple[str, ...] = ()
+    turns: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -31,6 +31,9 @@ GRANTED: Final = "granted"
 TIMEOUT: Final = "timeout"
 GONE: Final = "gone"  # an object was removed whose lock was asked for
 
+# Ahead of every job's own priority; waits for locks, but for no slot among those that may run.
+PRIORITY_BEYOND_LIMIT: Final = -21
+
 
 CLIENT_SHOWN: Final = "[identifier, lock file path, pid]"
 
@@ -615,7 +618,11 @@ class WConfCalls(Service):
     def wait_locks(
         self, priority: int, request: LockRequest, timeout_s: _Seconds
     ) -> tuple[str, list[ClientId]]:
-        """Update locks, answering "granted", "timeout" or "gone", and the owners in the way."""
+        """Update locks, answering "granted", "timeout" or "gone", and the owners in the way.
+
+        The request by which more jobs than ``max_running_jobs`` would hold cluster/BGL waits as
+        well, unless its priority is -21.
+        """
 
     @_own("changeWaitPriority", _LOCKS)
     def change_wait_priority(self, priority: int) -> bool:

@@ -62,6 +62,7 @@ class Keeper:
         self.locks = LockService(
             paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
         )
+        self.locks.allocation.set_jobs_max(self.durable.cluster.max_running_jobs)
         self.committer = Committer(self.state, self._write, self._written, clock.now)
         self._listeners: list[Callable[[Flush], None]] = []
         self._own_file = VolatileFile(
@@ -97,6 +98,7 @@ class Keeper:
         write_config_pieces(self.paths, pieces)
 
     def _written(self, flush: Flush) -> None:
+        self.locks.set_jobs_max(self.durable.cluster.max_running_jobs)
         for listener in self._listeners:
             listener(flush)
 

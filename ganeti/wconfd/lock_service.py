@@ -75,7 +75,9 @@ class LockService:
 
     def _restore(self, content: bytes) -> None:
         """Go back to what the file holds: it could not be written."""
+        jobs_max = self.allocation.jobs_max
         self.allocation = decode_locks(content)
+        self.allocation.jobs_max = jobs_max
         self._to_signal.clear()
         self._granted.clear()
         for owner, future in self._waiting.items():
@@ -91,6 +93,13 @@ class LockService:
     def content(self) -> bytes:
         """What the file holds."""
         return self._file.content
+
+    def set_jobs_max(self, jobs_max: int) -> None:
+        """Let so many jobs work at once; serves those who waited for that."""
+        if jobs_max != self.allocation.jobs_max:
+            self.allocation.set_jobs_max(jobs_max)
+            self.serve()
+            self._file.begin_save()
 
     async def save(self) -> None:
         """Serve whoever can be served now, write the file, then tell all of them.

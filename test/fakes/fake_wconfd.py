@@ -53,6 +53,14 @@ class FakeWConfd:
         owned = self._keeper.locks.allocation.list_all_owners()
         return {lock: [owner.identifier for owner, _mode in owners] for lock, owners in owned}
 
+    def waiting(self) -> set[object]:
+        """Return the identifiers of those whose request waits."""
+
+        async def look() -> set[object]:
+            return {each.owner.identifier for each in self._keeper.locks.allocation.pending()}
+
+        return asyncio.run_coroutine_threadsafe(look(), self._loop).result(60)
+
     def hold(self, *locks: tuple[str, str], owner: int | str = "test", wait: bool = False) -> None:
         """Take locks as a client of the test itself, or wait for them without taking time."""
         path = f"{self._paths.livelock_dir}/{owner}"

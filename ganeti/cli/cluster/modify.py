@@ -139,10 +139,12 @@ that is free; the address moves with the name.  Clients have to be told.""",
         opt.option(
             "--instance-communication-network", "network for the internal communication interface"
         ),
-        opt.number("--max-running-jobs=N", "how many jobs run at a time"),
+        opt.number(
+            "--max-running-jobs=N", "how many jobs work at a time; those that wait do not count"
+        ),
         opt.number(
             "--max-tracked-jobs=N",
-            "how many jobs LuxiD of 3.0 watches at a time; this one watches all",
+            "how many jobs have a process, to work or to wait for locks (more than work)",
         ),
         opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
         opt.names(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +29,6 @@ logger = logging.getLogger(__name__)
 CANCELED_TEXT: Final = "Job canceled by request"
 _PRIORITY_TEXT: Final = "Priorities of pending opcodes for job {} have been changed"
 CANCEL_TIMEOUT_S: Final = 10.0
-_SIGNAL_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 _ARCHIVE_BATCH: Final = 100
 
 Outcome = tuple[bool, str]
@@ -77,10 +75,12 @@ class JobCommands:
 
         def is_decided() -> bool:
             has_begun = known.job.status is Status.RUNNING and not works_already
-            return known.phase is Phase.ENDED or has_begun
+            return known.phase is not Phase.RUNNING or has_begun
 
         send()
-        await wait_for(known, is_decided, CANCEL_TIMEOUT_S, again=send)
+        await known.wait_for(is_decided, CANCEL_TIMEOUT_S, again=send)
+        if known.phase is Phase.QUEUED:  # it made room for another job just then
+            return await self.cancel_job(job_id, None)
         if known.job.status is Status.CANCELED:
             logger.info("Job %s canceled while it %s", job_id, "ran" if works_already else "waited")
             return True, f"Job {job_id} canceled"
@@ -97,7 +97,9 @@ class JobCommands:
         job_id = known.job.id
         if not self._follower.send_signal(known, signal.SIGKILL):
             self._follower.check_soon(job_id)
-        await wait_for(known, lambda: known.phase is Phase.ENDED, CANCEL_TIMEOUT_S)
+        await known.wait_for(lambda: known.phase is not Phase.RUNNING, CANCEL_TIMEOUT_S)
+        if known.phase is Phase.QUEUED:
+            return await self.cancel_job(job_id, None)
         logger.warning("Job %s killed on request", job_id)
         if known.phase is not Phase.ENDED:
             return False, f"Job {job_id} cannot be killed: its process does not end"
@@ -140,13 +142,15 @@ class JobCommands:
             self._follower.send_signal(known, signal.SIGUSR1)
 
         def is_taken() -> bool:
-            return known.phase is Phase.ENDED or known.job.priority == priority
+            return known.phase is not Phase.RUNNING or known.job.priority == priority
 
-        if not self._follower.is_alive(known.job):
+        if known.phase is Phase.RUNNING and not self._follower.is_alive(known.job):
             return False, f"The process of job {job_id} does not live any more"
         send()
         if known.job.status is Status.WAITING:
-            await wait_for(known, is_taken, CANCEL_TIMEOUT_S, again=send)
+            await known.wait_for(is_taken, CANCEL_TIMEOUT_S, again=send)
+        if known.phase is Phase.QUEUED:
+            return await self.change_job_priority(job_id, priority)
         return True, _PRIORITY_TEXT.format(job_id)
 
     # Archive.
@@ -206,25 +210,3 @@ class JobCommands:
 def _age_s(job: QueuedJob, now: float) -> float:
     stamp = job.end_timestamp or job.start_timestamp or job.received_timestamp or (0, 0)
     return now - stamp[0]
-
-
-async def wait_for(
-    known: KnownJob,
-    is_done: Callable[[], bool],
-    timeout_s: float,
-    again: Callable[[], None] | None = None,
-) -> bool:
-    """Wait until something is true of a job; returns whether it is.
-
-    Args:
-        again: called once a second meanwhile.
-    """
-    deadline = clock.monotonic() + timeout_s
-    while not is_done():
-        left_s = deadline - clock.monotonic()
-        if left_s <= 0:
-            return False
-        await known.changes_within(min(left_s, _SIGNAL_AGAIN_S) if again else left_s)
-        if again and not is_done():
-            again()
-    return True

@@ -23,7 +23,7 @@ from ganeti.base.paths import Paths
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.luxid.queue.job_store import JobStore
-from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase, phase_of
 from ganeti.luxid.tasks import Tasks
 from ganeti.system import files
 from ganeti.system.clock import timestamp
@@ -52,6 +52,7 @@ class Follower:
     _exits: ExitWatcher
     _tasks: Tasks
     _on_ended: Callable[[KnownJob], None]
+    _on_moved: Callable[[KnownJob], None]
     _checking: set[JobId] = field(default_factory=set)
     _dirty: set[JobId] = field(default_factory=set)
     _has_jobs: asyncio.Event = field(default_factory=asyncio.Event)
@@ -124,6 +125,10 @@ class Follower:
             known.set_job(job)
         if known.job.is_final:
             self._end(known)
+            return
+        if phase_of(known.job) is Phase.QUEUED:
+            known.set_phase(Phase.QUEUED)
+        self._on_moved(known)
 
     def _end(self, known: KnownJob) -> None:
         known.set_phase(Phase.ENDED)

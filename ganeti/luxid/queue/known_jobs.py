@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Final
 
 from ganeti.base.errors import JobLost
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob
+from ganeti.system import clock
+
+_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
+
+_LUXID_LIVELOCK_PREFIX: Final = "luxi-daemon"  # 3.0's LuxiD names itself before it has a process
 
 Secrets = tuple[dict[str, object] | None, ...]
 
@@ -27,7 +32,7 @@ class Phase(Enum):
 _NEXT: Final = {
     Phase.QUEUED: {Phase.STARTING, Phase.RUNNING, Phase.ENDED},
     Phase.STARTING: {Phase.QUEUED, Phase.RUNNING, Phase.ENDED},
-    Phase.RUNNING: {Phase.ENDED},
+    Phase.RUNNING: {Phase.QUEUED, Phase.ENDED},  # queued again: it made room for another one
     Phase.ENDED: set[Phase](),
 }
 
@@ -39,15 +44,17 @@ class KnownJob:
         turn: held by whoever changes the job; one at a time.
         secrets: secret parameters, which no file has.
         lagging: candidates that may still get an old record after newer ones.
+        turns: how often the job waited for locks in vain and stepped back.
     """
 
-    __slots__ = ("_waiters", "job", "lagging", "phase", "secrets", "turn")
+    __slots__ = ("_waiters", "job", "lagging", "phase", "secrets", "turn", "turns")
 
     def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
         self.job = job
         self.phase = phase
         self.secrets = secrets
         self.lagging: tuple[str, ...] = ()
+        self.turns = 0
         self.turn = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -67,6 +74,24 @@ class KnownJob:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    async def wait_for(
+        self, is_done: Callable[[], bool], timeout_s: float, again: Callable[[], None] | None = None
+    ) -> bool:
+        """Wait until something is true of the job; returns whether it is.
+
+        Args:
+            again: called once a second meanwhile.
+        """
+        deadline = clock.monotonic() + timeout_s
+        while not is_done():
+            left_s = deadline - clock.monotonic()
+            if left_s <= 0:
+                return False
+            await self.changes_within(min(left_s, _AGAIN_S) if again else left_s)
+            if again and not is_done():
+                again()
+        return True
 
     async def changes_within(self, timeout_s: float) -> bool:
         """Wait for the next change; returns whether there was one in time."""
@@ -132,3 +157,16 @@ class KnownJobs:
     def in_phase(self, phase: Phase) -> list[KnownJob]:
         """Return the jobs in one phase."""
         return [known for known in self._by_id.values() if known.phase is phase]
+
+
+def phase_of(job: QueuedJob) -> Phase:
+    """Tell whose a job is by its record alone.
+
+    A job without the lock file of a job process was never given to one.
+    """
+    if job.is_final:
+        return Phase.ENDED
+    livelock = (job.livelock or "").rpartition("/")[2]
+    if not livelock or livelock.startswith(_LUXID_LIVELOCK_PREFIX):
+        return Phase.QUEUED
+    return Phase.RUNNING

@@ -1,7 +1,9 @@
 """Drives the scheduler: collects what happened, asks it, and does what it says.
 
 Events of one turn of the loop are handed in together.  A job is started by being given to a warm
-process; one that could not be started goes back and is tried again after a while.
+process; one that could not be started goes back and is tried again after a while.  A job that is to
+make room is asked by a signal, which its process honours while it waits for locks: then it leaves
+the job in the queue, and the job is ours again.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,8 +20,20 @@ from ganeti.base.errors import GenericError, JobQueueError, OpExecError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.scheduler import Ended, Event, QueueState, Returned, Stranded, schedule
+from ganeti.jobs.scheduler import (
+    Ended,
+    Event,
+    Moved,
+    QueueState,
+    Returned,
+    SteppedBack,
+    Stranded,
+    Tired,
+    schedule,
+)
 from ganeti.jobs.status import Status
+from ganeti.jobs.submission import has_lost_secrets
+from ganeti.logical_units.locks import slice_s
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
@@ -31,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 START_ATTEMPTS_MAX: Final = 3
 RETURN_DELAY_S: Final = 5.0
+STEP_BACK_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 
 
 @dataclass(eq=False, slots=True)
@@ -43,6 +59,7 @@ class JobStarter:
     _follower: Follower
     _tasks: Tasks
     _events: list[Event] = field(default_factory=list)
+    _turns: dict[JobId, asyncio.TimerHandle] = field(default_factory=dict)
     _is_stopping: bool = False
     state: QueueState = field(default_factory=QueueState)
 
@@ -58,7 +75,43 @@ class JobStarter:
 
     def on_ended(self, known: KnownJob) -> None:
         """Take note that a job has a final status on disk."""
+        self._end_turn(known.job.id)
         self.tell(Ended(known.job.id, known.job.status))
+
+    def on_moved(self, known: KnownJob) -> None:
+        """Take note of what a job's process does now, and that it has put the job back."""
+        job = known.job
+        if known.phase is Phase.QUEUED:
+            self._end_turn(job.id)
+            known.turns += 1
+            self._store.put_back(job)
+            self._store.on_ended(job.id, known.lagging)
+            self.tell(SteppedBack(job.id, job.priority))
+            return
+        # A process has the only copy of its job's secrets.
+        may_leave = job.status is Status.WAITING and not has_lost_secrets(job)
+        if not may_leave:
+            self._end_turn(job.id)
+        elif job.id not in self._turns:
+            loop = asyncio.get_running_loop()
+            turn_s = slice_s(known.turns)
+            self._turns[job.id] = loop.call_later(turn_s, self.tell, Tired(job.id))
+        self.tell(Moved(job.id, job.priority, may_leave))
+
+    def _end_turn(self, job_id: JobId) -> None:
+        timer = self._turns.pop(job_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _ask_to_step_back(self, job_id: JobId) -> None:
+        """Ask until the job has left its process, ended or got its locks."""
+        while job_id in self.state.leaving and not self._is_stopping:
+            known = self._known_jobs.get(job_id)
+            if known is None:
+                return
+            self._follower.send_signal(known, signal.SIGUSR2)
+            await known.changes_within(STEP_BACK_AGAIN_S)
+            await asyncio.sleep(0)  # the scheduler hears of it first
 
     async def end_queued(self, known: KnownJob, ended: QueuedJob) -> None:
         """End a job that waits in the queue; the caller holds its turn.
@@ -78,6 +131,8 @@ class JobStarter:
         self.state, decisions = schedule(self.state, events)
         for job_id in decisions.start:
             self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
+        for job_id in decisions.step_back:
+            self._tasks.create_task(self._ask_to_step_back(job_id), name=f"step back, {job_id}")
         for stranded in decisions.stranded:
             known = self._known_jobs.get(stranded.job_id)
             if known is not None:
@@ -149,9 +204,10 @@ class JobStarter:
         known.set_phase(Phase.RUNNING)
         known.set_job(started)
         self._follower.follow(known)
+        self.on_moved(known)
         logger.info("Job %s starts in process %s", queued.id, process.pid)
         try:
-            await process.confirm(Confirm(secrets, known.lagging))
+            await process.confirm(Confirm(secrets, known.lagging, known.turns))
         except ProcessGoneError as err:
             logger.warning("Job %s: %s", queued.id, err)
             process.drop()

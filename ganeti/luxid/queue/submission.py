@@ -32,7 +32,7 @@ from ganeti.jobs.submission import (
 from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, rejection_text
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
-from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase, phase_of
 from ganeti.luxid.queue.starter import JobStarter
 from ganeti.luxid.slices import SLICE_S
 from ganeti.luxid.tasks import Tasks
@@ -47,7 +47,6 @@ SECRETS_LOST_TEXT: Final = (
     "the job has secret parameters, which are kept in memory only, and LuxiD was restarted before"
     " the job began; submit it again"
 )
-_LUXID_LIVELOCK_PREFIX: Final = "luxi-daemon"  # 3.0's LuxiD names itself before it has a process
 _TURN_S_MAX: Final = 0.01  # for the jobs of one message; then other clients get their turn
 # What new rules may take at once; usual ones judge all jobs of a full queue in that time.
 FILTERS_S_MAX: Final = 0.25
@@ -83,7 +82,9 @@ class Submissions:
         for job in jobs.values():
             self._known_jobs.add(KnownJob(job, phase_of(job)))
         for known in self._known_jobs.in_phase(Phase.RUNNING):
-            self._starter.tell(Running(known.job.id, self.filters.judge(known.job).hold))
+            job = known.job
+            self._starter.tell(Running(job.id, self.filters.judge(job).hold, job.priority))
+            self._starter.on_moved(known)
             self._follower.follow(known)
             self._follower.check_soon(known.job.id)
         for known in self._known_jobs.in_phase(Phase.QUEUED):
@@ -251,16 +252,3 @@ class Submissions:
             return Status.QUEUED
         archived = self._store.read_archived(job_id)
         return None if archived is None else archived.status
-
-
-def phase_of(job: QueuedJob) -> Phase:
-    """Tell whose a job is by its record alone.
-
-    A job without the lock file of a job process was never given to one.
-    """
-    if job.is_final:
-        return Phase.ENDED
-    livelock = (job.livelock or "").rpartition("/")[2]
-    if not livelock or livelock.startswith(_LUXID_LIVELOCK_PREFIX):
-        return Phase.QUEUED
-    return Phase.RUNNING

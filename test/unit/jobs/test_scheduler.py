@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from ganeti.base.ids import JobId
 from ganeti.jobs.scheduler import (
@@ -16,14 +19,18 @@ from ganeti.jobs.scheduler import (
     Hold,
     HoldsChanged,
     LimitChanged,
+    Moved,
     PriorityChanged,
     QueueState,
     QuorumChanged,
     Returned,
     Running,
+    SteppedBack,
+    Tired,
     WaitingJob,
     held_by,
     schedule,
+    tracked_limit,
 )
 from ganeti.jobs.status import FINAL, Status
 from ganeti.jobs.submission import Dependency
@@ -172,6 +179,93 @@ def test_a_rate_limit_counts_jobs_under_its_rule() -> None:
     assert decisions.start == (3,)
 
 
+def test_there_is_always_one_process_more_than_may_work() -> None:
+    assert tracked_limit(running_max=20, tracked_max=25) == 25
+    assert tracked_limit(running_max=20, tracked_max=5) == 21
+
+
+def idle(number: int, priority: int = 0) -> Moved:
+    return Moved(JobId(number), priority, may_leave=True)
+
+
+def busy(number: int, priority: int = 0) -> Moved:
+    return Moved(JobId(number), priority, may_leave=False)
+
+
+def waiting_for_locks(*jobs: tuple[int, int], limit: int) -> QueueState:
+    """Return a queue in which these jobs (number, priority) have processes that wait."""
+    state, decisions = run(*(Added(waiting(*job)) for job in jobs), limit=limit)
+    assert len(decisions.start) == len(jobs)
+    return schedule(state, [idle(*job) for job in jobs])[0]
+
+
+def test_at_the_limit_the_least_urgent_waiter_makes_room_for_an_urgent_job() -> None:
+    waiters = [(1, 0), (2, 3), (3, 5)]
+    state = waiting_for_locks(*waiters, limit=3)
+    state, decisions = schedule(state, [Added(waiting(4, -20)), Added(waiting(5, 19))])
+    assert decisions == Decisions(step_back=(3,))
+    state, decisions = schedule(state, [Tired(JobId(2))])
+    assert decisions == Decisions(), "who was asked has not left yet"
+    state, decisions = schedule(state, [SteppedBack(JobId(3), 5)])
+    assert decisions == Decisions(start=(4,))
+    assert [key[-1] for key in state.ready] == [3, 5]
+
+
+def test_a_job_that_got_its_locks_meanwhile_stays_and_another_one_is_asked() -> None:
+    waiters = [(1, 0), (2, 3)]
+    state = waiting_for_locks(*waiters, limit=2)
+    state, decisions = schedule(state, [Added(waiting(4, -20))])
+    assert decisions.step_back == (2,)
+    state, decisions = schedule(state, [busy(2, 3)])
+    assert decisions.step_back == (1,)
+    _, decisions = schedule(state, [idle(2, 3)])
+    assert decisions.step_back == (), "one is on its way out already"
+
+
+def test_jobs_at_work_are_never_asked() -> None:
+    state, _ = schedule(waiting_for_locks((1, 19), limit=1), [busy(1, 19)])
+    _, decisions = schedule(state, [Added(waiting(2, -20))])
+    assert decisions == Decisions()
+
+
+def test_equally_urgent_jobs_take_turns() -> None:
+    state, _ = schedule(waiting_for_locks((1, 0), (2, 0), limit=2), [Added(waiting(3))])
+    state, decisions = schedule(state, [Tired(JobId(1))])
+    assert decisions.step_back == (1,)
+    state, decisions = schedule(state, [SteppedBack(JobId(1), 0)])
+    assert decisions == Decisions(start=(3,))
+    state, decisions = schedule(state, [idle(3)])
+    assert decisions == Decisions(), "job 1 had its turn, the others have theirs now"
+    state, decisions = schedule(state, [Tired(JobId(2)), Tired(JobId(3))])
+    assert decisions.step_back == (3,)
+    _, decisions = schedule(state, [SteppedBack(JobId(3), 0)])
+    assert decisions.start == (1,)
+
+
+def test_everybody_gets_a_turn_however_many_wait_for_one_lock() -> None:
+    """200 jobs wait for one lock, and an equally urgent job comes last of all."""
+    state, decisions = run(*(Added(waiting(n)) for n in range(1, 202)), limit=25)
+    started = list(decisions.start)
+    for _ in range(200):
+        if 201 in started:
+            break
+        state, decisions = schedule(state, [idle(n) for n in state.tracked])
+        state, decisions = schedule(state, [Tired(n) for n in state.tracked])
+        leaving = decisions.step_back
+        assert leaving
+        state, decisions = schedule(state, [SteppedBack(n, 0) for n in leaving])
+        started += decisions.start
+    assert 201 in started
+    before = started[: started.index(JobId(201))]
+    assert len(before) == len(set(before)), "nobody got a second turn before all had one"
+
+
+def test_a_held_job_makes_nobody_step_back() -> None:
+    state = waiting_for_locks((1, 5), limit=1)
+    _, decisions = schedule(state, [Added(waiting(2, -20, hold=Hold("r", 0)))])
+    assert decisions == Decisions()
+
+
 # Laws, by generated input.
 
 
@@ -180,28 +274,70 @@ class SchedulerWalk(RuleBasedStateMachine):
 
     @initialize(limit=st.integers(0, 4))
     def start(self, limit: int) -> None:
-        self.state = QueueState(running_max=limit)
+        self.state = QueueState(tracked_max=limit)
         self.jobs: dict[int, WaitingJob] = {}  # neither started nor ended
-        self.running: set[int] = set()
+        self.running: dict[int, WaitingJob] = {}
+        self.idle: dict[int, bool] = {}
+        self.leaving: set[int] = set()
         self.ended: dict[int, Status] = {}
         self.stranded: set[int] = set()
         self.limit = limit
         self.next_id = 1
 
     def feed(self, *events: Event) -> None:
-        before = (dict(self.state.waiting), list(self.state.ready), dict(self.state.running))
+        for event in events:
+            self.note(event)
+        before = (dict(self.state.waiting), list(self.state.ready), dict(self.state.tracked))
         old = self.state
         self.state, decisions = schedule(self.state, events)
-        assert before == (old.waiting, old.ready, old.running), "the given state was changed"
+        assert before == (old.waiting, old.ready, old.tracked), "the given state was changed"
         expected = self.obvious_choice()
         assert list(decisions.start) == expected
         for number in decisions.start:
-            del self.jobs[number]
-            self.running.add(number)
+            self.running[number] = self.jobs.pop(number)
+        self.check_room_made([int(number) for number in decisions.step_back])
         for stranded in decisions.stranded:
             assert stranded.job_id not in self.stranded, "handed out twice"
             assert self.is_stranded(stranded.job_id)
             self.stranded.add(stranded.job_id)
+
+    def note(self, event: Event) -> None:
+        """Keep book of who waits for locks."""
+        match event:
+            case Moved(number, priority, may_leave):
+                self.running[number] = replace(self.running[number], priority=priority)
+                if may_leave:
+                    self.idle.setdefault(number, False)
+                else:
+                    self.forget(number)
+            case Tired(number):
+                self.idle[number] = True
+            case SteppedBack(number, priority):
+                self.forget(number)
+                job = self.running.pop(number)
+                self.jobs[number] = replace(job, priority=priority, turns=job.turns + 1)
+            case Ended(number, _):
+                self.forget(number)
+
+    def forget(self, number: int) -> None:
+        self.idle.pop(number, None)
+        self.leaving.discard(number)
+
+    def idle_rank(self, number: int) -> tuple[int, int, int]:
+        job = self.running[number]
+        return (job.priority, job.turns + self.idle[number], number)
+
+    def check_room_made(self, asked: list[int]) -> None:
+        """Those who are asked wait, are the least urgent, and give way to somebody better."""
+        assert set(asked) <= self.idle.keys() - self.leaving
+        self.leaving |= set(asked)
+        staying = [self.idle_rank(n) for n in self.idle.keys() - self.leaving]
+        going = [self.idle_rank(n) for n in asked]
+        assert not staying or not going or min(going) > max(staying)
+        ready = self.ready_jobs()
+        left_out = ready[len(self.leaving) :]
+        if left_out and staying and len(self.running) <= self.limit:
+            assert left_out[0].rank > max(staying), "somebody more urgent finds no place"
 
     def is_stranded(self, number: int) -> bool:
         return any(
@@ -209,14 +345,38 @@ class SchedulerWalk(RuleBasedStateMachine):
             for d in self.jobs[number].dependencies
         )
 
-    def obvious_choice(self) -> list[int]:
+    def ready_jobs(self) -> list[WaitingJob]:
         ready = [
             job
             for job in self.jobs.values()
             if all(self.ended.get(d.job_id) in d.accepted for d in job.dependencies)
         ]
-        ready.sort(key=lambda job: (job.priority, job.id))
-        return [job.id for job in ready[: max(0, self.limit - len(self.running))]]
+        return sorted(ready, key=lambda job: job.rank)
+
+    def obvious_choice(self) -> list[int]:
+        return [job.id for job in self.ready_jobs()[: max(0, self.limit - len(self.running))]]
+
+    def draw_tracked(self, data: st.DataObject, among: Iterable[int]) -> int | None:
+        candidates = sorted(among)
+        return data.draw(st.sampled_from(candidates)) if candidates else None
+
+    @rule(data=st.data(), priority=st.integers(-20, 19), may_leave=st.booleans())
+    def move(self, data: st.DataObject, priority: int, may_leave: bool) -> None:
+        number = self.draw_tracked(data, self.running)
+        if number is not None:
+            self.feed(Moved(JobId(number), priority, may_leave))
+
+    @rule(data=st.data())
+    def tire(self, data: st.DataObject) -> None:
+        number = self.draw_tracked(data, self.idle)
+        if number is not None:
+            self.feed(Tired(JobId(number)))
+
+    @rule(data=st.data(), priority=st.integers(-20, 19))
+    def step_back(self, data: st.DataObject, priority: int) -> None:
+        number = self.draw_tracked(data, self.leaving)
+        if number is not None:
+            self.feed(SteppedBack(JobId(number), priority))
 
     @rule(priority=st.integers(-20, 19), data=st.data())
     def add(self, priority: int, data: st.DataObject) -> None:
@@ -240,7 +400,7 @@ class SchedulerWalk(RuleBasedStateMachine):
         if candidates:
             number = data.draw(st.sampled_from(candidates))
             self.jobs.pop(number, None)
-            self.running.discard(number)
+            self.running.pop(number, None)
             self.ended[number] = status
             self.feed(Ended(JobId(number), status))
 
@@ -249,7 +409,7 @@ class SchedulerWalk(RuleBasedStateMachine):
         if self.jobs:
             number = data.draw(st.sampled_from(sorted(self.jobs)))
             old = self.jobs[number]
-            self.jobs[number] = WaitingJob(old.id, priority, old.dependencies)
+            self.jobs[number] = replace(old, priority=priority)
             self.feed(PriorityChanged(JobId(number), priority))
 
     @rule(limit=st.integers(0, 4))
@@ -268,7 +428,9 @@ class SchedulerWalk(RuleBasedStateMachine):
             return
         state = self.state
         assert set(state.waiting) == set(self.jobs)
-        assert set(state.running) == self.running
+        assert set(state.tracked) == set(self.running)
+        assert (state.idle, state.leaving) == (self.idle, self.leaving)
+        assert state.leaving <= state.idle.keys() <= state.tracked.keys()
         assert state.ready == sorted(state.ready)
         inverse = {(d, j) for d, jobs in state.dependents.items() for j in jobs}
         assert inverse == {(d, j) for j, unmet in state.blocked.items() for d in unmet}

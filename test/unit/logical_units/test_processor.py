@@ -10,14 +10,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti import logical_units
-from ganeti.base.errors import (
-    GenericError,
-    HooksAbort,
-    JobCanceled,
-    LockError,
-    OpPrereqError,
-    OpResultError,
-)
+from ganeti.base.errors import GenericError, HooksAbort, JobCanceled, OpPrereqError, OpResultError
 from ganeti.logical_units import locks, processor
 from ganeti.logical_units.hooks import (
     HookPoint,
@@ -169,11 +162,37 @@ def test_waiting_raises_the_priority_and_names_the_holder(cluster: FakeCluster) 
     )
 
 
-def test_the_wait_ends_after_a_day(cluster: FakeCluster) -> None:
-    held_by_another(cluster, times=10_000)
-    with pytest.raises(LockError, match=r"gave up: lock cluster/BGL is held by job 17"):
-        cluster.execute("OP_TEST_DELAY", duration=0)
-    assert cluster.clock - 1000 < locks.WAIT_S_MAX + locks.SLICE_S_MAX
+def test_the_wait_has_no_end_and_blocks_once_the_priority_is_the_highest(
+    cluster: FakeCluster,
+) -> None:
+    priorities = held_by_another(cluster, times=27)
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert priorities == [*range(0, -20, -1), *[-20] * 8]
+    assert cluster.clock - 1000 > 7 * 24 * 3600
+    assert len(cluster.messages) == 27, "one line for each attempt, not for each minute"
+
+
+def test_the_most_urgent_job_tells_for_whom_it_waits_before_it_blocks(cluster: FakeCluster) -> None:
+    held_by_another(cluster, times=2)
+    cluster.context.priority = lambda: -20
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert [text.rpartition(" for ")[2] for text in cluster.messages[:2]] == ["5 s", "86405 s"]
+
+
+def test_a_job_that_stepped_back_goes_on_where_it_was(cluster: FakeCluster) -> None:
+    priorities = held_by_another(cluster, times=1)
+    cluster.context.attempts_before = 3
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert priorities == [-3, -4]
+
+
+def test_who_waits_for_a_slot_says_so(cluster: FakeCluster) -> None:
+    held_by_another(cluster, times=1)
+    cluster.config.stand_ins["list_all_locks_owners"] = lambda: [
+        ("cluster/BGL", [(HOLDER.to_wire(), "shared")])
+    ]
+    cluster.execute("OP_TEST_DELAY", duration=0)
+    assert "1 jobs run, as many as may at once" in cluster.messages[0]
 
 
 def test_the_wait_can_be_canceled(cluster: FakeCluster) -> None:
@@ -188,6 +207,7 @@ def test_the_wait_can_be_canceled(cluster: FakeCluster) -> None:
 def test_the_highest_priority_is_the_end() -> None:
     assert locks.raised_priority(0, 100) == -20
     assert locks.raised_priority(10, 3) == 7
+    assert locks.raised_priority(-21, 3) == -21, "what mends the cluster stays ahead"
 
 
 # Giving back.
@@ -215,6 +235,19 @@ def test_a_failure_to_give_back_does_not_hide_the_result(cluster: FakeCluster) -
     cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
     assert cluster.execute("OP_TEST_JQUEUE") is True
     cluster.config.free_everything()
+
+
+def test_what_could_not_be_given_back_is_before_the_next_opcode(cluster: FakeCluster) -> None:
+    cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
+    cluster.execute("OP_TEST_JQUEUE")
+    assert cluster.config.held
+    del cluster.config.failing["freeLocks"]
+    del cluster.config.calls[:]
+    cluster.execute("OP_TEST_JQUEUE")
+    assert [call for call in cluster.config.calls if "Locks" in call] == [
+        "freeLocks", "waitLocks", "freeLocks",
+    ]  # fmt: skip
+    assert not cluster.config.held
 
 
 def test_the_context_knows_whether_the_configuration_changed(cluster: FakeCluster) -> None:
