@@ -58,6 +58,14 @@ def statuses(client: LuxiClient, jobs: list[int]) -> list[str]:
     return [str(row[0]) for row in rows if row]
 
 
+def memory_mib(pid: int) -> float:
+    """Return the memory that a process has to itself; none if it has just made room."""
+    try:
+        return Process(pid, "").memory_kib()[1] / 1024
+    except FileNotFoundError:
+        return 0.0
+
+
 def measure(paths: Paths, client: LuxiClient, count: int, *, jobs: int, tracked_max: int) -> None:
     """Print one line for so many jobs that wait."""
     holder = client.submit_job([{**HOLDS_LOCK, "duration": HOURS_S}])
@@ -71,7 +79,7 @@ def measure(paths: Paths, client: LuxiClient, count: int, *, jobs: int, tracked_
     files = JobFiles(paths)
     records = [decode_job(files.read(JobId(job_id)) or b"") for job_id in waiting]
     pids = [job.process_id for job in records if job.process_id]
-    memory = sum(Process(pid, "").memory_kib()[1] for pid in pids) / 1024
+    memory = sum(map(memory_mib, pids))
     equal = [latency_ms(client, 0) for _ in range(FEW if count >= tracked_max else jobs)]
     print(
         f"{count:4} wait, {len(pids):3} with a process ({memory:6.1f} MiB):"
