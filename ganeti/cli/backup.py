@@ -65,19 +65,19 @@ COMMANDS: Final = (
         opt.with_help(opt.NODE, "node to export to", "target_node"),
         opt.unflag(
             "--noshutdown -> shutdown",
-            "do not stop the guest; KVM keeps what its disks hold at one instant",
+            "do not stop the guest; KVM keeps its disks' contents of one instant",
         ),
         opt.flag("--remove-instance", "remove the instance afterwards"),
         opt.option(
             "--transport-compression=TRANSPORT_COMPRESSION -> compress",
-            "compression of what is sent",
+            "compression of the data sent",
             default="none",
         ),
         opt.flag("--zero-free-space", "fill free space with zeroes first"),
         opt.number("--zeroing-timeout-fixed", "seconds that zeroing gets at least"),
         opt.option("--zeroing-timeout-per-mib", "seconds that zeroing gets for each MiB", Float),
         description="""The instance is stopped while its disks are read, and started again after
-that. With --noshutdown a running guest of KVM goes on: what all its disks hold at one instant is
+that. With --noshutdown a running guest of KVM goes on: its disks' contents of one instant are
 exported, as if the power had failed then.  Until the export ends that needs as much free room in
 the export directory of its primary node as the disks are large. An earlier export of it is
 replaced once the new one is complete.""",
@@ -95,7 +95,7 @@ gnt-backup export --noshutdown -n node3 web1  # while it runs""",
         opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
         opt.option("--src-dir=<dir> -> src_path", "directory of the export"),
         opt.option("--src-node=<node>", "node that has the export"),
-        description="""Whatever no option says is as it was when the instance was exported.  Without
+        description="""Settings without an option are as in the export.  Without
 --src-node, the export is looked for on all nodes.  The instance is not started.""",
         examples="""
 gnt-backup import -n node1 web1  # bring web1 back

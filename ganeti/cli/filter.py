@@ -56,10 +56,10 @@ def delete(context: Context, _options: Options, args: list[str]) -> None:
 
 
 _RULE = (
-    opt.option("--action", "what happens to jobs that match", FilterAction, default="CONTINUE"),
+    opt.option("--action", "the effect on jobs that match", FilterAction, default="CONTINUE"),
     opt.option(
         "--predicates",
-        """what must match, as JSON: [["opcode", FILTER], ...], also for "jobid" and "reason"; a
+        """predicates to match, as JSON: [["opcode", FILTER], ...], also for "jobid" and "reason"; a
 FILTER is a list such as ["=", "OP_ID", "OP_NODE_ADD"], or text such as "OP_ID = 'OP_NODE_ADD'\"""",
         Json,
         default=[],

@@ -57,7 +57,7 @@ def _require(args: Sequence[str], kind: str, rows: Sequence[Sequence[Any]]) -> N
 def _name_missing(
     context: Context, kind: str, args: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Name what was not found; the exit status does not tell."""
+    """Name the objects that were not found; the exit status does not tell."""
     if missing := _missing(args, rows):
         context.terminal.error(f"no such {kind}: {missing}; see '{context.program} list'")
 

@@ -206,7 +206,7 @@ def _selected(context: Context, options: Options, args: Sequence[str]) -> list[J
 def _each(
     context: Context, jobs: Sequence[JobId], change: Callable[[JobId], tuple[bool, str]]
 ) -> int:
-    """Change jobs one by one, whatever becomes of the others; returns the exit status."""
+    """Change jobs one by one, also after a failure; returns the exit status."""
     failures = 0
     for job_id in jobs:
         try:
@@ -248,7 +248,7 @@ COMMANDS: Final = (
     command(
         autoarchive,
         opt.Argument(ArgKind.SUGGEST, choices=("1d", "1w", "4w", "all"), metavar="<age>|all"),
-        examples="gnt-job autoarchive 1d  # archive what finished a day ago or earlier",
+        examples="gnt-job autoarchive 1d  # archive jobs that ended a day ago or earlier",
     ),
     command(
         cancel,

@@ -148,8 +148,8 @@ gnt-instance list 'pnode == "node1" and not admin_up'  # a filter""",
         state("--running", "only jobs that run", ("running",)),
         PENDING,
         examples="""
-gnt-job list --running  # what is being done now
-gnt-job list -o +received_ts,opresult --error  # what failed, and why""",
+gnt-job list --running  # the jobs at work now
+gnt-job list -o +received_ts,opresult --error  # failed jobs, and their errors""",
     ),
     "gnt-network": _commands("network", partial(show_list, listing=NETWORKS), "[<network>...]"),
     "gnt-node": _commands(

@@ -65,7 +65,7 @@ class Copy:
 
     @property
     def details(self) -> str:
-        """What is said of the copy, each in brackets."""
+        """The remarks on the copy, each in brackets."""
         found = [
             ("variants: ", self.variants),
             ("parameters: ", [name for name, _text in self.parameters]),
@@ -80,7 +80,7 @@ class Copy:
 def _show_copies(
     context: Context, statuses: object, what: str, make: Callable[..., Copy] = Copy
 ) -> None:
-    """Print the copies on each node, which come as lists of what ``make`` takes.
+    """Print the copies on each node, which come as lists of arguments for ``make``.
 
     Nodes are told by UUID, as in 3.0, and at the end of the line by name.
     """
@@ -199,7 +199,7 @@ def os_changes(name: str, options: Options) -> dict[str, object]:
 
 
 def _providers(context: Context, options: Options, names: Sequence[str] = ()) -> list[Row]:
-    """Return what is known of some providers, or of all.
+    """Return the facts about some providers, or about all.
 
     Raises:
         OpPrereqError: no node has any.
@@ -267,7 +267,7 @@ gnt-os diagnose  # why an operating system is not usable""",
             "--no-headers --priority",
             title="list: list the definitions that are usable on all nodes",
             examples="""
-gnt-os list  # what -o of gnt-instance add takes""",
+gnt-os list  # the values of gnt-instance add -o""",
         ),
         command(
             modify,

@@ -100,7 +100,7 @@ COMMANDS: Final = {
         command(
             show_of_groups,
             "[<group>...]",
-            opt.flag("--include-defaults", "with what comes from the cluster"),
+            opt.flag("--include-defaults", "with the cluster's values"),
             title="show-ispecs-cmd: show the command line that would recreate a group's instance"
             " policy",
         ),

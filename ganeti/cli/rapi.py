@@ -82,7 +82,7 @@ def remove_user(context: Context, options: Options, args: list[str]) -> None:
 
 
 def list_roles(context: Context, _options: Options, _args: list[str]) -> None:
-    """List roles and what they grant."""
+    """List roles and their rights."""
     roles = RapiAccess(context.paths).roles()
     _show(context, {name: Facts(map(_grant, enumerate(all_, 1))) for name, all_ in roles.items()})
 
@@ -93,7 +93,7 @@ def _grant(numbered: tuple[int, Grant]) -> tuple[str, Facts]:
 
 
 def set_role(context: Context, options: Options, args: list[str]) -> None:
-    """Make a role, or replace what it grants."""
+    """Make a role, or replace its rights."""
     [name] = args
     check_name(name, "role")
     rights = options.rights or ["read"]
@@ -162,7 +162,7 @@ def _access(context: Context) -> RapiAccess:
     """Return the files, to be changed.
 
     Raises:
-        NotMasterError: another node has those that count.
+        NotMasterError: another node has the files in force.
     """
     master = ssconf.master_node(context.paths)
     if master != own_hostname():
@@ -213,7 +213,7 @@ gnt-rapi set-user --roles=webs ann < password-file  # reads it from a file""",
         _RIGHTS,
         opt.commas(
             "--resources=PATTERNS",
-            "what the rights are for: patterns such as /2/instances/*, with commas between",
+            "resources of the rights: patterns such as /2/instances/*, with commas between",
         ),
         opt.commas("--names=PATTERNS", "only for instances with such names (patterns)"),
         opt.commas("--tags=TAGS", "only for instances that have one of these tags"),

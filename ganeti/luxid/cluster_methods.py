@@ -1,4 +1,4 @@
-"""The LUXI methods about the cluster: what it is, its tags, its switches, its job filters.
+"""The LUXI methods about the cluster: its settings, its tags, its switches, its job filters.
 
 Source: luxi.json, "methods".
 """
@@ -87,7 +87,7 @@ class ClusterMethods:
             "reason_trail": [*reason, ["luxid", "", clock.now_ns()]],
         }
         try:
-            Rule(FilterRule.from_wire({**rule, "uuid": ""}))  # refuses what cannot be tried
+            Rule(FilterRule.from_wire({**rule, "uuid": ""}))  # refuses wrong predicates
         except ConfigurationError as err:
             raise OpPrereqError(err.message) from err
         if uuid is not None and uuid in self._view.filters:

@@ -2,8 +2,8 @@
 
 The file is split into one raw value per object; an object is decoded when it is first looked at,
 and stays decoded as long as its text stays the same.  WConfD replaces the file in one step; its
-event and those of the job files come through one watcher, so whoever sees a job's success sees the
-change as well.
+event and those of the job files come through one watcher, so a client that sees the success of a
+job sees the change as well.
 
 Source: ARCHITECTURE, "Rules that keep it fast".
 """
@@ -60,7 +60,7 @@ class ConfigView:
     @property
     def master(self) -> Node:
         """The master node."""
-        uuid = self.cluster.master_node  # this reads what is new
+        uuid = self.cluster.master_node  # this reads a new file
         return self.tables.nodes[uuid]
 
     @property
@@ -102,12 +102,12 @@ class ConfigView:
         self.tables, self.kept_rows = tables, kept_rows
 
     def prepared(self) -> Iterator[None]:
-        """Find out in small steps what questions about instances would have to wait for.
+        """Do in small steps the work that questions about instances would have to wait for.
 
         That includes the rows of the lists that were asked for last.
 
         Raises:
-            ConfigurationError: an object is not what it should be.
+            ConfigurationError: an object is not of its type.
         """
         yield from self.tables.prepared()
         for fields in self.kept_rows.lists:
@@ -115,7 +115,7 @@ class ConfigView:
             yield from plan.prepared(self.snapshot())
 
     def snapshot(self) -> View:
-        """Return what queries look at, as it is now."""
+        """Return the view for queries, as it is now."""
         self.refresh()
         if self.tables is NO_TABLES:
             raise ConfigurationError(self._error)

@@ -37,7 +37,7 @@ class JobMethods:
     _is_stopping: bool = False
 
     def stop(self) -> None:
-        """Send away all who wait."""
+        """Answer all waiting clients."""
         self._is_stopping = True
         for known in self._known_jobs:
             known.wake()

@@ -1,9 +1,9 @@
-"""Asks nodes on behalf of somebody who waits for a list: memory, disk space, instances, consoles.
+"""Asks nodes for a client that waits for a list: memory, disk space, instances, consoles.
 
 All nodes are asked at once, under one deadline.  A node that let it pass, or failed only after a
 long time, is *silent*: from then on it is still asked, but waited for only as long as the others
 need and a short grace, so that a dead node costs one list its deadline and not every list.  It
-stops being silent by answering; one question of those that were given up goes on for that.
+stops being silent by answering; one of the questions given up goes on for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ganeti.system import clock
 logger = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 10.0  # people wait for lists; 3.0's limit for these calls is 60 s
-GRACE_S: Final = 0.5  # ten times what a healthy node needs
+GRACE_S: Final = 0.5  # ten times the time that a healthy node needs
 
 
 class NodeCaller(Protocol):

@@ -5,8 +5,8 @@ and handed to processes of their own, which are then only watched: their files t
 their lives through their lock files.  One watcher brings the events of the configuration and of
 the job files, in the order in which they happened.
 
-Stopping: no new jobs are taken or started, hand-overs that have begun are finished, whoever waits
-is answered.  Running jobs go on by themselves; the next LuxiD finds them.
+Stopping: no new jobs are taken or started, hand-overs that have begun are finished, waiting clients
+are answered.  Running jobs go on by themselves; the next LuxiD finds them.
 
 Source: daemons-2.12, "LUXI daemon"; ARCHITECTURE.
 """
@@ -124,7 +124,7 @@ class LuxiDaemon:
         """Read configuration and queue, and begin to follow both.
 
         Args:
-            poll: what the nodes said when they were asked who is master.
+            poll: the answers of the nodes to the question for the master.
         """
         self._watcher.watch(self._paths.data_dir, ("moved_to",), self._on_config_event)
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
@@ -142,7 +142,7 @@ class LuxiDaemon:
             self._tasks.create_task(self._watch.run(), name="watch over the master role")
 
     async def stop(self) -> None:
-        """Finish what was begun, within a short time."""
+        """Finish the work that has begun, within a short time."""
         self._starter.stop()
         self._jobs.stop()
         deadline = clock.monotonic() + SETTLE_TIMEOUT_S
@@ -219,7 +219,7 @@ class LuxiDaemon:
             logger.warning("%s; going on without", err.message)
 
     def _preparation(self) -> Iterator[None]:
-        """Look at what is new in the configuration before anybody asks, in small steps."""
+        """Decode changes of the configuration before anybody asks, in small steps."""
         try:
             yield from self._view.prepared()
         except ConfigurationError as err:

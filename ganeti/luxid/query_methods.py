@@ -1,7 +1,7 @@
 """The LUXI methods that ask for fields of things.
 
-A query is planned on its words alone, then what the plan needs is found out, then it is run.
-Whatever takes long is done in slices (`slices`), so nobody holds up the loop.
+A query is planned on its words alone, then the facts that the plan needs are collected, then it is
+run.  Long work is done in slices (`slices`), so no client holds up the loop.
 
 Source: luxi.json, "methods"; query_fields.json.
 """
@@ -39,7 +39,7 @@ _JOBS_AT_ONCE: Final = 200  # some 10 ms of work
 
 @dataclass(eq=False, slots=True)
 class JobTable(Mapping[JobId, JobItem]):
-    """The jobs of the queue, and of the archive those that are named."""
+    """The jobs of the queue, and the named ones of the archive."""
 
     _known_jobs: KnownJobs
     _store: JobStore
@@ -100,7 +100,7 @@ class QueryMethods:
         return {**answer, "data": data}
 
     async def _read(self, job_ids: Sequence[JobId]) -> dict[JobId, JobItem]:
-        """Return jobs, those of the archive read by a thread; what is gone is left out."""
+        """Return jobs, those of the archive read by a thread; missing ones are left out."""
         left = [job_id for job_id in job_ids if self._known_jobs.get(job_id) is None]
         found: dict[JobId, JobItem] = {}
         if left:
@@ -150,7 +150,7 @@ class QueryMethods:
             raise OpPrereqError(f"unknown fields of {what}: {', '.join(plan.unknown_fields)}")
         return await self._slicer.do(plan.plain_in_steps(await self._filled(plan)))
 
-    # What a plan needs.
+    # The facts that a plan needs.
 
     async def _filled(self, plan: Plan) -> View:
         """Return the view that a plan runs on."""
@@ -193,7 +193,7 @@ class QueryMethods:
 
 
 def check_resource(what: str) -> None:
-    """Refuse what only a job can find out.
+    """Refuse a resource that only a job can list.
 
     Raises:
         OpPrereqError: wrong_input.

@@ -1,6 +1,6 @@
 """Long answers are worked out in slices, so that short ones come in between.
 
-Source: ARCHITECTURE, invariant 12: what a question may cost is bounded.
+Source: ARCHITECTURE, invariant 12: the cost of a question is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ganeti.system import clock
 T = TypeVar("T")
 
 SLICE_S: Final = 0.002
-# Processor time for one question: fifty times what a list of the largest cluster takes.
+# Processor time for one question: fifty times that of a list of the largest cluster.
 EFFORT_S_MAX: Final = 5.0
 _AT_ONCE_MAX: Final = 4  # each of them delays all others by a slice
 
@@ -62,7 +62,7 @@ class Slicer:
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
     async def finish(self, work: Sliced[T]) -> T:
-        """Do what is left.
+        """Do the rest of some work.
 
         Raises:
             ParameterError: it takes too long.
@@ -74,6 +74,6 @@ class Slicer:
                 await asyncio.sleep(0)
 
     async def do(self, steps: Steps[T]) -> T:
-        """Do some work; what is quickly done waits for nobody. Errors as of `finish`."""
+        """Do some work; short work waits for nobody. Errors as of `finish`."""
         work = Sliced(steps)
         return work.result[0] if work.go_on() else await self.finish(work)

@@ -1,4 +1,4 @@
-"""What goes on in the background while LuxiD serves, and ends with it."""
+"""The tasks in the background of a serving LuxiD, which end with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tasks:
         return task
 
     def cancel(self) -> None:
-        """Cancel all that still runs, and all that what runs then begins."""
+        """Cancel all running tasks, and those that they then begin."""
         self._is_over = True
         for task in self._running:
             task.cancel()

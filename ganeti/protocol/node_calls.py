@@ -127,7 +127,7 @@ class MasterCalls(Service):
 
     @rpc.reads(rpc.PROMPT_S, rpc.Place.DAEMON)
     def master_facts(self) -> NodeFacts:
-        """Return the copies and beliefs of this node that decide about mastership.  Ours."""
+        """Return the copies here and the master's name, which decide about the master.  Ours."""
 
     @rpc.changes(rpc.PROMPT_S, rpc.Place.DAEMON)
     def master_claim(self, known_serial: int, serial_no: int, master_name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the cluster is set to, by name: for LuxiD's answers and for jobs that are asked.
+"""The settings of the cluster, by name: for LuxiD's answers and for jobs that are asked.
 
 Source: luxi.json, "cluster_info" and "config_values"; query_fields.json, "cluster".
 """
@@ -61,7 +61,7 @@ _SETTINGS: Final = (
     "compression_tools",
     "enabled_user_shutdown",
     *_SSH,
-    # ours, beside what 3.0 tells
+    # ours, beside the settings that 3.0 tells
     "modify_etc_hosts",
     "hv_state_static",
     "disk_state_static",
@@ -69,7 +69,7 @@ _SETTINGS: Final = (
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a cluster and does not stand in its object.
+    """The facts about a cluster that are not in its object.
 
     Attributes:
         architecture: of the master node: "64bits" and "x86_64".
@@ -101,7 +101,7 @@ def cluster_fields(cluster: Cluster, around: Surroundings) -> dict[str, object]:
 
 
 def config_values(cluster: Cluster, around: Surroundings) -> dict[str, object]:
-    """Return what single values of the configuration can be asked for."""
+    """Return the values of the configuration that can be asked for singly."""
     return {**cluster_fields(cluster, around), **_as_stored(cluster, _SSH)}
 
 

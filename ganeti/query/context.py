@@ -19,7 +19,7 @@ def sorted_names(names: Iterable[str]) -> list[str]:
 
 
 class RunContext:
-    """A view, and what was computed from it so far."""
+    """A view, and the values computed from it so far."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -47,7 +47,7 @@ class RunContext:
 
     @property
     def live_by_name(self) -> Mapping[str, InstanceLive]:
-        """What any of the nodes said about instances."""
+        """The answers of all nodes about instances."""
         if self._live_by_name is None:
             self._live_by_name = {
                 name: live

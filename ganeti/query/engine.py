@@ -1,11 +1,11 @@
 """Queries: checked and planned first, then run on a view.
 
-1. `prepare` checks fields and filter and says what must be known (`Plan.needs`).
+1. `prepare` checks fields and filter and returns the facts that it needs (`Plan.needs`).
 2. With a view of the configuration `Plan.targets` names the nodes that must be asked: only those
    of things that the filter does not rule out already.
 3. `Plan.run` makes the answer from a view whose live part was filled.
 
-What takes longer the more there is can be done in steps, by whoever must not be held up.
+Work that grows with the cluster can be done in steps, for a caller that must not be held up.
 
 Source: query_fields.json.
 """
@@ -84,7 +84,7 @@ _UNKNOWN: Final = Absent(ResultStatus.UNKNOWN)
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work in steps of few milliseconds; the result is what it returns."""
+"""Work in steps of few milliseconds, with a result."""
 
 
 def finish(steps: Steps[T]) -> T:
@@ -168,11 +168,11 @@ _known_columns: Final = lru_cache(maxsize=_COLUMNS_KEPT_MAX)(_columns)
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
-    """Who must be asked, none of them offline; empty where the plan has no such need."""
+    """The nodes to ask, none of them offline; empty where the plan has no such need."""
 
     node_info: Sequence[NodeUuid] = ()
     instance_info: Sequence[NodeUuid] = ()
-    consoles: Sequence[InstanceUuid] = ()  # of those that run: ask again once that is known
+    consoles: Sequence[InstanceUuid] = ()  # of running ones: ask again once these are known
     exports: Sequence[NodeUuid] = ()
 
 
@@ -199,7 +199,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [field.name for field in self.columns.fields if field.kind is FieldKind.UNKNOWN]
 
     def targets(self, view: View) -> Targets:
-        """Tell who must be asked for the things that the configuration does not rule out."""
+        """Return the nodes to ask for the things that the configuration does not rule out."""
         return finish(self.targets_in_steps(view))
 
     def targets_in_steps(self, view: View) -> Steps[Targets]:
@@ -280,7 +280,7 @@ class _Run:
         return made
 
     def encoded_rows(self) -> Steps[list[Raw]]:
-        """Return the same as JSON; what is known is not made again."""
+        """Return the same as JSON; known rows are not made again."""
         known, keys = self._known(), (yield from self._sorted())
         if known is None:
             made: dict[Any, Raw] = {}
@@ -325,7 +325,7 @@ class _Run:
         return sorted(keys, key=lambda key: sort_key(self.items[key], self.context))
 
     def selected(self, *, static: bool) -> Steps[Sequence[Any]]:
-        """Return the keys of what is asked for, as far as that can be told."""
+        """Return the keys of the objects asked for, as far as they can be told."""
         keys = self._candidates()
         if self._plan.filter is EVERYTHING or self._plan.only_names:
             return keys
@@ -396,9 +396,9 @@ def prepare(
 ) -> Plan:
     """Check a query and plan it.
 
-    ``names``, if given and not empty, are names, short names or UUIDs (ids of jobs) of what is
+    ``names``, if given and not empty, are names, short names or UUIDs (ids of jobs) of the objects
     asked for, as in the old query calls; names that do not exist are left out of the answer.  A
-    filter that only lists names may name nothing else than what there is: running the plan refuses
+    filter that only lists names may name existing objects only: running the plan refuses
     the names of no instance, node, group or network (unknown_entity).
 
     Raises:

@@ -27,7 +27,7 @@ class Absent(msgspec.Struct, frozen=True):
 
     @property
     def cell(self) -> list[object]:
-        """What stands in a row of an answer."""
+        """The cell in a row of an answer."""
         return [int(self.status), None]
 
 
@@ -198,7 +198,7 @@ def instance_fields(
 def settings_fields(
     name: str, title: str, what: str, filled: Get[Item], *, thing: str
 ) -> list[FieldSpec[Item]]:
-    """Return the fields of a group of settings: all values, and those that an item has itself."""
+    """Return the fields of a group of settings: all values, and the item's own ones."""
     return [
         other(name, title, f"{what}, defaults filled in", filled),
         other(f"custom_{name}", f"Custom{title}", f"{what} set for this {thing}", name),

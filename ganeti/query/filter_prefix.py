@@ -1,6 +1,6 @@
 """Filters in prefix form: checked and compiled once, then tried on items.
 
-A filter is tried twice.  First on what the configuration knows, to find out which nodes must be
+A filter is tried twice.  First on the facts in the configuration, to find out which nodes must be
 asked at all: a field that is not known yet makes the answer unknown (None), and only items whose
 answer is certainly false are dropped.  Then on everything: there an item without data for a field
 passes that comparison, as 3.0 does.
@@ -243,7 +243,7 @@ def _check_operand(field: AnyField, value: object) -> None:
 
 
 def _comparable(field: AnyField, actual: object, value: object) -> Any:
-    """Return what of an actual value is compared.
+    """Return the part of an actual value that is compared.
 
     Raises:
         ParameterError: the field has a value of another type here.

@@ -1,7 +1,7 @@
-"""The status of an instance: what it is meant to do together with what it does.
+"""The status of an instance: the wanted state together with the actual one.
 
 Where an instance was found running decides first: on its primary node, on another one, or nowhere;
-then what it is meant to do.  An instance that its user shut down from inside is not in error.
+then the wanted state.  An instance that its user shut down from inside is not in error.
 """
 
 from __future__ import annotations

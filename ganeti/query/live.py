@@ -1,7 +1,7 @@
 """The questions that nodes and WConfD are asked for a query, and their answers read.  Pure.
 
-Whoever runs a query asks them in its own way: LuxiD many at once beside everything else, a job one
-after the other.  Of a node that does not answer nothing is known.
+Each program that runs a query asks them in its own way: LuxiD many at once beside everything else,
+a job one after the other.  Of a node that does not answer nothing is known.
 
 Source: node_rpc.json, "node_info", "all_instances_info", "instance_console_info", "export_list";
 wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
@@ -82,7 +82,7 @@ def instances_arguments(cluster: Cluster) -> tuple[list[str], dict[str, Mapping[
 
 
 def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
-    """Return the questions about those that a plan names; consoles are asked for later."""
+    """Return the questions about the objects that a plan names; consoles are asked for later."""
     infos = {
         uuid: node_info_arguments(
             config.cluster, config.groups.get(config.nodes[uuid].group), config.nodes[uuid]

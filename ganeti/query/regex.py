@@ -1,10 +1,10 @@
-"""Regular expressions from outside, with a bound on what they can cost.
+"""Regular expressions from outside, with a bound on their cost.
 
 The matcher of the standard library goes back and forth and can take for ever.  So we look at the
-parsed expression first: what repeats without limit must not itself be made of choices or of
+parsed expression first: a part that repeats without limit must not itself be made of choices or of
 repetitions of varying length (exponential cost), and the more such repetitions stand in one
 expression, the shorter a text it may be tried on (polynomial cost).  The expressions of one filter
-share what they may cost, as all of them may be tried on the same item.
+have one bound together, as all of them may be tried on the same item.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TooCostlyError(ParameterError):
 
 
 class Share:
-    """What the expressions of one filter may cost together, in equal parts."""
+    """The bound on the cost of all expressions of one filter, in equal parts."""
 
     def __init__(self) -> None:
         self.expressions = 0
@@ -93,7 +93,7 @@ def _parts(argument: Any) -> Iterator[Any]:
 def _count_open_repeats(parsed: Any, times: int = 1) -> int:
     """Count repetitions of varying length; refuse one inside another unless both are small.
 
-    ``times`` is how often at most what surrounds this part is repeated.
+    ``times`` is the greatest number of repetitions of the part around this one.
     """
     count = 0
     for op, argument in parsed:

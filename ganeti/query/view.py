@@ -1,7 +1,7 @@
-"""What a query looks at: the configuration, and what was found out live.
+"""The view of a query: the configuration, and live answers of nodes.
 
-The caller fills a `View`: the configuration as of one instant, and of the live part only what the
-plan of the query names (`Plan.needs`, `Plan.targets`).  Nothing here asks anybody.
+The caller fills a `View`: the configuration as of one instant, and of the live part only the facts
+that the plan of the query names (`Plan.needs`, `Plan.targets`).  Nothing here asks anybody.
 
 Source: query_fields.json; node_rpc.json for the shapes of answers.
 """
@@ -93,7 +93,7 @@ def instances_from_rpc(payload: object) -> dict[str, InstanceLive]:
 
 
 class LockState(msgspec.Struct, frozen=True, kw_only=True):
-    """One lock: mode "shared" or "exclusive" (None if free), its owners, and who waits.
+    """One lock: mode "shared" or "exclusive" (None if free), its owners, and its waiters.
 
     ``pending`` holds [mode, [names of waiters]]; ``priorities`` [name of waiter, priority], the
     most urgent first.

@@ -58,7 +58,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _read_small(path: str, size_bytes_max: int) -> bytes | None:
-    """Read another file of the queue; what lies there and is no such file counts as none."""
+    """Read another file of the queue; None for anything else of that name."""
     try:
         return files.read_regular(path, size_bytes_max)
     except (GenericError, OSError) as err:
@@ -147,7 +147,7 @@ class JobFiles:
         return files.remove_if_exists(self._paths.job_file(job_id))
 
     def set_aside(self, job_id: JobId) -> str:
-        """Rename what cannot be read as a job file, so that it is never fatal; returns its path.
+        """Rename an unreadable job file, so that it is never fatal; returns its path.
 
         Raises:
             OSError: it cannot be renamed.
@@ -162,7 +162,7 @@ class JobFiles:
         return aside
 
     def set_aside_files(self) -> dict[JobId, str]:
-        """Return the paths of what was set aside, by job."""
+        """Return the paths of the files set aside, by job."""
         names = sorted(self._names_in(self._paths.queue_dir))
         matches = [found for name in names if (found := _ASIDE.fullmatch(name))]
         return {
@@ -227,7 +227,7 @@ class JobFiles:
 
 
 def list_queue(paths: Paths) -> QueueListing:
-    """Return the jobs in the queue and its archive on this node; not those that cannot be read."""
+    """Return the jobs in the queue and its archive on this node; unreadable ones are left out."""
     queue = JobFiles(paths)
     jobs = {}
     for job_id in queue.ids():

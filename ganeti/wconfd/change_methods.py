@@ -29,7 +29,7 @@ Wire = Mapping[str, object]
 
 
 class OwnChanges:
-    """Handlers of our own calls; each names its owner, who has been checked."""
+    """Handlers of our own calls; each names its owner, which has been checked."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -43,7 +43,7 @@ class OwnChanges:
         objects: Sequence[tuple[str, str]],
         change: Callable[[Transaction], SerialAndTime],
     ) -> SerialAndTime:
-        """Change objects; those who wait for a lock called after one that is gone are failed."""
+        """Change objects; waiters for a lock named after an object that is gone are failed."""
         before = self._lock_names(objects)
         serial = await self._keeper.change(change, client)
         gone = before - self._lock_names(objects)

@@ -4,7 +4,7 @@ A change is computed and checked at once, on top of all that were accepted befor
 once the file that contains it survives a power cut, and only then do readers see it.  A write that
 fails fails everything that was accepted since the last good one, and leaves the old file.  If the
 disk fails between the two, with the new file there and not known to be safe, nobody is answered:
-the daemon ends, and goes on from what is on the disk when it is started again.
+the daemon ends, and goes on from the file on the disk when it is started again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Committer:
 
     Args:
         write: writes the pieces of the file durably; called in a thread; raises OSError.
-        written: called after each good write, once those who wait have been answered.
+        written: called after each good write, once the waiting callers have been answered.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Committer:
         self._is_failing = False
 
     async def apply(self, change: Callable[[Transaction], T]) -> T:
-        """Make a change; returns what it returned once it is durable.
+        """Make a change; returns the result of it once it is durable.
 
         Raises:
-            GenericError: whatever the change or its check raised, or that it cannot be written.
+            GenericError: any error of the change or its check, or that it cannot be written.
         """
         transaction = self.state.begin(self._now())
         result = change(transaction)
         if not transaction.objects:
-            await self.settled()  # the answer may rest on what is not durable yet
+            await self.settled()  # the answer may rest on changes that are not durable yet
             return result
         transaction.check()
         self.state.accept(transaction)
@@ -75,10 +75,11 @@ class Committer:
             await asyncio.shield(future)
 
     async def run(self) -> None:
-        """Write whatever is accepted, until cancelled.
+        """Write the accepted changes as they come, until cancelled.
 
         Raises:
-            NotSyncedError: what the disk has is not known; nobody must act on what is in memory.
+            NotSyncedError: the state of the disk is not known; nobody must act on the one in
+                memory.
         """
         while True:
             await self._work.wait()
@@ -116,5 +117,5 @@ class Committer:
         for future in (self._flushing, self._accepted):
             if future is not None:
                 future.set_exception(GenericError(text))
-                future.exception()  # whoever asked may be gone
+                future.exception()  # the caller may be gone
         self._flushing = self._accepted = None

@@ -3,7 +3,7 @@
 inotify prompts a look: the kernel closes the lock file of a process that ends.  The event names the
 file as it was called when it was opened, which is not its name any more, so every event is a prompt
 to look at all owners; and it may come a moment before the lock is dropped, so the look is repeated
-shortly after.  A slow sweep finds what no event told.  Only the locks decide.
+shortly after.  A slow sweep finds deaths that no event told.  Only the locks decide.
 
 Source: ARCHITECTURE, invariants 2 and 7; wconfd.json, "death_detection".
 """
@@ -24,7 +24,7 @@ from ganeti.wconfd.keeper import Keeper
 
 logger = logging.getLogger(__name__)
 
-SWEEP_INTERVAL_S: Final = 1.0  # a dead owner's locks are free within 2 s, whatever is lost
+SWEEP_INTERVAL_S: Final = 1.0  # a dead owner's locks are free within 2 s, even if an event is lost
 STALE_FILES_INTERVAL_S: Final = 5.0
 STALE_S: Final = 5.0  # 3.0 makes its lock files first and locks them a moment later
 STALE_TEMPORARY_S: Final = 3600.0  # a lock file in the making lives for milliseconds
@@ -91,7 +91,7 @@ class DeathWatch:
         owners = self._keeper.owners
         dead = [client for client in self._keeper.clients() if not owners.is_alive(client)]
         for client in dead:
-            logger.info("Freeing what dead %s (%s) held", client, client.livelock)
+            logger.info("Freeing locks and reservations of dead %s (%s)", client, client.livelock)
             await self._keeper.remove_owner(client)
             owners.remove_file(client)
         if not dead:

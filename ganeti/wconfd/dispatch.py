@@ -126,7 +126,7 @@ def needed_locks(view: View, call: Call[Rules], args: Sequence[Any]) -> list[Nee
 
 
 def lock_key(view: View, table: str, key: str) -> str | None:
-    """Return what the lock of an object is called after: a name for instances, else the UUID."""
+    """Return the name that the lock of an object has: a name for instances, else the UUID."""
     uuid = view.resolve(table, key)
     if uuid is None or table != INSTANCES:
         return uuid

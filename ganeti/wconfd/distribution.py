@@ -1,6 +1,6 @@
 """Brings the configuration to the other nodes: whole to the candidates, in parts to all.
 
-A node gets the newest version there is; what changes while it is being called goes with the next
+A node gets the newest version there is; changes made while it is being called go with the next
 call (`clients.couriers`).  The log says once that a node has become unreachable, and once that it
 is back.  A node that was away may follow another master by now, so it is asked first: one that is
 behind missed the change of the master, one that is ahead follows another one.
@@ -53,7 +53,7 @@ class Distributor:
     """Keeps the other nodes up to date with every write of the configuration.
 
     Args:
-        watch: asks who is master, for nodes that follow another one; None without a vote.
+        watch: asks for the master's name, for nodes that follow another one; None without a vote.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Distributor:
         self.start()
 
     def start(self) -> None:
-        """Bring every node what it lacks."""
+        """Bring every node the files that it lacks."""
         for courier in self._couriers:
             if self._nodes[courier.name].master_candidate:
                 courier.copies.want(CONFIG, self._keeper.state.serial_no)
@@ -100,7 +100,7 @@ class Distributor:
         self._couriers.start_soon()
 
     def begin_again(self) -> None:
-        """Bring everything to every node, whatever it has."""
+        """Bring everything to every node, also the versions that it has."""
         self._write_own_ssconf({})
         for courier in self._couriers:
             courier.copies.forget([CONFIG, SSCONF])
@@ -150,7 +150,7 @@ class Distributor:
                 self._packed = (serial_no, await asyncio.to_thread(_pack, pieces))
             return self._packed
 
-    # What the couriers ask for.
+    # The interface for the couriers.
 
     def may_send(self, _file: str) -> bool:
         """As declared."""
@@ -250,7 +250,7 @@ class Distributor:
     # Which nodes have it.
 
     def status(self) -> list[dict[str, object]]:
-        """Return what each other node has and what went wrong."""
+        """Return the versions that each other node has, and its errors."""
         return [
             {
                 "node": courier.name,
@@ -295,7 +295,7 @@ class Distributor:
             return all(each.copies.rests(now) for each in self._behind(serial_no))
 
         if group is None and not self._tally(serial_no).is_enough:
-            self._couriers.hurry()  # then even those that failed are tried now
+            self._couriers.hurry()  # then even the failed ones are tried now
             await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX)
         if group is None and not self._tally(serial_no).is_enough:
             raise self._not_enough(serial_no)
@@ -326,7 +326,7 @@ class Distributor:
         )
         return OpExecError(
             f"the configuration is not on enough master candidates; missing are {missing}."
-            " Mark those that are gone with 'gnt-node modify --offline yes NODE'"
+            " Mark nodes that are gone with 'gnt-node modify --offline yes NODE'"
         )
 
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StateFiles:
-    """What the files held when the daemon started."""
+    """The contents of the files when the daemon started."""
 
     config: ConfigState
     locks: bytes
@@ -109,7 +109,7 @@ class Keeper:
     async def change(self, change: Callable[[Transaction], T], owner: ClientId | None = None) -> T:
         """Change the configuration; waits while somebody else holds the lock on all of it.
 
-        What the owner had reserved and now stands in the configuration is reserved no more.
+        Reservations of the owner that are now in the configuration are dropped.
 
         Raises:
             LockError: the owner died while it waited.
@@ -168,7 +168,7 @@ class Keeper:
 
     @property
     def reservations_content(self) -> dict[str, bytes]:
-        """What the files of the reservations hold."""
+        """The contents of the files of the reservations."""
         return {"tempres": self._file.content, "own": self._own_file.content}
 
     def _restore(self) -> None:
@@ -177,11 +177,11 @@ class Keeper:
     # Owners.
 
     def clients(self) -> set[ClientId]:
-        """Return everybody who owns anything here."""
+        """Return the owners of all locks and reservations."""
         return self.locks.allocation.clients() | self.reservations.owners()
 
     def _on_death_of_waiter(self, owner: ClientId) -> None:
-        logger.info("Whoever waited for a lock is dead: %s (%s)", owner, owner.livelock)
+        logger.info("An owner that waited for a lock is dead: %s (%s)", owner, owner.livelock)
         self.reservations.remove_owner(owner)
         self._begin_save()
 

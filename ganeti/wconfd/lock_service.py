@@ -1,7 +1,7 @@
-"""The locks as a service: decisions from the pure core, made lasting, told to those who wait.
+"""The locks as a service: decisions from the pure core, made lasting, told to the waiters.
 
-Every operation has three steps: decide (`LockAllocation`), serve those who can be served now, and
-write the file; only then is anybody answered, the new owners included.
+Every operation has three steps: decide (`LockAllocation`), serve the waiters that can be served,
+and write the file; only then is anybody answered, the new owners included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG_LOCK_S_MAX: Final = 45.0  # less than clients wait for an answer; 3.0 hol
 
 @dataclass(eq=False, slots=True)
 class _Union:
-    """Somebody who waits until enough locks of a set can be had."""
+    """A waiter for enough locks of a set."""
 
     owner: ClientId
     priority: int
@@ -38,7 +38,7 @@ class _Union:
 
 
 class _ObjectRemovedError(LockError):
-    """What somebody waits for has been removed."""
+    """The object of a lock that somebody waits for has been removed."""
 
 
 class LockService:
@@ -91,7 +91,7 @@ class LockService:
 
     @property
     def content(self) -> bytes:
-        """What the file holds."""
+        """The content of the file."""
         return self._file.content
 
     def set_jobs_max(self, jobs_max: int) -> None:
@@ -102,7 +102,7 @@ class LockService:
             self._file.begin_save()
 
     async def save(self) -> None:
-        """Serve whoever can be served now, write the file, then tell all of them.
+        """Serve all waiters that can be served now, write the file, then tell all of them.
 
         Raises:
             GenericError: the file could not be written, and nothing was changed.
@@ -135,7 +135,7 @@ class LockService:
         self._serve_unions()
 
     def _is_dead(self, owner: ClientId) -> bool:
-        """Look whether somebody who is about to get locks is dead, and free everything if so."""
+        """Look whether an owner that is about to get locks is dead, and free everything if so."""
         if self._owners.is_alive(owner):
             return False
         self._on_death(owner)
@@ -152,7 +152,7 @@ class LockService:
                 self._serve_union(union)
 
     def _serve_union(self, union: _Union) -> None:
-        """Give what can be had, if that and what is held of the set already are enough."""
+        """Give the free locks of the set, if with the ones held already they are enough."""
         have = len(self._covered(union.owner, union.request))
         try:
             self.allocation.opportunistic_union(
@@ -188,7 +188,7 @@ class LockService:
         await self.save()
         if blockers:
             await self._signals.expect(owner)
-            if not self.allocation.is_pending(owner):  # granted meanwhile, to nobody who was told
+            if not self.allocation.is_pending(owner):  # granted meanwhile, and nobody was told
                 self._signals.send(owner)
         return blockers
 
@@ -204,7 +204,7 @@ class LockService:
         """Wait for an update; the request is withdrawn when the time is over.
 
         It is also withdrawn, with the outcome GONE, when the object of one of the locks was
-        removed: the client must look again at what it wants.
+        removed: the client must look again at its objects.
 
         Args:
             gone: returns when the client has gone away, which withdraws the request as well.
@@ -241,14 +241,14 @@ class LockService:
                 del self._waiting[owner]
 
     def change_priority(self, owner: ClientId, priority: int) -> bool:
-        """Give what an owner waits for another priority; False when it waits for nothing."""
+        """Give the pending request of an owner another priority; False when it has none."""
         unions = [union for union in self._unions if union.owner == owner]
         for union in unions:
             union.priority = priority
         return self.allocation.change_priority(owner, priority) or bool(unions)
 
     async def union(self, owner: ClientId, request: Request, count: int) -> list[str]:
-        """Take what can be had now."""
+        """Take the locks that are free now."""
         got = self.allocation.opportunistic_union(owner, request, count)
         if got:
             await self.save()
@@ -264,10 +264,10 @@ class LockService:
         timeout_s: float,
         gone: Callable[[], Awaitable[None]],
     ) -> list[str]:
-        """Take what can be had as soon as that is enough; nothing when the time is over.
+        """Take the free locks as soon as they are enough; nothing when the time is over.
 
-        What the owner has of the set already counts and is answered as well, so the same question
-        asked again after a restart has the same answer.
+        Locks of the set that the owner has already count and are answered as well, so the same
+        question asked again after a restart has the same answer.
         """
         if count > len(request):
             raise LockError(f"{count} locks are wanted of a set of {len(request)}")
@@ -288,7 +288,7 @@ class LockService:
         return got
 
     async def remove_owner(self, owner: ClientId) -> None:
-        """Free all locks of an owner and drop what it waits for."""
+        """Free all locks of an owner and drop its pending request."""
         if self._remove(owner):
             await self.save()
 
@@ -299,7 +299,7 @@ class LockService:
         return self.allocation.remove_owner(owner)
 
     def fail_waiters(self, locks: Iterable[str]) -> None:
-        """Fail those who wait on their connection for locks of objects that are gone."""
+        """Fail the callers that wait on their connection for locks of objects that are gone."""
         for lock in locks:
             for owner, future in list(self._waiting.items()):
                 waiting = dict(self.allocation.pending_request(owner) or ())
@@ -362,4 +362,4 @@ async def _first(
 def _fail(future: asyncio.Future[None] | asyncio.Future[list[str]], error: GenericError) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # whoever asked may be gone
+        future.exception()  # the caller may be gone

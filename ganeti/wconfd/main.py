@@ -2,11 +2,11 @@
 
 Theory of operation.  One loop.  A request is decided at once on state in memory, made lasting
 (`committing` for the configuration, `volatile` for locks and reservations) and then answered, so
-what a client was told survives ``kill -9``.  Everything else hangs on to these: `deaths` frees what
-the dead owned, `distribution` brings the configuration to other nodes.
+a client's acknowledged change survives ``kill -9``.  Everything else depends on these: `deaths`
+frees the locks of dead owners, `distribution` brings the configuration to other nodes.
 
-A configuration that cannot be read is refused with the place of the mistake and with what could
-take its place; nothing is guessed.
+A configuration that cannot be read is refused with the place of the mistake and the files that
+could take its place; nothing is guessed.
 
 Source: design of the 2.12 daemons, "WConfD details"; wconfd.json; ARCHITECTURE.
 """
@@ -57,7 +57,7 @@ def read_files(paths: Paths) -> StateFiles:
     """Read and check the files that hold the state.
 
     Raises:
-        ConfigurationError: one cannot be used; the text says where it is broken and what to do.
+        ConfigurationError: one cannot be used; the text names the mistake and the next step.
     """
     config = _read_config(paths)
     return StateFiles(
@@ -96,7 +96,7 @@ def _read_config(paths: Paths) -> ConfigState:
 
 
 def _way_back(paths: Paths) -> str:
-    """Say what could take the place of a configuration that cannot be read."""
+    """Return the files that could take the place of a configuration that cannot be read."""
     ways = []
     backups = sorted(glob.glob(glob.escape(paths.config_data) + ".*"))
     if backups:
@@ -157,7 +157,7 @@ def _living(paths: Paths) -> list[str]:
     ]
 
 
-DRAIN_S: Final = 1.0  # a change takes milliseconds; who waits for a lock asks the next WConfD
+DRAIN_S: Final = 1.0  # a change takes milliseconds; a waiter for a lock asks the next WConfD
 _LIVELOCK_MODE: Final = 0o750
 
 

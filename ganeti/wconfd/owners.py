@@ -15,7 +15,7 @@ from ganeti.system.filelock import is_alive
 
 
 class Owners:
-    """Answers who lives; lock files must lie in the directory for them."""
+    """Answers which owners live; lock files must lie in the directory for them."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths

@@ -1,7 +1,7 @@
 """The handlers of calls that read the configuration, declared in `ganeti.protocol.wconfd`.
 
-Readers see what is durable, all of one answer as of one instant.  Objects are answered as the text
-they are stored in; only what is asked for is decoded.
+Readers see the durable configuration, all of one answer as of one instant.  Objects are answered as
+the text they are stored in; only objects asked for are decoded.
 
 Source: wconfd.json, "methods".
 """

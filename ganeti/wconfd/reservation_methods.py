@@ -34,7 +34,7 @@ class ReservationMethods:
         return self._keeper.state.head
 
     async def _saved(self, made: T) -> T:
-        """Return what was reserved once that is in the files."""
+        """Return the reserved values once they are in the files."""
         await self._keeper.save_reservations()
         return made
 

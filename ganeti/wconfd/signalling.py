@@ -1,7 +1,7 @@
-"""SIGHUP to those who wait for locks by the old call, `updateLocksWaiting`.
+"""SIGHUP to clients that wait for locks by the old call, `updateLocksWaiting`.
 
 Nobody else may get it: it would end a process that does not expect it.  ``locks.data`` has no
-place for who waits in which way (Ganeti 3.0 rejects what it does not know), so a file beside it
+place for the way in which an owner waits (Ganeti 3.0 rejects unknown keys), so a file beside it
 keeps that over a restart.
 
 Source: wconfd.json, "files" and "methods" (updateLocksWaiting).
@@ -36,7 +36,7 @@ def decode_signalled(data: bytes) -> set[ClientId]:
 
 
 class Signals:
-    """Who is to get a signal, with the file behind it."""
+    """The owners that are to get a signal, with the file behind them."""
 
     def __init__(self, path: str, content: bytes, owners: Owners) -> None:
         self._owners = owners
@@ -54,7 +54,7 @@ class Signals:
         self._file.close()
 
     def expecting(self) -> list[ClientId]:
-        """Return those who are to get a signal some time."""
+        """Return the owners that are to get a signal some time."""
         return list(self._expecting)
 
     def is_expected_by(self, owner: ClientId) -> bool:

@@ -1,7 +1,7 @@
 """Writes ``locks.data`` and ``tempres.data``: atomically, before anybody is answered.
 
 Changes of one turn of the event loop share one write.  Nothing is synced to the disk: after a power
-cut all owners are dead anyway.  A write that fails takes the state back to what was written last.
+cut all owners are dead anyway.  A write that fails takes the state back to the last one written.
 
 Source: ARCHITECTURE, invariant 4.
 """
@@ -22,10 +22,10 @@ class VolatileFile:
     """One file.
 
     Args:
-        content: what the file holds now.
-        encode: returns what it should hold.
-        restore: takes the state back to what the file holds.
-        written: called when the file holds what `encode` returned.
+        content: the present content of the file.
+        encode: returns the content that it should have.
+        restore: takes the state back to the content of the file.
+        written: called when the file has the content that `encode` returned.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class VolatileFile:
         await asyncio.shield(self.begin_save())
 
     def begin_save(self) -> asyncio.Future[None]:
-        """Have the state written soon, with whatever else changes until then."""
+        """Have the state written soon, with all other changes until then."""
         if self._written is None:
             loop = asyncio.get_running_loop()
             self._written = loop.create_future()
@@ -76,7 +76,7 @@ class VolatileFile:
             written.set_exception(
                 GenericError(f"cannot write {self.path}: {err.strerror}; nothing was changed")
             )
-            written.exception()  # whoever asked may be gone
+            written.exception()  # the caller may be gone
         else:
             self.content = data
             self._on_written()

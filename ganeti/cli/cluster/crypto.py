@@ -83,7 +83,7 @@ def _name_missed(context: Context, missed: Sequence[str]) -> int:
 
 
 def _go_on(context: Context, options: Options) -> int:
-    """Complete a renewal that was cut off, whatever new one is asked for.
+    """Complete a renewal that was cut off, before any new one.
 
     LuxiD may not run, so the nodes are those in the files of the last master.
     """

@@ -156,7 +156,7 @@ def _mark(node: EpoNode, *, offline: bool) -> OpCode:
 
 
 def _all_switched(rows: object) -> bool:
-    """Tell whether the helper worked for all nodes; those that failed are told by the job."""
+    """Tell whether the helper worked for all nodes; the job names the nodes where it failed."""
     return isinstance(rows, list) and all(row[1][0] == ResultStatus.NORMAL for row in rows)
 
 

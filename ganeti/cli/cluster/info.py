@@ -165,7 +165,7 @@ _MORE: Final[Sequence[Row]] = (
     ("Hypervisor state", "hv_state_static"),
     ("Disk state", "disk_state_static"),
 )
-"""What 3.0 does not show."""
+"""The facts that 3.0 does not show."""
 
 
 def describe(found: Values, paths: Paths, *, is_roman: bool = False) -> Facts:

@@ -42,7 +42,7 @@ def init(context: Context, options: Options, args: list[str]) -> None:
         init_cluster(context.paths, request, context.write)
     except OSError as err:
         raise GenericError(
-            f"cannot use {err.filename}: {err.strerror}; what was made is removed again"
+            f"cannot use {err.filename}: {err.strerror}; new files are removed again"
         ) from err
     execute(context, options, make_opcode(OpClusterPostInit))
     context.write(f"Cluster {request.cluster_name} is ready.")

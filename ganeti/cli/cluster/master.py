@@ -96,7 +96,7 @@ COMMANDS: Final = (
         description="""Runs on the master candidate that is to become master.  A living master first
 finishes its jobs and stops.  With a dead one, half of all nodes plus one must answer, and so many
 master candidates that the newest configuration and every job are among what they have; the jobs
-that were running are marked as failed.  Every refusal names who is missing and what helps.""",
+that were running are marked as failed.  Every refusal names the missing nodes and the remedy.""",
         examples="""
 gnt-cluster master-failover  # on the node that is to become master
 gnt-cluster master-failover --no-voting --yes-do-it \

@@ -67,7 +67,7 @@ CLUSTER_PARAMETERS = (
     opt.option("--file-storage-dir=DIR", "directory for disks in files"),
     opt.option("--install-image", "image of the helper instance"),
     opt.option("-m --mac-prefix=PREFIX", "first half of MAC addresses, as aa:00:00"),
-    opt.yes_no("--maintain-node-health", "whether nodes stop what should not run there"),
+    opt.yes_no("--maintain-node-health", "whether nodes stop instances that should not run there"),
     opt.option("--master-netdev=NETDEV", "interface that carries the master address"),
     opt.option("--master-netmask=NETMASK", "prefix length of the master address", Netmask),
     opt.yes_no("--prealloc-wipe-disks", "whether new disks are overwritten first"),

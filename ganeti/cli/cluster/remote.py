@@ -195,7 +195,7 @@ COMMANDS: Final = (
     command(
         run_command,
         "<command>... --node-group --show-machine-names",
-        opt.flag("--failure-only", "show only what failed"),
+        opt.flag("--failure-only", "show only failures"),
         opt.NODES,
         title="command: run a command on nodes",
         examples="""

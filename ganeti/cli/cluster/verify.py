@@ -114,7 +114,7 @@ came in by editing the file.""",
         result=show_verdict,
     ),
     job(
-        "verify-disks: check the disks of all instances and activate those that are not",
+        "verify-disks: check the disks of all instances and activate inactive ones",
         cluster.OpClusterVerifyDisks,
         "--priority",
         _NODE_GROUP,

@@ -95,14 +95,14 @@ COMMANDS: Final = (
         opt.number("--spindle-use=N", "weight on the disks", default=1),
         opt.several("--target-groups", "groups to move to"),
         opt.number("-p --vcpus=N", "virtual CPUs", default=1),
-        title="iallocator: ask an allocator, or show what it would be asked",
+        title="iallocator: ask an allocator, or show the question for it",
         aliases=("allocator",),
         opcode=OpTestAllocator,
         description="""Modes allocate and multi-allocate are about instances that do not exist,
 and take their size from the options; the others are about existing ones.  Nothing is changed: the
-question (--dir=in) or what the allocator prints (--dir=out) is shown as it is.""",
+question (--dir=in) or the answer of the allocator (--dir=out) is shown as it is.""",
         examples="""
 gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1  # where would it go
-gnt-debug iallocator -m relocate web1  # what is asked to relocate web1""",
+gnt-debug iallocator -m relocate web1  # the question to relocate web1""",
     ),
 )

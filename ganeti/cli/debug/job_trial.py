@@ -1,6 +1,6 @@
 """``gnt-debug`` test-jobqueue and test-osparams: the job queue tried out from outside.
 
-Each check submits jobs that do nothing and compares what becomes of them with what should.
+Each check submits jobs that do nothing and compares their ends with the expected ones.
 
 Source: constants.json, "JQT_*" and "ELOG_JQUEUE_TEST".
 """
@@ -89,7 +89,7 @@ class Trial:
         expect([self._end(JobId(number)) for number in numbers], ["success"] * 3)
 
     def dependencies(self) -> None:
-        """Jobs start after those that they depend on, or end with them."""
+        """Jobs start after the jobs that they depend on, or end with them."""
         fails = self._op("OP_TEST_JQUEUE", fail=True)
         jobs = [
             [self._delay()],

@@ -135,7 +135,7 @@ COMMANDS: Final = (
         description="""For each lock that is held or waited for: how it is held and by
 whom, who waits for it in which mode, and with which priority, the most urgent first.""",
         examples="""
-gnt-debug locks  # who holds what, and who waits
+gnt-debug locks  # the owners of each lock, and its waiters
 gnt-debug locks --interval=2  # the same every two seconds, until Ctrl-C""",
     ),
     command(

@@ -78,7 +78,7 @@ def _items(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-# What the answers mean, and how they are shown.  Plain functions over plain values.
+# The meaning of the answers, and their form on the screen.  Plain functions over plain values.
 
 
 def client_of_job(status: tuple[object, object], job_id: int) -> object:
@@ -146,7 +146,7 @@ def _short(connection: UnixClient, word: str, words: Sequence[str]) -> list[str]
 
 
 SHORT: Final[Mapping[str, tuple[str, Callable[[object], list[str]]]]] = {
-    "cleanuplocks": ("cleanupLocks", lambda _: ["Freed what dead owners held."]),
+    "cleanuplocks": ("cleanupLocks", lambda _: ["Freed the locks of dead owners."]),
     "listalllocks": ("listAllLocks", lambda names: [str(name) for name in _items(names)]),
     "listalllocksowners": ("listAllLocksOwners", format_owners),
     "flushconfig": ("flushConfig", lambda _: [_FLUSHED]),
@@ -159,14 +159,14 @@ COMMANDS: Final = (
     command(
         wconfd,
         "<word>...",
-        description="""The words are one of: echo TEXT; cleanuplocks, to free what dead
-owners hold; listlocks JOB, what a job holds; listalllocks; listalllocksowners;
-listlockswaitingstatus, owners and who waits; flushconfig, to return once the configuration is on
+        description="""The words are one of: echo TEXT; cleanuplocks, to free the locks of dead
+owners; listlocks JOB, the locks of a job; listalllocks; listalllocksowners;
+listlockswaitingstatus, owners and waiters; flushconfig, to return once the configuration is on
 enough master candidates.  Any other method is called by its name, with its arguments as JSON; the
 answer is printed as JSON.""",
         examples="""
 gnt-debug wconfd echo hello  # see that it answers
-gnt-debug wconfd listlocks 12  # what job 12 holds
+gnt-debug wconfd listlocks 12  # the locks of job 12
 gnt-debug wconfd getNodes '["node1"]'  # a node as it is stored""",
     ),
 )

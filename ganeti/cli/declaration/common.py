@@ -44,7 +44,7 @@ def command(
         title: name and summary, ``rename: rename a group``; by default the name of the function
             and the first line of its docstring.
         more: other attributes of `Command`; examples are a text with one in each line, behind it
-            two blanks and ``# what it does``.
+            two blanks and ``# purpose``.
     """
     if not title:
         assert does is not None
@@ -163,7 +163,7 @@ BACKEND_PARAMETERS: Final = option(
 INSTANCE_HYPERVISOR_PARAMETERS: Final = settings(
     "-H --hypervisor-parameters -> hvparams", "parameters of the instance's hypervisor"
 )
-COMPRESS: Final = option("--compress", "compression of what is sent", default="none")
+COMPRESS: Final = option("--compress", "compression of the data sent", default="none")
 DISK: Final = by_kind("--disk -> disks", "one disk: N:size=SIZE,...; settings below")
 IALLOCATOR: Final = option(
     "-I --iallocator=<NAME>", 'choose nodes with this allocator; "." is the default one'
@@ -228,11 +228,11 @@ _OPTIONS: Final = (
         choices=("h", "m", "g", "t"),
     ),
     flag("-v --verbose", "say more; show words instead of ?, - and *"),
-    flag("-F --filter", "take the argument as a filter, whatever it looks like"),
+    flag("-F --filter", "take the argument as a filter in any case"),
     # going ahead
     flag("-f --force", "do not ask, and go on where a warning would stop"),
     flag("--yes-do-it --ya-rly", "really do it"),
-    flag("--ignore-ipolicy", "accept what violates the instance policy, with a warning"),
+    flag("--ignore-ipolicy", "accept violations of the instance policy, with a warning"),
     flag("--ignore-consistency", "go on although disks may be behind or unreadable"),
     flag("--early-release", "release the locks on nodes as soon as the old disks are gone"),
     # objects

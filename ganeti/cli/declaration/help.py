@@ -20,7 +20,7 @@ _COLUMN = 28
 
 
 def value_label(option: Option) -> str:
-    """Return what stands for the option's value in help texts, "" without a value."""
+    """Return the placeholder of the option's value in help texts, "" without a value."""
     if not option.takes_value:
         return ""
     form = text_form_of(option.type)
@@ -127,12 +127,12 @@ def _entry(label: str, text: str, column: int, width: int) -> list[str]:
 
 
 def version_text(program: Program) -> str:
-    """Return what ``--version`` prints."""
+    """Return the output of ``--version``."""
     return f"{program.name} (ganeti) {RELEASE_VERSION}"
 
 
 def completion_lines(program: Program, command: Command | None) -> list[str]:
-    """Return what ``--help-completion`` prints: options, then arguments.
+    """Return the output of ``--help-completion``: options, then arguments.
 
     Source: cli.json, "help_completion".
     """

@@ -12,7 +12,7 @@ from ganeti.objects.parameters import ParamTable
 
 
 def tables_of(option: Option) -> Mapping[str, ParamTable]:
-    """Return the tables of an option's parameters, each by what stands before its colon."""
+    """Return the tables of an option's parameters, each by the word before its colon."""
     is_plain = not option.takes_value or option.choices
     return {} if is_plain else _TABLES.get(option.destination, {})
 

@@ -22,8 +22,8 @@ from ganeti.cli.declaration.values import Float, Int, Priority, Size, YesNo, par
 from ganeti.protocol.service import read_as
 
 USAGE_EXIT = 1
-OPTION_EXIT = 2  # what the option parser of 3.0 leaves with
-_PLAIN_TYPES = (Int, Float, Size, Priority)  # what 3.0's option parser reads itself
+OPTION_EXIT = 2  # the exit status of 3.0's option parser
+_PLAIN_TYPES = (Int, Float, Size, Priority)  # read by 3.0's option parser itself
 HELP_FLAGS = ("-h", "--help")
 COMPLETION_FLAG = "--help-completion"
 

@@ -1,7 +1,7 @@
 """The shape of a command line: programs, commands, arguments and options as data.
 
 Everything else is derived from these records: the parser, ``--help``, shell completion, the manual
-pages, and for a command with an opcode what it does.
+pages, and for a command with an opcode its work.
 
 Source: cli.json.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What an option does when it is met."""
+    """The effect of an option."""
 
     STORE = "store"
     APPEND = "append"
@@ -35,7 +35,7 @@ class Action(StrEnum):
 
 
 class ArgKind(StrEnum):
-    """What an argument names; decides how it is completed in the shell."""
+    """The kind of an argument's value; decides how it is completed in the shell."""
 
     TEXT = "unknown"
     HOST = "host"
@@ -60,7 +60,7 @@ class Argument(msgspec.Struct, frozen=True):
     """One positional argument, or several of a kind.
 
     Attributes:
-        completes: what the shell offers, where the kind does not say it.
+        completes: the shell's proposals, where the kind does not say it.
     """
 
     kind: ArgKind
@@ -190,7 +190,7 @@ class Command(msgspec.Struct, frozen=True):
             the arguments and options that have their names; None while it is not supported.
         opcode: that of a command whose function makes it by `bound`.
         each: names the objects of a command that submits a job for each of them; gets context,
-            options and arguments, and yields the name and what it sets of the opcode.
+            options and arguments, and yields the name and the parameter that it sets of the opcode.
         fixed: fields of the opcode that the command sets itself.
         makes: fields of the opcode that are made of several options.
         confirm: asked before, unless an option says not to; fields of the opcode in braces.
@@ -199,7 +199,7 @@ class Command(msgspec.Struct, frozen=True):
             exit status, None for success.
         exclusive: pairs of options that contradict each other.
         changes: whether at least one option with a value must be given.
-        examples: pairs of a command line and what it does.
+        examples: pairs of a command line and its purpose.
     """
 
     name: str
@@ -228,7 +228,7 @@ class Command(msgspec.Struct, frozen=True):
 DEBUG: Final = Option(("-d", "--debug"), "show tracebacks of failures", action=Action.COUNT)
 VERSION: Final = Option(("-V", "--version"), "print the version", action=Action.VERSION)
 COMMON_OPTIONS: Final = (
-    Option(("-d", "--debug"), "show tracebacks; twice: log what is sent", action=Action.COUNT),
+    Option(("-d", "--debug"), "show tracebacks; twice: log messages sent", action=Action.COUNT),
     Option(("--reason",), "why this is done; kept in the job's reason trail"),
 )
 
@@ -242,8 +242,8 @@ class Program(msgspec.Struct, frozen=True):
         is_single: whether it has only one command, which is not named on the command line.
         is_interspersed: whether options may also stand after arguments, up to a command to run.
         explain: text and exit status of an error, where they are not the usual ones.
-        expected_errors: those that are explained; others are mistakes of the program.
-        usage_status: what a wrong command line leaves with, where it is always the same.
+        expected_errors: the ones that are explained; others are mistakes of the program.
+        usage_status: the exit status for a wrong command line, where it is always the same.
     """
 
     name: str

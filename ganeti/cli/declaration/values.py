@@ -1,6 +1,6 @@
 """Values of options: from the text on the command line to the value an opcode takes.
 
-Pure functions; each raises `ParameterError` with a text that names what was wrong with the value,
+Pure functions; each raises `ParameterError` with a text that names the problem of the value,
 to which the parser adds the option's name, or `OpPrereqError` for an option that 3.0 takes as text.
   The type of an option is an annotation with a text form.
 
@@ -19,7 +19,7 @@ from ganeti.protocol.service import TextForm
 
 NO_PREFIX: Final = "no_"
 UNSET_PREFIX: Final = "-"
-DEFAULT_VALUE: Final = "default"  # what opcodes take for "no own value, use the default"
+DEFAULT_VALUE: Final = "default"  # the word of opcodes for "no own value, use the default"
 
 _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
@@ -265,7 +265,7 @@ def disk_state(given: Sequence[tuple[str, object]]) -> dict[str, dict[str, objec
 
 
 def with_defaults(pairs: dict[str, object]) -> dict[str, object]:
-    """Return pairs with "default", as opcodes have it, for what is unset."""
+    """Return pairs with "default", as opcodes have it, for unset parameters."""
     return {name: DEFAULT_VALUE if value is None else value for name, value in pairs.items()}
 
 

@@ -1,4 +1,4 @@
-"""Shell completion for bash: its functions, written by hand, and what fits where, from the tables.
+"""Shell completion for bash: functions written by hand, and candidates from the tables.
 
 The functions are ``doc/manual/completion.sh``, which says how the tables below them are to be read.
 """
@@ -28,7 +28,7 @@ _YES_NO: Final = "=yes|no"
 _TEMPLATES: Final = supported_templates()
 _HYPERVISORS: Final = [str(each) for each in SUPPORTED_HYPERVISORS]
 
-# What no type, kind or table of an option says: its long flag -> source
+# Candidates that no type, kind or table of an option names: its long flag -> source
 _SOURCES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -71,7 +71,7 @@ _FIELDS: Final[Mapping[tuple[str, str], str]] = {
         for command in ("list", "list-fields")
     },
 }
-# an option that says what the arguments are -> source
+# an option that decides the kind of the arguments -> source
 _SELECTIONS: Final[Mapping[str, str]] = {
     "nodes": "node",
     "nodes-pri": "node",

@@ -12,7 +12,7 @@ from ganeti.cli.declaration.parser import usage_line
 from ganeti.cli.declaration.program import Command, Option, Program, sort_key
 
 SECTION: Final = 8
-_LONG_WORD: Final = re.compile(r"\S{30,}")  # longer than what may stand on one line with others
+_LONG_WORD: Final = re.compile(r"\S{30,}")  # too long for a line together with others
 _BREAKABLE: Final = re.compile(r"(?<=[,/=|\]])(?=[^\s,./=|\]])")
 
 _EXIT_STATUS: Final = (
@@ -26,10 +26,10 @@ _EXIT_STATUS: Final = (
     ("14", "A field was asked for that nobody knows."),
 )
 _COMMON: Final = """Changes are jobs: they are checked, put into a queue, and the command follows
-them until they have ended, printing what they say.  With \\fB--submit\\fR it only prints the number
-of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments; one with dots
-behind its value may be given several times.  \\fBganeti\\fR(7) explains concepts, kinds of values,
-and the parameters of instances, disks, networks and nodes."""
+them until they have ended, printing their messages.  With \\fB--submit\\fR it prints only the
+number of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments; one with
+dots behind its value may be given several times.  \\fBganeti\\fR(7) explains concepts, kinds of
+values, and the parameters of instances, disks, networks and nodes."""
 
 
 Entry = tuple[str, str]  # a term and its meaning
@@ -99,7 +99,7 @@ def _exit_status() -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Protect what troff would take for a request, and say where long words may be broken."""
+    """Protect words that troff would take for a request, and mark where long words may break."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = _LONG_WORD.sub(lambda word: _BREAKABLE.sub(r"\\:", word.group()), text)
     return "\\&" + text if text.startswith((".", "'")) else text
@@ -190,5 +190,5 @@ def _see_also(names: Sequence[str], *, with_concepts: bool = True) -> list[str]:
 
 
 def _phrase(summary: str) -> str:
-    """Return a sentence as what a page is about: no capital, no full stop."""
+    """Return a sentence as the subject of a page: no capital, no full stop."""
     return summary[:1].lower() + summary[1:].rstrip(".")

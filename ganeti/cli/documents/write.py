@@ -1,6 +1,6 @@
 """``make-docs``: writes manual pages, the list of metrics and completion into the checkout.
 
-What no table says of a daemon, a tool or the whole stands as text below ``doc/manual``, in the file
+Texts that no table has of a daemon, a tool or the whole stand below ``doc/manual``, in the file
 of its page: a line of other pages to see, the description of a daemon, then sections.  ``# TITLE``
 begins a section; blank lines stand between its paragraphs; the meaning of a term is indented below
 it.  ``@NAME.txt`` stands for a text that pages share, ``@NAME`` for the entries of a table, and
@@ -103,11 +103,11 @@ def main() -> int:
     return 0
 
 
-# What is written by hand.
+# The texts written by hand.
 
 
 def _prose(name: str) -> tuple[list[str], str, list[Section]]:
-    """Return what is written of a page: other pages to see, the description, sections."""
+    """Return the texts of a page: other pages to see, the description, sections."""
     if not (_PROSE / f"{name}.txt").exists():
         return [], "", []
     head, *parts = re.split(r"^# (.+)\n", _read(name), flags=re.MULTILINE)
@@ -139,7 +139,7 @@ def _section(title: str, text: str) -> Section:
     return Section(title, paragraphs, entries)
 
 
-# What tables say.
+# The texts from tables.
 
 
 def _call(call: Call[Rules]) -> Entry:

@@ -1,7 +1,7 @@
 """``hail``: the allocator that comes with the cluster manager.
 
 It is started by the node daemon of the master with the path of a question, and prints the answer.
-Only what it needs is imported: a job waits for it.
+Only modules that it needs are imported: a job waits for it.
 
 Source: iallocator.json, "calling"; cli.json, "htools"; manual page hail(1).
 """
@@ -33,13 +33,12 @@ OPTIONS: Final = (
         " secondary nodes of mirrored instances are still checked",
     ),
     opt.commas(
-        "--restrict-allocation-to=NODE,...",
-        "place instances on these nodes only, whatever the question says",
+        "--restrict-allocation-to=NODE,...", "place instances on these nodes only, for any question"
     ),
     opt.flag("--ignore-dynu", "leave the number of instances out of the score"),
     opt.number(
         "--static-kvm-node-memory=N",
-        "memory in MiB that a KVM node needs for itself, instead of what it reports; 0 is what it"
+        "memory in MiB that a KVM node needs for itself, instead of its report; 0 is what it"
         " reports",
         default=0,
     ),

@@ -110,7 +110,7 @@ COMMANDS: Final = (
         add,
         "<instance>:host=instance_name NEW_INSTANCE --communication --force-variant --os-type",
         devices.DISK_KIND,
-        opt.flag("--commit", "make a forthcoming instance; what is left out is as it was planned"),
+        opt.flag("--commit", "make a forthcoming instance; other settings are as planned"),
         opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
         opt.flag("--no-install", "do not run the operating system's create script"),
         opt.unflag("--no-start", "do not start it"),

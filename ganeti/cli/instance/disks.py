@@ -77,7 +77,7 @@ gnt-instance activate-disks web1  # make the disks of a stopped instance readabl
     command(
         grow,
         "<instance> <disk> <size> --ignore-ipolicy --no-wait-for-sync CHANGE",
-        opt.flag("--absolute", "the size is the new size, not what to add"),
+        opt.flag("--absolute", "the size is the new size, not the increase"),
         title="grow-disk: make a disk larger",
         opcode=instance.OpInstanceGrowDisk,
         examples="""

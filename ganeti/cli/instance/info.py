@@ -111,7 +111,7 @@ def _parameters(instance: Values, prefix: str) -> Facts:
     return parameters(instance.get(f"{prefix}_actual"), instance.get(f"{prefix}_instance"))
 
 
-# What is shown of an interface, and its place in what is answered.
+# The settings shown of an interface, and their places in the answer.
 _NIC_PLACES = (
     ("MAC", 3),
     ("IP", 2),
@@ -208,7 +208,7 @@ COMMANDS: Final = (
         "[<instance>...] --priority",
         opt.flag("--all -> show_all", "all instances (slow on large clusters)"),
         opt.flag("--roman", "show some numbers the Roman way"),
-        opt.flag("-s --static", "only what the configuration says; asks no node"),
+        opt.flag("-s --static", "only the facts in the configuration; asks no node"),
         opcode=OpInstanceQueryData,
         aliases=("show",),
         examples="gnt-instance info web1  # show web1",

@@ -90,7 +90,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def each_instance(what: str) -> Each:
-    """Return the function that yields the instances to ``what``, as the question words it."""
+    """Return the function that yields the instances; ``what`` is the verb of the question."""
 
     def each(
         context: Context, options: Options, args: Sequence[str]
@@ -212,7 +212,7 @@ gnt-instance reboot -t full web1  # stop and start it, so that changed parameter
         "remove: remove an instance and its disks",
         instance.OpInstanceRemove,
         "<instance> --force --shutdown-timeout CHANGE",
-        opt.flag("--ignore-failures", "remove it from the configuration whatever fails"),
+        opt.flag("--ignore-failures", "remove it from the configuration after any failure"),
         examples="gnt-instance remove -f web1  # remove web1 without asking",
         confirm="This removes instance {instance_name} and all its data.  Go on?",
     ),

@@ -43,7 +43,7 @@ COMMANDS: Final = (
         instance.OpInstanceFailover,
         "<instance> --force --iallocator --ignore-consistency --ignore-ipolicy",
         "--shutdown-timeout --target-node CHANGE",
-        opt.flag("--cleanup", "put right what a failed failover left"),
+        opt.flag("--cleanup", "put right the state that a failed failover left"),
         examples="gnt-instance failover -n node2 web1  # start web1 on node2",
         confirm=failover_question,
         exclusive=_ONE_CHOICE,
@@ -54,7 +54,7 @@ COMMANDS: Final = (
         "<instance> --force --iallocator --ignore-ipolicy --migration-mode --no-runtime-changes",
         "--non-live --target-node CHANGE",
         opt.flag("--allow-failover", "fail over instead where migration is not possible"),
-        opt.flag("--cleanup", "put right what a failed migration left"),
+        opt.flag("--cleanup", "put right the state that a failed migration left"),
         opt.flag("--ignore-hvversions", "go on between different hypervisor versions"),
         examples="""
 gnt-instance migrate -f -n node2 web1  # move web1 to node2 while it runs

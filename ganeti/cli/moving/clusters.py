@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """The name of the cluster in messages."""
         return f"{self.what} {self.address}"
 
     def client(self) -> RapiClient:
@@ -70,7 +70,7 @@ class Cluster:
         return Password(self.user, lines[0])
 
     def _trust(self) -> TlsTrust:
-        """Believe the given certificate whoever shows it, otherwise those of the system."""
+        """Trust the given certificate from any server, otherwise the system's authorities."""
         if self.ca_file is None:
             return TlsTrust()
         if b"-----BEGIN CERTIFICATE-----" not in self._read(self.ca_file, _PEM_BYTES_MAX):
@@ -84,7 +84,7 @@ class Cluster:
             raise OpPrereqError(f"{self.label}: {path}: {err.strerror}") from err
 
     def explain(self, error: GenericError) -> str:
-        """Say why it does not answer as it should, and what to do about it."""
+        """Return the error of its answer, and the next step."""
         if isinstance(error, RapiRefusedError) and error.status in _NOT_ALLOWED:
             return (
                 f"{self.label} refuses the user: {error.message}; check"
@@ -116,7 +116,7 @@ def run_job(client: RapiClient, job_id: int) -> Any:
 def changes(
     client: RapiClient, job_id: int, after_entry: int | None = None
 ) -> Iterator[tuple[str, list[LogEntry]]]:
-    """Yield what happens to a job until it ends, patient with a server that is restarted.
+    """Yield the changes of a job until it ends, patient with a server that is restarted.
 
     Raises:
         TransportError, RapiRefusedError: it was away for too long.

@@ -35,7 +35,7 @@ def _both(suffix: str, text: str, **settings: Any) -> tuple[opt.Option, opt.Opti
 
 
 OPTIONS = (
-    opt.flag("--dry-run", "say what is missing, change nothing"),
+    opt.flag("--dry-run", "name the missing parts, change nothing"),
     opt.flag("--keep-source", "leave the instance in the source cluster, shut down"),
     DEBUG,
     opt.flag("-v --verbose", "accepted for the sake of 3.0; all that happens is shown anyway"),
@@ -69,7 +69,7 @@ OPTIONS = (
         "disk template there; by default the same",
         choices=DISK_TEMPLATES,
     ),
-    opt.with_help(opt.COMPRESS, "compression of what is sent"),
+    opt.with_help(opt.COMPRESS, "compression of the data sent"),
     opt.number("-p --parallel=<number>", "how many instances to move at a time", default=1),
     opt.number(
         "--opportunistic-tries=<number>",
@@ -183,7 +183,7 @@ def _run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
             try:
                 wait(futures)
             except KeyboardInterrupt:
-                context.terminal.error("Interrupted; what was begun is brought to a good end...")
+                context.terminal.error("Interrupted; moves begun are brought to a good end...")
                 _cancel(context, futures)
         failed = 0
         for future, each in futures.items():

@@ -5,7 +5,7 @@
     destination   the disks are complete, and the instance is started if it ran
     source        the instance is removed, unless it is to be kept
 
-What fails before the destination is complete leaves nothing there, and the source is started again
+A failure before the destination is complete leaves nothing there, and the source is started again
 if it ran.  The source is removed only after the destination's job has ended in success; and it is
 started again only after that job has ended otherwise.  When neither can be learned it stays down,
 and what to look for is said.
@@ -80,7 +80,7 @@ class Move:
         self._jobs: dict[str, int] = {}  # that of each cluster that a cancel request ends
         self._was_stopped = False
 
-    # What another thread may call.
+    # Methods that another thread may call.
 
     def cancel(self) -> None:
         """Ask for the end: the jobs are canceled, and `run` sees them end."""
@@ -93,7 +93,7 @@ class Move:
         """Move it.
 
         Raises:
-            GenericError: it was not moved, or not completely; says what was left.
+            GenericError: it was not moved, or not completely; the message tells the state left.
         """
         source, destination = self._clusters.values()
         with source.client() as self._here, destination.client() as self._there:
@@ -182,10 +182,10 @@ class Move:
             ) from err
         self._say(f"moved to {where}")
 
-    # What went wrong.
+    # Failures.
 
     def _undo(self, error: GenericError, receiving: _Receiving) -> GenericError:
-        """End both jobs, and start the source again if that is safe; returns what to tell."""
+        """End both jobs, and start the source again if that is safe; returns the message."""
         if SENDER in self._jobs and not self._stop.is_set():
             self._let_receiver_end(receiving)
         state = self._end_of(receiving)
@@ -210,9 +210,9 @@ class Move:
         return self._with_source_as_it_was(f"{reason}{left}")
 
     def _let_receiver_end(self, receiving: _Receiving) -> None:
-        """Give the destination a moment to say itself what went wrong, before it is canceled."""
+        """Give the destination a moment to report its error, before it is canceled."""
         deadline = clock.monotonic() + BOTH_ENDED_S
-        with contextlib.suppress(GenericError):  # who does not answer is asked again at once
+        with contextlib.suppress(GenericError):  # a silent server is asked again at once
             while self._there.get_job(receiving.job_id)["status"] not in FINAL_STATUSES:
                 if clock.monotonic() >= deadline:
                     return
@@ -252,10 +252,10 @@ class Move:
         return "; ".join(texts)
 
     def _left_there(self) -> str | None:
-        """Say what a receiving job that was killed has left; None if that may run.
+        """Return the state that a killed receiving job has left; None if that may run.
 
-        Nothing can start what is incomplete; but a job can be killed just after it has completed
-        and started the instance.
+        Nothing can start an incomplete instance; but a job can be killed just after it has
+        completed and started the instance.
         """
         name = self._ready.wish.name
         try:
@@ -306,7 +306,7 @@ class Move:
 
 
 def _lacks_resources(job: EndedJob) -> bool:
-    """Tell whether a job failed for want of what others may give back soon."""
+    """Tell whether a job failed for lack of something that others may give back soon."""
     match job.results:
         case [*_, [str(), [str(), ErrorCode.TEMP_NORES]]]:
             return True

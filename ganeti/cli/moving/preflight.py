@@ -1,7 +1,7 @@
 """Looks whether a move can go through, before anything is touched, and tells all that is missing.
 
 Facts that both clusters tell are compared; each comparison yields a sentence for each thing that is
-wrong, with what to do about it, and all of them are told at once.  Whether both have the same
+wrong, with the remedy, and all of them are told at once.  Whether both have the same
 domain secret, and the like, only the destination cluster can know: the creation is submitted there
 as a dry run.
 """
@@ -28,7 +28,7 @@ _PLAIN: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A move that can begin; ``prepared`` is what the source handed out for it."""
+    """A move that can begin; ``prepared`` is the source's answer for it."""
 
     wish: Wish
     prepared: Mapping[str, Any]
@@ -44,14 +44,14 @@ class Ready:
 
 
 class Preflight:
-    """Collects what is wrong."""
+    """Collects problems."""
 
     def __init__(self, source: Cluster, destination: Cluster) -> None:
         self.problems: list[str] = []
         self._clusters = (source, destination)
 
     def run(self, names: Mapping[str, str], wanted: Overrides) -> list[Ready]:
-        """Look at all moves; what comes back is of use only if there are no `problems`.
+        """Look at all moves; the result is of use only if there are no `problems`.
 
         Args:
             names: of the instances, and the names that they get.
@@ -136,7 +136,7 @@ class Preflight:
 
 
 def _user(client: RapiClient, cluster: Cluster) -> Mapping[str, Any]:
-    """Ask who we are; a server that does not know that question says so when it matters."""
+    """Ask for our user; a server that does not know that question says so when it matters."""
     try:
         return client.read(dict[str, Any], "get_user")
     except GenericError as err:
@@ -188,7 +188,7 @@ class Destination:
 
 
 def rights_problems(cluster: str, user: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a user may not do what a move does; one with roles is left to the server."""
+    """Yield the rights for a move that a user lacks; a user with roles is left to the server."""
     if user.get("name") is None:
         yield f"{cluster}: no user was given, and nobody may change things without one"
     elif not user.get("roles") and "write" not in user.get("rights", ()):
@@ -224,7 +224,7 @@ def source_problems(source: Source, nodes: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def destination_problems(wish: Wish, there: Destination) -> Iterator[str]:
-    """Yield what a new instance needs and the destination cluster does not have."""
+    """Yield the things that a new instance needs and the destination cluster does not have."""
     wanted, info = wish.creation, there.info
     if wish.name in there.instances:
         yield (

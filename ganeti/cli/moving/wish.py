@@ -1,7 +1,7 @@
-"""What the instance will be like in its new cluster: as it is, but for what options say.  Pure.
+"""The instance in its new cluster: as it is, but for the options.  Pure.
 
 Back-end parameters are taken as they are in effect, so that the guest has the memory and processors
-that it had whatever the defaults of the new cluster; parameters of hypervisor and operating system
+that it had with any defaults of the new cluster; parameters of hypervisor and operating system
 only as far as they are the instance's own.
 """
 
@@ -24,7 +24,7 @@ _LIMITS: Final = ("minmem", "maxmem")
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What options say about the new instance; what is empty stays as it is."""
+    """The options about the new instance; empty ones leave it as it is."""
 
     beparams: Mapping[str, object] = field(default_factory=dict)
     hvparams: Mapping[str, object] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One move: an instance, and what is to be made of it, as parameters of its creation."""
+    """One move: an instance, and its changes, as parameters of its creation."""
 
     source: Source
     name: str
@@ -75,7 +75,7 @@ class Wish:
 
 
 def plan(source: Source, name: str, wanted: Overrides) -> Wish:
-    """Decide what the new instance will be like.
+    """Decide on the settings of the new instance.
 
     Raises:
         OpPrereqError: an option contradicts, or means an interface that there is not.
@@ -148,7 +148,7 @@ def _nics(nics: list[dict[str, Any]], given: Sequence[tuple[str, object]]) -> li
 
 
 def _stays(key: str, wanted: Mapping[str, object]) -> bool:
-    """Tell whether a setting of an interface still holds, given those that are wanted."""
+    """Tell whether a setting of an interface still applies, given the wanted ones."""
     if "network" in wanted and wanted["network"] != "none":
         return key not in _OF_CONNECTION
     return key != "network" or not wanted.keys() & {*_OF_CONNECTION, "network"}

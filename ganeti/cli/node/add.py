@@ -104,7 +104,7 @@ def _clean_up(context: Context, transport: NodeTransport, name: str, *, readd: b
         return  # it still is one
     try:
         node_setup.clean_up_remotely(transport, name)
-        context.terminal.error(f"Node {name} was not added; what was set up on it is removed again")
+        context.terminal.error(f"Node {name} was not added; its new files are removed again")
     except GenericError as err:
         context.terminal.error(
             f"Node {name} was not added, and cleaning it up failed too: {err.message}\n"

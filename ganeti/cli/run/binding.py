@@ -20,7 +20,7 @@ NOTHING_TO_CHANGE = "nothing to change; give at least one option"
 
 
 def bound(command: Command, options: Options, args: Sequence[str], /, **more: object) -> OpCode:
-    """Return the opcode of a command, its fields set by what has their names.
+    """Return the opcode of a command, its fields set by options and arguments of their names.
 
     Args:
         more: fields that the caller sets instead.
@@ -141,7 +141,7 @@ def submit(context: Context, options: Options, args: Sequence[str], /, **more: o
 
 
 def show_changes(context: Context, opcode: OpCode, result: object) -> None:
-    """Print what an operation that changes parameters says it changed."""
+    """Print the changes that an operation reports of parameters."""
     changed = result if isinstance(result, list) else []
     if not changed:
         return

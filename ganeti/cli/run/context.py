@@ -1,4 +1,4 @@
-"""What a command is given besides its options: the node it runs on, the master, the terminal.
+"""The surroundings of a command: the node it runs on, the master, the terminal.
 
 The terminal of the user takes lines, and asks before something is done that cannot be taken back.
 """
@@ -139,12 +139,12 @@ class Context:
         self._client = None
 
     def reason_trail(self) -> list[object]:
-        """Return how a job came to be: what the user said, and which command it was."""
+        """Return the origin of a job: the user's reason, and the command."""
         command = [f"{REASON_SOURCE_CLIENT}:{self.program}", self.command.name, _now_ns()]
         return [*self.reason_of_user(), command]
 
     def reason_of_user(self) -> list[object]:
-        """Return what the user said, as a step of a reason trail, if anything."""
+        """Return the user's reason, as a step of a reason trail, if there is one."""
         reason = self.options.get("reason")
         return [[REASON_SOURCE_USER, reason, _now_ns()]] if reason else []
 
@@ -153,7 +153,7 @@ class Context:
         self.terminal.write(text)
 
     def interruption_text(self) -> str:
-        """Return what to say when the user gives up waiting."""
+        """Return the message for a user who gives up waiting."""
         if not self.waiting_for:
             return "Interrupted."
         jobs = " ".join(str(job_id) for job_id in self.waiting_for)

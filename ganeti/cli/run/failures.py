@@ -39,7 +39,7 @@ EXIT_NOT_MASTER: Final = 11
 EXIT_NODE_SETUP: Final = 12
 EXIT_CONFIRMATION: Final = 13
 EXIT_UNKNOWN_FIELD: Final = 14
-EXIT_INTERRUPTED: Final = 130  # what a shell says of a process that Ctrl-C ended
+EXIT_INTERRUPTED: Final = 130  # the shell's status of a process that Ctrl-C ended
 
 
 _QUEUE: Final = "Failure: the job queue is"
@@ -100,7 +100,7 @@ def explain(error: GenericError) -> tuple[str, int]:
 
 
 def _next_step(error: GenericError) -> str:
-    """Return what to do about an error whose text is that of the wire, and has to be."""
+    """Return the remedy for an error whose text is that of the wire, and has to be."""
     if error.message != QUEUE_DRAINED:
         return ""
     return (

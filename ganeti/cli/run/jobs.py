@@ -45,14 +45,14 @@ def make_opcode(kind: type[OpCode], /, **params: object) -> OpCode:
 
 
 def encode(context: Context, options: Options, opcode: OpCode) -> dict[str, object]:
-    """Return an opcode as it is submitted, with what the common options say."""
+    """Return an opcode as it is submitted, with the settings of the common options."""
     return with_common(context, options, encode_opcode(opcode))
 
 
 def with_common(
     context: Context, options: Options, wire: Mapping[str, object]
 ) -> dict[str, object]:
-    """Add to an encoded opcode what the common options say."""
+    """Add the settings of the common options to an encoded opcode."""
     submitted = dict(wire)
     submitted["reason"] = context.reason_trail()
     if options.get("dry_run"):
@@ -72,7 +72,7 @@ def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object
 
     Raises:
         JobSubmitted: ``--submit`` was given.
-        OpPrereqError, OpExecError, ...: what the job ended with.
+        OpPrereqError, OpExecError, ...: the error that the job ended with.
     """
     return _execute(context, options, [encode(context, options, opcode) for opcode in opcodes])
 
@@ -90,7 +90,7 @@ def follow(context: Context, job_id: JobId) -> list[object]:
     """Print a job's messages until it has ended; returns its results.
 
     Raises:
-        OpPrereqError, OpExecError, JobCanceled, JobLost, ...: what the job ended with.
+        OpPrereqError, OpExecError, JobCanceled, JobLost, ...: the error that the job ended with.
     """
     context.waiting_for.append(job_id)
     for change in changes(context, job_id):
@@ -101,7 +101,7 @@ def follow(context: Context, job_id: JobId) -> list[object]:
 
 
 def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
-    """Yield what changes of a job until it has ended, saying now and then why nothing does."""
+    """Yield the changes of a job until it has ended, saying now and then why there are none."""
     previous: list[object] | None = None
     serial: int | None = None
     noticed: set[str] = set()
@@ -227,7 +227,7 @@ def submitted_jobs(result: object) -> list[tuple[str, JobId]]:
 
 
 def split_submitted(result: object) -> tuple[list[tuple[str, JobId]], list[str]]:
-    """Return the jobs that a job says it submitted, and what it says of those it did not."""
+    """Return the jobs that a job has submitted, and its messages about the ones it has not."""
     answers = result.get("jobs") if isinstance(result, Mapping) else None
     jobs: list[tuple[str, JobId]] = []
     refused: list[str] = []
@@ -254,7 +254,7 @@ def follow_moves(context: Context, _opcode: OpCode, result: object) -> int:
 def named_by_summary(
     context: Context, jobs: Sequence[tuple[str, JobId]]
 ) -> list[tuple[str, JobId]]:
-    """Return jobs with what they do as words for messages, such as ``INSTANCE_MIGRATE(web1)``."""
+    """Return jobs with their opcodes as words for messages, such as ``INSTANCE_MIGRATE(web1)``."""
     if not jobs:
         return []
     rows = context.client.query_jobs([job_id for _, job_id in jobs], ["summary"])
@@ -285,7 +285,7 @@ _FILE_BYTES_MAX: Final = 64 << 20  # a hundred thousand opcodes or more
 
 
 def read_json(path: str) -> object:
-    """Return what a file holds.
+    """Return the contents of a file.
 
     Raises:
         GenericError: it cannot be read.

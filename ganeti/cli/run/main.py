@@ -25,7 +25,7 @@ def run(program: Program, words: Sequence[str] | None = None) -> int:
     try:
         return _run(program, sys.argv[1:] if words is None else list(words), terminal)
     except BrokenPipeError:
-        # Whoever read our output has left, and has what it wanted.  The standard output is
+        # The reader of our output has left, and has all that it wanted.  The standard output is
         # pointed elsewhere so that the interpreter's last flush does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
@@ -75,7 +75,7 @@ def _help_lines(
 
 
 def _check_text(words: Sequence[str]) -> None:
-    """Refuse words that are no text: nothing of what we talk to could read them.
+    """Refuse words that are no text: none of our peers could read them.
 
     Raises:
         UsageError: naming the word.

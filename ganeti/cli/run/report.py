@@ -80,7 +80,7 @@ def scalar(value: object) -> str:
 
 
 def parameters(filled: object, own: object) -> Facts:
-    """Return filled parameters; those that are not an own value are marked as defaults."""
+    """Return filled parameters; values that are not an object's own are marked as defaults."""
     values = filled if isinstance(filled, Mapping) else {}
     own_values = own if isinstance(own, Mapping) else {}
     return Facts(
@@ -98,7 +98,7 @@ def _parameter(value: object, is_own: bool, own: object) -> object:
 
 
 def policy(filled: object, own: object) -> Facts:
-    """Return an instance policy; what is not an own value is marked as a default."""
+    """Return an instance policy; values that are not an object's own are marked as defaults."""
     values = filled if isinstance(filled, Mapping) else {}
     own_values = own if isinstance(own, Mapping) else {}
     own_bounds = own_values.get("minmax") or []

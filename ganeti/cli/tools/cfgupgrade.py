@@ -32,7 +32,7 @@ from ganeti.system.files import read_bytes_or_none
 NAME = "cfgupgrade"
 
 OPTIONS = (
-    opt.flag("--dry-run", "say what would be changed, change nothing"),
+    opt.flag("--dry-run", "name the changes, make none"),
     opt.flag("-f --force", "do not ask before writing"),
     DEBUG,
     opt.flag("-v --verbose", "say more: every problem found, files looked at"),
@@ -40,7 +40,7 @@ OPTIONS = (
     opt.option("--path", "directory of config.data and ssconf files", metavar="DATA_DIR"),
     opt.option("--confdir", "directory of file-storage-paths", metavar="CONF_DIR"),
     opt.flag("--no-verify", "do not look for problems in the result"),
-    opt.flag("--downgrade", "take out what Ganeti 3.0 does not know"),
+    opt.flag("--downgrade", "take out the keys that Ganeti 3.0 does not know"),
 )
 WRITERS: Final = ("ganeti-wconfd", "ganeti-masterd")  # the second up to 2.11
 PROBLEMS_SHOWN: Final = 10
@@ -146,7 +146,7 @@ def _announce(context: Context, options: Options, path: str, plan: Upgraded) -> 
 
 
 def _tell_problems(context: Context, options: Options, data: bytes) -> None:
-    """Say what is wrong with the result; no reason to stop, as it was so before."""
+    """Name the problems of the result; no reason to stop, as they were there before."""
     if options.no_verify:
         return
     problems = problems_in(data)
@@ -212,7 +212,7 @@ Exit status: 0 done, or nothing to do; 1 failure; 2 the file cannot be used, or 
     upgrade,
     options=OPTIONS,
     examples=(
-        ("cfgupgrade --dry-run", "what would happen"),
+        ("cfgupgrade --dry-run", "show the changes"),
         ("cfgupgrade --force", "upgrade without a question"),
         ("cfgupgrade --path /root/copy --ignore-hostname", "upgrade a copy made elsewhere"),
     ),

@@ -45,8 +45,8 @@ _ARGUMENTS: Final[Mapping[Takes, tuple[opt.Argument, ...]]] = {
 _LINK: Final = opt.option("--link", "link that the addresses are on; by default the cluster's")
 _SHOWN: Final = (
     *PLAIN_TABLE,
-    opt.flag("--all", "show what each candidate answered, not only the newest answer"),
-    opt.flag("--json", "print JSON: the answer, its serial number and who gave it"),
+    opt.flag("--all", "show the answer of each candidate, not only the newest"),
+    opt.flag("--json", "print JSON: the answer, its serial number and the node that gave it"),
 )
 _COMMON: Final = (
     opt.option("--hmac=KEY", "key to sign with; by default that of this node"),
@@ -67,7 +67,7 @@ _COMMON: Final = (
 
 Rows = list[list[object]]
 _BY_NAME: Final = {query.label: query for query in QueryType}
-_SETTLE_ALL_S: Final = 1.0  # whoever wants to see all answers has time
+_SETTLE_ALL_S: Final = 1.0  # a user who wants to see all answers has time
 _NOTHING: Final = ""
 _MICROSECONDS: Final = 1_000_000
 
@@ -195,7 +195,7 @@ def _plain(answer: Answer) -> dict[str, object]:
 
 
 def _question(query: QueryType, options: Options, args: Sequence[str]) -> object:
-    """Return what a request asks about."""
+    """Return the argument of a request."""
     match query.takes:
         case Takes.ADDRESSES if len(args) == 1:
             return Keys(link=options.link, ip=args[0])
@@ -207,7 +207,7 @@ def _question(query: QueryType, options: Options, args: Sequence[str]) -> object
 
 
 def _client(context: Context, options: Options) -> ConfdClient:
-    """Return a client that asks whom the options say, with the key that they give."""
+    """Return a client for the nodes and the key that the options name."""
     if options.timeout <= 0:
         raise ParameterError(f"--timeout must be more than 0, not {options.timeout:g}")
     key = read_key(context.paths) if options.hmac is None else _as_in_file(options.hmac)
@@ -307,7 +307,7 @@ def _measure(context: Context, client: ConfdClient, count: int) -> None:
 
 
 _EXAMPLES: Final = {
-    "ping": "confd-client ping --all  # who answers",
+    "ping": "confd-client ping --all  # the candidates that answer",
     "master": "confd-client master name ip node-ip  # all that there is to know",
     "config": """
 confd-client config /cluster/cluster_name  # the name of the cluster
@@ -344,7 +344,7 @@ is given the key and an address.  Without a command it does the same as with 'te
                 default=100,
             ),
             title=f"{TEST}: try every question, and measure how fast answers come",
-            description="""Looks up what it asks about in earlier answers.  The exit status is 0 if
+            description="""Asks about objects that earlier answers named.  The exit status is 0 if
             every question was answered.""",
             examples="confd-client test -a 192.0.2.1 -r 1000  # as of Ganeti 3.0",
         ),

@@ -37,10 +37,10 @@ def main() -> int:
         tour.show()
     except GenericError as err:
         text, status = explain(err)
-        _say(f"\nThe demo failed: {text}\n'{stop_command(base)}' removes what is left of it.")
+        _say(f"\nThe demo failed: {text}\n'{stop_command(base)}' removes the rest of it.")
         return status
     except KeyboardInterrupt:
-        _say(f"\nInterrupted.\n'{stop_command(base)}' removes what is left of it.")
+        _say(f"\nInterrupted.\n'{stop_command(base)}' removes the rest of it.")
         return EXIT_INTERRUPTED
     _say(
         f"\nDone in {clock.monotonic() - started:.0f} s.  The cluster in {base} is left running."
@@ -64,7 +64,7 @@ def node_count(text: str | None) -> int:
 
 
 def stop_command(base: str) -> str:
-    """Return what to type to remove the demo's cluster."""
+    """Return the command line that removes the demo's cluster."""
     return "make demo-stop" + ("" if base == ".demo" else f" {BASE_VARIABLE}={base}")
 
 
@@ -107,7 +107,7 @@ class Tour:
         first, *others = self.cluster.node_names
         web, mail = "web1.example.com", "mail1.example.com"
         second = others[0] if others else first
-        self._title("The nodes, and what can be installed")
+        self._title("The nodes, and the operating systems")
         self._run("gnt-node list")
         self._run("gnt-os list")
         self._title("Two instances, each with a disk and an operating system")

@@ -48,7 +48,7 @@ _DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
 
 
 def diskstats(context: Context, options: Options, _args: list[str]) -> int:
-    """What the kernel counted of each block device."""
+    """The kernel's counters of each block device."""
     return _print(context, Diskstats(options.file or DISKSTATS), ClusterFacts(problem=None))
 
 
@@ -67,12 +67,12 @@ async def _drbd_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
 
 
 def inst_status_xen(context: Context, options: Options, _args: list[str]) -> int:
-    """What the Xen instances do and are meant to do."""
+    """The actual and the wanted state of the Xen instances."""
     return _print(context, XenInstanceStatus(), _asked(context, options, _instance_facts))
 
 
 def inst_status_kvm(context: Context, options: Options, _args: list[str]) -> int:
-    """What the KVM instances do and are meant to do."""
+    """The actual and the wanted state of the KVM instances."""
     return _print(context, KvmInstanceStatus(), _asked(context, options, _instance_facts))
 
 
@@ -97,7 +97,7 @@ async def _volume_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
 
 
 def diagnose(context: Context, options: Options, _args: list[str]) -> int:
-    """What the node's diagnose command says, signed."""
+    """The output of the node's diagnose command, signed."""
     return _print(context, Diagnose(), _asked(context, options, _diagnose_facts))
 
 
@@ -107,7 +107,7 @@ async def _diagnose_facts(_lookup: NodeLookup, ask: Ask) -> ClusterFacts:
 
 
 def _asked(context: Context, options: Options, question: Question) -> ClusterFacts:
-    """Return what RConfD says; without it a collector does what it can."""
+    """Return the answer of RConfD; without it a collector reports less."""
 
     async def put() -> ClusterFacts:
         with contextlib.closing(_client(context, options)) as client:
@@ -162,7 +162,7 @@ def _load(path: str) -> object:
 
 PROGRAM: Final = Program(
     "mon-collector",
-    "print what one data collector says",
+    "print the report of one data collector",
     """Runs one of the data collectors of ganeti-mond and prints its report, which has the form that
 the daemon serves.  The daemon need not run.  What a collector must know of the cluster is asked of
 RConfD, or read from a file that holds the same as JSON.  A collector that cannot do its work says
@@ -181,7 +181,7 @@ so in its report, on the standard error, and by exit status 1.""",
         command(inst_status_kvm, _ADDRESS, _PORT),
         command(
             lv,
-            _file("-f --file", "read this instead of what lvs prints"),
+            _file("-f --file", "read this instead of the output of lvs"),
             *(_ADDRESS, _PORT),
             _file(
                 "-i --instances",

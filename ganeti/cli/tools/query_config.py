@@ -1,7 +1,7 @@
 """``tools/query-config``: look into a configuration file without any daemon.
 
 The file may be of any version and damaged in any way short of not being JSON, so nothing is taken
-for granted: what is missing in it is shown as missing.
+for granted: missing parts are shown as missing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Content:
 
     @cached_property
     def tables(self) -> Mapping[str, Mapping[str, Fields]]:
-        """The objects of each kind; what is no object is left out, it has nothing to show."""
+        """The objects of each kind; other values are left out, they have nothing to show."""
         tables = {kind: _objects(self.config.get(kind)) for kind in KINDS}
         for owner, instance in tables["instances"].items():
             for index, disk in enumerate(_disks_of(instance)):
@@ -101,7 +101,7 @@ def _role(node: Fields, content: Content) -> str:
 
 
 def _name_in(table: str, key: str) -> Getter:
-    """Show what an object refers to by name, or as it stands if there is no such thing."""
+    """Show the object that an object refers to by name, or the UUID if there is no such object."""
 
     def get(item: Fields, content: Content) -> Any:
         reference = item.get(key)
@@ -200,7 +200,7 @@ def count(context: Context, options: Options, _args: list[str]) -> None:
 
 
 def check(context: Context, options: Options, _args: list[str]) -> int:
-    """Say what is wrong with the configuration."""
+    """Print the problems of the configuration."""
     data = _read(context, options)
     version = version_of(decode_config(data))
     if version != CURRENT:
@@ -241,7 +241,7 @@ def _load(context: Context, options: Options) -> Content:
 PROGRAM = Program(
     "query-config",
     "look into a configuration file without any daemon",
-    """Lists and shows what config.data holds, checks it, and prints all of it with the secrets
+    """Lists and shows the objects of config.data, checks it, and prints all of it with the secrets
 blanked, so that it can be sent to others.  Works on the file alone, whether daemons run or not, and
 on files of older versions too; it never changes anything.""",
     (
@@ -268,8 +268,8 @@ query-config show instances web  # one instance by a short name""",
         command(count),
         command(
             check,
-            description="""Looks for what 'gnt-cluster verify-config' looks for.  The exit status is
-            0 if nothing is wrong, 1 if something is, 2 if the file cannot be used at all.""",
+            description="""Looks for the errors that 'gnt-cluster verify-config' finds.  The exit
+            status is 0 without errors, 1 with some, 2 if the file cannot be used at all.""",
         ),
         command(
             export,

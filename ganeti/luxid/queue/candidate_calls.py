@@ -1,4 +1,4 @@
-"""What LuxiD asks of one candidate: to write, to archive, to have the same queue as here.
+"""LuxiD's calls to one candidate: to write, to archive, to have the same queue as here.
 
 Every write goes to all candidates (`luxid.queue.replication`).  A comparison is for everything
 else: a node that becomes a candidate gets the whole queue, a former candidate loses it, and the
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 ARCHIVED_PER_CALL_MAX: Final = 500
 LOST_TEXT: Final = "The master was interrupted before it had accepted this job"
-_PURGE_DELAYS_S: Final = (1.0, 5.0, 30.0)  # what was under way arrives before the first of them
+_PURGE_DELAYS_S: Final = (1.0, 5.0, 30.0)  # late writes arrive before the first of them
 
 
 class Content:
@@ -57,7 +57,7 @@ class CandidateCalls:
     """Calls to candidates.
 
     Args:
-        on_refused: hears that a candidate answers, but does not do what it is told.
+        on_refused: hears that a candidate answers, but refuses the call.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CandidateCalls:
         }
 
     async def write(self, courier: Courier, contents: Mapping[str, Content]) -> dict[str, str]:
-        """Write files; returns those that the node refused, with its reasons."""
+        """Write files; returns the files that the node refused, with its reasons."""
         if len(contents) > 1 and courier.takes_many:
             sent = [
                 (self._paths.globalize(path), PackedText(each.text.to_wire()))
@@ -120,7 +120,7 @@ class CandidateCalls:
         result = await self._call(courier, NodeCalls.jobqueue_set_drain_flag, is_drained)
         if by is None or result.error is not None:
             return result
-        path = self._paths.globalize(self._paths.queue_drain)  # the call above cannot say by whom
+        path = self._paths.globalize(self._paths.queue_drain)  # the call above has no name
         text = CompressedText(by.encode())
         return await self._call(courier, NodeCalls.jobqueue_update, path, text)
 
@@ -143,7 +143,7 @@ class CandidateCalls:
         return result
 
     def note_refusal(self, result: RpcResult[object]) -> None:
-        """Have somebody ask who is master if a node answers, but does not do as it is told."""
+        """Have the nodes asked for the master if a node answers, but refuses the call."""
         if not result.address and not result.offline:
             self._on_refused()
 
@@ -156,7 +156,7 @@ class CandidateCalls:
             is_new: tells of a job whether it may be on the candidate already, and not yet here.
 
         Raises:
-            GenericError: it does not answer, or does not do what it is told.
+            GenericError: it does not answer, or refuses the call.
         """
         result = await self._rpc.call_one(NodeCalls.jobqueue_list, target)
         own = await asyncio.to_thread(list_queue, self._paths)

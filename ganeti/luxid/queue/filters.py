@@ -4,7 +4,7 @@ Rules are tried in the order of (priority, watermark, UUID); the first whose pre
 and whose action is not CONTINUE decides.  Predicates are filters in prefix form, on the job's id,
 on any of its opcodes, or on any step of their reason trails.
 
-What rules may cost is bounded for each job.  A job that they take too long for is refused, or held
+The cost of rules is bounded for each job.  A job that they take too long for is refused, or held
 back where it was accepted already: a rule is a brake, which nobody gets past by a long text.
 
 Source: luxi.json, "filter_rule".
@@ -31,7 +31,7 @@ from ganeti.system import clock
 logger = logging.getLogger(__name__)
 
 ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE", "RATE_LIMIT")
-# Processor time for one job and all rules: a thousand times what usual rules take.
+# Processor time for one job and all rules: a thousand times that of usual rules.
 EFFORT_S_MAX: Final = 0.2
 WATERMARK: Final = "watermark"  # in a jobid predicate: the last job when the rule was made
 
@@ -40,7 +40,7 @@ Match = Callable[[QueuedJob, "Effort"], bool]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the rules say of a job: refused, or held back, or neither."""
+    """The decision of the rules about a job: refused, or held back, or neither."""
 
     rejected_by: str | None = None
     hold: Hold | None = None
@@ -92,7 +92,7 @@ class Effort:
 
 
 def _fields(get: Callable[[Any, str], object], names: Sequence[str] | None = None) -> FindField:
-    """Find the fields of one kind of item: named ones, or whatever an opcode has."""
+    """Find the fields of one kind of item: named ones, or all that an opcode has."""
 
     def find(name: str) -> AnyField | None:
         if names is not None and name not in names:
@@ -147,7 +147,7 @@ class Rule:
         return all(match(job, effort) for match in self._matches)
 
     def verdict(self) -> Verdict:
-        """Return what this rule says of a job that it matches."""
+        """Return the decision of this rule about a job that it matches."""
         match self.action:
             case "REJECT":
                 return Verdict(rejected_by=self.uuid)
@@ -235,7 +235,7 @@ class JobFilters:
         return bool(self._rules)
 
     def judge(self, job: QueuedJob) -> Verdict:
-        """Say what the rules demand of a job."""
+        """Return the decision of all rules about a job."""
         if not self._rules:
             return FREE
         effort = Effort(self._spent_s)

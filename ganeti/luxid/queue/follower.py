@@ -115,7 +115,7 @@ class Follower:
                 self._read(known)
 
     def _read(self, known: KnownJob) -> None:
-        """Take over what the job process wrote."""
+        """Take over the record that the job process wrote."""
         try:
             job = self._store.read(known.job.id)
         except (JobFileCorrupted, OSError) as err:

@@ -1,4 +1,4 @@
-"""The jobs that LuxiD knows, and who waits to hear of them."""
+"""The jobs that LuxiD knows, and the clients that wait to hear of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KnownJob:
     """One job in memory.
 
     Attributes:
-        turn: held by whoever changes the job; one at a time.
+        turn: held while the job is changed; by one at a time.
         secrets: secret parameters, which no file has.
         lagging: candidates that may still get an old record after newer ones.
         turns: how often the job waited for locks in vain and stepped back.
@@ -64,12 +64,12 @@ class KnownJob:
         self.phase = phase
 
     def set_job(self, job: QueuedJob) -> None:
-        """Take a new record, and tell all who wait for a change."""
+        """Take a new record, and tell all clients that wait for a change."""
         self.job = job
         self.wake()
 
     def wake(self) -> None:
-        """Let all who wait look again."""
+        """Let all waiting clients look again."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -2,7 +2,7 @@
 
 The template is started when it is needed (`ganeti.jobexec.template`, `ganeti.system.nursery`).  A
 few processes wait ahead of need: lock file held, blocked on us, each for exactly one job
-(`ganeti.protocol.job_start` has what is said).
+(`ganeti.protocol.job_start` has the messages).
 
 Source: ARCHITECTURE, "The life of a job".
 """
@@ -48,7 +48,7 @@ RETRY_DELAY_S_MAX: Final = 60.0
 REFILL_DELAY_S: Final = 0.05  # leave the processor to the job that was just started
 
 # Sends a version of a job file, waiting so long; answers (names of the other candidates, names of
-# those that have it now).
+# the candidates that have it now).
 Bring = Callable[[bytes, float], Awaitable[tuple[tuple[str, ...], tuple[str, ...]]]]
 
 
@@ -126,7 +126,7 @@ class JobProcess:
         except ProcessGoneError:
             logger.debug("Job process %s hung up", self.pid)
         finally:
-            self._stream.close()  # if it is us who stop, it goes on alone
+            self._stream.close()  # if we are stopping, it goes on alone
 
     def drop(self) -> None:
         """Hang up: a process that was not confirmed ends by itself."""
@@ -166,7 +166,7 @@ def launch_argv() -> list[str]:
 
 
 def _library_directories() -> list[str]:
-    """Return the directories of installed packages: what ``-S`` leaves out."""
+    """Return the directories of installed packages, which ``-S`` leaves out."""
     return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 
 
@@ -420,7 +420,7 @@ class Pool:
         self.fill()
 
     def _on_failure(self, error: GenericError) -> None:
-        """Try again, at first at once, then ever more rarely; tell all who wait by then."""
+        """Try again, at first at once, then ever more rarely; tell clients that wait by then."""
         self._failures += 1
         if self._failures < FAILURES_TOLERATED:
             self.fill()

@@ -2,9 +2,9 @@
 
 A write is sent to all candidates while it is made durable here, and is done when enough copies
 exist.  Candidates that have not answered by then *lag*: the caller is told their names, because a
-late write could still overtake a newer one from another process.  What a candidate misses reaches
-it as soon as it can (`clients.couriers`); its queue is compared with this one when it is back or
-new (`luxid.queue.candidate_calls`).
+late write could still overtake a newer one from another process.  The files that a candidate misses
+reach it as soon as it can (`clients.couriers`); its queue is compared with this one when it is back
+or new (`luxid.queue.candidate_calls`).
 
 Contents are kept here only until those candidates have them that answer; later they are read from
 the disk, if LuxiD is the writer of the file at that time.
@@ -62,10 +62,10 @@ class Replication:
     """The queue on the other candidates.
 
     Args:
-        tasks: carries what goes on after an answer.
+        tasks: runs the work that goes on after an answer.
         known_jobs: the jobs, which tell whether LuxiD is the writer of a file.
         on_quorum: hears whether too few candidates answer, at each change.
-        on_refused: hears that a candidate answers, but does not do what it is told.
+        on_refused: hears that a candidate answers, but refuses the call.
         confirm: tells whether this node is still the master.
     """
 
@@ -110,7 +110,7 @@ class Replication:
         """Bring all copies up to date, and have those removed that are left over.
 
         Args:
-            poll: what the nodes said when they were asked who is master.
+            poll: the answers of the nodes to the question for the master.
         """
         known = poll.known()
         names = self.names()
@@ -194,7 +194,7 @@ class Replication:
             self._spawn(self._compare(courier), f"compare with {courier.name}")
 
     async def _compare(self, courier: Courier) -> None:
-        """Bring one copy up to date; what fails is done when the node is back."""
+        """Bring one copy up to date; failed calls are repeated when the node is back."""
         try:
             job_ids = await self._calls.compare(
                 courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
@@ -223,7 +223,7 @@ class Replication:
     # The quorum.
 
     def _evaluate(self) -> None:
-        """Find out whether enough candidates answer, of those that there are now."""
+        """Find out whether enough of the present candidates answer."""
         if self._tally_of_present().is_enough:
             if self.is_lost and (self._confirming is None or self._confirming.done()):
                 self._confirming = self._tasks.create_task(
@@ -259,7 +259,7 @@ class Replication:
             return False
 
     async def _is_regained(self, path: str) -> bool:
-        """Ask those that are missing once more; returns whether there are enough."""
+        """Ask the missing candidates once more; returns whether there are enough."""
         self._couriers.hurry()
         await self._couriers.wait_until(path, lambda: not self.is_lost, LOOK_S_MAX)
         return not self.is_lost
@@ -285,8 +285,8 @@ class Replication:
             Names of the candidates that have not acknowledged.
 
         Raises:
-            JobQueueError: not written here (disk full, ...) or not on enough candidates; what was
-                written stays where it is.
+            JobQueueError: not written here (disk full, ...) or not on enough candidates; copies
+                written stay where they are.
         """
         try:
             self.names()
@@ -326,7 +326,7 @@ class Replication:
     def spread(self, path: str, data: bytes) -> None:
         """Send a file to all candidates that answer, without waiting."""
         self._put(path, data)
-        self._release(path)  # a candidate that is missing gets what is on the disk when it is back
+        self._release(path)  # a missing candidate gets the file on the disk when it is back
 
     def renew(self, names: Iterable[str], *paths: str) -> None:
         """Bring files to candidates that may have old versions of them, or none.
@@ -354,11 +354,11 @@ class Replication:
         """Send a job file for the process that the job belongs to.
 
         Args:
-            wait_s: how long to wait until enough candidates have it, whatever happens; 0 for as
+            wait_s: how long to wait until enough candidates have it, in any case; 0 for as
                 long as that is likely.
 
         Returns:
-            The names of the candidates, and of those that have it.
+            The names of the candidates, and of the ones that have it.
         """
         content = self._contents.get(path)
         version = (
@@ -433,7 +433,7 @@ class Replication:
         now = clock.monotonic()
         return all(each.copies.rests(now) for each in self._lacking(path, version))
 
-    # What the couriers ask for.
+    # The interface for the couriers.
 
     def may_send(self, file: str) -> bool:
         """As declared; the file of a running job belongs to its process."""
@@ -452,7 +452,7 @@ class Replication:
         return None
 
     async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
-        """As declared; what was archived meanwhile is forgotten."""
+        """As declared; jobs archived meanwhile are dropped."""
         found: dict[str, Content] = {}
         size_bytes = 0
         states = self._calls.states.keys() & versions.keys()

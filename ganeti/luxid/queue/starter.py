@@ -1,4 +1,4 @@
-"""Drives the scheduler: collects what happened, asks it, and does what it says.
+"""Drives the scheduler: collects events, gives them to it, and carries out its decisions.
 
 Events of one turn of the loop are handed in together.  A job is started by being given to a warm
 process; one that could not be started goes back and is tried again after a while.  A job that is to
@@ -64,7 +64,7 @@ class JobStarter:
     state: QueueState = field(default_factory=QueueState)
 
     def tell(self, event: Event) -> None:
-        """Take note of what happened; it is acted upon in this turn of the loop."""
+        """Take note of an event; it is acted upon in this turn of the loop."""
         if not self._events:
             asyncio.get_running_loop().call_soon(self._act)
         self._events.append(event)

@@ -48,7 +48,7 @@ SECRETS_LOST_TEXT: Final = (
     " the job began; submit it again"
 )
 _TURN_S_MAX: Final = 0.01  # for the jobs of one message; then other clients get their turn
-# What new rules may take at once; usual ones judge all jobs of a full queue in that time.
+# The time for new rules at once; usual ones judge all jobs of a full queue in that time.
 FILTERS_S_MAX: Final = 0.25
 
 
@@ -168,7 +168,7 @@ class Submissions:
     ) -> list[JobId | GenericError]:
         """Take jobs in; each is durable now, or refused by the error in its place.
 
-        None of them starts before all are durable: whoever sends many waits for the answer.
+        None of them starts before all are durable: a client that sends many waits for the answer.
         """
         if self.is_drained and not even_if_drained:
             return [GenericError(QUEUE_DRAINED)] * len(jobs)
@@ -217,7 +217,7 @@ class Submissions:
             await self._store.save_new(known.job, self.last_id)
         except JobQueueError as err:
             self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
-            self._starter.tell(Ended(job_id, Status.ERROR))  # for those that depend on it
+            self._starter.tell(Ended(job_id, Status.ERROR))  # for the jobs that depend on it
             return err
         finally:
             self._unsaved.discard(job_id)

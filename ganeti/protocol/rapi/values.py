@@ -94,7 +94,7 @@ _STATUS_OF: Final[tuple[tuple[int, tuple[type[GenericError], ...]], ...]] = (
 
 
 def as_problem(error: GenericError) -> HttpProblem:
-    """Return what the client is told of an error of LuxiD or on the way to it."""
+    """Return the answer to the client for an error of LuxiD or on the way to it."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, errors.OpPrereqError):
@@ -156,7 +156,7 @@ class QueryArgument(Argument, frozen=True):
     schema: Mapping[str, object] = {}
 
     def value_of(self, texts: Sequence[str]) -> object:
-        """Return the value of what stands in a URL.
+        """Return the value of a word in a URL.
 
         Raises:
             HttpProblem: 400; names the argument.
@@ -175,7 +175,7 @@ class QueryArgument(Argument, frozen=True):
 def parse_arguments(
     declared: Sequence[QueryArgument], given: Mapping[str, Sequence[str]]
 ) -> dict[str, object]:
-    """Return the values of the query arguments; what is not declared is not looked at.
+    """Return the values of the query arguments; undeclared ones are ignored.
 
     Raises:
         HttpProblem: 400; names the argument.

@@ -1,4 +1,4 @@
-"""The fields of what only a job can ask for: cluster, operating systems, storage providers.
+"""The fields of resources that only a job can list: cluster, OS definitions, storage providers.
 
 The logical unit makes the rows; here they are described, filtered and sorted.
 

@@ -229,7 +229,7 @@ def _disk_usage(instance: Instance, context: RunContext) -> object:
 
 
 def _found(instance: Instance, context: RunContext) -> Found | Absent:
-    """Return what a node said of an instance that runs."""
+    """Return a node's answer about an instance that runs."""
     found = find_live(instance, context)
     if isinstance(found, Absent):
         return found

@@ -56,7 +56,7 @@ def _boot_id(node: Node, context: RunContext) -> object:
 
 
 def _hypervisor(what: str) -> _Get:
-    """Read a value from what the first hypervisor says."""
+    """Read a value from the answer of the first hypervisor."""
 
     def get(node: Node, context: RunContext) -> object:
         live = _live_of(node, context)

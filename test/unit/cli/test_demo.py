@@ -43,7 +43,7 @@ def test_an_interrupted_demo_says_what_is_to_be_done(
     assert demo.main() == 130
     said = capsys.readouterr().out
     assert said == (
-        "\nInterrupted.\n'make demo-stop DEMO_BASE=/tmp/interrupted' removes what is left of it.\n"
+        "\nInterrupted.\n'make demo-stop DEMO_BASE=/tmp/interrupted' removes the rest of it.\n"
     )
 
 

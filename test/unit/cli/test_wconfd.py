@@ -47,7 +47,7 @@ def say(word: str, *words: str, connection: FakeConnection | None = None) -> lis
     [
         (["echo", "hello", "there"], ["hello there"]),
         (["echo"], [""]),
-        (["cleanuplocks"], ["Freed what dead owners held."]),
+        (["cleanuplocks"], ["Freed the locks of dead owners."]),
         (["flushconfig"], ["The configuration is on enough master candidates."]),
         (["listalllocks"], ["cluster/BGL", "node/n1"]),
         (["listalllocksowners"], ["cluster/BGL: job 7 (shared), luxid-1 (shared)", "node/n1: "]),
