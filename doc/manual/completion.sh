@@ -43,7 +43,7 @@ _ganeti_list_unfinished_job() {
 _ganeti_list_finished_job() { _ganeti_jobs --finished; }
 _ganeti_list_filter() { gnt-filter list --no-headers -o uuid 2>/dev/null; }
 _ganeti_list_export() {
-    gnt-backup list --no-headers -o export 2>/dev/null | grep -v '^-*$' | sort -u
+    gnt-backup list --no-headers -o export 2>/dev/null | grep -v '^[-?*]*$' | sort -u
 }
 _ganeti_list_provider() { _ganeti_entries extstorage @SHARES@; }
 _ganeti_list_one_iallocator() {

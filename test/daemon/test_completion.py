@@ -27,7 +27,7 @@ case "$(basename "$0") $*" in
     "gnt-job list"*--finished*) echo 5 ;;
     "gnt-job list"*status*) printf '6\\n7\\n' ;;
     "gnt-filter list"*) echo 0f0f ;;
-    "gnt-backup list"*) printf 'old1.example.com\\n-\\n' ;;
+    "gnt-backup list"*) printf 'old1.example.com\\n?\\n*\\n' ;;
     *) echo "unexpected: $0 $*" >&2 ;;
 esac
 """

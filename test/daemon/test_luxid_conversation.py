@@ -47,10 +47,17 @@ CONVERSATION: Sequence[tuple[str, str]] = (
         ),
     ),
     (
-        '"Query",["node",["name"],["|",["=","name","node1"],["=","name","nowhere"]]]',
+        '"Query",["node",["name"],["|",["=","name","node1"],["=","name","node1"]]]',
         (
             '{"fields":[{"name":"name","title":"Node","kind":"text","doc":"*"}],'
             '"data":[[[0,"node1.example.com"]]]}'
+        ),
+    ),
+    (
+        '"Query",["node",["name"],["|",["=","name","node1"],["=","name","nowhere"]]]',
+        (
+            "![\"OpPrereqError\",[\"node 'nowhere' is not known; see 'gnt-node list'\","
+            '"unknown_entity"]]'
         ),
     ),
     ('"Query",["os",["name"],null]', '!["OpPrereqError",["*OP_QUERY)","wrong_input"]]'),

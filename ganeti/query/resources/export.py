@@ -18,7 +18,7 @@ from ganeti.query.fields import NODATA, OFFLINE, Resource, Source, field_table, 
 
 
 class ExportItem(msgspec.Struct, frozen=True):
-    """One export, or a node that could not tell which it has (export None)."""
+    """One export, or a node that has none or could not tell which it has (export None)."""
 
     node: Node
     export: str | None
@@ -33,7 +33,7 @@ def _items(context: RunContext) -> dict[tuple[NodeUuid, str], ExportItem]:
     items: dict[tuple[NodeUuid, str], ExportItem] = {}
     for node_uuid, node in context.nodes.items():
         exports = context.view.exports.get(node_uuid)
-        if exports is None:
+        if not exports:
             items[node_uuid, ""] = ExportItem(node, None)
         else:
             items.update({(node_uuid, name): ExportItem(node, name) for name in exports})

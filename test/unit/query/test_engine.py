@@ -327,6 +327,9 @@ def test_locks_and_exports() -> None:
         [[0, "e9"]],
         [[0, "e10"]],
     ]
+    none = make_view(exports={NODE1: [], NODE2: ["e1"]})
+    rows = values("export", ["node", "export"], none)
+    assert rows == [[[0, "node1"], [2, None]], [[0, "node2"], [0, "e1"]]]
     in_order = ["|", ["==", "node", "node2"], ["==", "node", NODE1]]
     assert values("export", ["export"], view, in_order) == [[[2, None]], [[0, "e9"]], [[0, "e10"]]]
     assert prepare("export", ["node"]).targets(view).exports == sorted([NODE1, NODE2])
