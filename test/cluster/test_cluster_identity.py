@@ -164,7 +164,7 @@ def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
     assert let_in() == [{one, two}, {one, two}]
     verified = with_ssh.gnt("cluster verify --verify-ssh-clutter --verbose").out
     assert "ERROR" not in verified
-    assert "* Verifying node node2.example.com" in verified
+    assert "* Verifying node node2.example.com (master candidate)" in verified
     ssh.change_authorized_keys(ssh.directory_of(paths[1]), remove=[one])
     outcome = with_ssh.run("gnt-cluster verify --error-codes")
     assert outcome.status == 1

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from ganeti.base.paths import Paths
+from ganeti.base.text import shown
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import hooks, lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.cluster import findings as single
@@ -24,13 +26,28 @@ from ganeti.logical_units.instance.changes.nics import bridges_of
 from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared, union
 from ganeti.objects.fill import cluster_hvparams, fill_hvparams, fill_hvparams_for, fill_ndparams
-from ganeti.objects.model import Cluster, Instance, Node, NodeGroup, storage_directories
+from ganeti.objects.model import (
+    Cluster,
+    Instance,
+    Node,
+    NodeGroup,
+    NodeRole,
+    role_of,
+    storage_directories,
+)
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.cluster import OpClusterVerifyGroup, OptionalCheck
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
 
+_ROLES: Final = {
+    NodeRole.MASTER: "master",
+    NodeRole.CANDIDATE: "master candidate",
+    NodeRole.REGULAR: "regular",
+    NodeRole.DRAINED: "drained",
+    NodeRole.OFFLINE: "offline",
+}
 _MASTER_IP_SCRIPT: Final = "master-ip-setup"
 
 
@@ -106,15 +123,28 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         findings += [*self._together(plan, answers, busy), *self._instances(plan)]
         report.section("Verifying node and instance status")
         report.add_all(findings)
-        offline = len(plan.nodes) - len(plan.online)
-        if offline:
-            self.context.feedback(f"  - NOTICE: {offline} offline node(s) found.")
+        report.section("Other Notes")
+        for note in self._states(plan):
+            self.context.feedback(f"  - NOTICE: {note}")
         return report.is_well
+
+    def _states(self, members: GroupMembers) -> Iterator[str]:
+        """Yield how many nodes have each role, and which; offline nodes last.
+
+        Source: design-2.0, "offline flag" and "drained flag".
+        """
+        for role in NodeRole:
+            names = [node.name for node in members.nodes if role_of(self.cluster, node) is role]
+            if names and role is not NodeRole.OFFLINE:
+                yield f"{len(names)} {_ROLES[role]} node(s): {shown(names)}"
+        if offline := [node.name for node in members.nodes if node.offline]:
+            yield f"{len(offline)} offline node(s) found: {shown(offline)}"
 
     def _name_all(self, report: Report, members: GroupMembers) -> None:
         for node in members.nodes:
-            left_out = ", which is offline and left out" if node.offline else ""
-            report.section(f"Verifying node {node.name}{left_out}")
+            left_out = ", which is left out" if node.offline else ""
+            role = _ROLES[role_of(self.cluster, node)]
+            report.section(f"Verifying node {node.name} ({role}){left_out}")
         for instance in members.instances:
             report.section(f"Verifying instance {instance.name}")
 
@@ -139,12 +169,27 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         for node in members.online:
             result = results[node.name]
             if result.error is not None:
-                text = f"node_verify: {result.error}"
+                text = f"node_verify: {result.error}{self._as_candidate(node, results)}"
                 findings.append(Finding(VerifyErrorCode.ENODERPC, node.name, text))
                 continue
             answers[node.name] = result.payload
             findings += self._judge_node(members, node, result.payload, clock, sums)
         return answers, findings
+
+    def _as_candidate(self, node: Node, results: Mapping[str, RpcResult[Any]]) -> str:
+        """Return what a silent node means for the copies of the configuration."""
+        if not node.master_candidate:
+            return ""
+        others = [
+            each
+            for each in lookup.all_nodes(self.config)
+            if each.master_candidate and not each.offline and each.uuid != node.uuid
+        ]
+        silent = [each for each in others if each.name in results and results[each.name].error]
+        return (
+            "; it is a master candidate, of which"
+            f" {len(others) - len(silent)} other(s) remain reachable"
+        )
 
     def _judge_node(
         self,

@@ -346,3 +346,21 @@ def test_nodes_cut_off_from_all_others_are_counted(cluster: FakeCluster) -> None
 def test_one_group_is_verified_alone(cluster: FakeCluster) -> None:
     assert cluster.execute("OP_CLUSTER_VERIFY", group_name="default") == {"jobs": [(True, 100)]}
     assert cluster.jobs[0][0].depends is None
+
+
+def test_the_role_of_each_node_is_told_and_what_a_silent_candidate_means(
+    cluster: FakeCluster,
+) -> None:
+    healthy(cluster)
+    cluster.rpc.fail("node_verify", "node2", "no answer")
+    cluster.config.node(3).update(master_candidate=False, offline=True)
+    assert verify(cluster) is False
+    assert cluster.said(
+        "node_verify: no answer; it is a master candidate, of which 1 other(s) remain"
+    )
+    notes = cluster.messages[cluster.messages.index("* Other Notes") :]
+    assert notes[1:4] == [
+        "  - NOTICE: 1 master node(s): node1.example.com",
+        "  - NOTICE: 1 master candidate node(s): node2.example.com",
+        "  - NOTICE: 1 offline node(s) found: node3.example.com",
+    ]
