@@ -39,6 +39,7 @@ STORED_DISKS_CHECK = "stored-disks"
 
 # A check of os_validate beside that of 3.0; the name of a hypervisor follows.
 OS_CHECK_HYPERVISOR = "hypervisor:"
+OS_CHECK_SCRIPT = "script:"
 
 
 # The answer of a receiver when the sender broke off; the sender knows why.

@@ -163,6 +163,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         check_primary_online(view, f"export instance {name!r}")
         if found.goal.offline:
             raise wrong_state(f"node {found.goal.name!r} is marked offline")
+        if view.instance.os and view.disks:
+            guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
         was_running = guest.runs(self.context, view)
         goes_on = was_running and not op.shutdown
         if goes_on:
@@ -347,6 +349,8 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             peer = remote.peer_certificate(self.context, secret, said, "the receiving cluster")
             places = remote_move.read_disks(secret, awaited, len(view.disks))
         check_primary_online(view, doing)
+        if view.instance.os and view.disks:
+            guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
         was_running = guest.runs(self.context, view)
         if was_running and not op.shutdown:
             raise wrong_state(

@@ -30,7 +30,7 @@ from ganeti.objects.model import AdminState, Instance, LiveState, Node
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 
 P = ParamSpec("P")
@@ -192,6 +192,16 @@ def check_os(
     checks = ["parameters", *([OS_CHECK_HYPERVISOR + hypervisor] if hypervisor else [])]
     nodes = context.nodes.check(node, f"use operating system {os_name!r}")
     nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
+
+
+def check_os_scripts(context: JobContext, node: Node, os_name: str, *kinds: str) -> None:
+    """Refuse what needs scripts that the operating system does not have on the node.
+
+    Raises:
+        OpPrereqError: the node names the script.
+    """
+    nodes = context.nodes.check(node, f"use operating system {os_name!r}")
+    nodes.os_validate(True, os_name, [OS_CHECK_SCRIPT + kind for kind in kinds], {}, True)
 
 
 def _why_failed(

@@ -1,9 +1,11 @@
 """Operating system definitions on this node: finding them, reading them, judging them.
 
 A definition is a directory with scripts and a few text files.  Which ones it must contain depends
-on the API versions that it declares.
+on the API versions that it declares.  Lists show a definition as valid by the rules of 3.0, which
+wants all scripts; an operation needs only the scripts that it runs.
 
-Source: hooks_os_ext.json, "os_api"; design-2.0, "OS interface", for the file "hypervisors".
+Source: hooks_os_ext.json, "os_api"; design-2.0, "OS interface", for scripts that are optional and
+the file "hypervisors".
 """
 
 import os
@@ -16,14 +18,14 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import OS_API_VERSIONS
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT
 from ganeti.system import files, process, programs
 
 API_FILE: Final = "ganeti_api_version"
 VARIANTS_FILE: Final = "variants.list"
 PARAMETERS_FILE: Final = "parameters.list"
 HYPERVISORS_FILE: Final = "hypervisors"
-_API_WITH_VARIANTS: Final = 15
+API_WITH_VARIANTS: Final = 15
 _API_WITH_PARAMETERS: Final = 20
 
 CREATE: Final = "create"
@@ -32,13 +34,14 @@ RENAME: Final = "rename"
 VERIFY: Final = "verify"
 IMPORT: Final = "import"
 EXPORT: Final = "export"
+_OPTIONAL: Final = (EXPORT, IMPORT, RENAME)
 _CHECK_PARAMETERS: Final = "parameters"
 _TEXT_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OsDefinition:
-    """One valid operating system definition.
+    """One operating system definition that can be used.
 
     Attributes:
         path: its directory on this node.
@@ -80,6 +83,30 @@ class OsDefinition:
                 " instance is not supported yet"
             )
         raise GenericError(f"OS {self.name!r} has no {kind} script ({self.path})")
+
+    @property
+    def missing(self) -> list[str]:
+        """The scripts that 3.0 wants besides those that are there."""
+        return [kind for kind in _OPTIONAL if kind not in self.scripts]
+
+    def check_script(self, kind: str) -> None:
+        """Check that the operation can be done that runs a script.
+
+        Disks are exported and imported whole where there are no scripts for that; one of the two
+        alone would write what the other cannot read.
+
+        Raises:
+            GenericError: the script is missing.
+        """
+        pair = {IMPORT, EXPORT}
+        if kind in pair and not pair & self.scripts.keys():
+            return
+        for needed in sorted(pair) if kind in pair else [kind]:
+            if needed not in self.scripts:
+                raise GenericError(
+                    f"OS {self.name!r} has no {needed} script in {self.path}, or it is not"
+                    " executable"
+                )
 
     def check_variant(self, full_name: str) -> None:
         """Check that a full name, ``<os>+<variant>``, fits the definition.
@@ -154,19 +181,18 @@ def read(name: str, path: str) -> OsDefinition:
     versions = _read_versions(path)
     api_version = max(set(versions) & set(OS_API_VERSIONS))
     found = _find_scripts(path)
-    # Unlike in 3.0, import and export scripts may be missing: disks are dumped and restored whole.
-    required = (RENAME, VERIFY) if api_version >= _API_WITH_PARAMETERS else (RENAME,)
+    required = (VERIFY,) if api_version >= _API_WITH_PARAMETERS else ()
     missing = [kind for kind in required if kind not in found]
     if CREATE not in found and CREATE_UNTRUSTED not in found:
         missing.insert(0, CREATE)
     if missing:
-        raise GenericError(f"{', '.join(missing)}: script missing or not executable")
+        raise GenericError(_names_missing(missing))
     return OsDefinition(
         name=name,
         path=path,
         api_versions=versions,
         scripts=found,
-        variants=_read_names(path, VARIANTS_FILE) if api_version >= _API_WITH_VARIANTS else (),
+        variants=_read_names(path, VARIANTS_FILE) if api_version >= API_WITH_VARIANTS else (),
         parameters=_read_parameters(path) if api_version >= _API_WITH_PARAMETERS else (),
         hypervisors=_read_names(path, HYPERVISORS_FILE),
     )
@@ -186,13 +212,12 @@ class OsDefinitions(NodeHandler):
         params: Mapping[str, object],
         force_variant: bool,
     ) -> bool:
-        hypervisors = [
-            check.removeprefix(OS_CHECK_HYPERVISOR)
+        with_value = (OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT)
+        unknown = [
+            check
             for check in checks
-            if check.startswith(OS_CHECK_HYPERVISOR)
+            if check != _CHECK_PARAMETERS and not check.startswith(with_value)
         ]
-        known = {_CHECK_PARAMETERS, *(OS_CHECK_HYPERVISOR + name for name in hypervisors)}
-        unknown = [check for check in checks if check not in known]
         if unknown:
             raise GenericError(f"unknown checks for an OS: {', '.join(unknown)}")
         if find(self.paths, base_name(name)) is None and not required:
@@ -200,8 +225,12 @@ class OsDefinitions(NodeHandler):
         definition = load(self.paths, name)
         if not force_variant:
             definition.check_variant(name)
-        for hypervisor in hypervisors:
-            definition.check_hypervisor(hypervisor)
+        for check in checks:
+            kind, colon, value = check.partition(":")
+            if kind + colon == OS_CHECK_HYPERVISOR:
+                definition.check_hypervisor(value)
+            elif kind + colon == OS_CHECK_SCRIPT:
+                definition.check_script(value)
         if _CHECK_PARAMETERS in checks and definition.api_version >= _API_WITH_PARAMETERS:
             _check_parameters(self.node, definition, name, params)
         return True
@@ -215,6 +244,8 @@ def core_environment(
     Source: hooks_os_ext.json, "env_all_scripts".
     """
     variant = variant_of(full_name) or (definition.variants[0] if definition.variants else "")
+    if definition.api_version < API_WITH_VARIANTS:
+        variant = ""
     env = {
         "OS_API_VERSION": str(definition.api_version),
         "OS_NAME": definition.name,
@@ -273,7 +304,12 @@ def _diagnose(paths: Paths, name: str, path: str) -> list[object]:
         return [name, paths.globalize(path), False, text, [], [], [], True]
     parameters, versions = list(map(list, found.parameters)), list(found.api_versions)
     tail = [list(found.variants), parameters, versions, found.is_trusted]
-    return [name, paths.globalize(path), True, "", *tail]
+    text = _names_missing(found.missing) if found.missing else ""
+    return [name, paths.globalize(path), not found.missing, text, *tail]
+
+
+def _names_missing(kinds: Sequence[str]) -> str:
+    return f"{', '.join(kinds)}: script missing or not executable"
 
 
 def _read_lines(path: str, name: str) -> list[str] | None:

@@ -56,7 +56,8 @@ def os_environment(
     """Return the variables for a script that works on an instance; assembles its disks."""
     params = instance.osparams.reveal()
     core = os_definitions.core_environment(definition, instance.os, params, debug)
-    return core | instance_environment(instance, context.assemble_disks(instance))
+    disks = context.assemble_disks(instance)
+    return core | instance_environment(instance, disks, definition.api_version)
 
 
 def log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) -> str:
@@ -67,7 +68,7 @@ def log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) 
 
 
 def instance_environment(
-    instance: RpcInstance, assembled: Sequence[AssembledDisk]
+    instance: RpcInstance, assembled: Sequence[AssembledDisk], api_version: int
 ) -> dict[str, str]:
     """Return the variables that describe an instance and its assembled disks."""
     env = {
@@ -91,6 +92,8 @@ def instance_environment(
         variables = {**_nic_variables(nic), "FRONTEND_TYPE": nic_type or None}
         env |= _with_prefix(f"NIC_{index}_", variables)
     env |= {f"INSTANCE_BE_{name}": str(value) for name, value in instance.beparams.items()}
+    if api_version < os_definitions.API_WITH_VARIANTS:  # these came with it
+        return env
     return env | {f"INSTANCE_HV_{name}": str(value) for name, value in instance.hvparams.items()}
 
 

@@ -211,6 +211,20 @@ def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
     assert "instance_run_rename" not in exported.rpc.names()
 
 
+def test_scripts_that_an_import_needs_are_looked_for_before_a_disk_is_made(
+    exported: FakeCluster,
+) -> None:
+    def looked_for() -> list[str]:
+        asked = [args[2] for _, args in exported.rpc.called("os_validate")]
+        return [check for checks in asked for check in checks if check.startswith("script:")]
+
+    exported.rpc.fail("os_validate", "node2", "no import script")
+    with pytest.raises(OpPrereqError, match="no import script"):
+        import_(exported, "web2.example.com", src_path=NAME, no_install=True)
+    assert looked_for() == ["script:import", "script:rename"]
+    assert not exported.rpc.called("blockdev_create")
+
+
 def test_a_copy_has_a_name_and_addresses_of_its_own(exported: FakeCluster) -> None:
     made = import_(
         exported,

@@ -282,6 +282,20 @@ def test_a_rename_to_its_own_name_changes_nothing(cluster: FakeCluster) -> None:
     assert cluster.said("nothing to change")
 
 
+def test_an_os_without_the_script_is_refused_before_anything_is_renamed(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_instance(start=False)
+    cluster.rpc.fail("os_validate", "node1", "no rename script")
+    cluster.rpc.calls.clear()
+    with pytest.raises(OpPrereqError, match="no rename script"):
+        run(cluster, "RENAME", new_name="web2", name_check=False, ip_check=False)
+    assert cluster.rpc.called("os_validate") == [
+        ("node1", [True, "debian", ["script:rename"], {}, True])
+    ]
+    assert not cluster.rpc.called("file_storage_dir_rename")
+
+
 def test_a_name_that_is_taken(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False)
     cluster.add_instance("web2", start=False)

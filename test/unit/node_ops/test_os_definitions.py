@@ -118,7 +118,6 @@ def test_api_20_with_parameters(os_dir: Path) -> None:
         (SCRIPTS, {"ganeti_api_version": ""}, r"versions \[\] are declared"),
         (SCRIPTS, {"ganeti_api_version": "5"}, r"versions \[5\] are declared"),
         (SCRIPTS[1:], {"ganeti_api_version": "10"}, "create: script missing"),
-        (("create",), {"ganeti_api_version": "10"}, "rename: script missing"),
         (SCRIPTS, {"ganeti_api_version": "20"}, "verify: script missing"),
         ((*SCRIPTS, "verify"), {"ganeti_api_version": "20"}, "parameters.list is missing"),
     ],
@@ -129,6 +128,38 @@ def test_what_is_wrong_is_named(
     path = make_os(os_dir / "a", scripts=scripts, **texts)
     with pytest.raises(GenericError, match=words):
         os_definitions.read("a", str(path))
+
+
+def test_only_what_runs_a_script_needs_it(os_dir: Path) -> None:
+    path = make_os(os_dir / "a", scripts=("create",), ganeti_api_version="10")
+    found = os_definitions.read("a", str(path))
+    assert found.missing == ["export", "import", "rename"]
+    found.check_script("import")  # disks are written whole
+    found.check_script("export")
+    with pytest.raises(GenericError, match="'a' has no rename script"):
+        found.check_script("rename")
+    (path / "export").write_text("#!/bin/sh\n")
+    (path / "export").chmod(0o755)
+    found = os_definitions.read("a", str(path))
+    for kind in ("import", "export"):
+        with pytest.raises(GenericError, match="'a' has no import script"):
+            found.check_script(kind)
+
+
+def test_lists_judge_a_definition_as_3_0_does(paths: Paths, os_dir: Path) -> None:
+    make_os(os_dir / "a", scripts=("create", "rename"), ganeti_api_version="10")
+    [row] = os_definitions.OsDefinitions(NodeContext(paths, "node1")).os_diagnose()
+    assert row[2:4] == [False, "export, import: script missing or not executable"]
+
+
+def test_api_10_gets_nothing_that_came_later(os_dir: Path) -> None:
+    for version, variant in ((10, ""), (15, "v1")):
+        path = make_os(
+            os_dir / f"a{version}", ganeti_api_version=str(version), variants_list="v1\n"
+        )
+        found = os_definitions.read("a", str(path))
+        env = os_definitions.core_environment(found, "a+v1", {}, 0)
+        assert env["OS_VARIANT"] == variant
 
 
 @pytest.mark.shows("2.0/os-scripts/create-needed")

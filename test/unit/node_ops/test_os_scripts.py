@@ -93,8 +93,10 @@ NIC_COUNT=2
 )
 def test_an_instance_in_variables() -> None:
     instance = RpcInstance.from_wire(rpc_instance())
-    env = instance_environment(instance, DISKS)
+    env = instance_environment(instance, DISKS, 20)
     assert "".join(f"{name}={env[name]}\n" for name in sorted(env)) == GOLDEN
+    older = instance_environment(instance, DISKS, 10)
+    assert older == {name: env[name] for name in env if not name.startswith("INSTANCE_HV_")}
 
 
 @pytest.mark.shows("2.0/os-input/disk-backend")
@@ -102,7 +104,7 @@ def test_a_block_device_is_called_block_and_no_device_has_no_path() -> None:
     wire = rpc_instance()
     wire["disks_info"][0].update(dev_type="plain", logical_id=["xenvg", "lv"])
     devices = [AssembledDisk(0, "u0", "", 4, uri="rbd:x"), DISKS[1]]
-    env = instance_environment(RpcInstance.from_wire(wire), devices)
+    env = instance_environment(RpcInstance.from_wire(wire), devices, 20)
     assert env["DISK_0_BACKEND_TYPE"] == "block"
     assert "DISK_0_PATH" not in env
     assert env["DISK_0_URI"] == "rbd:x"

@@ -29,7 +29,12 @@ from ganeti.logical_units.instance.changes import nics
 from ganeti.logical_units.instance.creation import sources
 from ganeti.logical_units.instance.creation.building import Creation, build
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_for_new
-from ganeti.logical_units.instance.guest import check_os, reserve_memory, space_on_node_mib
+from ganeti.logical_units.instance.guest import (
+    check_os,
+    check_os_scripts,
+    reserve_memory,
+    space_on_node_mib,
+)
 from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
 from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.files import file_place
@@ -314,6 +319,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 hypervisor=hypervisor,
                 force_variant=self.op.force_variant,
             )
+        if instance.os and self.op.mode is not InstanceCreateMode.CREATE:
+            export = found.export
+            exported = export.description.name if export else self.op.source_instance_name
+            scripts = ["import"] if exported == found.name else ["import", "rename"]
+            check_os_scripts(context, node, instance.os, *scripts)
         nics.check_bridges(context, node, nics.bridges_of(self.cluster, instance.nics))
         if instance.admin_state is AdminState.UP:
             reserve_memory(

@@ -17,7 +17,11 @@ from ganeti.base.errors import GenericError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_primary_online
-from ganeti.logical_units.instance.guest import check_not_running, why_os_not_renamed
+from ganeti.logical_units.instance.guest import (
+    check_not_running,
+    check_os_scripts,
+    why_os_not_renamed,
+)
 from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.files import (
@@ -80,6 +84,8 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         self._check_directories(view)
         if self.op.ip_check:
             check_ip_free(found.name, found.address)
+        if view.instance.os and view.disks:
+            check_os_scripts(self.context, view.primary, view.instance.os, "rename")
         return Renaming(view, found.name, {})
 
     def _find_directories(self, view: InstanceView) -> dict[str, str]:
