@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from ganeti.logical_units.locks import (
     covers,
     exclusive,
     shared,
-    slices,
+    slice_s,
     to_request,
     union,
 )
@@ -51,7 +49,7 @@ def test_all_locks_of_a_level_cover_each() -> None:
 
 @pytest.mark.shows("2.1/lock-retry/longer")
 def test_each_try_waits_longer_up_to_a_limit() -> None:
-    lengths = list(itertools.islice(slices(), 12))
+    lengths = [slice_s(attempts) for attempts in range(12)]
     assert lengths[:3] == [5.0, 7.5, 11.25]
     assert lengths == sorted(lengths)
     assert lengths[-1] == lengths[-2] == 75.0
