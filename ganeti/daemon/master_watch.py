@@ -204,6 +204,7 @@ class MasterWatch:
         self._context = context
         self._rpc = rpc
         self._prompted = asyncio.Event()
+        self._running = frozenset[str]()
 
     def prompt(self) -> None:
         """Have the nodes asked soon: one does not behave as if this node were the master."""
@@ -212,7 +213,6 @@ class MasterWatch:
     async def run(self) -> None:
         """Look for ever: now and then, when prompted, and after having been paused."""
         looked_at = clock.monotonic()
-        running = frozenset[str]()
         while not self._is_replaced():
             began = clock.monotonic()
             with contextlib.suppress(TimeoutError):
@@ -220,8 +220,7 @@ class MasterWatch:
             now = clock.monotonic()
             is_prompted = self._prompted.is_set() or now > began + TICK_S + PAUSE_S_MIN
             self._prompted.clear()
-            before, running = running, frozenset(master_facts.running_daemons(self._context.paths))
-            is_prompted |= not before <= running  # it may have found out more than this one
+            is_prompted |= self._has_other_ended()
             if not is_prompted and now < looked_at + LOOK_INTERVAL_S:
                 continue
             looked_at = now
@@ -244,6 +243,15 @@ class MasterWatch:
             return False
         self._end(f"this node ({self._context.hostname}) follows {master}")
         return True
+
+    def _has_other_ended(self) -> bool:
+        """Tell whether the other daemon has ended since the last look: it may know more."""
+        before = self._running
+        try:
+            self._running = frozenset(master_facts.running_daemons(self._context.paths))
+        except OSError as err:
+            logger.warning("Cannot look after the other daemon: %s; ignoring", err)
+        return not before <= self._running
 
     def _end(self, reason: str) -> None:
         if not self._context.stopping.is_set():

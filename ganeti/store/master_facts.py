@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _CLAIM_BYTES_MAX: Final = 4096
 _CLAIM_MODE: Final = 0o600
+_FAILOVER_LOCK_MODE: Final = 0o644
 _LOCK_TIMEOUT_S: Final = 5.0
 _JOB_LOCK: Final = re.compile(r"job_([0-9]+)_[0-9]+")
 
@@ -78,8 +79,15 @@ def own_facts(paths: Paths) -> NodeFacts:
         daemons=running_daemons(paths),
         running_jobs=running_jobs(paths),
         takes_many_files=True,
-        fails_over=filelock.is_alive(failover_lock(paths).path),
+        fails_over=_is_failing_over(paths),
     )
+
+
+def _is_failing_over(paths: Paths) -> bool:
+    try:
+        return filelock.is_alive(failover_lock(paths).path)
+    except PermissionError:  # a master's daemon; the others ask the node daemon, which may see it
+        return False
 
 
 def running_daemons(paths: Paths) -> tuple[str, ...]:
@@ -90,7 +98,7 @@ def running_daemons(paths: Paths) -> tuple[str, ...]:
 
 def failover_lock(paths: Paths) -> FileLock:
     """Return the lock that a fail-over to this node holds, not yet taken."""
-    return FileLock(f"{paths.lock_dir}/ganeti-master-failover.lock")
+    return FileLock(f"{paths.lock_dir}/ganeti-master-failover.lock", _FAILOVER_LOCK_MODE)
 
 
 def _config_head(paths: Paths) -> _ConfigHead:

@@ -105,3 +105,21 @@ def test_only_lock_files_that_nobody_holds_are_removed(paths: Paths) -> None:
         assert master_facts.remove_dead_locks(paths) == ["job_000002_17", "luxi-daemon_17"]
         assert sorted(os.listdir(paths.livelock_dir)) == [".job.1.tmp", "job_000004_17"]
     assert master_facts.remove_dead_locks(Paths("/nonexistent")) == []
+
+
+def test_a_failover_to_this_node_can_be_seen(paths: Paths) -> None:
+    assert not master_facts.own_facts(paths).fails_over
+    with master_facts.failover_lock(paths):
+        assert master_facts.own_facts(paths).fails_over
+    assert not master_facts.own_facts(paths).fails_over
+
+
+def test_who_may_not_look_at_the_lock_answers_all_the_same(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: str) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(master_facts.filelock, "is_alive", refuse)
+    monkeypatch.setattr(master_facts, "running_daemons", lambda _paths: ())
+    assert not master_facts.own_facts(paths).fails_over
