@@ -31,6 +31,6 @@ def test_jobs_that_cannot_be_taken_over_keep_it_from_starting(
     others = [Target("n2", "192.0.2.2"), Target("n3", "192.0.2.3")]
     monkeypatch.setattr(main, "merge_queue", fail)
     monkeypatch.setattr(main, "other_nodes", lambda _paths, _own_name: others)
-    with pytest.raises(NotMasterError, match="n2 know of jobs up to 50, .* the disk is broken"):
+    with pytest.raises(NotMasterError, match=r"n2 know of jobs up to 50, .* the disk is broken"):
         main.catch_up(Paths("/nowhere"), Poll("n1", list(last_ids), answers))
     assert asked == ["n2"]
