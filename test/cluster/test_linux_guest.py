@@ -92,7 +92,6 @@ def remove(cluster: TestCluster) -> None:
         remove_if_exists(f"{cluster.paths_of(node).log_kvm_dir}/{NAME}.serial.log")
 
 
-@pytest.mark.shows("backend/overview/live")
 @pytest.mark.qemu
 @pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
 def test_linux_moves_with_its_memory(cluster: TestCluster) -> None:

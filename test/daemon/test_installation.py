@@ -77,7 +77,7 @@ def test_every_program_is_installed_and_documented(built: Path) -> None:
     assert {f"lib/ganeti/iallocators/{name}" for name in allocators} <= data
     pages = {f"share/man/man8/{name}.8" for name in {*programs, *tools}}
     pages |= {f"share/man/man1/{name}.1" for name in allocators}
-    pages.add("share/man/man7/ganeti.7")
+    pages |= {"share/man/man7/ganeti.7", "share/man/man7/ganeti-os-interface.7"}
     assert pages == {name for name in data if name.startswith("share/man/")}
     for name, where in programs.items():
         module, _, function = where.partition(":")

@@ -97,7 +97,6 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-@pytest.mark.shows("2.0/scalability/two-people", "2.0/masterd/others-served")
 @pytest.mark.parametrize("hang", [silent, half_a_request, waiting, half_closed])
 def test_clients_that_hang_delay_nobody(
     node: LuxidNode, client: LuxiClient, hang: Callable[[socket.socket, int], None]
@@ -146,7 +145,6 @@ def test_clients_that_do_not_read_cost_what_was_asked_once(
         assert memory_kib(pid) - before < clients * 256
 
 
-@pytest.mark.shows("2.0/queue-locking/safe")
 def test_a_burst_of_short_clients(node: LuxidNode, client: LuxiClient) -> None:
     assert node.process is not None
     before = descriptors(node.process.pid)

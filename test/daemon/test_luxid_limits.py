@@ -116,6 +116,9 @@ def test_impossible_ids(client: LuxiClient, number: int) -> None:
         client.archive_job(JobId(number))
 
 
+@pytest.mark.shows(
+    "2.0/scalability/two-people", "2.0/masterd/others-served", "2.0/queue-locking/safe"
+)
 def test_clients_that_hang_hurt_nobody(node: LuxidNode, client: LuxiClient) -> None:
     hanging = []
     try:

@@ -39,7 +39,11 @@ from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_n
 DAEMONS: Final = [
     f"ganeti-{daemon}" for daemon in ("noded", "wconfd", "confd", "mond", "luxid", "rapi")
 ]
-_CONCEPTS: Final = ("ganeti", 7, "manager of clusters of virtual machines")
+_CONCEPTS: Final = {
+    "ganeti": "manager of clusters of virtual machines",
+    "ganeti-os-interface": "scripts that install operating systems",
+}
+_CONCEPTS_SECTION: Final = 7
 _METRICS_PATH: Final = "doc/metrics.md"
 _COMPLETION_PATH: Final = "doc/examples/bash_completion"
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
@@ -64,18 +68,18 @@ def documents() -> dict[str, str]:
         if tool.is_single:
             see_also, _, sections = _prose(tool.name)
             found[f"man/{tool.name}.{tool.manual_section}"] = tool_page(tool, sections, see_also)
-    name, number, summary = _CONCEPTS
-    _, prose, sections = _prose(name)
-    found[f"man/{name}.{number}"] = daemon_page(
-        name,
-        summary,
-        prose,
-        [],
-        [*sections, *_parameters()],
-        names,
-        manual_section=number,
-        is_program=False,
-    )
+    for name, summary in _CONCEPTS.items():
+        see_also, prose, sections = _prose(name)
+        found[f"man/{name}.{_CONCEPTS_SECTION}"] = daemon_page(
+            name,
+            summary,
+            prose,
+            [],
+            sections if see_also else [*sections, *_parameters()],
+            see_also or names,
+            manual_section=_CONCEPTS_SECTION,
+            is_program=False,
+        )
     for daemon in DAEMONS:
         spec = import_module(f"ganeti.{daemon_of(daemon).package}.main").SPEC
         options = [(_flags(option), option.help) for option in options_of(spec.options)]

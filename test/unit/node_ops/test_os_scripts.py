@@ -1,8 +1,11 @@
 """What OS scripts are told, golden."""
 
+import re
+
 import pytest
 from fakes.rpc_instances import PRIMARY, SECONDARY, UUID, rpc_instance
 
+from ganeti.cli.documents.write import documents
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.node_ops.instances import os_definitions
 from ganeti.node_ops.instances.os_definitions import OsDefinition
@@ -139,3 +142,24 @@ def test_what_every_script_is_told(
         "PATH": "/sbin:/bin:/usr/sbin:/usr/bin",
         "OSP_ROOT_SIZE": "2g",
     }
+
+
+@pytest.mark.shows("2.0/os-input/documented")
+def test_the_manual_page_names_every_variable() -> None:
+    definition = OsDefinition("noop", "/os/noop", (20,), {}, ("big",), ())
+    core = os_definitions.core_environment(definition, "noop", {"size": "2g"}, 0)
+    names = {re.sub(r"_\d+_", "_N_", line.partition("=")[0]) for line in GOLDEN.splitlines()}
+    names |= {name for name in core if not name.startswith("OSP_")}
+    names |= {"INSTANCE_REINSTALL", "OLD_INSTANCE_NAME"}
+    names |= {f"{kind}_{what}" for kind in ("EXPORT", "IMPORT") for what in ("DEVICE", "INDEX")}
+    page = re.sub(r"\\f.|\\", "", documents()["man/ganeti-os-interface.7"])
+    words = set(re.findall(r"[A-Z_0-9]{3,}", page))
+    missing = {
+        name
+        for name in names
+        if name not in words
+        and not name.startswith(("INSTANCE_BE_", "INSTANCE_HV_"))
+        and not (name.startswith("NIC_N_NETWORK_") and name.rpartition("NETWORK_")[2] in words)
+    }
+    assert not missing
+    assert {"INSTANCE_BE_NAME", "INSTANCE_HV_NAME", "OSP_NAME"} <= words
