@@ -75,6 +75,7 @@ def wait_for_waiting(node: LuxidNode, wanted: list[JobId]) -> None:
     wait_until(lambda: node.wconfd.waiting() == set(wanted), f"{wanted} wait for locks")
 
 
+@pytest.mark.shows("backend/jobs/back-in-queue")
 @pytest.mark.usefixtures("held_lock")
 def test_jobs_that_wait_for_a_lock_leave_the_slots_to_others(
     node: LuxidNode, client: LuxiClient
@@ -127,6 +128,7 @@ def test_equally_urgent_jobs_get_their_turn(node: LuxidNode, client: LuxiClient)
     assert wait_status(client, other, is_final) == "success"
 
 
+@pytest.mark.shows("backend/jobs/back-in-queue")
 def test_an_urgent_job_comes_in_between_two_opcodes(node: LuxidNode, client: LuxiClient) -> None:
     long = [client.submit_job([delay(0.5), delay(0.5), delay(0.5)]) for _ in range(2)]
     for job_id in long:

@@ -64,6 +64,7 @@ def test_the_most_urgent_gets_the_slot_and_then_the_oldest(locks: LockAllocation
         assert settle(locks) == [following]
 
 
+@pytest.mark.shows("backend/jobs/back-in-queue")
 def test_between_two_opcodes_an_urgent_job_comes_in(locks: LockAllocation) -> None:
     locks.wait_update(ONE, 0, work("a"))
     locks.wait_update(TWO, -20, work("b"))

@@ -162,6 +162,7 @@ def test_waiting_raises_the_priority_and_names_the_holder(cluster: FakeCluster) 
     )
 
 
+@pytest.mark.shows("2.0/async/endless")
 def test_the_wait_has_no_end_and_blocks_once_the_priority_is_the_highest(
     cluster: FakeCluster,
 ) -> None:
@@ -230,13 +231,14 @@ def test_locks_go_back_however_it_ends(
     assert not cluster.config.held
 
 
-@pytest.mark.shows("2.0/lock-code/always-released")
+@pytest.mark.shows("2.0/lock-code/always-released", "2.0/queue-structure/end-at-once")
 def test_a_failure_to_give_back_does_not_hide_the_result(cluster: FakeCluster) -> None:
     cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
     assert cluster.execute("OP_TEST_JQUEUE") is True
     cluster.config.free_everything()
 
 
+@pytest.mark.shows("2.0/queue-structure/end-at-once")
 def test_what_could_not_be_given_back_is_before_the_next_opcode(cluster: FakeCluster) -> None:
     cluster.config.failing["freeLocks"] = GenericError("WConfD is gone")
     cluster.execute("OP_TEST_JQUEUE")
