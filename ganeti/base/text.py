@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from ganeti.base.errors import OpPrereqError
+
+T = TypeVar("T")
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -61,3 +64,9 @@ def match_name_component(key: str, names: Iterable[str]) -> str | None:
     if len(matches) > 1:
         raise OpPrereqError(f"the name {key!r} is ambiguous: {', '.join(natural_sorted(matches))}")
     return matches[0] if matches else None
+
+
+def meant_by(key: str, by_name: Mapping[str, T]) -> T | None:
+    """Return the value whose name is meant by a full or short name, as `match_name_component`."""
+    name = match_name_component(key, by_name)
+    return None if name is None else by_name[name]

@@ -19,7 +19,7 @@ from msgspec import Raw
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
 from ganeti.base.json import loads_as
-from ganeti.base.text import match_name_component, natural_sort_key
+from ganeti.base.text import meant_by, natural_sort_key
 from ganeti.config.config_data import TABLES, SplitConfig, split_config
 from ganeti.config.index import (
     DISKS,
@@ -237,8 +237,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         near = {
             self.name_of(uuid): uuid for uuid in self.find_all(By.SHORT_NAME, first_component(key))
         }
-        match = match_name_component(key, near)
-        return None if match is None else near[match]
+        return meant_by(key, near)
 
 
 # Kinds of keys that lists of queries need.

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from msgspec import Raw
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.base.text import match_name_component
+from ganeti.base.text import meant_by
 from ganeti.config import index
 from ganeti.config.overlay import Stored, decode_record
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
@@ -90,10 +90,8 @@ class View(ABC):
         if not found:
             short = key.lower() if table == index.DISKS else index.first_component(key)
             near = self.find(index.By.SHORT_NAME, (table, short))
-            names = {self.name_of(identity): identity for identity in near}
-            match = match_name_component(key, names)
-            found = () if match is None else (names[match],)
-        return found[0][1] if found else None
+            return meant_by(key, {self.name_of(identity): identity[1] for identity in near})
+        return found[0][1]
 
     def existing(self, table: str, key: str) -> index.ObjectId:
         """Return the identity of the object meant by a UUID or name.

@@ -102,18 +102,13 @@ def encode_refusal(text: str) -> bytes:
     return dumps(_OutgoingResponse(success=False, result=text))
 
 
-def decode_response(message: bytes, version: int | None = None) -> object:
+def decode_response_as(kind: type[T], message: bytes, version: int | None = None) -> T:
     """Return the result that a response carries, or raise the error that it carries.
 
     Raises:
         ProtocolError: not a response, or one of another version.
         GenericError: the decoded failure, of the class that the server named.
     """
-    return decode_response_as(object, message, version)
-
-
-def decode_response_as(kind: type[T], message: bytes, version: int | None = None) -> T:
-    """As `decode_response`, with the result decoded straight into a type."""
     response = loads_as(_Response, message)
     if version is not None and response.version is not None and response.version != version:
         raise ProtocolError(

@@ -30,6 +30,7 @@ from msgspec import Raw
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.base.json import dumps
+from ganeti.base.text import shown
 from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, first_component
 from ganeti.config.tables import name_key, name_matches
 from ganeti.objects.model import Instance, Node
@@ -75,7 +76,6 @@ _LIST_OF: Final[Mapping[QueryResource, tuple[str, str]]] = {
 KEYED_BY_NAME: Final = frozenset({QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK})
 ROWS_KEPT: Final = frozenset({QueryResource.INSTANCE})  # there are few of the others
 FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
-_NAMES_TOLD_MAX: Final = 5
 _CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
 
@@ -381,9 +381,8 @@ class _Run:
 def _unknown(resource: QueryResource, names: Sequence[str]) -> OpPrereqError:
     """Return the refusal of names that nothing has."""
     what, listed_by = _LIST_OF[resource]
-    some = ", ".join(map(repr, names[:_NAMES_TOLD_MAX]))
-    more = f" and {len(names) - _NAMES_TOLD_MAX} more" if len(names) > _NAMES_TOLD_MAX else ""
-    is_known = f"{what} {some} is" if len(names) == 1 else f"{what}s {some}{more} are"
+    some = shown(map(repr, names))
+    is_known = f"{what} {some} is" if len(names) == 1 else f"{what}s {some} are"
     return OpPrereqError(f"{is_known} not known; see '{listed_by}'", ErrorCode.NOENT)
 
 

@@ -12,7 +12,7 @@ from fakes.large_config import disk, instance, mac_of, node, uuid_of
 from fakes.wconfd_node import WconfdNode
 
 from ganeti.base.errors import GenericError
-from ganeti.protocol.envelope import decode_response, encode_request
+from ganeti.protocol.envelope import decode_response_as, encode_request
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import Effect, ObjectKind, Rules, WConfCalls, wire_names
 from ganeti.transport.unix_client import UnixClient
@@ -137,7 +137,7 @@ def node_() -> Iterator[WconfdNode]:
 def answer(client: UnixClient, method: str, args: list[Any]) -> tuple[Any, str]:
     data = client.exchange(encode_request(method, args), timeout_s=60.0)
     try:
-        return decode_response(data), ""
+        return decode_response_as(object, data), ""
     except GenericError as err:
         return None, f"{type(err).__name__}: {err}"
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.json import dumps
-from ganeti.base.text import match_name_component, natural_sort_key
+from ganeti.base.text import meant_by, natural_sort_key
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.program import DEBUG, Program
 from ganeti.cli.run.listing import PLAIN_TABLE, print_plain
@@ -183,9 +183,9 @@ def _find(content: Content, kind: str, key: str) -> Fields:
     if key in table:
         return table[key]
     names = {str(item["name"]): item for item in table.values() if item.get("name")}
-    name = match_name_component(key, names)
-    if name is not None:
-        return names[name]
+    found = meant_by(key, names)
+    if found is not None:
+        return found
     for item in table.values():
         if item.get("uuid") == key:  # keyed by name up to 2.8
             return item

@@ -17,7 +17,6 @@ from ganeti.protocol.envelope import (
     Request,
     RequestError,
     decode_request,
-    decode_response,
     decode_response_as,
     encode_failure,
     encode_refusal,
@@ -63,23 +62,23 @@ def test_a_request_comes_back_as_it_was(method: str, args: list[object]) -> None
 
 @given(json_values)
 def test_a_result_comes_back_as_it_was(result: object) -> None:
-    assert decode_response(encode_success(result)) == result
+    assert decode_response_as(object, encode_success(result)) == result
 
 
 @pytest.mark.shows("2.12/wconfd-details/answer", "2.0/luxi/errors")
 def test_a_failure_comes_back_as_the_same_error() -> None:
     with pytest.raises(JobLost, match="job 7"):
-        decode_response(encode_failure(JobLost("job 7")))
+        decode_response_as(object, encode_failure(JobLost("job 7")))
 
 
 def test_a_refusal_is_told_apart() -> None:
     with pytest.raises(RefusedError, match="unknown method"):
-        decode_response(encode_refusal("unknown method"))
+        decode_response_as(object, encode_refusal("unknown method"))
 
 
 def test_an_error_from_outside_the_tree_has_a_text() -> None:
     with pytest.raises(GenericError, match="KeyError"):
-        decode_response(encode_failure(KeyError()))
+        decode_response_as(object, encode_failure(KeyError()))
 
 
 @pytest.mark.shows("2.0/luxi/request")
@@ -120,15 +119,15 @@ def test_missing_arguments_are_none() -> None:
 @pytest.mark.parametrize("message", [b"", b"[]", b"{}", b'{"success":1,"result":2}', b"\xff"])
 def test_what_is_no_response_is_a_protocol_error(message: bytes) -> None:
     with pytest.raises(ProtocolError):
-        decode_response(message)
+        decode_response_as(object, message)
 
 
 def test_another_version_is_refused() -> None:
     answer = b'{"success":true,"result":1,"version":2160000}'
-    assert decode_response(answer, 2160000) == 1
-    assert decode_response(answer) == 1
+    assert decode_response_as(object, answer, 2160000) == 1
+    assert decode_response_as(object, answer) == 1
     with pytest.raises(ProtocolError, match="speaks version 2160000, this client version 3000000"):
-        decode_response(answer, 3000000)
+        decode_response_as(object, answer, 3000000)
 
 
 def test_a_result_of_the_wrong_type_is_a_protocol_error() -> None:
