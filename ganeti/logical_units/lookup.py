@@ -265,11 +265,17 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
         hint: another way for the operator, to be put behind the error.
 
     Raises:
-        OpPrereqError: it does not resolve (resolver_error).
+        OpPrereqError: it does not resolve (resolver_error), or is the alias of another name.
     """
     normal = normal_name(what, name)
     try:
         full, address = environment.resolve(normal, paths)
     except ResolverError as err:
         raise OpPrereqError(f"{what} {err}{hint}", ErrorCode.RESOLVER) from err
-    return full.lower(), address
+    full = full.lower()
+    if full != normal and not full.startswith(f"{normal}."):
+        raise OpPrereqError(
+            f"the {what} name {normal!r} is an alias of {full!r}, another name; use that, or mend"
+            f" the name server or /etc/hosts{hint}"
+        )
+    return full, address

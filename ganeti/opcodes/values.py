@@ -51,6 +51,12 @@ def _action(value: object) -> DeviceAction:
         ) from err
 
 
+def _index(value: object) -> object:
+    """Return an index that came as text, as the commands of 3.0 send it, as a number."""
+    is_index = isinstance(value, str) and value.removeprefix("-").isdecimal()
+    return int(str(value)) if is_index else value
+
+
 class DeviceChange:
     """One change of the disks or NICs of an instance.
 
@@ -80,9 +86,9 @@ class DeviceChange:
         """
         if not isinstance(wire, Sequence) or isinstance(wire, str) or len(wire) not in (2, 3):
             raise ValueError(f"expected {cls.DESCRIPTION}")
-        what = wire[0]
+        what = _index(wire[0])
         if len(wire) == 3:
-            action, identifier = _action(what), wire[1]
+            action, identifier = _action(what), _index(wire[1])
         elif isinstance(what, int):
             action, identifier = DeviceAction.MODIFY, what
         else:

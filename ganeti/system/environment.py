@@ -100,16 +100,22 @@ def resolve(name: str, paths: Paths | None = None) -> tuple[str, str]:
 def _resolve_virtual(name: str, paths: Paths) -> tuple[str, str]:
     try:
         with open(paths.etc_hosts, encoding="utf-8") as file:
-            table = parse_hosts(file.read())
+            text = file.read()
     except OSError as err:
         raise ResolverError(name, err.errno, f"{paths.etc_hosts}: {err.strerror}") from err
-    wanted = name.lower()
+    table, wanted = parse_hosts(text), name.lower()
     address = table.get(wanted)
     if address is None:
         raise ResolverError(name, None, f"no such name in {paths.etc_hosts}")
     same = [known for known, its in table.items() if its == address]
-    full = next((known for known in same if known.startswith(wanted + ".")), wanted)
-    return full, address
+    full = next((known for known in same if known.startswith(wanted + ".")), None)
+    return full or _canonical(text, wanted), address
+
+
+def _canonical(text: str, wanted: str) -> str:
+    """Return the first name in the line of a hosts file that has a name."""
+    lines = (line.partition("#")[0].lower().split()[1:] for line in text.splitlines())
+    return next(names[0] for names in lines if wanted in names)
 
 
 def _resolve_real(name: str) -> tuple[str, str]:

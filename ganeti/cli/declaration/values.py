@@ -225,11 +225,9 @@ def parse_settings(text: str) -> dict[str, object]:
 
 
 def parse_backend(text: str) -> dict[str, object]:
-    """Parse back-end parameters; ``memory`` stands for both minmem and maxmem."""
+    """Parse back-end parameters; ``memory`` means minmem and maxmem, whatever they are."""
     params = parse_settings(text)
     if "memory" in params:
-        if "minmem" in params or "maxmem" in params:
-            raise OpPrereqError("give either memory, or minmem and maxmem")
         params["minmem"] = params["maxmem"] = params.pop("memory")
     return params
 

@@ -62,6 +62,7 @@ DISK_KIND: Final = (
 Given = Sequence[tuple[str, object]]
 
 _ACTIONS = ("add", "attach", "detach", "remove")
+_MODIFY = "modify"
 
 
 def disks_for_create(
@@ -168,8 +169,8 @@ def in_order(what: str, given: Given) -> list[tuple[int, Mapping[str, object]]]:
 def changes(given: Given, convert: object) -> list[list[object]]:
     """Return the changes of devices that ``gnt-instance modify`` was asked for.
 
-    Written as ``add``, ``-1:add``, ``NUMBER:add,...``, ``NUMBER:remove`` or ``NUMBER:key=value``;
-    the number may also be a name or UUID.
+    Written as ``add``, ``-1:add``, ``NUMBER:add,...``, ``NUMBER:remove`` or ``NUMBER:key=value``,
+    also ``NUMBER:modify,key=value``; the number may also be a name or UUID.
 
     Raises:
         OpPrereqError: a change cannot be understood.
@@ -182,11 +183,11 @@ def changes(given: Given, convert: object) -> list[list[object]]:
         if ident in _ACTIONS:
             found.append([ident, -1, convert(ident, settings)])
             continue
-        named = [action for action in _ACTIONS if settings.get(action) is True]
+        named = [action for action in (*_ACTIONS, _MODIFY) if settings.get(action) is True]
         if len(named) > 1:
             raise OpPrereqError(f"device {ident!r}: give one of {', '.join(named)}")
         rest = {name: value for name, value in settings.items() if name not in named}
-        action = named[0] if named else "modify"
+        action = named[0] if named else _MODIFY
         identifier: object = int(ident) if ident.lstrip("-").isdigit() else ident
         found.append([action, identifier, convert(ident, rest)])
     return found

@@ -52,20 +52,14 @@ def check_hvparams(
 
 
 def check_beparams(given: Mapping[str, object]) -> dict[str, object]:
-    """Return backend parameters with their types enforced; ``memory`` means both limits.
+    """Return backend parameters with their types enforced; ``memory`` overrides both limits.
 
     Raises:
         OpPrereqError: unknown, of the wrong type, or contradicting itself.
     """
     params = dict(given)
     if _MEMORY_COMPAT in params:
-        both = params.pop(_MEMORY_COMPAT)
-        for name in ("minmem", "maxmem"):
-            if name in params:
-                raise OpPrereqError(
-                    f"the backend parameters 'memory' and {name!r} cannot be given together"
-                )
-            params[name] = both
+        params["minmem"] = params["maxmem"] = params.pop(_MEMORY_COMPAT)
     with refusing(TypeEnforcementError):
         return checked(params, BEPARAMS, what="backend parameter")
 

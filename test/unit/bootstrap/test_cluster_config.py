@@ -145,7 +145,6 @@ def test_what_is_not_built_is_said_to_be_so(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"beparams": {"memory": "1g", "minmem": "1g"}}, "cannot be given together"),
         ({"beparams": {"color": "red"}}, "'color'"),
         ({"beparams": {"vcpus": "two"}}, "'vcpus'"),
         ({"hvparams": {"kvm": {"acpi": "perhaps"}}}, "'acpi'"),

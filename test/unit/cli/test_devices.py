@@ -87,6 +87,7 @@ def test_interfaces() -> None:
         (("-1", {"add": True, "size": "4"}), ["add", -1, {"size": 4}]),
         (("2", {"remove": True}), ["remove", 2, {}]),
         (("swap", {"mode": "ro"}), ["modify", "swap", {"mode": "ro"}]),
+        (("0", {"modify": True, "name": "root"}), ["modify", 0, {"name": "root"}]),
     ],
 )
 def test_changes(given: tuple[str, object], expected: list[object]) -> None:

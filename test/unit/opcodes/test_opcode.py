@@ -14,9 +14,9 @@ from fakes.sample_config import load_sample
 from ganeti.objects.describe import describe_place
 from ganeti.opcodes.opcode import COMMON_PARAMS, OpCode
 from ganeti.opcodes.registry import all_op_ids, op_id_of, opcode_class
+from ganeti.opcodes.values import DiskChange
 
 GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
-
 
 # Parameters that 3.0 does not have; left out when they are unset.
 OURS = {"OP_CLUSTER_SET_PARAMS": {"diagnose_data_collector_filename"}}
@@ -148,3 +148,20 @@ def test_every_opcode_can_be_documented() -> None:
         assert cls.__doc__.endswith(".")
         for name in cls.__struct_fields__:
             assert "another type" not in describe_place(cls, name)
+
+
+@pytest.mark.parametrize(
+    ("wire", "action", "identifier"),
+    [
+        (["modify", "0", {"mode": "ro"}], "modify", 0),
+        (["remove", "-1", {}], "remove", -1),
+        (["0", {"mode": "ro"}], "modify", 0),
+        (["modify", "data", {"mode": "ro"}], "modify", "data"),
+    ],
+)
+def test_indexes_of_devices_may_come_as_text(
+    wire: list[object], action: str, identifier: object
+) -> None:
+    change = DiskChange.from_wire(wire)
+    assert (change.action, change.identifier) == (action, identifier)
+    assert change.to_wire() == wire

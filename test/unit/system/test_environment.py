@@ -8,6 +8,7 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError, ResolverError
 from ganeti.base.paths import Paths
+from ganeti.logical_units import lookup
 from ganeti.system import environment
 
 
@@ -19,6 +20,17 @@ def test_names_come_from_the_hosts_file_of_the_root(tmp_path: Path) -> None:
     assert environment.resolve("NODE1.example.com", paths) == ("node1.example.com", "127.5.6.1")
     with pytest.raises(ResolverError, match=r"'node9'.*etc/hosts"):
         environment.resolve("node9", paths)
+
+
+def test_an_alias_is_told_by_the_name_it_stands_for(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hosts").write_text("127.0.0.1 other inst3\n127.0.0.2 inst4\n")
+    paths = Paths(str(tmp_path))
+    assert environment.resolve("inst3", paths) == ("other", "127.0.0.1")
+    assert environment.resolve("inst4", paths) == ("inst4", "127.0.0.2")
+    with pytest.raises(OpPrereqError, match="'inst3' is an alias of 'other'"):
+        lookup.resolve("instance", "inst3", paths)
+    assert lookup.resolve("instance", "other", paths) == ("other", "127.0.0.1")
 
 
 def test_a_root_too_deep_for_sockets_is_refused_with_the_length(
