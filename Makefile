@@ -61,6 +61,7 @@ lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import con
 	@$(BIN)/ruff format --check --quiet .
 	@echo "--- mypy"
 	@$(BIN)/mypy ganeti daemons/daemon-launcher tools/launcher
+	@MYPYPATH=test $(BIN)/mypy --follow-imports=silent bench
 	@echo "--- import contracts"
 	@$(BIN)/lint-imports --no-cache > build-contracts.log || { cat build-contracts.log; exit 1; }
 	@rm -f build-contracts.log

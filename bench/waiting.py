@@ -70,7 +70,7 @@ def measure(paths: Paths, client: LuxiClient, count: int, *, jobs: int, tracked_
     """Print one line for so many jobs that wait."""
     holder = client.submit_job([{**HOLDS_LOCK, "duration": HOURS_S}])
     wait_for(client, holder, "running".__eq__)
-    waiting = [client.submit_job([HOLDS_LOCK]) for _ in range(count)]
+    waiting: list[int] = [client.submit_job([HOLDS_LOCK]) for _ in range(count)]
     while statuses(client, waiting).count("waiting") < min(count, tracked_max - 1):
         time.sleep(0.1)
     for _ in range(FEW):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import Any, Self
 
 from fakes.large_config import MASTER, large_config_bytes
 from fakes.waiting import wait_until
@@ -78,7 +78,7 @@ class WconfdNode:
         self._numbers += 1
         return self._numbers
 
-    def __enter__(self) -> WconfdNode:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
