@@ -211,6 +211,7 @@ def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
     assert "instance_run_rename" not in exported.rpc.names()
 
 
+@pytest.mark.shows("2.0/os-scripts/optional")
 def test_scripts_that_an_import_needs_are_looked_for_before_a_disk_is_made(
     exported: FakeCluster,
 ) -> None:

@@ -348,6 +348,7 @@ def test_one_group_is_verified_alone(cluster: FakeCluster) -> None:
     assert cluster.jobs[0][0].depends is None
 
 
+@pytest.mark.shows("2.0/offline/in-verify", "2.0/interaction/in-verify")
 def test_the_role_of_each_node_is_told_and_what_a_silent_candidate_means(
     cluster: FakeCluster,
 ) -> None:

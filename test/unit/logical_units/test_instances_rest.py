@@ -282,6 +282,7 @@ def test_a_rename_to_its_own_name_changes_nothing(cluster: FakeCluster) -> None:
     assert cluster.said("nothing to change")
 
 
+@pytest.mark.shows("2.0/os-scripts/optional")
 def test_an_os_without_the_script_is_refused_before_anything_is_renamed(
     cluster: FakeCluster,
 ) -> None:

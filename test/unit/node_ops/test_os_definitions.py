@@ -130,6 +130,7 @@ def test_what_is_wrong_is_named(
         os_definitions.read("a", str(path))
 
 
+@pytest.mark.shows("2.0/os-scripts/optional", "2.0/os-scripts/both", "2.0/os-old/told-apart")
 def test_only_what_runs_a_script_needs_it(os_dir: Path) -> None:
     path = make_os(os_dir / "a", scripts=("create",), ganeti_api_version="10")
     found = os_definitions.read("a", str(path))
@@ -146,12 +147,14 @@ def test_only_what_runs_a_script_needs_it(os_dir: Path) -> None:
             found.check_script(kind)
 
 
+@pytest.mark.shows("2.0/os-old/told-apart")
 def test_lists_judge_a_definition_as_3_0_does(paths: Paths, os_dir: Path) -> None:
     make_os(os_dir / "a", scripts=("create", "rename"), ganeti_api_version="10")
     [row] = os_definitions.OsDefinitions(NodeContext(paths, "node1")).os_diagnose()
     assert row[2:4] == [False, "export, import: script missing or not executable"]
 
 
+@pytest.mark.shows("2.1/os-versions/filtered")
 def test_api_10_gets_nothing_that_came_later(os_dir: Path) -> None:
     for version, variant in ((10, ""), (15, "v1")):
         path = make_os(

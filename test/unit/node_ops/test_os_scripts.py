@@ -91,6 +91,7 @@ NIC_COUNT=2
     "2.0/os-input/nic-ip",
     "2.0/os-input/nic-bridge",
     "2.0/os-input/nic-frontend",
+    "2.1/os-versions/filtered",
     "2.1/os-variables/hypervisor",
     "2.1/os-variables/hvparams",
 )
