@@ -7,12 +7,13 @@ jobs are tracked than the limit allows.  How many of these work at once is decid
 granted (`ganeti.locking.allocation`), so a job that waits for locks keeps nobody from working.
 
 At the limit the least urgent job that waits for locks is asked to *step back*, into the queue, for
-a ready one that is more urgent.  That order is by rank: priority, then how often the job stepped
-back, then age.  A waiter is *tired* when it has waited for a while in vain; it then ranks as if it
-had stepped back already, so that those who wait for one lock do not keep equally urgent jobs away
-for ever, but take turns.  As the limit is greater than the number of jobs that may work, there is
-always somebody who waits: the most urgent job has a process at once, and gets the first slot that
-becomes free, which may be between two opcodes of another job.
+a ready one that is more urgent and takes its place at once: who leaves does not count any more.
+That order is by rank: priority, then how often the job stepped back, then age.  A waiter is *tired*
+when it has waited for a while in vain; it then ranks as if it had stepped back already, so that
+those who wait for one lock do not keep equally urgent jobs away for ever, but take turns.  As the
+limit is greater than the number of jobs that may work, somebody always waits: the most urgent job
+has a process at once, and gets the first slot that becomes free, which may be between two opcodes
+of another job.
 
 A job whose dependency ended badly is *stranded*: it is handed out to be ended, once; when that is
 recorded, the event makes its own dependents stranded in turn.  Job filters hold a ready job back
@@ -207,6 +208,7 @@ def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, De
         step.apply(event)
     start = step.pick()
     step_back = step.make_room()
+    start += step.pick()  # the place of who leaves is taken at once
     return step.result(), Decisions(tuple(start), tuple(step.stranded), tuple(step_back))
 
 
@@ -396,12 +398,16 @@ class _Step:
         if self.is_quorum_lost:
             taken = [key[-1] for key in self.ready if self.waiting[key[-1]].mends]
         else:
-            taken = self._allowed(self.tracked_max - len(self.tracked))
+            taken = self._allowed(self._free)
         gone = set(taken)
         self.ready = [key for key in self.ready if key[-1] not in gone]
         for job_id in taken:
             self.tracked[job_id] = self.waiting.pop(job_id)
         return taken
+
+    @property
+    def _free(self) -> int:
+        return self.tracked_max - len(self.tracked) + len(self.leaving)
 
     def make_room(self) -> list[JobId]:
         """Choose those who step back for ready jobs of a better rank."""
@@ -409,13 +415,16 @@ class _Step:
             return []
         staying = [(self._idle_rank(job_id), job_id) for job_id in self.idle.keys() - self.leaving]
         staying.sort(reverse=True)
-        places = len(self.leaving) + max(0, self.tracked_max - len(self.tracked))
-        chosen: list[JobId] = []
-        comers = self._allowed(places + len(staying))[places:]
-        for (rank, job_id), comer in zip(staying, comers, strict=False):
+        missing = max(
+            0, -self._free
+        )  # somebody who was asked got his locks, or the limit was lowered
+        comers = self._allowed(len(staying) - missing)
+        count = 0
+        for comer, (rank, _) in zip(comers, staying[missing:], strict=False):
             if self.waiting[comer].rank >= rank:
                 break
-            chosen.append(job_id)
+            count += 1
+        chosen = [job_id for _, job_id in staying[: missing + count]] if count else []
         self.leaving |= set(chosen)
         return chosen
 

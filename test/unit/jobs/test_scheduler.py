@@ -203,11 +203,9 @@ def test_at_the_limit_the_least_urgent_waiter_makes_room_for_an_urgent_job() -> 
     waiters = [(1, 0), (2, 3), (3, 5)]
     state = waiting_for_locks(*waiters, limit=3)
     state, decisions = schedule(state, [Added(waiting(4, -20)), Added(waiting(5, 19))])
-    assert decisions == Decisions(step_back=(3,))
-    state, decisions = schedule(state, [Tired(JobId(2))])
-    assert decisions == Decisions(), "who was asked has not left yet"
+    assert decisions == Decisions(start=(4,), step_back=(3,))
     state, decisions = schedule(state, [SteppedBack(JobId(3), 5)])
-    assert decisions == Decisions(start=(4,))
+    assert decisions == Decisions()
     assert [key[-1] for key in state.ready] == [3, 5]
 
 
@@ -215,11 +213,13 @@ def test_a_job_that_got_its_locks_meanwhile_stays_and_another_one_is_asked() -> 
     waiters = [(1, 0), (2, 3)]
     state = waiting_for_locks(*waiters, limit=2)
     state, decisions = schedule(state, [Added(waiting(4, -20))])
-    assert decisions.step_back == (2,)
+    assert decisions == Decisions(start=(4,), step_back=(2,))
     state, decisions = schedule(state, [busy(2, 3)])
-    assert decisions.step_back == (1,)
+    assert decisions == Decisions(), "there is one more than the limit, until somebody ends"
+    state, decisions = schedule(state, [Added(waiting(5, -19))])
+    assert decisions == Decisions(), "job 1 makes no room for two"
     _, decisions = schedule(state, [idle(2, 3)])
-    assert decisions.step_back == (), "one is on its way out already"
+    assert decisions == Decisions(start=(5,), step_back=(2, 1))
 
 
 def test_jobs_at_work_are_never_asked() -> None:
@@ -231,15 +231,12 @@ def test_jobs_at_work_are_never_asked() -> None:
 def test_equally_urgent_jobs_take_turns() -> None:
     state, _ = schedule(waiting_for_locks((1, 0), (2, 0), limit=2), [Added(waiting(3))])
     state, decisions = schedule(state, [Tired(JobId(1))])
-    assert decisions.step_back == (1,)
+    assert decisions == Decisions(start=(3,), step_back=(1,))
     state, decisions = schedule(state, [SteppedBack(JobId(1), 0)])
-    assert decisions == Decisions(start=(3,))
     state, decisions = schedule(state, [idle(3)])
     assert decisions == Decisions(), "job 1 had its turn, the others have theirs now"
     state, decisions = schedule(state, [Tired(JobId(2)), Tired(JobId(3))])
-    assert decisions.step_back == (3,)
-    _, decisions = schedule(state, [SteppedBack(JobId(3), 0)])
-    assert decisions.start == (1,)
+    assert decisions == Decisions(start=(1,), step_back=(3,))
 
 
 def test_everybody_gets_a_turn_however_many_wait_for_one_lock() -> None:
@@ -253,6 +250,7 @@ def test_everybody_gets_a_turn_however_many_wait_for_one_lock() -> None:
         state, decisions = schedule(state, [Tired(n) for n in state.tracked])
         leaving = decisions.step_back
         assert leaving
+        started += decisions.start
         state, decisions = schedule(state, [SteppedBack(n, 0) for n in leaving])
         started += decisions.start
     assert 201 in started
@@ -291,11 +289,11 @@ class SchedulerWalk(RuleBasedStateMachine):
         old = self.state
         self.state, decisions = schedule(self.state, events)
         assert before == (old.waiting, old.ready, old.tracked), "the given state was changed"
+        self.check_room_made([int(number) for number in decisions.step_back])
         expected = self.obvious_choice()
         assert list(decisions.start) == expected
         for number in decisions.start:
             self.running[number] = self.jobs.pop(number)
-        self.check_room_made([int(number) for number in decisions.step_back])
         for stranded in decisions.stranded:
             assert stranded.job_id not in self.stranded, "handed out twice"
             assert self.is_stranded(stranded.job_id)
@@ -329,15 +327,20 @@ class SchedulerWalk(RuleBasedStateMachine):
 
     def check_room_made(self, asked: list[int]) -> None:
         """Those who are asked wait, are the least urgent, and give way to somebody better."""
+        over = max(0, len(self.running) - len(self.leaving) - self.limit)
+        free = max(0, self.limit - len(self.running) + len(self.leaving))
         assert set(asked) <= self.idle.keys() - self.leaving
         self.leaving |= set(asked)
         staying = [self.idle_rank(n) for n in self.idle.keys() - self.leaving]
         going = [self.idle_rank(n) for n in asked]
         assert not staying or not going or min(going) > max(staying)
-        ready = self.ready_jobs()
-        left_out = ready[len(self.leaving) :]
-        if left_out and staying and len(self.running) <= self.limit:
-            assert left_out[0].rank > max(staying), "somebody more urgent finds no place"
+        comers = self.ready_jobs()[free:]
+        placed = max(0, len(asked) - over)
+        assert bool(asked) == bool(placed)
+        assert all(job.rank < min(going) for job in comers[:placed])
+        if placed < len(comers) and len(staying) > (0 if asked else over):
+            best = sorted(staying, reverse=True)[0 if asked else over]
+            assert comers[placed].rank > best, "somebody more urgent finds no place"
 
     def is_stranded(self, number: int) -> bool:
         return any(
@@ -354,7 +357,8 @@ class SchedulerWalk(RuleBasedStateMachine):
         return sorted(ready, key=lambda job: job.rank)
 
     def obvious_choice(self) -> list[int]:
-        return [job.id for job in self.ready_jobs()[: max(0, self.limit - len(self.running))]]
+        free = self.limit - len(self.running) + len(self.leaving)
+        return [job.id for job in self.ready_jobs()[: max(0, free)]]
 
     def draw_tracked(self, data: st.DataObject, among: Iterable[int]) -> int | None:
         candidates = sorted(among)
