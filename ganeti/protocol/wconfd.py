@@ -1,7 +1,9 @@
 """WConfD's calls: one typed class, of which table, client, checks and manual page are made.
 
 Fifty-four calls are those of Ganeti 3.0, spelled and ordered as there.  The others are our own:
-they touch single objects only, and name their owner first whenever they change something.
+they touch single objects only, and name their owner first whenever they change something.  Of those
+of 3.0 eighteen change something without an owner; they are refused unless WConfD was started with
+``--changes-without-owner``.
 
 The *owner* of locks and reservations is no argument of the methods here: a client fills itself in,
 a server gets it as the first argument.  `Rules.owner` is its place among the arguments on the wire.
@@ -176,6 +178,8 @@ class Rules(msgspec.Struct, frozen=True):
         owner: place of the owner among the arguments on the wire; None for calls without one.
         is_own: ours; those of Ganeti 3.0 have other rules about locks.
         for_dead: gives back, and so is done for an owner that is dead as well.
+        instead: for a change that names no owner, and so is done only where that is allowed: the
+            call to use otherwise.
         waits: waits on behalf of a client, for the seconds of the last argument; the handler
             gets the connection after the owner.
         answer_s: how long the answer may take, a wait not counted.
@@ -187,6 +191,7 @@ class Rules(msgspec.Struct, frozen=True):
     needs: Need = Need.NONE
     repeat: Repeat = Repeat.SAFE
     for_dead: bool = False
+    instead: str = ""
     waits: bool = False
     answer_s: float = ANSWER_TIMEOUT_S
 
@@ -270,11 +275,11 @@ class WConfCalls(Service):
     def compute_drbd_map(self) -> Any:
         """Answer the DRBD minors of all nodes."""
 
-    @_v3("allocateDRBDMinor", _RESERVE)
+    @_v3("allocateDRBDMinor", _RESERVE, instead="reserveDrbdMinors")
     def allocate_drbd_minor(self, disk: str, nodes: Names) -> list[int]:
         """Reserve DRBD minors that nobody owns."""
 
-    @_v3("releaseDRBDMinors", _RESERVE)
+    @_v3("releaseDRBDMinors", _RESERVE, instead="dropAllReservations")
     def release_drbd_minors(self, disk: str) -> None:
         """Free the reserved DRBD minors of a disk."""
 
@@ -306,11 +311,11 @@ class WConfCalls(Service):
     def generate_ip(self, network: str) -> str:
         """Reserve a free address of a network."""
 
-    @_v3("commitTemporaryIps", _CONFIG, 0)
+    @_v3("commitTemporaryIps", _CONFIG, 0, needs=Need.BGL)
     def commit_temporary_ips(self) -> None:
         """Carry out in the configuration the owner's pending changes of addresses."""
 
-    @_v3("commitReleaseTemporaryIp", _CONFIG)
+    @_v3("commitReleaseTemporaryIp", _CONFIG, instead="releaseIp")
     def commit_release_temporary_ip(self, network: str, address: str) -> None:
         """Free one address in the configuration."""
 
@@ -382,15 +387,15 @@ class WConfCalls(Service):
 
     # 3.0: single changes; false or null means that the configuration is locked: try again
 
-    @_v3("allocatePort", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("allocatePort", _CONFIG, repeat=Repeat.NEVER, instead="allocateInstancePort")
     def allocate_port(self) -> int | None:
         """Take a port out of the pool for good."""
 
-    @_v3("addTcpUdpPort", _CONFIG)
+    @_v3("addTcpUdpPort", _CONFIG, instead="releaseInstancePort")
     def add_tcp_udp_port(self, port: int) -> bool:
         """Return a port to the pool."""
 
-    @_v3("setInstanceStatus", _CONFIG)
+    @_v3("setInstanceStatus", _CONFIG, instead="modifyObjects")
     def set_instance_status(
         self,
         instance: str,
@@ -400,57 +405,57 @@ class WConfCalls(Service):
     ) -> Wire | None:
         """Set the state that an instance is to be in; answers the instance."""
 
-    @_v3("setInstancePrimaryNode", _CONFIG)
+    @_v3("setInstancePrimaryNode", _CONFIG, instead="modifyObjects")
     def set_instance_primary_node(self, instance: str, node: str) -> bool:
         """Give an instance another primary node."""
 
-    @_v3("addInstance", _CONFIG, 1)
+    @_v3("addInstance", _CONFIG, 1, needs=Need.INSTANCE)
     def add_instance(self, instance: Wire, replace: bool) -> bool:
         """Add an instance, with the addresses that the owner reserved."""
 
-    @_v3("removeInstance", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("removeInstance", _CONFIG, repeat=Repeat.NEVER, instead="deleteObject")
     def remove_instance(self, instance: str) -> bool:
         """Remove an instance with its disks."""
 
-    @_v3("attachInstanceDisk", _CONFIG)
+    @_v3("attachInstanceDisk", _CONFIG, instead="attachDisk")
     def attach_instance_disk(self, instance: str, disk: str, index: int | None) -> bool:
         """Attach an existing disk to an instance."""
 
-    @_v3("detachInstanceDisk", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("detachInstanceDisk", _CONFIG, repeat=Repeat.NEVER, instead="detachDisk")
     def detach_instance_disk(self, instance: str, disk: str) -> bool:
         """Detach a disk, which stays."""
 
-    @_v3("addInstanceDisk", _CONFIG)
+    @_v3("addInstanceDisk", _CONFIG, instead="addDisk")
     def add_instance_disk(
         self, instance: str, disk: Wire, index: int | None, replace: bool
     ) -> bool:
         """Add a disk to an instance."""
 
-    @_v3("removeInstanceDisk", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("removeInstanceDisk", _CONFIG, repeat=Repeat.NEVER, instead="removeDisk")
     def remove_instance_disk(self, instance: str, disk: str) -> bool:
         """Detach a disk and remove it."""
 
-    @_v3("updateCluster", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateCluster", _CONFIG, repeat=Repeat.NEVER, instead="replaceCluster")
     def update_cluster(self, cluster: Wire) -> Serial | None:
         """Replace the cluster object."""
 
-    @_v3("updateNode", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateNode", _CONFIG, repeat=Repeat.NEVER, instead="modifyObjects")
     def update_node(self, node: Wire) -> Serial | None:
         """Replace a node."""
 
-    @_v3("updateInstance", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateInstance", _CONFIG, repeat=Repeat.NEVER, instead="modifyObjects")
     def update_instance(self, instance: Wire) -> Serial | None:
         """Replace an instance."""
 
-    @_v3("updateNodeGroup", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateNodeGroup", _CONFIG, repeat=Repeat.NEVER, instead="modifyObjects")
     def update_node_group(self, group: Wire) -> Serial | None:
         """Replace a node group."""
 
-    @_v3("updateNetwork", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateNetwork", _CONFIG, repeat=Repeat.NEVER, instead="modifyObjects")
     def update_network(self, network: Wire) -> Serial | None:
         """Replace a network."""
 
-    @_v3("updateDisk", _CONFIG, repeat=Repeat.NEVER)
+    @_v3("updateDisk", _CONFIG, repeat=Repeat.NEVER, instead="modifyObjects")
     def update_disk(self, disk: Wire) -> Serial | None:
         """Replace a disk."""
 

@@ -1,8 +1,8 @@
 """From a request to its handler: call, arguments, fence.
 
 The fence refuses a change unless its owner lives and holds the lock that the rules of the call ask
-for (`Need`).  The calls of Ganeti 3.0 have other rules: one that names an owner is refused for a
-dead one, the others are logged once each.
+for (`Need`).  Some calls of Ganeti 3.0 change things and name no owner: these are refused, or each
+is logged where they are allowed.
 
 Source: wconfd.json, "methods"; ARCHITECTURE, invariant 3; design of the 2.12 daemons, "Future aims"
 of locking.
@@ -45,8 +45,10 @@ class Dispatcher:
     A method takes the owner first, if the call has one, then the connection, if the call waits.
     """
 
-    def __init__(self, keeper: Keeper, servers: Sequence[object]) -> None:
-        self._fence = Fence(keeper)
+    def __init__(
+        self, keeper: Keeper, servers: Sequence[object], *, changes_without_owner: bool = False
+    ) -> None:
+        self._fence = Fence(keeper, changes_without_owner=changes_without_owner)
         self._handlers: dict[str, Callable[..., object]] = {}
         for server in servers:
             found = handlers_of(WConfCalls, server, leading=_leading)
@@ -161,26 +163,26 @@ def _lock_of(view: View, table: str, key: object) -> NeededLock | None:
 class Fence:
     """Checks calls before they are carried out."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, *, changes_without_owner: bool) -> None:
         self._keeper = keeper
-        self._seen_without_client: set[str] = set()
+        self._changes_without_owner = changes_without_owner
 
     def check(self, call: Call[Rules], client: ClientId | None, args: Sequence[Any]) -> None:
         """Refuse a call whose owner may not make it.
 
         Raises:
-            LockError: the owner is dead, or lacks a lock; names call, owner and lock.
+            LockError: the owner is dead, or lacks a lock, or there is none; names call, owner and
+                lock.
             OpPrereqError: the owner's lock file does not lie in the directory for them.
         """
         if client is None:
-            self._note_nameless(call)
+            self._check_without_owner(call, args)
             return
         self._keeper.owners.local_path(client)  # refuses a lock file elsewhere
         if call.rules.effect is Effect.READ or call.rules.for_dead:
             return
         self._keeper.owners.check_alive(client)
-        if call.rules.is_own:
-            self._check_locks(call, client, args)
+        self._check_locks(call, client, args)
 
     def _check_locks(self, call: Call[Rules], client: ClientId, args: Sequence[Any]) -> None:
         allocation = self._keeper.locks.allocation
@@ -193,8 +195,14 @@ class Fence:
                     f" {client} does not hold"
                 )
 
-    def _note_nameless(self, call: Call[Rules]) -> None:
-        changes = call.rules.effect in (Effect.CONFIG, Effect.RESERVE)
-        if changes and call.name not in self._seen_without_client:
-            self._seen_without_client.add(call.name)
-            logger.info("%s is called, which changes things but names no client", call.name)
+    def _check_without_owner(self, call: Call[Rules], args: Sequence[Any]) -> None:
+        if not call.rules.instead:
+            return
+        if not self._changes_without_owner:
+            raise LockError(
+                f"{call.name} changes things and names no owner, so nobody can tell whether its"
+                f" locks are held: use {call.rules.instead}; for programs of Ganeti 3.0 start"
+                " ganeti-wconfd with --changes-without-owner"
+            )
+        about = next((str(arg) for arg in args if isinstance(arg, str)), "")
+        logger.warning("%s %s: done without an owner and without locks", call.name, about)

@@ -165,6 +165,9 @@ class Options(MasterOptions, frozen=True, kw_only=True):
     """The options of WConfD."""
 
     force_node: Annotated[bool, option("run even if this node is not the master")] = False
+    changes_without_owner: Annotated[
+        bool, option("allow the calls of Ganeti 3.0 that change things and name no owner")
+    ] = False
 
 
 async def serve(context: DaemonContext) -> None:
@@ -201,6 +204,7 @@ async def serve(context: DaemonContext) -> None:
                     OwnChanges(keeper),
                     V3Changes(keeper, locks),
                 ],
+                changes_without_owner=context.options_as(Options).changes_without_owner,
             )
             context.spawn(keeper.committer.run(), "writer of the configuration")
             try:

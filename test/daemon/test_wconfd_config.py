@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from fakes.large_config import disk, instance, mac_of, node, uuid_of
 from fakes.waiting import wait_until
-from fakes.wconfd_node import WconfdNode
+from fakes.wconfd_node import ALONE, WconfdNode
 
 from ganeti.base.errors import (
     ConfigurationError,
@@ -26,9 +27,10 @@ from ganeti.base.errors import (
     TagError,
 )
 from ganeti.clients.wconfd import WConfClient
-from ganeti.protocol.wconfd import ObjectKind
+from ganeti.protocol.wconfd import Effect, ObjectKind, WConfCalls
 from ganeti.store import ssconf
 from ganeti.system import files
+from ganeti.transport.unix_client import UnixClient
 
 T = TypeVar("T")
 
@@ -40,6 +42,13 @@ GROUP = uuid_of("group", 0)
 def node_() -> Iterator[WconfdNode]:
     with WconfdNode() as found:
         yield found.start()
+
+
+@pytest.fixture
+def old_node() -> Iterator[WconfdNode]:
+    """A node where calls of Ganeti 3.0 may change things without an owner."""
+    with WconfdNode() as found:
+        yield found.start(*ALONE, "--changes-without-owner")
 
 
 def only(found: Sequence[T | None]) -> T:
@@ -246,7 +255,8 @@ def test_concurrent_changes_all_count_and_share_writes(node_: WconfdNode) -> Non
     assert after["serial_no"] - before["serial_no"] < 80
 
 
-def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
+def test_ports_go_to_instances_and_come_back(old_node: WconfdNode) -> None:
+    node_ = old_node
     one, two = node_.owner(1).hold("instance/inst10.example.com").client, node_.owner(2).client
     port, other = one.allocate_instance_port(), two.allocate_instance_port()
     assert other == port + 1
@@ -262,7 +272,8 @@ def test_ports_go_to_instances_and_come_back(node_: WconfdNode) -> None:
 
 
 @pytest.mark.shows("2.12/aims/reserve", "2.0/minors/lowest")
-def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
+def test_reservations_exclude_each_other(old_node: WconfdNode) -> None:
+    node_ = old_node
     one, two = node_.owner(1).client, node_.owner(2).client
     one.reserve_mac("aa:00:00:11:22:33")
     one.reserve_mac("aa:00:00:11:22:33")
@@ -287,7 +298,8 @@ def test_reservations_exclude_each_other(node_: WconfdNode) -> None:
     two.reserve_node_resources([(NODE1, 100, 10)], [(NODE1, 150, None)])
 
 
-def test_addresses_in_networks(node_: WconfdNode) -> None:
+def test_addresses_in_networks(old_node: WconfdNode) -> None:
+    node_ = old_node
     one, two = node_.owner(1).hold_everything().client, node_.owner(2).client
     network = {
         "name": "net",
@@ -314,6 +326,8 @@ def test_addresses_in_networks(node_: WconfdNode) -> None:
         one.delete(ObjectKind.NETWORK, "net")
     one.modify(ObjectKind.INSTANCE, "inst10", {"nics": []})
     assert only(one.get_networks(["net"])).reservations == "00000000"
+    one.free_locks()
+    two.try_update_locks([("cluster/BGL", "shared")])
     two.commit_temporary_ips()
     assert only(one.get_networks(["net"])).reservations == "00010000"
     two.commit_release_temporary_ip("net", "10.0.0.3")
@@ -371,7 +385,57 @@ def test_a_whole_cluster_replaces_only_the_one_it_was_made_from(node_: WconfdNod
 # Methods of Ganeti 3.0.
 
 
-def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) -> None:
+NAMELESS = [
+    ("setInstanceStatus", ["inst0", "down", None, None], "modifyObjects"),
+    ("setInstancePrimaryNode", ["inst0", NODE2], "modifyObjects"),
+    ("removeInstance", ["inst0"], "deleteObject"),
+    ("attachInstanceDisk", ["inst0", uuid_of("disk", 1), None], "attachDisk"),
+    ("detachInstanceDisk", ["inst0", uuid_of("disk", 0)], "detachDisk"),
+    ("addInstanceDisk", ["inst0", {}, None, False], "addDisk"),
+    ("removeInstanceDisk", ["inst0", uuid_of("disk", 0)], "removeDisk"),
+    *((f"update{kind}", [{}], "modifyObjects") for kind in ("Node", "Instance", "NodeGroup")),
+    *((f"update{kind}", [{}], "modifyObjects") for kind in ("Network", "Disk")),
+    ("updateCluster", [{}], "replaceCluster"),
+    ("allocatePort", [], "allocateInstancePort"),
+    ("addTcpUdpPort", [11000], "releaseInstancePort"),
+    ("commitReleaseTemporaryIp", ["net", "10.0.0.3"], "releaseIp"),
+    ("allocateDRBDMinor", ["disk-b", [NODE1]], "reserveDrbdMinors"),
+    ("releaseDRBDMinors", ["disk-b"], "dropAllReservations"),
+]
+
+
+def test_changes_without_owner_are_refused(node_: WconfdNode) -> None:
+    assert len(NAMELESS) == 18
+    assert {name for name, _, _ in NAMELESS} == {
+        call.name
+        for call in WConfCalls.calls.values()
+        if call.rules.owner is None and call.rules.effect in (Effect.CONFIG, Effect.RESERVE)
+    }
+    before = files.read_bytes(node_.paths.config_data)
+    with contextlib.closing(UnixClient(node_.paths.wconfd_socket, timeout_s=60)) as raw:
+        for name, args, instead in NAMELESS:
+            with pytest.raises(LockError, match=f"{name} .* use {instead}; .*-without-owner"):
+                raw.call(name, args)
+    assert files.read_bytes(node_.paths.config_data) == before
+
+
+def test_changes_without_owner_are_logged_where_they_are_allowed(old_node: WconfdNode) -> None:
+    with contextlib.closing(UnixClient(old_node.paths.wconfd_socket, timeout_s=60)) as raw:
+        for state in ("down", "up"):
+            raw.call("setInstanceStatus", ["inst0", state, None, None])
+    assert old_node.log().count("setInstanceStatus inst0: done without an owner") == 2
+
+
+def test_an_old_call_with_an_owner_needs_the_lock_as_well(node_: WconfdNode) -> None:
+    wire, _ = new_instance(10, disks=[])
+    with pytest.raises(LockError, match=r"needs lock instance/inst10.example.com \(exclusive\)"):
+        node_.owner(1).hold().client.add_instance(wire, False)
+    with pytest.raises(LockError, match="needs lock cluster/BGL"):
+        node_.owner(2).client.commit_temporary_ips()
+
+
+def test_whole_objects_with_old_serial_numbers_are_refused(old_node: WconfdNode) -> None:
+    node_ = old_node
     client = node_.owner().client
     wire = only(client.get_instances(["inst0"])).to_wire()
     serial = client.update_instance({**wire, "admin_state": "down"})
@@ -398,7 +462,8 @@ def test_whole_objects_with_old_serial_numbers_are_refused(node_: WconfdNode) ->
     "2.12/config/write-all",
     "2.0/locks/config",
 )
-def test_the_whole_configuration_is_locked_read_written(node_: WconfdNode) -> None:
+def test_the_whole_configuration_is_locked_read_written(old_node: WconfdNode) -> None:
+    node_ = old_node
     one, two = node_.owner(1).client, node_.owner(2).hold().client
     config = one.lock_config(False)
     assert config is not None
@@ -437,8 +502,8 @@ def test_the_lock_on_the_configuration_goes_with_its_owner(node_: WconfdNode) ->
 
 
 @pytest.mark.shows("2.12/config/methods")
-def test_old_instance_methods(node_: WconfdNode) -> None:
-    client = node_.owner().client
+def test_old_instance_methods(old_node: WconfdNode) -> None:
+    client = old_node.owner().hold("instance/inst10.example.com").client
     wire, disks = new_instance(10, disks=[])
     assert client.add_instance(wire, False) is True
     with pytest.raises(ConfigurationError, match="already in use"):

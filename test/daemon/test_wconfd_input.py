@@ -91,7 +91,7 @@ def test_what_is_no_request_gets_a_text_and_is_closed(node: WconfdNode, data: by
         ("getInstances", [[1]], "getInstances: wrong argument keys"),
         ("getInstances", ["x"], "getInstances: wrong argument keys"),
         ("readConfig", [None], "takes 0 arguments"),
-        ("updateNode", [{}], "Unknown node"),
+        ("updateNode", [{}], "use modifyObjects"),
         ("waitLocks", [ME, 0, [], None], "wrong argument timeout_s"),
         ("generateIp", [ME, "nowhere"], "nowhere"),
     ],

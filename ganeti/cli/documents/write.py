@@ -153,6 +153,8 @@ def _call(call: Call[Rules]) -> Entry:
     answer = "nothing" if call.answers_nothing else describe_type(call.result)
     needs = "" if call.rules.needs is Need.NONE else f"  Needs {call.rules.needs}."
     origin = "" if call.rules.is_own else "  As in Ganeti 3.0."
+    if call.rules.instead:
+        origin = f"  As in Ganeti 3.0, if allowed; otherwise use {call.rules.instead}."
     effect = f"{str(call.rules.effect).capitalize()}."
     return (call.name, f"{call.summary}  {effect}  {arguments}  Answers {answer}.{needs}{origin}")
 
