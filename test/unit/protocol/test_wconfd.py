@@ -16,7 +16,8 @@ CALLS = WConfCalls.calls.values()
 def test_all_calls_of_3_0_are_there_and_ours_name_their_owner_first() -> None:
     old = [call for call in CALLS if not call.rules.is_own]
     assert len(old) == V3_CALLS
-    assert all(call.rules.needs is Need.NONE for call in old)
+    needs = {call.name: call.rules.needs for call in old if call.rules.needs is not Need.NONE}
+    assert needs == {"addInstance": Need.INSTANCE, "commitTemporaryIps": Need.BGL}
     for call in CALLS:
         if call.rules.is_own and call.rules.effect is not Effect.READ:
             assert wire_names(call)[0] == "client", call.name
@@ -28,6 +29,7 @@ def test_eighteen_old_changes_name_no_client() -> None:
         for call in CALLS
         if call.rules.effect in (Effect.CONFIG, Effect.RESERVE) and call.rules.owner is None
     ]
+    assert all(WConfCalls.calls[name].rules.instead in WConfCalls.calls for name in nameless)
     assert len(nameless) == 18
 
 
