@@ -292,8 +292,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         for name, result in results.items():
             if result.error is not None and not result.offline:
                 raise OpPrereqError(
-                    f"the parameters of {what} will not do on node {name!r}, call {result.call}:"
-                    f" {result.error} (use --force to set them all the same)"
+                    f"the parameters of {what} will not do on node {name!r}: {result.error}"
+                    " (use --force to set them all the same)"
                 )
 
     def _check_os_parameters(self, cluster: Cluster) -> None:

@@ -172,6 +172,24 @@ def why_not_stopped(
 # Scripts of the operating system.
 
 
+def check_hvparams_on(
+    context: JobContext, node: Node, hypervisor: str, hvparams: Mapping[str, object]
+) -> None:
+    """Ask a node whether it can use filled hypervisor parameters, whose files may not be there.
+
+    Raises:
+        OpPrereqError: it cannot, or does not answer.
+    """
+    method = NodeCalls.hypervisor_validate_params
+    result = context.nodes.call_one(method, node, hypervisor, hvparams)
+    if result.error is None:
+        return
+    text = f"node {node.name!r} cannot use the hypervisor parameters: {result.error}"
+    if result.offline or result.address:
+        text = result.explain("ask for the hypervisor parameters")
+    raise OpPrereqError(text, ErrorCode.ENVIRON)
+
+
 def check_os(
     context: JobContext,
     node: Node,

@@ -279,8 +279,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         if view.primary.offline or self.op.force:
             return
         if changed & {"hvparams", "os"}:
-            nodes = context.nodes.check(view.primary, "use these hypervisor parameters")
-            nodes.hypervisor_validate_params(new.hypervisor, hvparams)
+            guest.check_hvparams_on(context, view.primary, new.hypervisor, hvparams)
         if changed & {"os", "osparams", "osparams_private"}:
             osparams = fill_osparams_all(view.cluster, new.os, new.osparams, new.osparams_private)
             variant = self.op.force_variant

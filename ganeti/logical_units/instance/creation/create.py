@@ -30,6 +30,7 @@ from ganeti.logical_units.instance.creation import sources
 from ganeti.logical_units.instance.creation.building import Creation, build
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_for_new
 from ganeti.logical_units.instance.guest import (
+    check_hvparams_on,
     check_os,
     check_os_scripts,
     reserve_memory,
@@ -307,9 +308,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         self, found: Wanted, instance: Instance, disks: Sequence[Disk], osparams: PrivateParams
     ) -> None:
         context, node, hypervisor = self.context, found.primary, instance.hypervisor
-        doing = f"use the hypervisor parameters of instance {found.name!r}"
-        nodes = context.nodes.check(node, doing)
-        nodes.hypervisor_validate_params(hypervisor, fill_hvparams(self.cluster, instance))
+        check_hvparams_on(context, node, hypervisor, fill_hvparams(self.cluster, instance))
         if instance.os and not self.op.no_install:
             check_os(
                 context,

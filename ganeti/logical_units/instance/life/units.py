@@ -76,9 +76,8 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
         if guest.runs(self.context, view):
             return Start(view, hvparams, beparams, is_running=True)
         if hvparams:
-            nodes = self.context.nodes.check(view.primary, "use these hypervisor parameters")
             wire = view.wire(hvp=hvparams)
-            nodes.hypervisor_validate_params(instance.hypervisor, wire.hvparams)
+            guest.check_hvparams_on(self.context, view.primary, instance.hypervisor, wire.hvparams)
         given = replace(instance, beparams={**instance.beparams, **beparams})
         filled = fill_beparams(view.cluster, given)
         check_filled_beparams(filled)
