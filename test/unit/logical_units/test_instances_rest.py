@@ -229,7 +229,7 @@ def test_the_node_has_a_say_unless_forced(cluster: FakeCluster) -> None:
     cluster.add_instance(hypervisor="kvm")
     cluster.rpc.fail("hypervisor_validate_params", text="no such kernel")
     with pytest.raises(
-        OpPrereqError, match="node1.example.com' cannot use the .* parameters: no such"
+        OpPrereqError, match=r"node1.example.com' cannot use the .* parameters: no such"
     ):
         run(cluster, "SET_PARAMS", hvparams={"kernel_path": "/nix"})
     run(cluster, "SET_PARAMS", hvparams={"kernel_path": "/nix"}, force=True)
