@@ -54,10 +54,26 @@ def add(context: Context, options: Options, args: list[str]) -> None:
     if said.strip():
         context.terminal.error(f"Node {name} says: {said.strip()}")
     try:
-        submit(context, options, [name], primary_ip=address, node_setup=False)
+        submit(context, options, [name], **shown_in_the_job(options, address))
     except GenericError:
         _clean_up(context, transport, name, readd=options.readd)
         raise
+
+
+def shown_in_the_job(options: Options, address: str) -> dict[str, object]:
+    """Return the opcode's parameters with the defaults that 3.0 has in a job that adds a node."""
+    found: dict[str, object] = {"primary_ip": address, "node_setup": False}
+    if options.readd:  # what is not given stays as it is
+        return found
+    defaults = {
+        "secondary_ip": address,
+        "hv_state": {},
+        "disk_state": {},
+        "master_capable": True,
+        "vm_capable": True,
+    }
+    missing = {name: value for name, value in defaults.items() if options.get(name) is None}
+    return {**found, **missing}
 
 
 def _check_membership(context: Context, name: str, *, readd: bool) -> None:

@@ -57,7 +57,7 @@ def with_common(
     submitted["reason"] = context.reason_trail()
     if options.get("dry_run"):
         submitted["dry_run"] = True
-    if options.get("debug"):
+    if options.get("debug") is not None:
         submitted["debug_level"] = options.debug
     if options.get("priority") is not None:
         submitted["priority"] = options.priority

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.node.add import shown_in_the_job
 from ganeti.cli.node.leaving import failover
 from ganeti.cli.run.listing import rows_of_nodes
 
@@ -53,3 +55,13 @@ def test_planned_instances_are_not_failed_over() -> None:
         f"Node {KNOWN[0]} has no primary instances, nothing to do.",
     ]
     assert "'gnt-instance add --commit -n NODE b9'" in said[0]
+
+
+def test_a_job_that_adds_a_node_shows_what_it_will_be() -> None:
+    given = {"readd": False, "vm_capable": False, "secondary_ip": None}
+    assert shown_in_the_job(Options(given), "192.0.2.4") == {
+        "primary_ip": "192.0.2.4", "secondary_ip": "192.0.2.4", "node_setup": False,
+        "master_capable": True, "hv_state": {}, "disk_state": {},
+    }  # fmt: skip
+    again = shown_in_the_job(Options({**given, "readd": True}), "192.0.2.4")
+    assert again == {"primary_ip": "192.0.2.4", "node_setup": False}
