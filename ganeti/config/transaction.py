@@ -68,7 +68,8 @@ class Transaction(Layer):
         fields = {key: value for key, value in wire.items() if value is not None}
         fields["uuid"] = uuid
         if table != FILTERS:
-            fields["serial_no"] = 1
+            # Each disk that an instance begins with counts as a change, as in 3.0.
+            fields["serial_no"] = 1 + len(wire.get("disks") or ())  # type: ignore[arg-type]
             fields["ctime"] = fields["mtime"] = self.now
         self.put(identity, Stored(dumps(plain(fields))))
         return self.serial_of(identity)

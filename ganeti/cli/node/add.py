@@ -72,7 +72,9 @@ def shown_in_the_job(options: Options, address: str) -> dict[str, object]:
         "master_capable": True,
         "vm_capable": True,
     }
-    missing = {name: value for name, value in defaults.items() if options.get(name) is None}
+    missing = {
+        name: value for name, value in defaults.items() if options.get(name) in (None, {}, ())
+    }
     return {**found, **missing}
 
 

@@ -273,7 +273,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             nics=planned_nics,
             disks=[disk.uuid for disk in disks],
             disks_active=False,
-            serial_no=1 + len(disks),  # each disk that is attached counts, as in 3.0
+            serial_no=1,
             tags=tags,
         )
         filled = fill_beparams(self.cluster, instance)
