@@ -14,7 +14,7 @@ from ganeti.opcodes import group
 
 def settings_of(options: Options) -> Mapping[str, object]:
     """Return the settings that are lists of others; without any nothing is to change."""
-    return {"diskparams": options.diskparams, **ipolicy_of(options)}
+    return {"diskparams": options.diskparams or {}, **ipolicy_of(options)}
 
 
 _PARAMETERS = (

@@ -13,7 +13,7 @@ ALIKE_MIN = 255
 
 @pytest.fixture(scope="module")
 def different() -> dict[int, golden.Difference]:
-    """The differences, by the number of the command line.  This takes one to two minutes."""
+    """The differences, by the number of the command line.  This takes about two minutes."""
     return {each.number: each for each in golden.differences()}
 
 
