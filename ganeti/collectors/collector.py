@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ganeti.base.errors import GenericError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need
-from ganeti.collectors.report import FINE, VERSION, Kind, Report, Status, StatusCode, presentable
+from ganeti.collectors.report import FINE, VERSION, Health, Kind, Report, StatusCode, presentable
 from ganeti.system import files, process
 from ganeti.system.process import CommandResult
 
@@ -160,7 +160,7 @@ class Collector(ABC):
         yield from ()
 
     @classmethod
-    def report(cls, data: object, timestamp_ns: int, status: Status = FINE) -> Report:
+    def report(cls, data: object, timestamp_ns: int, status: Health = FINE) -> Report:
         """Put data into the envelope."""
         return Report(
             name=cls.name,
@@ -178,7 +178,7 @@ class Collector(ABC):
         cls, message: str, timestamp_ns: int, code: StatusCode = StatusCode.UNKNOWN
     ) -> Report:
         """Report that there is nothing to report, and why."""
-        status = Status(code, presentable(message))
+        status = Health(code, presentable(message))
         if isinstance(cls.empty, Mapping) and cls.kind is Kind.STATUS:
             return cls.report({"status": status, **cls.empty}, timestamp_ns)
         return cls.report(cls.empty, timestamp_ns, status)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from ganeti.base.errors import GenericError
 from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
-from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
+from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 
 _KIB: Final = 1024
 PROC_DRBD: Final = "/proc/drbd"  # constants.json, DRBD_STATUS_FILE
@@ -73,15 +73,15 @@ _VERSION_THAT_LISTS_NOTHING: Final = 9
 
 _BAD: Final = StatusCode.BAD
 _SOON: Final = StatusCode.TEMPORARILY_BAD
-_SYNCING: Final = Status(_SOON, "Synchronising")
-_VERIFYING: Final = Status(StatusCode.OK, "Verifying")
-_CONNECTING: Final = Status(_SOON, "Trying to establish a network connection")
-_LOST: Final = Status(_SOON, "The network connection was lost")
+_SYNCING: Final = Health(_SOON, "Synchronising")
+_VERIFYING: Final = Health(StatusCode.OK, "Verifying")
+_CONNECTING: Final = Health(_SOON, "Trying to establish a network connection")
+_LOST: Final = Health(_SOON, "The network connection was lost")
 
 # All other states are in order.
-_CONNECTIONS: Final[Mapping[str, Status]] = {
-    "StandAlone": Status(_BAD, "Not connected, and not trying to be"),
-    "Disconnecting": Status(_SOON, "Disconnecting"),
+_CONNECTIONS: Final[Mapping[str, Health]] = {
+    "StandAlone": Health(_BAD, "Not connected, and not trying to be"),
+    "Disconnecting": Health(_SOON, "Disconnecting"),
     "Unconnected": _CONNECTING,
     "WFConnection": _CONNECTING,
     "WFReportParams": _CONNECTING,
@@ -97,22 +97,22 @@ _CONNECTIONS: Final[Mapping[str, Status]] = {
     "WFSyncUUID": _SYNCING,
     "SyncSource": _SYNCING,
     "SyncTarget": _SYNCING,
-    "PausedSyncS": Status(_SOON, "Synchronisation is paused"),
-    "PausedSyncT": Status(_SOON, "Synchronisation is paused"),
+    "PausedSyncS": Health(_SOON, "Synchronisation is paused"),
+    "PausedSyncT": Health(_SOON, "Synchronisation is paused"),
     "VerifyS": _VERIFYING,
     "VerifyT": _VERIFYING,
 }
-_DISKS: Final[Mapping[str, Status]] = {
-    "Diskless": Status(_BAD, "The local disk is gone"),
-    "Failed": Status(_BAD, "The local disk has failed"),
-    "Inconsistent": Status(_BAD, "The local data is not consistent"),
-    "Outdated": Status(_BAD, "The local data is outdated"),
-    "DUnknown": Status(StatusCode.UNKNOWN, "The state of the local disk is not known"),
+_DISKS: Final[Mapping[str, Health]] = {
+    "Diskless": Health(_BAD, "The local disk is gone"),
+    "Failed": Health(_BAD, "The local disk has failed"),
+    "Inconsistent": Health(_BAD, "The local data is not consistent"),
+    "Outdated": Health(_BAD, "The local data is outdated"),
+    "DUnknown": Health(StatusCode.UNKNOWN, "The state of the local disk is not known"),
 }
-_REMOTE_DISKS: Final[Mapping[str, Status]] = {
-    "Diskless": Status(_BAD, "The other node's disk is gone"),
-    "Failed": Status(_BAD, "The other node's disk has failed"),
-    "Inconsistent": Status(_BAD, "The other node's data is not consistent"),
+_REMOTE_DISKS: Final[Mapping[str, Health]] = {
+    "Diskless": Health(_BAD, "The other node's disk is gone"),
+    "Failed": Health(_BAD, "The other node's disk has failed"),
+    "Inconsistent": Health(_BAD, "The other node's data is not consistent"),
 }
 
 
@@ -199,7 +199,7 @@ def _number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def status_of_device(device: Mapping[str, Any]) -> Status:
+def status_of_device(device: Mapping[str, Any]) -> Health:
     """Judge one device."""
     connection = device["connectionState"]
     if connection == UNCONFIGURED:
@@ -212,11 +212,11 @@ def status_of_device(device: Mapping[str, Any]) -> Status:
     return max((found, local, remote), key=lambda status: status.code)
 
 
-def judge(devices: list[dict[str, Any]]) -> Status:
+def judge(devices: list[dict[str, Any]]) -> Health:
     """Judge all devices together: a line for each one of which there is something to say."""
     judged = [(device["minor"], status_of_device(device)) for device in devices]
     message = "".join(f"\n{minor}: {status.message}" for minor, status in judged if status.message)
-    return Status(worst(status for _, status in judged), message)
+    return Health(worst(status for _, status in judged), message)
 
 
 def parse(text: str, source: str, owners: Mapping[int, str]) -> dict[str, object]:
@@ -237,21 +237,21 @@ def parse(text: str, source: str, owners: Mapping[int, str]) -> dict[str, object
     return {"status": status, **found}
 
 
-def _missing(version: str, source: str, minors: list[int], owners: Mapping[int, str]) -> Status:
+def _missing(version: str, source: str, minors: list[int], owners: Mapping[int, str]) -> Health:
     """Judge a node that is to have devices which are not listed."""
     major = version.partition(".")[0]
     if major.isdecimal() and int(major) >= _VERSION_THAT_LISTS_NOTHING:
-        return Status(StatusCode.UNKNOWN, f"DRBD {version} does not list its devices in {source}")
+        return Health(StatusCode.UNKNOWN, f"DRBD {version} does not list its devices in {source}")
     names = ", ".join(f"{minor} ({owners[minor]})" for minor in minors)
-    return Status(_BAD, f"These devices are not there: {names}")
+    return Health(_BAD, f"These devices are not there: {names}")
 
 
 def absent(owners: Mapping[int, str], source: str = PROC_DRBD) -> dict[str, object]:
     """Return the data of a report on a node where DRBD is not loaded."""
-    status = Status(StatusCode.OK, f"DRBD is not in use: there is no {source}")
+    status = Health(StatusCode.OK, f"DRBD is not in use: there is no {source}")
     if owners:
         names = ", ".join(sorted(set(owners.values())))
-        status = Status(_BAD, f"there is no {source}, but instances have DRBD disks here: {names}")
+        status = Health(_BAD, f"there is no {source}, but instances have DRBD disks here: {names}")
     return {"status": status, "versionInfo": {}, "deviceInfos": []}
 
 

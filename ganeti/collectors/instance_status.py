@@ -20,7 +20,7 @@ from ganeti.base.text import natural_sorted
 from ganeti.collectors.cluster_facts import InstanceFacts, Need, NodeInstances
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, metrics_of
 from ganeti.collectors.cpu_load import LoadWindow
-from ganeti.collectors.report import FINE, Kind, Status, StatusCode, worst
+from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.objects.model import AdminState
 from ganeti.system import clock, files
 
@@ -43,20 +43,20 @@ class ActualState(StrEnum):
     ABSENT = "absent"
 
 
-_UP: Final[Mapping[ActualState, Status]] = {
+_UP: Final[Mapping[ActualState, Health]] = {
     ActualState.RUNNING: FINE,
     ActualState.BLOCKED: FINE,
-    ActualState.PAUSED: Status(_SOON, "The instance is paused"),
-    ActualState.SHUTDOWN: Status(_SOON, "The instance was shut down from inside"),
-    ActualState.CRASHED: Status(StatusCode.BAD, "The instance has crashed"),
-    ActualState.DYING: Status(_SOON, "The instance is ending"),
-    ActualState.ABSENT: Status(StatusCode.BAD, "The instance is meant to run, but does not"),
+    ActualState.PAUSED: Health(_SOON, "The instance is paused"),
+    ActualState.SHUTDOWN: Health(_SOON, "The instance was shut down from inside"),
+    ActualState.CRASHED: Health(StatusCode.BAD, "The instance has crashed"),
+    ActualState.DYING: Health(_SOON, "The instance is ending"),
+    ActualState.ABSENT: Health(StatusCode.BAD, "The instance is meant to run, but does not"),
 }
 _ENDED: Final = frozenset({ActualState.SHUTDOWN, ActualState.DYING, ActualState.ABSENT})
 _RUNNING: Final = frozenset({ActualState.RUNNING, ActualState.BLOCKED, ActualState.PAUSED})
-_ON_SECONDARY: Final = Status(StatusCode.BAD, "The instance runs on its secondary node")
-_UNKNOWN: Final = Status(StatusCode.BAD, "This runs here, but is no instance of this node")
-_UNWANTED: Final = Status(StatusCode.BAD, "The instance runs, but is not meant to")
+_ON_SECONDARY: Final = Health(StatusCode.BAD, "The instance runs on its secondary node")
+_UNKNOWN: Final = Health(StatusCode.BAD, "This runs here, but is no instance of this node")
+_UNWANTED: Final = Health(StatusCode.BAD, "The instance runs, but is not meant to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Found:
 _ABSENT: Final = Found(ActualState.ABSENT)
 
 
-def judge(admin_state: AdminState, actual: ActualState) -> Status:
+def judge(admin_state: AdminState, actual: ActualState) -> Health:
     """Judge one instance."""
     if admin_state is AdminState.UP:
         return _UP[actual]
@@ -101,10 +101,10 @@ def report_on(
     strange = _strangers(known, found)
     statuses = [(one.name, status) for one, _, status in judged] + strange
     message = "\n".join(f"{name}: {status.message}" for name, status in statuses if status.message)
-    return {"status": Status(worst(each for _, each in statuses), message), "instances": entries}
+    return {"status": Health(worst(each for _, each in statuses), message), "instances": entries}
 
 
-def _entry(view: NodeView, one: InstanceFacts, here: Found, status: Status) -> dict[str, object]:
+def _entry(view: NodeView, one: InstanceFacts, here: Found, status: Health) -> dict[str, object]:
     return {
         "name": one.name,
         "uuid": one.uuid,
@@ -117,7 +117,7 @@ def _entry(view: NodeView, one: InstanceFacts, here: Found, status: Status) -> d
     }
 
 
-def _strangers(known: NodeInstances, found: Mapping[str, Found]) -> list[tuple[str, Status]]:
+def _strangers(known: NodeInstances, found: Mapping[str, Found]) -> list[tuple[str, Health]]:
     """Return a status for everything here that has no business here."""
     primary = {one.name for one in known.primary}
     secondary = {one.name for one in known.secondary}

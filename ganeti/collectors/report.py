@@ -35,14 +35,14 @@ class StatusCode(IntEnum):
     BAD = 4
 
 
-class Status(msgspec.Struct, frozen=True):
+class Health(msgspec.Struct, frozen=True):
     """How something is, and why."""
 
     code: StatusCode = StatusCode.OK
     message: str = ""
 
 
-FINE: Final = Status()
+FINE: Final = Health()
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str | None
     kind: Kind
     data: Any
-    status: Status | None = None
+    status: Health | None = None
 
     @property
     def failure(self) -> str | None:
@@ -73,6 +73,6 @@ def presentable(message: str) -> str:
     return printable + "..." * (len(message) > _MESSAGE_CHARS_MAX)
 
 
-def worst(statuses: Iterable[Status]) -> StatusCode:
+def worst(statuses: Iterable[Health]) -> StatusCode:
     """Return the code for all of them together."""
     return max((status.code for status in statuses), default=StatusCode.OK)

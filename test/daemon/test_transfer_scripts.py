@@ -18,7 +18,7 @@ from ganeti.base.json import dumps
 from ganeti.node_ops.transfers import ends
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
-from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
+from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.system import process
 
@@ -53,7 +53,7 @@ def test_a_transfer_that_is_stopped_stops_its_script(tmp_path: Path, end: End) -
     directory = tmp_path / "transfer"
     directory.mkdir()
     files = TransferFiles(str(directory))
-    files.save_status(Status(ctime=1.0, mtime=1.0))
+    files.save_status(TransferStatus(ctime=1.0, mtime=1.0))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         request = Request(
             end=end,

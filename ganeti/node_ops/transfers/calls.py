@@ -27,7 +27,7 @@ from ganeti.node_ops.leftovers import end_script
 from ganeti.node_ops.machine.keys import transfer_key_path
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
-from ganeti.node_ops.transfers.status import Request, Status, TransferFiles, files_of
+from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus, files_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.system import clock
@@ -186,7 +186,7 @@ def _start(context: NodeContext, what: str, request: Request, port: int | None) 
     if request.options.ca_pem:
         request = replace(request, authority=files.save_authority(request.options.ca_pem))
     files.save_request(dumps(request))
-    files.save_status(Status(ctime=now, mtime=now, listen_port=port))
+    files.save_status(TransferStatus(ctime=now, mtime=now, listen_port=port))
     listeners = [request.listener] if request.listener >= 0 else []
     files.start(transfer_process.__name__, listeners)
     return os.path.basename(files.directory)

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
 from ganeti.node_ops.transfers.ends import SCRIPT_END_S, Sink, Source, open_sink, open_source
-from ganeti.node_ops.transfers.status import Request, Status, TransferFiles
+from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, TransferOptions
 from ganeti.storage.stream import FrameReader, framed
 from ganeti.system import clock
@@ -71,7 +71,7 @@ class Reporter:
     def __init__(self, files: TransferFiles) -> None:
         self._files = files
         found = files.load_status()
-        self._status = found or Status(ctime=clock.now(), mtime=clock.now())
+        self._status = found or TransferStatus(ctime=clock.now(), mtime=clock.now())
         self._started_s = clock.monotonic()
         self._next_s = 0.0
 

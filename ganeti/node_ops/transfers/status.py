@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     instance: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class TransferStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a transfer; ``exit_status`` is None until it has ended."""
 
     recent_output: list[str] = []
@@ -76,12 +76,12 @@ class TransferFiles(Detached):
         """Return the request."""
         return loads_as(Request, read_bytes_or_none(self.request, _FILE_BYTES_MAX) or b"")
 
-    def load_status(self) -> Status | None:
+    def load_status(self) -> TransferStatus | None:
         """Read how far it is; None when there is no such transfer."""
         data = read_bytes_or_none(self.status, _FILE_BYTES_MAX)
-        return None if data is None else loads_as(Status, data)
+        return None if data is None else loads_as(TransferStatus, data)
 
-    def save_status(self, status: Status) -> None:
+    def save_status(self, status: TransferStatus) -> None:
         """Write down how far it is."""
         write_atomic(self.status, dumps(status))
 

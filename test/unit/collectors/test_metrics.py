@@ -10,7 +10,7 @@ import pytest
 from ganeti.collectors import diskstats, drbd, lv, metrics
 from ganeti.collectors.metrics import METRICS, samples_of
 from ganeti.collectors.registry import COLLECTORS
-from ganeti.collectors.report import FINE, Kind, Status, StatusCode
+from ganeti.collectors.report import FINE, Health, Kind, StatusCode
 from ganeti.objects.model import DATA_COLLECTORS
 
 DRBD = """\
@@ -25,7 +25,7 @@ INSTANCE = {
     "name": "i1",
     "actualState": "running",
     "adminState": "down",
-    "status": Status(StatusCode.BAD, "x"),
+    "status": Health(StatusCode.BAD, "x"),
 }
 # What each collector may find.
 DATA: Mapping[str, Any] = {
