@@ -251,6 +251,7 @@ def test_the_watcher_can_be_paused(rapi: RapiClient) -> None:
 @pytest.mark.shows(
     "backend/masterd/needed",
     "2.12/rapid/one-peer",
+    "2.0/rapi-design/own-daemon",
     "2.0/rapi-design/over-luxi",
     "2.0/rapi-resources/version",
 )

@@ -166,7 +166,14 @@ def expected(result: str) -> re.Pattern[str]:
     return re.compile(re.escape(whole).replace(r"\*", ".*"), re.DOTALL)
 
 
-@pytest.mark.shows("backend/masterd/luxi", "2.0/master/luxi", "2.0/luxi/other-clients")
+@pytest.mark.shows(
+    "backend/masterd/luxi",
+    "backend/masterd/luxi-both",
+    "2.12/luxid/only-server",
+    "2.0/master/luxi",
+    "2.0/luxi/two-classes",
+    "2.0/luxi/other-clients",
+)
 def test_a_conversation(node: LuxidNode) -> None:
     requests = [request(call) for call, _ in CONVERSATION]
     answers = converse(node, b"".join(requests))  # sent at once, answered in order

@@ -106,6 +106,19 @@ def test_unknown_keys_survive_a_change() -> None:
         assert changed["admin_state"] == "down"
 
 
+@pytest.mark.shows("2.1/uuid-one/unchangeable")
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ObjectKind.INSTANCE, "inst0"), (ObjectKind.NODE, "node1"), (ObjectKind.CLUSTER, "")],
+)
+def test_a_uuid_cannot_be_changed(node_: WconfdNode, kind: ObjectKind, name: str) -> None:
+    client = node_.owner().hold_everything().client
+    before = files.read_bytes(node_.paths.config_data)
+    with pytest.raises(GenericError, match="uuid"):
+        client.modify(kind, name, {"uuid": uuid_of("instance", 77)})
+    assert files.read_bytes(node_.paths.config_data) == before
+
+
 @pytest.mark.shows("2.1/uuid-two/outside")
 def test_objects_are_found_by_name_short_name_and_uuid(node_: WconfdNode) -> None:
     client = node_.owner().client
