@@ -200,8 +200,8 @@ def test_nothing_outside_the_queue_or_the_white_list_is_written(node: NodedNode)
     ):
         node.failure("jobqueue_update", path, compress("x"))
     details = ["/etc/passwd", compress("x"), 0o644, "root", "root", 0.0, 0.0]
-    assert "not one that nodes accept" in node.failure("upload_file", details)
-    assert "not one that nodes accept" in node.failure("upload_file_single", *details)
+    assert "not one that this node accepts" in node.failure("upload_file", details)
+    assert "not one that this node accepts" in node.failure("upload_file_single", *details)
     assert not os.path.exists(node.paths.config_data)
 
 
