@@ -96,7 +96,7 @@ def test_a_conversion_keeps_the_data(cluster: TestCluster) -> None:
     name = "other.example.com"
     add(cluster, name, "-t file --disk 0:size=16,name=root -H fake --no-start")
     cluster.gnt(f"instance modify -t sharedfile {name}")
-    assert cluster.instance_field(name, "disk_template,disk.names") == "sharedfile|root"
+    assert cluster.instance_field(name, "disk_template,disk.names") == "sharedfile|['root']"
     assert not disk_files(cluster, cluster.nodes[0], name)
     (file,) = Path(cluster.layout.shared_directory, name).iterdir()
     assert label(str(file)) == name

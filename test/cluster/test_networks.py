@@ -34,11 +34,11 @@ def nics(cluster: TestCluster) -> str:
 
 def test_addresses_come_from_the_pool_and_go_back(networks: TestCluster) -> None:
     networks.gnt(f"instance add -t diskless -H fake --net 0:network=net1,ip=pool {ADD}")
-    assert nics(networks) == "192.0.2.2|net1|br0"
+    assert nics(networks) == "192.0.2.2|['net1']|br0"
     assert networks.instance_field(NAME, "nic.macs").startswith("aa:bb:cc:")
     networks.gnt(f"instance modify --net add:ip=198.51.100.7,link=br1,name=out {NAME}")
     networks.gnt(f"instance modify --net 0:ip=192.0.2.9 --net out:vlan=12 {NAME}")
-    assert nics(networks) == "192.0.2.9,198.51.100.7|net1,-|br0,br1"
+    assert nics(networks) == "192.0.2.9,198.51.100.7|['net1', None]|br0,br1"
     assert addresses_taken(networks) == "XX.......X.....X"
     info = networks.gnt("network info net1").out
     assert "default (mode:bridged link:br0 vlan:.7)" in info
