@@ -246,13 +246,11 @@ class LockAllocation:
         """Take as many of the wanted locks as can be had at once.
 
         Returns:
-            The locks newly got, in order; none at all when fewer than `count_min` could be had.
-
-        Raises:
-            LockError: the owner has a request pending.
+            The locks newly got, in order; none at all when fewer than `count_min` could be had, or
+            while the owner has a request pending.
         """
         if self._queue.get(owner) is not None:
-            raise LockError(f"{owner} has a request pending and cannot take other locks now")
+            return []  # locks taken now might come after those that it waits for
         held = self._owned.held(owner)
         highest = self._owned.highest(owner)
         modes = dict(request)

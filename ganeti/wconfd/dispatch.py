@@ -178,9 +178,9 @@ class Fence:
         if client is None:
             self._check_without_owner(call, args)
             return
-        self._keeper.owners.local_path(client)  # refuses a lock file elsewhere
         if call.rules.effect is Effect.READ or call.rules.for_dead:
-            return
+            return  # who does not live has nothing: that is no failure
+        self._keeper.owners.local_path(client)  # refuses a lock file elsewhere
         self._keeper.owners.check_alive(client)
         self._check_locks(call, client, args)
 

@@ -359,6 +359,8 @@ def test_lock_files_elsewhere_are_refused(node: WconfdNode, path: str) -> None:
     client = WConfClient(node.paths, ClientId(9, path, os.getpid()))
     with pytest.raises(OpPrereqError, match="does not lie in"):
         client.try_update_locks([(NODE1, "shared")])
+    assert client.list_locks() == [], "it has none, and the list never fails"
+    client.intersect_locks([])
 
 
 @pytest.mark.shows("2.12/locking/named")

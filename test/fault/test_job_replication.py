@@ -319,6 +319,7 @@ def test_a_new_candidate_gets_the_queue(cluster: LuxidCluster) -> None:
         lambda: cluster.copy_of(new, job_id) == cluster.master.job(job_id), "the queue did not come"
     )
     wait_until(lambda: read_text(new.paths.queue_serial) == f"{job_id}\n", "nor the serial")
+    wait_until(lambda: read_text(new.paths.queue_version) == "1\n", "nor the version")
 
 
 def test_a_full_disk_fails_the_submission_and_leaves_nothing(cluster: LuxidCluster) -> None:

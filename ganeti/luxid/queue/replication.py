@@ -200,7 +200,8 @@ class Replication:
                 courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
             )
             paths = [self._paths.job_file(job_id) for job_id in job_ids]
-            self.renew([courier.name], self._paths.queue_serial, *self._calls.states, *paths)
+            fixed = (self._paths.queue_version, self._paths.queue_serial)
+            self.renew([courier.name], *fixed, *self._calls.states, *paths)
         except (GenericError, OSError) as err:
             logger.warning(
                 "The queue on candidate %s is not compared: %s; ignoring", courier.name, err
