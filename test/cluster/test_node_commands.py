@@ -58,11 +58,24 @@ def test_nodes_are_emptied(instances: TestCluster) -> None:
 
 def test_what_holds_instances_back_is_named(instances: TestCluster) -> None:
     add(instances, "local.example.com", "node2", "file")
-    for command in ("node migrate", "node evacuate"):
-        outcome = instances.run(f"gnt-{command} -f -n node3 node2")
-        assert outcome.status == 1
-        assert "holds the only copy of the disks of local.example.com" in outcome.err
+    outcome = instances.run("gnt-node evacuate -f -n node3 node2")
+    assert outcome.status == 1
+    assert "holds the only copy of the disks of local.example.com" in outcome.err
     assert set(where(instances).values()) == {"node2.example.com running"}
+
+
+def test_an_instance_that_cannot_migrate_holds_no_other_back(instances: TestCluster) -> None:
+    add(instances, "local.example.com", "node2", "file")
+    outcome = instances.run("gnt-node migrate -f -n node3 node2")
+    assert outcome.status == 1
+    assert "for INSTANCE_MIGRATE(local.example.com) has failed:" in outcome.err
+    assert "'file' keeps the disks on node 'node2.example.com'" in outcome.err
+    assert "1 instance(s) could not be moved" in outcome.err
+    assert where(instances) == {
+        "local.example.com": "node2.example.com running",
+        "one.example.com": "node3.example.com running",
+        "two.example.com": "node3.example.com running",
+    }
 
 
 def test_power_by_a_helper(cluster: TestCluster) -> None:

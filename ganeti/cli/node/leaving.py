@@ -99,6 +99,9 @@ gnt-node failover -f node3  # restart its instances elsewhere""",
         exclusive=(("--non-live", "--migration-mode"),),
         confirm="This migrates all instances that run on node {node_name}.  Go on?",
         result=follow_moves,
+        description="""Each instance moves in a job of its own; those that do not run are failed
+over.  One that cannot move, as its disks are on this node only, holds no other back: it is named
+at the end, and the exit status is 1.""",
         examples="""
 gnt-node migrate -f -n node2 node3  # move its running instances to node2""",
     ),

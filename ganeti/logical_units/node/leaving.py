@@ -172,10 +172,9 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
         return self.find(op.target_node_uuid, op.target_node, primary=True, secondary=False)
 
     def plan(self, found: Leaving) -> Moves:
-        """Refuse disks that no other node reaches; each job asks the allocator for itself."""
+        """Try every instance: the job of one that cannot move says why, and holds no other back."""
         op = self.op
         self.warn_of_planned(found)
-        check_movable(self.config, found.node, found.primary)
         return Moves(
             found.node,
             [

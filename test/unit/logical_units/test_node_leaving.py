@@ -68,6 +68,14 @@ def test_a_node_is_migrated(cluster: FakeCluster, submitted: list[OpCode]) -> No
     assert op.allow_failover is True  # type: ignore[attr-defined]
 
 
+def test_a_migration_tries_each_instance(cluster: FakeCluster, submitted: list[OpCode]) -> None:
+    cluster.add_instance("local.example.com", disk_template="file")
+    cluster.add_instance("shared.example.com")
+    cluster.execute("OP_NODE_MIGRATE", node_name="node1", target_node="node2")
+    names = [op.instance_name for op in submitted]  # type: ignore[attr-defined]
+    assert names == ["local.example.com", "shared.example.com"]
+
+
 @pytest.mark.parametrize("op_id", ["OP_NODE_EVACUATE", "OP_NODE_MIGRATE"])
 def test_an_empty_node_needs_no_target(
     cluster: FakeCluster, submitted: list[OpCode], op_id: str
