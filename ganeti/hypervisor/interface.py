@@ -371,13 +371,6 @@ class Hypervisor(ABC):
         text = f"Console not available for {self.name} hypervisor"
         return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
 
-    def powercycle(self) -> None:
-        """Restart the node at once, without stopping anything."""
-        if self.env.is_virtual:
-            what = "is a virtual node and cannot be power cycled"
-            raise NotSupportedError(f"{self.env.hostname} {what}")
-        node.restart_at_once(self.env.hostname)
-
 
 def driver_modules() -> list[str]:
     """Return the modules of all drivers, for a process that wants them imported beforehand."""

@@ -51,8 +51,6 @@ _LIMITS: Final = HttpLimits(body_bytes_max=node_rpc.BODY_BYTES_MAX)
 
 # Threads for the job queue's calls, which may wait for the queue's lock, and for all others.
 _THREADS: Final = 4
-# Served at any time and any load: it is asked for when nothing else works.
-_NEVER_WAITS: Final = "node_powercycle"
 # How long to look whether a call has nothing to do, before it is given to a child anyway.
 _SHORTCUT_S: Final = 1.0
 
@@ -95,8 +93,8 @@ class NodeServer:
         """Run a call where it belongs."""
         if call.rules.place is node_rpc.Place.DAEMON:
             return await self._run_here(call, head, body)
-        if call.name == _NEVER_WAITS:
-            return await self._children.call(call, head, body, call.rules.limit_s)
+        if call.rules.place is node_rpc.Place.LOOP:
+            return dispatch.answer(self._context(head), call, body)
         if dispatch.may_have_nothing_to_do(call):
             answered = await self._try_shortcut(call, head, body)
             if answered is not None:
@@ -138,6 +136,9 @@ class NodeServer:
         await asyncio.wait([work], timeout=_SHORTCUT_S)
         return work.result() if work.done() else None
 
+    def _context(self, head: RequestHead) -> NodeContext:
+        return NodeContext(self._paths, self._hostname, **structs.asdict(head))
+
     def _in_thread(
         self,
         threads: ThreadPoolExecutor,
@@ -146,7 +147,7 @@ class NodeServer:
         head: RequestHead,
         body: bytes,
     ) -> asyncio.Future[T]:
-        context = NodeContext(self._paths, self._hostname, **structs.asdict(head))
+        context = self._context(head)
         run = contextvars.copy_context().run
         return asyncio.get_running_loop().run_in_executor(threads, run, serve, context, call, body)
 

@@ -231,7 +231,7 @@ class MachineCalls(Service):
     def node_configure_ovs(self, ovs_name: str, ovs_link: str | None) -> None:
         """Make an Open vSwitch, and connect it to an interface if one is given."""
 
-    @rpc.changes(rpc.NORMAL_S, to_offline=True)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.LOOP, to_offline=True)
     def node_powercycle(self, hypervisor: str, hvparams: Params) -> str:
         """Restart this node at once, without stopping anything; returns a text for the operator."""
 

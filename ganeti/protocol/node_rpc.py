@@ -42,6 +42,7 @@ class Place(StrEnum):
     """Where the node daemon runs a call."""
 
     DAEMON = "daemon"  # a quick read or a file write: a thread of the daemon, no fork
+    LOOP = "loop"  # the daemon's own loop, for the call that works when nothing else does
     CHILD = "child"  # disks, hypervisors, scripts: a child of the helper process
 
 

@@ -15,7 +15,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, kvm_nodes
 from guests.trees import tree_disk
 
-from ganeti.base.errors import GenericError, HypervisorError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import (
     AssembledDisk,
@@ -157,11 +157,6 @@ def test_there_is_always_a_console_or_a_message(rig: Rig) -> None:
     consoles = rig.driver().consoles(rig.instance, ConsoleNode("n", "192.0.2.1"))
     assert consoles
     assert {console.instance for console in consoles} == {rig.instance.name}
-
-
-def test_virtual_nodes_are_not_power_cycled(rig: Rig) -> None:
-    with pytest.raises(NotSupportedError, match="virtual node"):
-        rig.driver().powercycle()
 
 
 @pytest.mark.shows("2.0/validation/on-node")

@@ -311,6 +311,35 @@ def test_it_listens_where_the_options_say(base: Path) -> None:
         assert "Listening on 127.0.0.1 port " in node.log()
 
 
+def _unlocked(pid: int) -> list[str]:
+    """Return the mappings of a process with pages in memory that may be evicted."""
+    found, name, is_resident = [], "", False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if "-" in key.split()[0]:
+            name = line
+        elif key == "Rss":
+            is_resident = value.split()[0] != "0"
+        elif key == "VmFlags" and is_resident and "lo" not in value.split():
+            found.append(name)
+    return [each for each in found if not each.endswith(("[vdso]", "[vvar]"))]
+
+
+def test_a_powercycle_needs_no_page_that_could_be_evicted(node: NodedNode) -> None:
+    daemon = psutil.Process(node.pid)
+    if "VmLck:\t       0 kB" in Path(f"/proc/{node.pid}/status").read_text():
+        pytest.skip("this user may not lock memory")
+    node.call("version")
+    children = {child.pid for child in daemon.children(recursive=True)}
+    faults = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[9]
+    ok, text = node.call("node_powercycle", "fake", {})
+    assert not ok
+    assert "has no power to switch" in text  # a virtual node; the way there is the same
+    assert _unlocked(node.pid) == []
+    assert Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[9] == faults
+    assert {child.pid for child in daemon.children(recursive=True)} == children
+
+
 @pytest.mark.shows("2.1/noded/console", "2.1/noded/powercycle")
 def test_a_powercycle_is_answered_when_the_disk_takes_no_log(base: Path) -> None:
     node = NodedNode(base)

@@ -16,6 +16,7 @@ import msgspec
 
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.json import dumps
+from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState
 from ganeti.node_ops.context import NodeHandler, check_instance_name
 from ganeti.node_ops.leftovers import alone
@@ -136,14 +137,8 @@ class Instances(NodeHandler):
     def node_powercycle(self, hypervisor: str, hvparams: HvParams) -> str:
         if self.paths.root:
             raise GenericError(f"node {self.hostname} is virtual and has no power to switch")
-        driver = self.node.hypervisor(hypervisor, hvparams)
-        if os.fork() == 0:
-            os.setsid()
-            threading.Event().wait(_POWERCYCLE_DELAY_S)
-            try:
-                driver.powercycle()
-            finally:
-                os._exit(1)
+        # The daemon does it itself: it is locked in memory, a child would have pages that are not.
+        threading.Timer(_POWERCYCLE_DELAY_S, node.restart_at_once, [self.hostname]).start()
         return f"restarting in {_POWERCYCLE_DELAY_S:g} seconds"
 
     def _error(self, instance_name: str, what: str) -> HypervisorError:
