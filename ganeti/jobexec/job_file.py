@@ -5,8 +5,8 @@ then here, so that a reader of the end here reads of something that lasts.  Succ
 enough candidates as long as it takes; another end is after some tries written here alone, since
 where it is not known the job is found dead, which is no better.
 
-The whole file is written for each log line, so where the file is long, lines are written together,
-a fraction of a second later: by a thread, as the job may not say anything again for hours.
+A log line is appended to another file, which LuxiD reads as well; whatever writes the job's own
+file next takes all lines along.
 
 What a job may write is bounded (`Output`), so that everybody can read its file.
 
@@ -18,9 +18,9 @@ Source: ARCHITECTURE, invariants 4 and 9.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import signal
-import threading
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,11 +34,11 @@ from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.copies.node import NodeCopies, Trip
 from ganeti.copies.quorum import Tally
 from ganeti.jobexec.luxid_link import LuxidLink
-from ganeti.jobs.record import LARGE_RESULT_BYTES, QueuedJob, encode_job
+from ganeti.jobs.record import LARGE_RESULT_BYTES, QueuedJob, encode_job, encode_log_line
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import ssconf
-from ganeti.store.job_files import JOB_BYTES_MAX, JobFiles
+from ganeti.store.job_files import FILE_MODE, JOB_BYTES_MAX, JobFiles, running_log
 from ganeti.system import clock, environment
 
 
@@ -166,11 +166,7 @@ _WRITE_TRIES_MAX: Final = 1800
 # Where the queue itself is gone, it may be mounted again; otherwise nobody waits for this job.
 _GONE_TRIES_MAX: Final = 30
 
-# The limit for a job that writes log messages without end; jobs with short files, or with few
-# messages, never wait.
-_LOG_BYTES_PER_S: Final = 4 << 20
-_LOG_SHORT_BYTES: Final = 16 << 10
-_LOG_DELAY_S_MAX: Final = 5.0
+_LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Sends a version to the other candidates, waiting so long for enough of them; tells how many have
 # it now.
@@ -283,10 +279,8 @@ class JobFile:
         self._send_copies = send
         self._spread = spread
         self._sleep = sleep
-        # A signal handler may write while the job does: the lock keeps the thread away, not it.
-        self._lock = threading.RLock()
-        self._late: threading.Thread | None = None
-        self._log_not_before = 0.0
+        self._log_path = running_log(paths, job.id)
+        self._log: int | None = None
         self.size_bytes = 0  # when it was written last
 
     def update(self, job: QueuedJob) -> None:
@@ -294,42 +288,29 @@ class JobFile:
 
         So they do if it cannot be written now: a full disk must not keep a job from cleaning up.
         """
-        with self._lock:
-            self.job = job
-            self._write()
+        self.job = job
+        data = encode_job(job)
+        self.size_bytes = len(data)
+        try:
+            self._files.write_atomic(job.id, data)
+        except OSError as err:
+            logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
 
     def update_opcode(self, job: QueuedJob) -> None:
         """As `update`, for the end of an opcode, which the next master should know of."""
         self.update(job)
         self._spread(encode_job(job))
 
-    def update_log(self, job: QueuedJob) -> None:
-        """As `update`, for another log line, which is written a little later in a long file."""
-        with self._lock:
-            self.job = job
-            delay_s = self._log_not_before - clock.monotonic()
-            if delay_s <= 0:
-                self._write()
-            elif self._late is None:
-                self._late = threading.Thread(target=self._write_late, args=[delay_s], daemon=True)
-                self._late.start()
-
-    def _write(self) -> None:
-        job, self._late = self.job, None
-        data = encode_job(job)
+    def update_log(self, job: QueuedJob, index: int) -> None:
+        """Write that an opcode has another log entry; a line that cannot be written comes later."""
+        self.job = job
+        line = encode_log_line((index, job.ops[index].log[-1]))
         try:
-            self._files.write_atomic(job.id, data)
+            if self._log is None:
+                self._log = os.open(self._log_path, _LOG_FLAGS, FILE_MODE)
+            os.write(self._log, line)
         except OSError as err:
-            logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
-        self.size_bytes = len(data)
-        self._log_not_before = clock.monotonic() + log_delay_s(len(data))
-
-    def _write_late(self, delay_s: float) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the job
-        clock.pause(delay_s)
-        with self._lock:
-            if self._late is threading.current_thread():  # nothing was written meanwhile
-                self._write()
+            logger.warning("cannot write %s: %s; ignoring", self._log_path, err.strerror)
 
     def finish_well(
         self, end: Callable[[QueuedJob], QueuedJob], on_shortage: Callable[[str], None]
@@ -366,13 +347,12 @@ class JobFile:
         self.job = job
 
     def _write_end(self, job: QueuedJob, data: bytes) -> None:
-        with self._lock:
-            self._late = None  # nothing is written after the end
         for tries in range(_WRITE_TRIES_MAX):
             if tries:
                 self._sleep(_WRITE_RETRY_S)
             try:
-                return self._files.write_durable(job.id, data)
+                self._files.write_durable(job.id, data)
+                return self._end_log()
             except OSError as err:
                 failure = err
                 if tries == 0:
@@ -380,6 +360,13 @@ class JobFile:
                 if isinstance(err, FileNotFoundError) and tries >= _GONE_TRIES_MAX:
                     break
         raise failure
+
+    def _end_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+            with contextlib.suppress(OSError):
+                os.unlink(self._log_path)
 
     def _send(self, data: bytes) -> None:
         for delay_s in _ATTEMPT_DELAYS_S:
@@ -396,10 +383,3 @@ class JobFile:
         except GenericError as err:
             return f"{what} cannot be replicated: {err}"
         return "" if tally.is_enough else tally.shortage(what)
-
-
-def log_delay_s(size_bytes: int) -> float:
-    """Return how long after a file of that size was written the next log line may have it anew."""
-    if size_bytes <= _LOG_SHORT_BYTES:
-        return 0.0
-    return min(size_bytes / _LOG_BYTES_PER_S, _LOG_DELAY_S_MAX)

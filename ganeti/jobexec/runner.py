@@ -176,6 +176,7 @@ class JobRunner:
     def _say_shortage(self, text: str) -> None:
         logger.warning("The work is done, the job waits for candidates: %s", text)
         self._feedback(f"The work is done, but not safe yet: {text}. The job waits until it is.")
+        self._file.update(self.job)
 
     def _decode(self, index: int) -> OpCode:
         values = dict(self.job.ops[index].input)
@@ -256,7 +257,8 @@ class JobRunner:
 
     def _log(self, message: object, kind: str = LOG_MESSAGE) -> None:
         now = timestamp()
-        self._file.update_log(changes.with_log_entry(self.job, self._index, kind, message, now))
+        job = changes.with_log_entry(self.job, self._index, kind, message, now)
+        self._file.update_log(job, self._index)
 
     def _submit_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[int]:
         with LuxiClient(self._paths) as client:

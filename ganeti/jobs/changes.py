@@ -6,14 +6,15 @@ The clock, the process number and the texts are arguments.  A step that the tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import JobLost, OpExecError, ProgrammerError, encode_error
 from ganeti.base.ids import JobId
-from ganeti.jobs.record import QueuedJob, QueuedOp, Timestamp
+from ganeti.jobs.record import LogEntry, LogLine, QueuedJob, QueuedOp, Timestamp
 from ganeti.jobs.status import NEXT, Status
 
 LOST_OP_ID: Final = "OP_LOST"  # shown where nobody knows the opcodes
@@ -126,6 +127,29 @@ def with_log_entry(
     """Append to the log of an opcode; serial numbers count through the whole job."""
     entry = (job.last_log_serial + 1, now, kind, payload)
     return _at(job, index, lambda op: replace(op, log=(*op.log, entry)))
+
+
+def with_log_lines(job: QueuedJob, lines: Iterable[LogLine]) -> QueuedJob:
+    """Add log entries of opcodes, of which the job may have the older ones."""
+    serial = job.last_log_serial
+    new: dict[int, list[LogEntry]] = {}
+    for index, entry in lines:
+        if entry[0] > serial and index < len(job.ops):
+            new.setdefault(index, []).append(entry)
+    for index, entries in new.items():
+        job = _at(job, index, partial(_with_log, entries))
+    return job
+
+
+def _with_log(entries: Iterable[LogEntry], op: QueuedOp) -> QueuedOp:
+    return replace(op, log=(*op.log, *entries))
+
+
+def log_lines(job: QueuedJob) -> Iterator[LogLine]:
+    """Yield the log entries of all opcodes."""
+    for index, op in enumerate(job.ops):
+        for entry in op.log:
+            yield index, entry
 
 
 def with_priority(job: QueuedJob, priority: int) -> QueuedJob:

@@ -6,6 +6,7 @@ JSON objects here, so that a queue written by another release is kept as it is.
 Source: config.json, "queue" (example_job_file, log_entry, timestamps).
 """
 
+import contextlib
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ _MENDING_PARAMETERS: Final = ("offline", "master_candidate", "drained")
 
 Timestamp = tuple[int, int]  # seconds, microseconds
 LogEntry = tuple[int, Timestamp, str, object]  # serial from 1, time, log type, payload
+LogLine = tuple[int, LogEntry]  # index of the opcode
 
 
 # Annotations here are values, not text: a process that reads a Struct for the first time would have
@@ -165,3 +167,23 @@ def decode_job(data: bytes, job_id: int | None = None) -> QueuedJob:
 def encode_job(job: QueuedJob) -> bytes:
     """Return the content of the job file."""
     return dumps(job)
+
+
+class _Line(msgspec.Struct, frozen=True, array_like=True):
+    index: int
+    entry: LogEntry
+
+
+def encode_log_line(line: LogLine) -> bytes:
+    """Return a line of the log that a running job keeps beside its file."""
+    return dumps(line) + b"\n"
+
+
+def decode_log_lines(data: bytes) -> list[LogLine]:
+    """Read such lines; those that make no sense, as on a full disk, are left out."""
+    found: list[LogLine] = []
+    for line in data.split(b"\n"):
+        with contextlib.suppress(ProtocolError):
+            read = loads_as(_Line, line)
+            found.append((read.index, read.entry))
+    return found

@@ -128,10 +128,12 @@ class LuxiDaemon:
         """
         self._watcher.watch(self._paths.data_dir, ("moved_to",), self._on_config_event)
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
+        self._watcher.watch(self._paths.luxid_message_dir, ("modify",), self._follower.on_log_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
         self._view.refresh()
         deque(self._preparation(), maxlen=0)  # some 10 us for each instance
         self._submissions.load()
+        self._follower.remove_old_logs()
         self._replication.start(poll)
         self._tasks.create_task(self._prepare_answers(), name="prepare answers")
         self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")

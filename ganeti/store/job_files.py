@@ -226,6 +226,11 @@ class JobFiles:
             return []
 
 
+def running_log(paths: Paths, job_id: JobId) -> str:
+    """Return the file of a running job with the log lines that came after its last status."""
+    return f"{paths.luxid_message_dir}/{job_id}.log"
+
+
 def list_queue(paths: Paths) -> QueueListing:
     """Return the jobs in the queue and its archive on this node; unreadable ones are left out."""
     queue = JobFiles(paths)

@@ -175,8 +175,8 @@ def read_bytes(path: str, size_bytes_max: int = 1 << 30) -> bytes:
         return _read_whole(file, path, size_bytes_max)
 
 
-def read_regular(path: str, size_bytes_max: int = 1 << 30) -> bytes | None:
-    """Read a whole file where anything may lie, without waiting for it; None if there is nothing.
+def read_regular(path: str, size_bytes_max: int = 1 << 30, offset: int = 0) -> bytes | None:
+    """Read a file where anything may lie, from an offset to its end; None if there is nothing.
 
     Raises:
         OSError: it cannot be read.
@@ -195,6 +195,7 @@ def read_regular(path: str, size_bytes_max: int = 1 << 30) -> bytes | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise GenericError(f"{path} is not a regular file")
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            file.seek(offset)
             return _read_whole(file, path, size_bytes_max)
 
 

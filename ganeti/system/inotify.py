@@ -20,13 +20,14 @@ import pyinotify
 
 from ganeti.base.errors import InotifyError
 
-Kind = Literal["moved_to", "moved_from", "close_write", "create", "delete", "overflow"]
+Kind = Literal["moved_to", "moved_from", "close_write", "modify", "create", "delete", "overflow"]
 Callback = Callable[[str, Kind], None]
 
 _MASKS: Final[dict[Kind, int]] = {
     "moved_to": pyinotify.IN_MOVED_TO,
     "moved_from": pyinotify.IN_MOVED_FROM,
     "close_write": pyinotify.IN_CLOSE_WRITE,
+    "modify": pyinotify.IN_MODIFY,
     "create": pyinotify.IN_CREATE,
     "delete": pyinotify.IN_DELETE,
 }

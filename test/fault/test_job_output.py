@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from fakes.luxid_node import LuxidNode, is_final, messages, wait_status
+from fakes.held_jobs import HELD, wait_held
+from fakes.luxid_node import LuxidNode, is_final, kill_and_wait, messages, wait_status
 
 from ganeti.jobexec.job_file import LOG_LINES_MAX
 from ganeti.store.job_files import JOB_BYTES_MAX
@@ -67,3 +68,24 @@ def test_log_lines_beyond_a_number_are_counted(node: LuxidNode) -> None:
         assert len(logs[0]) == LOG_LINES_MAX + 1
         assert logs[0][-1][3].startswith("500 more messages are not kept")
         assert [entry[3][-15:] for entry in logs[1]] == ["of the next one"]
+
+
+def test_lines_of_a_job_that_is_killed_are_kept_and_seen_by_the_next_luxid(node: LuxidNode) -> None:
+    with node.client() as client:
+        job_id = client.submit_job([messages("first"), HELD])
+        wait_held(client, job_id)
+        [[logs, pid]] = [
+            [*row, node.job(job_id).process_id] for row in client.query_jobs([job_id], ["oplog"])
+        ]
+        assert [entry[3][-5:] for entry in logs[0]] == ["first"]
+        assert len(logs[1]) == 1, "it told where it is held"
+    assert node.stop() == 0
+    with node.start() as client:
+        [[after]] = client.query_jobs([job_id], ["oplog"])
+        assert after == logs
+        kill_and_wait(pid)
+        assert wait_status(client, job_id, is_final) == "error"
+        [[after]] = client.query_jobs([job_id], ["oplog"])
+        assert after == logs
+        assert len(node.job(job_id).ops[1].log) == 1
+        assert not [name for name in os.listdir(node.paths.luxid_message_dir) if "log" in name]

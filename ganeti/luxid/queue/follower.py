@@ -17,17 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import JobFileCorrupted, JobQueueError, OpExecError
+from ganeti.base.errors import GenericError, JobFileCorrupted, JobQueueError, OpExecError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
-from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.record import QueuedJob, decode_log_lines
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase, phase_of
 from ganeti.luxid.tasks import Tasks
+from ganeti.store.job_files import running_log
 from ganeti.system import files
 from ganeti.system.clock import timestamp
 from ganeti.system.filelock import is_alive
+from ganeti.system.inotify import Kind
 from ganeti.system.process_facts import ExitWatcher
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 SWEEP_S: Final = 1.0  # a dead job is to be found within 2 s even if no prompt comes
 DIED_TEXT: Final = "Job process died"
 _WRITE_RETRY_S: Final = 2.0
+_LOGS_EVERY_S: Final = 0.05  # a job that talks without end is listened to now and then
+_LOG_BYTES_MAX: Final = 16 << 20  # more than a job may write
 
 
 def priority_message(paths: Paths, job_id: JobId) -> str:
@@ -55,11 +59,15 @@ class Follower:
     _on_moved: Callable[[KnownJob], None]
     _checking: set[JobId] = field(default_factory=set)
     _dirty: set[JobId] = field(default_factory=set)
+    _log_offsets: dict[JobId, int] = field(default_factory=dict)
+    _talking: set[JobId] = field(default_factory=set)
+    _logs_not_before: float = 0.0
     _has_jobs: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, known: KnownJob) -> None:
         """Begin to watch the process of a job."""
         self._has_jobs.set()
+        self._read_log(known)  # of an earlier LuxiD's time
         job_id, pid = known.job.id, known.job.process_id
 
         if pid is None or not self._exits.watch(pid, lambda: self.check_soon(job_id)):
@@ -106,6 +114,7 @@ class Follower:
         """Read the files of all running jobs: events were lost."""
         for known in self._known_jobs.in_phase(Phase.RUNNING):
             self.on_file_changed(known.job.id)
+            self._on_log_line(known.job.id)
 
     def _read_dirty(self) -> None:
         dirty, self._dirty = self._dirty, set()
@@ -121,8 +130,10 @@ class Follower:
         except (JobFileCorrupted, OSError) as err:
             logger.warning("Cannot read the file of job %s: %s", known.job.id, err)
             return
-        if job is not None and job != known.job:
-            known.set_job(job)
+        if job is not None:
+            job = changes.with_log_lines(job, changes.log_lines(known.job))
+            if job != known.job:
+                known.set_job(job)
         if known.job.is_final:
             self._end(known)
             return
@@ -130,7 +141,54 @@ class Follower:
             known.set_phase(Phase.QUEUED)
         self._on_moved(known)
 
+    # The lines of its log that are not in the file yet.
+
+    def on_log_event(self, name: str, kind: Kind) -> None:
+        """Take note of another log line of a job."""
+        number, _, suffix = name.rpartition(".")
+        if kind != "overflow" and suffix == "log" and number.isdigit():
+            self._on_log_line(JobId(int(number)))
+
+    def _on_log_line(self, job_id: JobId) -> None:
+        if not self._talking:
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self._logs_not_before), self._read_logs)
+        self._talking.add(job_id)
+
+    def _read_logs(self) -> None:
+        talking, self._talking = self._talking, set()
+        for job_id in talking:
+            known = self._known_jobs.get(job_id)
+            if known is not None and known.phase is Phase.RUNNING:
+                self._read_log(known)
+        self._logs_not_before = asyncio.get_running_loop().time() + _LOGS_EVERY_S
+
+    def _read_log(self, known: KnownJob) -> None:
+        """Take over log lines that the job process appended."""
+        job_id = known.job.id
+        offset = self._log_offsets.get(job_id, 0)
+        try:
+            data = files.read_regular(running_log(self._paths, job_id), _LOG_BYTES_MAX, offset)
+        except (GenericError, OSError) as err:
+            logger.warning("Cannot read the log of job %s: %s", job_id, err)
+            return
+        end = (data or b"").rfind(b"\n") + 1
+        if data and end:
+            self._log_offsets[job_id] = offset + end
+            job = changes.with_log_lines(known.job, decode_log_lines(data[:end]))
+            if job is not known.job:
+                known.set_job(job)
+
+    def remove_old_logs(self) -> None:
+        """Remove what processes left that were killed after the end of their jobs."""
+        for name in os.listdir(self._paths.luxid_message_dir):
+            number, _, suffix = name.rpartition(".")
+            known = self._known_jobs.get(JobId(int(number))) if number.isdigit() else None
+            if suffix == "log" and (known is None or known.phase is not Phase.RUNNING):
+                files.remove_if_exists(f"{self._paths.luxid_message_dir}/{name}")
+
     def _end(self, known: KnownJob) -> None:
+        self._log_offsets.pop(known.job.id, None)
         known.set_phase(Phase.ENDED)
         logger.info("Job %s ended: %s", known.job.id, known.job.status)
         self._on_ended(known)
@@ -154,6 +212,7 @@ class Follower:
                 if known.phase is Phase.RUNNING:
                     self._read(known)  # the lock was found free first
                 if known.phase is Phase.RUNNING:
+                    self._read_log(known)
                     await self._record_death(known)
                 self._remove_lock_of(known.job)
         finally:
@@ -177,6 +236,7 @@ class Follower:
                 logger.warning("Cannot record that job %s died: %s", known.job.id, err)
                 await asyncio.sleep(_WRITE_RETRY_S)
         files.remove_if_exists(priority_message(self._paths, failed.id))
+        files.remove_if_exists(running_log(self._paths, failed.id))
         if known.phase is Phase.RUNNING:  # else the event of that very write was faster
             known.set_job(failed)
             self._end(known)

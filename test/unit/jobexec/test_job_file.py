@@ -3,12 +3,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from fakes.waiting import wait_until
 from msgspec import Raw
 
 from ganeti.base.errors import GenericError, OpExecError
@@ -24,12 +21,18 @@ from ganeti.jobexec.job_file import (
     Output,
     checked_error,
     checked_result,
-    log_delay_s,
 )
 from ganeti.jobs import changes
-from ganeti.jobs.record import QueuedJob, QueuedOp, decode_job, encode_job
+from ganeti.jobs.record import (
+    QueuedJob,
+    QueuedOp,
+    decode_job,
+    decode_log_lines,
+    encode_job,
+    encode_log_line,
+)
 from ganeti.jobs.status import Status
-from ganeti.store.job_files import JobFiles
+from ganeti.store.job_files import JobFiles, running_log
 
 
 class Candidates:
@@ -242,63 +245,54 @@ def test_an_end_does_not_wait_long_for_a_queue_that_is_gone(
     assert sum(sleeps) == 60.0
 
 
-def logged(job: QueuedJob, text: str) -> QueuedJob:
-    return changes.with_log_entry(job, 0, "message", text, (3, 3))
+def log_line(file: JobFile, text: str) -> None:
+    file.update_log(changes.with_log_entry(file.job, 0, "message", text, (3, 3)), 0)
 
 
-def wait_for_log(candidates: Candidates, count: int) -> None:
-    wait_until(lambda: len(on_disk(candidates).ops[0].log) >= count, "the log")
-
-
-def test_log_lines_of_a_short_file_are_there_at_once(file: JobFile, candidates: Candidates) -> None:
-    for number in range(20):
-        file.update_log(logged(file.job, f"line {number}"))
-        assert on_disk(candidates) == file.job
-
-
-def test_log_lines_of_a_long_file_are_written_together(
-    file: JobFile, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+def test_log_lines_are_appended_and_go_along_with_the_next_status(
+    file: JobFile, candidates: Candidates, tmp_path: Path
 ) -> None:
-    writes: list[int] = []
-    real = JobFiles.write_atomic
-
-    def write(files: JobFiles, job_id: JobId, data: bytes) -> None:
-        writes.append(len(data))
-        real(files, job_id, data)
-
-    monkeypatch.setattr(JobFiles, "write_atomic", write)
-    file.update_log(logged(file.job, "long " * 100_000))
-    started = time.monotonic()
-    for number in range(300):
-        file.update_log(logged(file.job, f"line {number}"))
-    took_s = time.monotonic() - started
-    assert len(writes) <= 2 + took_s / log_delay_s(500_000)
-    wait_for_log(candidates, 301)  # though nothing more is said
-    assert on_disk(candidates) == file.job
-
-
-def test_nothing_is_written_after_the_end(file: JobFile, candidates: Candidates) -> None:
-    file.update_log(logged(file.job, "long " * 50_000))
-    file.update_log(logged(file.job, "last words"))  # these wait
-    threads = [each for each in threading.enumerate() if "_write_late" in each.name]
-    file.finish(changes.canceled(file.job, "enough", (4, 4)))
-    for thread in threads:
-        thread.join(60)
-    assert on_disk(candidates).status is Status.CANCELED
-    assert len(on_disk(candidates).ops[0].log) == 2
-
-
-def test_a_status_takes_waiting_lines_along(file: JobFile, candidates: Candidates) -> None:
-    file.update_log(logged(file.job, "long " * 50_000))
-    file.update_log(logged(file.job, "waits"))
+    place = Path(running_log(Paths(str(tmp_path)), JobId(5)))
+    place.parent.mkdir(parents=True)
+    before = on_disk(candidates)
+    for number in range(3):
+        log_line(file, f"line\n{number}")
+    assert on_disk(candidates) == before
+    read = changes.with_log_lines(before, decode_log_lines(place.read_bytes()))
+    assert read == file.job
     file.update(changes.op_running(file.job, 0, (4, 4)))
     assert on_disk(candidates) == file.job
+    log_line(file, "last words")
+    read = changes.with_log_lines(on_disk(candidates), decode_log_lines(place.read_bytes()))
+    assert read == file.job  # each line once
+    file.finish(changes.canceled(file.job, "enough", (4, 4)))
+    assert len(on_disk(candidates).ops[0].log) == 4
+    assert not place.exists()
 
 
-def test_how_long_lines_wait() -> None:
-    assert log_delay_s(16 << 10) == 0
-    assert 0.02 < log_delay_s(100_000) < 0.03
-    assert log_delay_s(64 << 20) == 5.0
+def test_another_line_costs_as_much_as_it_says(file: JobFile, tmp_path: Path) -> None:
+    place = Path(running_log(Paths(str(tmp_path)), JobId(5)))
+    place.parent.mkdir(parents=True)
+    running = changes.op_running(file.job, 0, (2, 2))
+    file.update(changes.op_succeeded(running, 0, Raw(b'"' + b"x" * 1_000_000 + b'"'), (3, 3)))
+    for _ in range(1000):
+        log_line(file, "y" * 10)
+    assert place.stat().st_size < 100_000
+
+
+def test_lines_that_cannot_be_written_come_with_the_next_status(
+    file: JobFile, candidates: Candidates, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_line(file, "there is no such directory")
+    assert "No such file" in caplog.text
+    file.update(changes.op_running(file.job, 0, (4, 4)))
+    assert len(on_disk(candidates).ops[0].log) == 1
+
+
+def test_a_line_that_was_cut_off_is_left_out() -> None:
+    line = (0, (1, (2, 3), "message", "text"))
+    data = encode_log_line(line)
+    assert decode_log_lines(data + data[:-9] + b"\n" + data) == [line, line]
 
 
 def test_a_small_result_stays_as_it_is() -> None:
