@@ -166,6 +166,9 @@ _WRITE_TRIES_MAX: Final = 1800
 # Where the queue itself is gone, it may be mounted again; otherwise nobody waits for this job.
 _GONE_TRIES_MAX: Final = 30
 
+# What became of an opcode travels alone while the file is no larger; then it waits for the end.
+_SPREAD_BYTES_MAX: Final = 4 << 20
+
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Sends a version to the other candidates, waiting so long for enough of them; tells how many have
@@ -299,7 +302,8 @@ class JobFile:
     def update_opcode(self, job: QueuedJob) -> None:
         """As `update`, for the end of an opcode, which the next master should know of."""
         self.update(job)
-        self._spread(encode_job(job))
+        if self.size_bytes <= _SPREAD_BYTES_MAX:
+            self._spread(encode_job(job))
 
     def update_log(self, job: QueuedJob, index: int) -> None:
         """Write that an opcode has another log entry; a line that cannot be written comes later."""

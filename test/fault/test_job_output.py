@@ -9,9 +9,10 @@ import psutil
 import pytest
 from fakes.held_jobs import HELD, wait_held
 from fakes.luxid_node import LuxidNode, is_final, kill_and_wait, messages, wait_status
+from fakes.waiting import wait_until
 
 from ganeti.jobexec.job_file import LOG_LINES_MAX
-from ganeti.store.job_files import JOB_BYTES_MAX
+from ganeti.store.job_files import JOB_BYTES_MAX, running_log
 
 MIB = 1 << 20
 WORDS = {f"parameter{number}": "x" * 100 for number in range(42_000)}  # 5 MB
@@ -88,4 +89,5 @@ def test_lines_of_a_job_that_is_killed_are_kept_and_seen_by_the_next_luxid(node:
         [[after]] = client.query_jobs([job_id], ["oplog"])
         assert after == logs
         assert len(node.job(job_id).ops[1].log) == 1
-        assert not [name for name in os.listdir(node.paths.luxid_message_dir) if "log" in name]
+        place = running_log(node.paths, job_id)
+        wait_until(lambda: not os.path.exists(place), "the log is removed")
