@@ -182,6 +182,7 @@ FILE_BYTES_MAX: Final = JOB_BYTES_MAX - (8 << 20)  # the end must have room, and
 LOG_LINES_MAX: Final = 10_000  # of one opcode
 LOG_BYTES_MAX: Final = 4 << 20  # of the job
 _LINE_LENGTH_MAX: Final = 1 << 16
+_LINE_FRAME_BYTES: Final = 64  # number, time and kind of a line, about
 _ERROR_BYTES_MAX: Final = 1 << 20
 _MIB: Final = 1 << 20
 
@@ -208,7 +209,7 @@ class Output:
         """Return a message as it is to be logged; None if it is only counted."""
         if isinstance(message, str) and len(message) > _LINE_LENGTH_MAX:
             message = shortened(message, _LINE_LENGTH_MAX)
-        size_bytes = len(dumps(message))
+        size_bytes = len(dumps(message)) + _LINE_FRAME_BYTES
         if self._omitted or self._lines >= LOG_LINES_MAX or size_bytes > self._left_bytes:
             self._omitted += 1
             return None

@@ -146,7 +146,7 @@ class Follower:
     def on_log_event(self, name: str, kind: Kind) -> None:
         """Take note of another log line of a job."""
         number, _, suffix = name.rpartition(".")
-        if kind != "overflow" and suffix == "log" and number.isdigit():
+        if kind != "overflow" and suffix == "log" and number.isdecimal():
             self._on_log_line(JobId(int(number)))
 
     def _on_log_line(self, job_id: JobId) -> None:
@@ -183,7 +183,7 @@ class Follower:
         """Remove what processes left that were killed after the end of their jobs."""
         for name in os.listdir(self._paths.luxid_message_dir):
             number, _, suffix = name.rpartition(".")
-            known = self._known_jobs.get(JobId(int(number))) if number.isdigit() else None
+            known = self._known_jobs.get(JobId(int(number))) if number.isdecimal() else None
             if suffix == "log" and (known is None or known.phase is not Phase.RUNNING):
                 files.remove_if_exists(f"{self._paths.luxid_message_dir}/{name}")
 

@@ -343,6 +343,19 @@ def test_long_lines_are_cut_and_all_together_are_bounded() -> None:
     assert output.line("w" * 60_000) is None
 
 
+def test_short_lines_of_many_opcodes_are_bounded_too() -> None:
+    output = Output()
+    size_bytes = 0
+    for serial in range(100 * LOG_LINES_MAX):
+        if serial % LOG_LINES_MAX == 0:
+            output.end_opcode()
+        if output.line("") is not None:
+            size_bytes += len(
+                encode_log_line((99, (serial, (1_700_000_000, 999_999), "message", "")))
+            )
+    assert LOG_BYTES_MAX / 2 < size_bytes < LOG_BYTES_MAX * 1.1
+
+
 def test_an_error_that_says_too_much_is_cut() -> None:
     short = OpExecError("no")
     assert checked_error(short) is short
