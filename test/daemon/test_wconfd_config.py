@@ -417,6 +417,7 @@ NAMELESS = [
 ]
 
 
+@pytest.mark.shows("2.12/aims/mandatory")
 def test_changes_without_owner_are_refused(node_: WconfdNode) -> None:
     assert len(NAMELESS) == 18
     assert {name for name, _, _ in NAMELESS} == {
@@ -432,6 +433,7 @@ def test_changes_without_owner_are_refused(node_: WconfdNode) -> None:
     assert files.read_bytes(node_.paths.config_data) == before
 
 
+@pytest.mark.shows("2.12/aims/logged")
 def test_changes_without_owner_are_logged_where_they_are_allowed(old_node: WconfdNode) -> None:
     with contextlib.closing(UnixClient(old_node.paths.wconfd_socket, timeout_s=60)) as raw:
         for state in ("down", "up"):
@@ -439,6 +441,7 @@ def test_changes_without_owner_are_logged_where_they_are_allowed(old_node: Wconf
     assert old_node.log().count("setInstanceStatus inst0: done without an owner") == 2
 
 
+@pytest.mark.shows("2.12/aims/mandatory")
 def test_an_old_call_with_an_owner_needs_the_lock_as_well(node_: WconfdNode) -> None:
     wire, _ = new_instance(10, disks=[])
     with pytest.raises(LockError, match=r"needs lock instance/inst10.example.com \(exclusive\)"):
@@ -586,7 +589,10 @@ INST1 = "instance/inst1.example.com"
 
 
 @pytest.mark.shows(
-    "2.12/aims/checked", "2.0/add-remove/removed-owned", "2.0/lock-caveats/scrutinised"
+    "2.12/aims/checked",
+    "2.12/aims/mandatory",
+    "2.0/add-remove/removed-owned",
+    "2.0/lock-caveats/scrutinised",
 )
 @pytest.mark.parametrize(
     ("call", "lock"),
