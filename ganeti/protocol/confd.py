@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from hmac import compare_digest
@@ -28,7 +28,7 @@ from msgspec import Raw
 
 from ganeti.base.errors import ConfdClientError, ProtocolError
 from ganeti.base.json import check_nesting, dumps
-from ganeti.protocol.confd_queries import QueryType, Takes
+from ganeti.protocol.confd_queries import QueryType, Takes, page_query
 
 MAGIC: Final = b"plj0"
 DEFAULT_PORT: Final = 1814
@@ -227,6 +227,7 @@ CANDIDATES_ASKED: Final = 6
 EXPIRE_S: Final = 10.0
 PENDING_MAX: Final = 4096  # questions at once; a program that has more has forgotten to listen
 _SHOWN_CHARS: Final = 200
+_BEGUN_AGAIN_MAX: Final = 20  # 20,000 instances take a tenth of a second each time
 
 _ERROR_TEXTS: Final = {
     ErrorKind.UNKNOWN_ENTRY: "there is no such entry in the configuration",
@@ -258,7 +259,8 @@ class Answer:
         if isinstance(self.value, int) and self.value in tuple(ErrorKind):
             reason = _ERROR_TEXTS[ErrorKind(self.value)]
             if self.type.takes is Takes.PATH and self.value == ErrorKind.ARGUMENT:
-                reason = "there is nothing at this path; paths begin with '/'"
+                nothing = "no object or list" if self.type.is_paged else "nothing"
+                reason = f"there is {nothing} at this path; paths begin with '/'"
         about = "" if self.query is None else f" about {dumps(self.query).decode():.{_SHOWN_CHARS}}"
         raise ConfdClientError(
             f"RConfD on {self.peer} refused the question {self.type.label!r}{about}: {reason}"
@@ -273,6 +275,66 @@ class Answer:
             return True
         ours, theirs = self.status is Status.OK, other.status is Status.OK
         return (self.serial, ours) > (other.serial, theirs)
+
+
+@dataclass(slots=True)
+class Pages:
+    """The pages of one list so far.
+
+    Pages of one list have one serial number: if the configuration changes between two of them, the
+    list begins again.
+    """
+
+    type: QueryType
+    key: str = ""
+    serial: int | None = None
+    _entries: list[object] = field(default_factory=list)
+    _begun_again: int = 0
+
+    @property
+    def query(self) -> str:
+        """The query of the page to ask for now."""
+        return page_query(self.key, len(self._entries))
+
+    def take(self, answer: Answer) -> Answer | None:
+        """Take the answer for the page asked for; return that of all pages after the last one.
+
+        Raises:
+            ConfdClientError: it was refused, is no page, or the configuration changes too often.
+        """
+        if self.serial not in (None, answer.serial):
+            self._begin_again()
+            return None
+        entries, following = self._page(answer.check())
+        self.serial = answer.serial
+        self._entries += entries
+        if following is not None:
+            return None
+        return replace(answer, query=self.key or None, value=self._entries)
+
+    def _page(self, value: object) -> tuple[list[object], int | None]:
+        match value:
+            case [list(entries), None]:
+                return entries, None
+            case [list(entries), int(following)] if entries:
+                if following == len(self._entries) + len(entries):
+                    return entries, following
+        raise ConfdClientError(f"RConfD answers no page of a list: {value!r:.{_SHOWN_CHARS}}")
+
+    def _begin_again(self) -> None:
+        if self._begun_again >= _BEGUN_AGAIN_MAX:
+            raise self.too_slow()
+        self._begun_again += 1
+        self._entries, self.serial = [], None
+
+    def too_slow(self) -> ConfdClientError:
+        """Return the error for a list that never came to its end."""
+        about = f" about {self.key}" if self.key else ""
+        return ConfdClientError(
+            f"the list {self.type.label!r}{about} could not be read to its end: RConfD told"
+            f" {len(self._entries)} entries; the configuration changed {self._begun_again} times"
+            " meanwhile; try again"
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -291,6 +353,10 @@ class Asked:
     waiting: set[str]
     strangers_left: int
     best: Answer | None = None
+
+    def has(self, serial: int | None) -> bool:
+        """Tell whether the newest answer has a serial number."""
+        return self.best is not None and self.best.serial == serial
 
 
 class EventKind(StrEnum):

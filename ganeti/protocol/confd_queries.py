@@ -2,7 +2,14 @@
 
 Types from `OWN_TYPES_FROM` on are not in Ganeti 3.0, whose daemons do not answer them.
 
-Source: confd.json, "query_types".
+Lists of any length are answered in pages, each of which fits into a datagram.  The query of a page
+is ``KEY/FIRST``: the argument of the question, which may be empty, and how many entries to leave
+out.  Null asks for the first page, and so does a KEY without a slash.  The answer is ``[entries,
+FIRST of the next page or null]``.  Pages belong together if their answers have the same serial
+number.
+
+Source: confd.json, "query_types"; design 2.1, "Ganeti Confd", for the lists of instances, their
+primary nodes, and the nodes that are offline.
 """
 
 from __future__ import annotations
@@ -75,20 +82,38 @@ class Takes(StrEnum):
     PATH = "a JSON pointer into the configuration"
 
 
+def page_query(key: str, first: int) -> str:
+    """Return the query of a page."""
+    return f"{key}/{first}"
+
+
+def split_page_query(query: str | None) -> tuple[str, str]:
+    """Return KEY and FIRST in the query of a page."""
+    if query is None or "/" not in query:
+        return query or "", "0"
+    key, _slash, first = query.rpartition("/")
+    return key, first
+
+
 def _row(
-    number: int, label: str, takes: Takes, summary: str, answer: str
-) -> tuple[int, str, Takes, str, str]:
-    return number, label, takes, summary, answer
+    number: int, label: str, takes: Takes, summary: str, answer: str, *, pages_of: str = ""
+) -> tuple[int, str, Takes, str, str, str]:
+    return number, label, takes, summary, answer, pages_of
 
 
 class QueryType(IntEnum):
-    """One question: its number, its name in commands, its argument, its purpose, its answer."""
+    """One question: its number, its name in commands, its argument, its purpose, its answer.
+
+    ``pages_of`` is for questions answered in pages: the question, as a command, that has the same
+    answer in one piece; its own name if there is none.  The answer is then that of all pages.
+    """
 
     _value_: int
     label: str
     takes: Takes
     summary: str
     answer: str
+    pages_of: str
 
     # Looking up a member by its number needs no more.
     def __new__(
@@ -97,7 +122,7 @@ class QueryType(IntEnum):
         """Make a member from its row."""
         made = int.__new__(cls, number)
         made._value_, made.label, made.takes = number, label, takes
-        made.summary, made.answer = texts
+        made.summary, made.answer, made.pages_of = texts
         return made
 
     @property
@@ -105,6 +130,23 @@ class QueryType(IntEnum):
         """Its name in the protocol."""
         suffix = "_BYNAME" if self is QueryType.NODE_ROLE else ""
         return f"CONFD_REQ_{self.name}{suffix}"
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether it is answered in pages."""
+        return bool(self.pages_of)
+
+    @property
+    def answer_described(self) -> str:
+        """What it answers, as a sentence."""
+        pages = "in pages " if self.is_paged else ""
+        origin = "; not known to Ganeti 3.0" if self >= OWN_TYPES_FROM else ""
+        return f"Answers {pages}{self.answer}{origin}."
+
+    def paged_forms(self, question: object) -> list[Self]:
+        """Return the questions that have the answer to this one in pages."""
+        meant = (self.label, f"{self.label} {question}")
+        return [query for query in type(self) if query is not self and query.pages_of in meant]
 
     PING = _row(
         0,
@@ -195,14 +237,45 @@ class QueryType(IntEnum):
         Takes.NODE_OR_UUID,
         "list the instances of a node by UUID and serial number, also where they are many",
         "[instances whose primary node it is, instances whose secondary node it is], [UUID, serial"
-        " number] each; not known to Ganeti 3.0",
+        " number] each",
     )
     NODE_DRBD_PART = _row(
         OWN_TYPES_FROM + 1,
         "node-drbd-part",
         Takes.NODE_OR_UUID,
-        "list the DRBD devices of a node in parts, where they are many; NODE/100 asks for those"
-        " after the first 100",
-        "[as many as fit of what node-drbd answers, how many there are of them before the next part"
-        " or null]; not known to Ganeti 3.0",
+        "list the DRBD devices of a node, also where they are many",
+        "what node-drbd answers",
+        pages_of="node-drbd",
+    )
+    OFFLINE_NODES = _row(
+        OWN_TYPES_FROM + 2,
+        "offline-nodes",
+        Takes.NOTHING,
+        "list the nodes that are offline",
+        "a list of names",
+        pages_of="offline-nodes",
+    )
+    INSTANCE_LIST = _row(
+        OWN_TYPES_FROM + 3,
+        "instances",
+        Takes.NOTHING,
+        "list all instances",
+        "a list of names",
+        pages_of="config /instances",
+    )
+    INSTANCE_PRIMARY_NODES = _row(
+        OWN_TYPES_FROM + 4,
+        "primary-nodes",
+        Takes.NOTHING,
+        "list all instances and their primary nodes",
+        "a list of [name of the instance, name of the node]",
+        pages_of="config /instances",
+    )
+    CONFIG_PART = _row(
+        OWN_TYPES_FROM + 5,
+        "config-part",
+        Takes.PATH,
+        "show an object or a list in the configuration, also where it is large",
+        "a list of [key, value] for an object, of values for a list",
+        pages_of="config",
     )

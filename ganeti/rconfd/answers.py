@@ -25,8 +25,8 @@ from ganeti.objects.model import Node
 from ganeti.protocol import confd, confd_queries
 
 _INDEX_DIGITS_MAX: Final = 9
-# The size of a part of a list: a datagram less the packet around it.
-_PART_BYTES_MAX: Final = confd.DATAGRAM_BYTES_MAX - 2048
+# The size of a page of a list: a datagram less the packet around it.
+_PAGE_BYTES_MAX: Final = confd.DATAGRAM_BYTES_MAX - 2048
 _XEN_PREFIX: Final = "xen-"
 XEN_COLLECTORS: Final = frozenset({"inst-status-xen", "xen-cpu-avg-load"})
 
@@ -176,22 +176,44 @@ def node_drbd(config: Tables, question: confd_queries.Question) -> bytes:
 
 
 def node_drbd_part(config: Tables, question: confd_queries.Question) -> bytes:
-    """List some of the DRBD devices of a node, and say where the others begin."""
-    name, slash, start = _text(question).partition("/")
+    """List a page of the DRBD devices of a node."""
+    name, first = _key_and_first(question)
     uuid, node = _node(config, name)
+    return _page(first, map(dumps, islice(_drbd_rows(config, uuid, node), first, None)))
+
+
+def _key_and_first(question: confd_queries.Question) -> tuple[str, int]:
+    """Return the argument of a question that is answered in pages, and the first entry wanted."""
+    key, first = confd_queries.split_page_query(None if question is None else _text(question))
     try:
-        first = _index(start) if slash else 0
+        return key, _index(first)
     except LookupError as err:
         raise Refused(confd.ErrorKind.ARGUMENT) from err
-    rows: list[list[object]] = []
-    left_bytes = _PART_BYTES_MAX
-    for row in islice(_drbd_rows(config, uuid, node), first, None):
-        encoded = dumps(row)
-        left_bytes -= len(encoded) + encoded.count(b'"')  # which are escaped in an answer
-        if left_bytes < 0 and rows:
-            return dumps([rows, first + len(rows)])
-        rows.append(row)
-    return dumps([rows, None])
+
+
+def _first_of_all(question: confd_queries.Question) -> int:
+    """Return the first entry wanted of a list that takes no argument."""
+    key, first = _key_and_first(question)
+    if key:
+        raise Refused(confd.ErrorKind.ARGUMENT)
+    return first
+
+
+def _page(first: int, entries: Iterable[bytes]) -> bytes:
+    """Return as many entries as fit, and say where the others begin.
+
+    Args:
+        entries: those from the first one on, as JSON.
+    """
+    page: list[bytes] = []
+    left_bytes = _PAGE_BYTES_MAX
+    for entry in entries:
+        # An answer is JSON within JSON: these are escaped once more.
+        left_bytes -= len(entry) + entry.count(b'"') + entry.count(b"\\") + len(",")
+        if left_bytes < 0 and page:
+            return b"[[%b],%d]" % (b",".join(page), first + len(page))
+        page.append(entry)
+    return b"[[%b],null]" % b",".join(page)
 
 
 def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
@@ -204,8 +226,7 @@ def _drbd_rows(config: Tables, uuid: str, node: Node) -> Iterator[list[object]]:
             for node_a, node_b, _port, minor_a, minor_b, _secret in devices:
                 for own, minor, other in ((node_a, minor_a, node_b), (node_b, minor_b, node_a)):
                     if own == uuid:
-                        peer = config.nodes.get(other)
-                        peer_name = other if peer is None else peer.name
+                        peer_name = _node_name(config, other)
                         yield [node.name, minor, instance.name, name, role, peer_name]
 
 
@@ -241,9 +262,65 @@ def instance_disks(config: Tables, question: confd_queries.Question) -> bytes:
     return _joined(raw[disk] for disk in instance.disks if disk in raw)
 
 
+def offline_nodes(config: Tables, question: confd_queries.Question) -> bytes:
+    """List a page of the names of the nodes that are offline."""
+    first = _first_of_all(question)
+    nodes = map(config.nodes.__getitem__, config.nodes.order)
+    names = (dumps(node.name) for node in nodes if node.offline)
+    return _page(first, islice(names, first, None))
+
+
+def instance_list(config: Tables, question: confd_queries.Question) -> bytes:
+    """List a page of the names of all instances."""
+    first = _first_of_all(question)
+    names = map(config.instances.name_of, islice(config.instances.order, first, None))
+    return _page(first, map(dumps, names))
+
+
+def instance_primary_nodes(config: Tables, question: confd_queries.Question) -> bytes:
+    """List a page of the names of all instances and of their primary nodes."""
+    first = _first_of_all(question)
+    instances = map(config.instances.read, islice(config.instances.order, first, None))
+    return _page(
+        first,
+        (
+            dumps([instance.name, _node_name(config, instance.primary_node)])
+            for instance in instances
+        ),
+    )
+
+
+def _node_name(config: Tables, uuid: str) -> str:
+    """Return the name of a node, its UUID if there is no such node."""
+    node = config.nodes.get(uuid)
+    return uuid if node is None else node.name
+
+
 def config_query(config: Tables, question: confd_queries.Question) -> bytes:
     """Show the value at a JSON pointer (RFC 6901) into the configuration."""
-    pointer = _text(question)
+    found = _at_pointer(config, _text(question))
+    return bytes(found) if isinstance(found, Raw) else dumps(found)
+
+
+def config_part(config: Tables, question: confd_queries.Question) -> bytes:
+    """Show a page of the object or list at a JSON pointer."""
+    pointer, first = _key_and_first(question)
+    entries = _entries(_at_pointer(config, pointer))
+    return _page(first, map(dumps, islice(entries, first, None)))
+
+
+def _entries(found: Mapping[str, Raw] | Raw) -> Iterable[object]:
+    """Return the items of a list, or the keys and values of an object."""
+    if not isinstance(found, Raw):
+        return found.items()
+    try:
+        return _items.decode(found) if _is_list(found) else _fields.decode(found).items()
+    except msgspec.DecodeError as err:
+        raise Refused(confd.ErrorKind.ARGUMENT) from err
+
+
+def _at_pointer(config: Tables, pointer: str) -> Mapping[str, Raw] | Raw:
+    """Return a value of the configuration, a whole table as the mapping that it is."""
     if not pointer.startswith("/"):
         raise Refused(confd.ErrorKind.ARGUMENT)
     first, *rest = (word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:])
@@ -256,23 +333,23 @@ def config_query(config: Tables, question: confd_queries.Question) -> bytes:
     return _in_value(top, rest)
 
 
-def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> bytes:
+def _in_table(table: Mapping[str, Raw], words: Sequence[str]) -> Mapping[str, Raw] | Raw:
     if not words:
-        return dumps(table)
+        return table
     found = table.get(words[0])
     if found is None:
         raise Refused(confd.ErrorKind.ARGUMENT)
     return _in_value(found, words[1:])
 
 
-def _in_value(value: Raw, words: Sequence[str]) -> bytes:
+def _in_value(value: Raw, words: Sequence[str]) -> Raw:
     """Return the value at a path below another; only the values on the way are decoded."""
     for word in words:
         try:
             value = _items.decode(value)[_index(word)] if _is_list(value) else _member(value, word)
         except (msgspec.DecodeError, LookupError) as err:
             raise Refused(confd.ErrorKind.ARGUMENT) from err
-    return bytes(value)
+    return value
 
 
 def _member(value: Raw, word: str) -> Raw:
@@ -319,6 +396,10 @@ HANDLERS: Final[Mapping[confd_queries.QueryType, Handler]] = {
     confd_queries.QueryType.DATA_COLLECTORS: data_collectors,
     confd_queries.QueryType.NODE_INSTANCE_SERIALS: node_instance_serials,
     confd_queries.QueryType.NODE_DRBD_PART: node_drbd_part,
+    confd_queries.QueryType.OFFLINE_NODES: offline_nodes,
+    confd_queries.QueryType.INSTANCE_LIST: instance_list,
+    confd_queries.QueryType.INSTANCE_PRIMARY_NODES: instance_primary_nodes,
+    confd_queries.QueryType.CONFIG_PART: config_part,
 }
 
 
@@ -355,7 +436,7 @@ class Answerer:
         packet = confd.seal(self._signer, request.rsalt, message)
         if len(packet) <= confd.DATAGRAM_BYTES_MAX:
             return packet
-        packet = confd.seal(self._signer, request.rsalt, self._too_large(len(packet)))
+        packet = confd.seal(self._signer, request.rsalt, self._too_large(key, len(packet)))
         if len(packet) > confd.DATAGRAM_BYTES_MAX:
             raise ProtocolError(f"the salt for its answer has {len(request.rsalt)} characters")
         return packet
@@ -363,7 +444,7 @@ class Answerer:
     def _keep(self, key: tuple[int, bytes]) -> confd.Sealable:
         message = confd.sealable(self._find(*key))
         if len(message.middle) > confd.DATAGRAM_BYTES_MAX:
-            message = self._too_large(len(message.middle))
+            message = self._too_large(key, len(message.middle))
         size_bytes = len(key[1]) + sum(map(len, message)) + _KEPT_OVERHEAD_BYTES
         if len(self._kept) >= KEPT_MAX or self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
             self._kept.clear()
@@ -388,10 +469,13 @@ class Answerer:
         """Return a message; refusals name their configuration too, as they may be the news."""
         return confd.reply_message(status, answer, self.config.serial_no)
 
-    def _too_large(self, size_bytes: int) -> confd.Sealable:
-        """Return the message that says that an answer cannot be sent."""
+    def _too_large(self, key: tuple[int, bytes], size_bytes: int) -> confd.Sealable:
+        """Return the message that says that an answer cannot be sent, and how to ask instead."""
+        query = confd_queries.QueryType(key[0])
+        forms = query.paged_forms(confd_queries.decode_question(key[1]))
+        pages = " or ".join(f"{form.label!r} (query type {form:d})" for form in forms)
         reason = (
             f"the answer has {size_bytes} bytes, {confd.DATAGRAM_BYTES_MAX} fit into a datagram;"
-            " ask for a part of it"
+            f" ask for a part of it{pages and f', or for its pages by {pages}'}"
         )
         return confd.sealable(self._reply(confd.Status.ERROR, dumps(reason)))

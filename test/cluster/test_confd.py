@@ -77,6 +77,8 @@ def test_changes_arrive_everywhere(three: TestCluster) -> None:
             f"{node} to know the instance",
             timeout_s=DEADLINE_S,
         )
+    on_node2 = ask(three, "primary-nodes --no-headers --separator=|", node=three.nodes[2])
+    assert on_node2.lines == [f"{WEB}|node2.example.com"]
     disks = json.loads(ask(three, f"instance-disks {WEB} --json", node=three.nodes[2]).out)
     assert [disk["size"] for disk in disks["answer"]] == [8]
     three.gnt(f"instance remove -f --shutdown-timeout=1 {WEB}")

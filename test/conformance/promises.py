@@ -44,7 +44,6 @@ SUBJECTS = (
     "jobs and locks",
     "nodes and files",
     "operating systems",
-    "confd",
 )
 # Tests that ``make test`` leaves out: the marker that names their suite, and what runs it.
 OUTSIDE = {

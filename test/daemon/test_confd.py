@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fakes.confd_config import WEB, confd_config
 from fakes.confd_node import CANDIDATES, CHECKOUT, DEADLINE_S, KEY, OWN_NAME, ConfdNode, RawClient
+from fakes.large_config import large_config, uuid_of
 from fakes.waiting import wait_until
 
-from ganeti.base.errors import TransportError
+from ganeti.base.errors import ConfdClientError, TransportError
 from ganeti.clients.confd import AsyncConfdClient, ConfdClient
 from ganeti.protocol.confd import (
     DATAGRAM_BYTES_MAX,
+    Answer,
+    Asked,
     Event,
     EventKind,
     Reply,
     Signer,
     Status,
+    open_reply,
     request_packet,
 )
 from ganeti.protocol.confd_queries import QueryType
@@ -68,6 +75,7 @@ def test_every_query_is_answered(node: ConfdNode) -> None:
         QueryType.NODE_DRBD_PART: OWN_NAME,
         QueryType.INSTANCE_DISKS: "web",
         QueryType.CONFIG_QUERY: "/cluster/cluster_name",
+        QueryType.CONFIG_PART: "/nodes/0",
     }
     with node.client() as client:
         for kind in QueryType:
@@ -363,3 +371,153 @@ def test_an_event_loop_is_told_that_nobody_answers(three: list[ConfdNode]) -> No
             client.close()
 
     asyncio.run(talk())
+
+
+# Lists in pages.
+
+MANY = 20_000
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[ConfdNode]:
+    """A node of a cluster with 20,000 instances; every third of its 300 nodes is offline."""
+    config = large_config(MANY, nodes=300, candidates=2)
+    for number, made in enumerate(config["nodes"].values()):
+        made["offline"] = number % 3 == 2
+    with ConfdNode(config) as made:
+        yield made.start()
+
+
+def lists_of(config: dict[str, Any]) -> dict[QueryType, list[Any]]:
+    """Return what the questions that are answered in pages are answered with."""
+    nodes = {uuid: node["name"] for uuid, node in config["nodes"].items()}
+    instances = config["instances"].values()
+    return {
+        QueryType.OFFLINE_NODES: [
+            node["name"] for node in config["nodes"].values() if node["offline"]
+        ],
+        QueryType.INSTANCE_LIST: [one["name"] for one in instances],
+        QueryType.INSTANCE_PRIMARY_NODES: [
+            [one["name"], nodes[one["primary_node"]]] for one in instances
+        ],
+    }
+
+
+@pytest.mark.shows("2.1/confd/offline-nodes", "2.1/confd/instance-list", "2.1/confd/primary-nodes")
+def test_lists_of_twenty_thousand_are_read_to_the_end(many: ConfdNode) -> None:
+    lists = lists_of(many.config)
+    with many.client() as client:
+        for kind, entries in lists.items():
+            answer = client.read_list(kind)
+            assert answer.check() == entries
+            assert answer.serial == many.config["serial_no"]
+
+    async def talk() -> dict[QueryType, object]:
+        client = AsyncConfdClient(KEY, [many.address], port=many.port, timeout_s=DEADLINE_S)
+        try:
+            answers = await asyncio.gather(*(client.read_list(kind) for kind in lists))
+        finally:
+            client.close()
+        return {answer.type: answer.value for answer in answers}
+
+    assert asyncio.run(talk()) == lists
+
+
+def test_each_page_is_one_datagram(many: ConfdNode) -> None:
+    first: object = 0
+    names: list[str] = []
+    with RawClient(many) as raw:
+        while first is not None:
+            raw.socket.send(raw.packet(QueryType.INSTANCE_LIST, f"/{first}"))
+            data = raw.socket.recv(65536)
+            assert len(data) <= DATAGRAM_BYTES_MAX
+            answer = open_reply(Signer(KEY), data)[1].answer
+            assert isinstance(answer, list)
+            entries, first = answer
+            names += entries
+    assert len(names) == len(set(names)) == MANY
+
+
+def test_a_list_that_no_datagram_holds_names_its_pages(many: ConfdNode) -> None:
+    with (
+        many.client() as client,
+        pytest.raises(ConfdClientError, match=r"pages by 'instances' \(query type 103\) or 'prim"),
+    ):
+        client.value(QueryType.CONFIG_QUERY, "/instances")
+
+
+def test_the_command_shows_whole_lists(many: ConfdNode) -> None:
+    for kind, entries in lists_of(many.config).items():
+        done = confd_client(many, kind.label, "--no-headers", "--separator=|")
+        rows = ["|".join(entry) if isinstance(entry, list) else entry for entry in entries]
+        assert (done.stdout.splitlines(), done.stderr, done.returncode) == (rows, "", 0)
+    told = json.loads(confd_client(many, "instances", "--json").stdout)
+    assert (len(told["answer"]), told["serial"]) == (MANY, many.config["serial_no"])
+
+
+def confd_client(node: ConfdNode, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, f"{CHECKOUT}/tools/confd-client", *words]
+    env = {**os.environ, "GANETI_ROOTDIR": node.paths.root, "GANETI_HOSTNAME": OWN_NAME}
+    where = ("-a", node.address, "-p", str(node.port), "--timeout", str(DEADLINE_S))
+    return subprocess.run(
+        [*argv, *where], env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def test_a_change_between_two_pages_begins_the_list_again(own: ConfdNode) -> None:
+    """The client never joins pages of two configurations."""
+    own.config = large_config(5000)
+    own.start()
+    seen: list[str] = []
+
+    class Slow(ConfdClient):
+        """Waits for a change of the configuration before it asks for the second page."""
+
+        def _begin(self, query_type: QueryType, query: object, *rest: Any) -> Asked:
+            seen.append(str(query))
+            if len(seen) == 2:
+                removed = own.config["instances"].pop(uuid_of("instance", 0))
+                own.config["disks"].pop(removed["disks"][0])
+                own.config["serial_no"] += 1
+                own.write_config()
+                wait_until(lambda: serial_of(own) == own.config["serial_no"], "the change")
+            return super()._begin(query_type, query, *rest)
+
+    own.config["serial_no"] = 50
+    own.write_config()
+    wait_until(lambda: serial_of(own) == 50, "the configuration")
+    with Slow(KEY, [own.address], port=own.port, timeout_s=DEADLINE_S) as client:
+        answer = client.read_list(QueryType.INSTANCE_LIST)
+    assert answer.serial == 51
+    assert answer.value == [f"inst{number}.example.com" for number in range(1, 5000)]
+    assert seen[:3] == ["/0", seen[1], "/0"]
+
+
+def test_pages_wait_for_no_candidate_that_is_away(many: ConfdNode) -> None:
+    """Only the first waits for newer answers of others; nobody is at the second address."""
+    addresses = [many.address, "127.0.0.3"]
+    settle_s, kind = 2.0, QueryType.INSTANCE_PRIMARY_NODES
+
+    async def talk() -> Answer:
+        client = AsyncConfdClient(KEY, addresses, port=many.port, settle_s=settle_s)
+        try:
+            return await client.read_list(kind)
+        finally:
+            client.close()
+
+    def wait() -> Answer:
+        with ConfdClient(KEY, addresses, port=many.port, settle_s=settle_s) as client:
+            return client.read_list(kind)
+
+    for read in (wait, lambda: asyncio.run(talk())):
+        begun_s = time.monotonic()
+        assert read().value == lists_of(many.config)[kind]
+        assert time.monotonic() - begun_s < 15.0  # two seconds for each page are more than 30
+
+
+def test_a_list_is_that_of_the_newest_configuration(three: list[ConfdNode]) -> None:
+    with ConfdClient(
+        KEY, ADDRESSES[:2], port=three[0].port, timeout_s=DEADLINE_S, settle_s=DEADLINE_S
+    ) as client:
+        answer = client.read_list(QueryType.INSTANCE_LIST)
+    assert (answer.value, answer.serial) == (["db.example.com"], 77)

@@ -161,7 +161,7 @@ def _call(call: Call[Rules]) -> Entry:
 
 def _confd_query(query: QueryType) -> Entry:
     takes = "" if query.takes is Takes.NOTHING else f"Takes {query.takes}.  "
-    return f"{query:d} {query.constant}", f"{takes}Answers {query.answer}."
+    return f"{query:d} {query.constant}", f"{takes}{query.answer_described}"
 
 
 _TABLES: Final[Mapping[str, list[Entry]]] = {

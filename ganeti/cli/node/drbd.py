@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.base.errors import ConfdClientError, GenericError
+from ganeti.base.errors import ConfdClientError
 from ganeti.cli.command import Context, Options, command
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import Column, format_table
 from ganeti.clients.confd import ConfdClient
 from ganeti.protocol.confd_queries import QueryType
 
-_TRIES_MAX: Final = 5
 _COLUMNS: Final = (
     Column("Node"),
     Column("Minor", "number"),
@@ -26,35 +25,13 @@ def devices_of(client: ConfdClient, node_name: str) -> list[list[object]]:
     """Return the DRBD devices of a node, however many.
 
     Raises:
-        ConfdClientError: RConfD refuses to tell; so does one of Ganeti 3.0 where they are many.
-        GenericError: the configuration changes faster than it can be read.
+        ConfdClientError: RConfD refuses to tell, or the configuration changes all the time.
+        TransportError: nobody answers, as RConfDs of Ganeti 3.0 where they are many.
     """
     try:
         return _as_rows(client.value(QueryType.NODE_DRBD, node_name))
     except ConfdClientError:  # most likely too many; if not, the next question fails as well
-        for _ in range(_TRIES_MAX):
-            found = _in_parts(client, node_name)
-            if found is not None:
-                return found
-    raise GenericError(f"the configuration changes while the devices of {node_name} are listed")
-
-
-def _in_parts(client: ConfdClient, node_name: str) -> list[list[object]] | None:
-    """Ask for one part after the other; None if the configuration changes meanwhile."""
-    rows: list[list[object]] = []
-    serial: int | None = None
-    first: object = 0
-    while first is not None:
-        answer = client.ask(QueryType.NODE_DRBD_PART, f"{node_name}/{first}")
-        match answer.check():
-            case [list(part), int() | None as first]:
-                rows += _as_rows(part)
-            case other:
-                raise ConfdClientError(f"RConfD answers no list of devices: {other!r:.100}")
-        if serial not in (None, answer.serial):
-            return None
-        serial = answer.serial
-    return rows
+        return _as_rows(client.read_list(QueryType.NODE_DRBD_PART, node_name).value)
 
 
 def _as_rows(found: object) -> list[list[object]]:

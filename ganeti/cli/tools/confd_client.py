@@ -43,9 +43,9 @@ _ARGUMENTS: Final[Mapping[Takes, tuple[opt.Argument, ...]]] = {
     Takes.PATH: (opt.Argument(ArgKind.TEXT, metavar="PATH"),),
 }
 _LINK: Final = opt.option("--link", "link that the addresses are on; by default the cluster's")
+_ALL: Final = opt.flag("--all", "show the answer of each candidate, not only the newest")
 _SHOWN: Final = (
     *PLAIN_TABLE,
-    opt.flag("--all", "show the answer of each candidate, not only the newest"),
     opt.flag("--json", "print JSON: the answer, its serial number and the node that gave it"),
 )
 _COMMON: Final = (
@@ -136,6 +136,10 @@ def _as_json(value: Any, _args: Sequence[str]) -> Rows:
     return [[dumps(value).decode()]]
 
 
+def _entries(value: Any, _args: Sequence[str]) -> Rows:
+    return [[dumps(entry).decode()] for entry in value]
+
+
 # How the answer to each question is shown: the titles and the rows.
 TABLES: Final[Mapping[QueryType, tuple[str, Callable[[Any, Sequence[str]], Rows]]]] = {
     QueryType.PING: ("Version", lambda value, _args: [[value]]),
@@ -151,7 +155,11 @@ TABLES: Final[Mapping[QueryType, tuple[str, Callable[[Any, Sequence[str]], Rows]
     QueryType.CONFIG_QUERY: ("Value", _as_json),
     QueryType.DATA_COLLECTORS: ("Collector Active Interval", _collectors),
     QueryType.NODE_INSTANCE_SERIALS: ("UUID Role Serial", _node_serials),
-    QueryType.NODE_DRBD_PART: ("Node Minor Instance Disk Role Peer", lambda value, _args: value[0]),
+    QueryType.NODE_DRBD_PART: ("Node Minor Instance Disk Role Peer", lambda value, _args: value),
+    QueryType.OFFLINE_NODES: ("Node", _list),
+    QueryType.INSTANCE_LIST: ("Instance", _list),
+    QueryType.INSTANCE_PRIMARY_NODES: ("Instance Node", lambda value, _args: value),
+    QueryType.CONFIG_PART: ("Value", _entries),
 }
 
 
@@ -162,12 +170,13 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
     with _client(context, options) as client:
         answers = _ask_all(client, query, question)
     newest = answers[0]
-    value = None if options.all else newest.check()
+    shows_all = bool(options.get("all"))
+    value = None if shows_all else newest.check()
     titles, rows = TABLES[query]
     if options.json:
         plain = [_plain(answer) for answer in answers]
-        context.write(dumps(plain if options.all else plain[0]).decode())
-    elif options.all:
+        context.write(dumps(plain if shows_all else plain[0]).decode())
+    elif shows_all:
         told: Rows = [
             [answer.peer, answer.status.name.lower(), answer.serial, dumps(answer.value).decode()]
             for answer in answers
@@ -180,6 +189,8 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
 
 def _ask_all(client: ConfdClient, query: QueryType, question: object) -> list[Answer]:
     try:
+        if query.is_paged:
+            return [client.read_list(query, "" if question is None else str(question))]
         return client.ask_all(query, question)
     except TransportError as err:  # the master has no part in it
         raise GenericError(err.message) from err
@@ -254,7 +265,7 @@ def _try(context: Context, client: ConfdClient, query: QueryType) -> bool:
         if question == _NOTHING:
             context.write(f"{query.label:16} -   there is nothing to ask about")
             return True
-        answer = client.ask(query, question)
+        answer = _ask_all(client, query, question)[0]
         value = answer.check()
     except GenericError as err:
         context.write(f"{query.label:16} FAILED: {err.message}")
@@ -280,15 +291,15 @@ def _example(client: ConfdClient, query: QueryType) -> object:
         case Takes.NODE | Takes.NODE_OR_UUID:
             return client.value(QueryType.CLUSTER_MASTER)
         case Takes.INSTANCE:
-            instances = client.value(QueryType.CONFIG_QUERY, "/instances")
-            return next(iter(instances if isinstance(instances, dict) else ()), _NOTHING)
+            instances = client.read_list(QueryType.INSTANCE_LIST).value
+            return next(iter(instances if isinstance(instances, list) else ()), _NOTHING)
         case Takes.ADDRESSES:
             found = client.value(QueryType.INSTANCES_IPS_LIST)
             return Keys(iplist=tuple(map(str, found if isinstance(found, list) else ())))
         case Takes.FIELDS:
             return Keys(fields=tuple(FIELDS.values()))
         case Takes.PATH:
-            return "/cluster/cluster_name"
+            return "/cluster/enabled_hypervisors"
     return None
 
 
@@ -312,18 +323,22 @@ _EXAMPLES: Final = {
     "config": """
 confd-client config /cluster/cluster_name  # the name of the cluster
 confd-client config /cluster/enabled_hypervisors/0  # one item of a list""",
+    "primary-nodes": "confd-client primary-nodes --no-headers --separator=:  # for a script",
+    "config-part": "confd-client config-part /instances  # all instances, a line each",
     "instance-node": "confd-client instance-node 192.0.2.7 --json  # for a script",
 }
 
 
 def _command(query: QueryType) -> Command:
+    asks = ", one page after the other, and shows all" if query.is_paged else ""
     return command(
         ask,
         _ARGUMENTS[query.takes],
         (_LINK,) if query.takes is Takes.ADDRESSES else (),
+        () if query.is_paged else (_ALL,),
         _SHOWN,
         title=f"{query.label}: {query.summary}",
-        description=f"Asks {query.constant}.  Answers {query.answer}.",
+        description=f"Asks {query.constant}{asks}.  {query.answer_described}",
         examples=_EXAMPLES.get(query.label, ()),
     )
 

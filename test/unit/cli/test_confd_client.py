@@ -55,12 +55,11 @@ def test_commands_are_built_and_explained(command: Command) -> None:
         (QueryType.MC_PIP_LIST, ["a"], [], [["a"]]),
         (QueryType.INSTANCES_IPS_LIST, [], [], []),
         (QueryType.NODE_DRBD, [["n", 0, "i", "disk/0", "primary", "p"]], ["n"], None),
-        (
-            QueryType.NODE_DRBD_PART,
-            [[["n", 0, "i", "disk/0", "primary", "p"]], 1],
-            ["n"],
-            [["n", 0, "i", "disk/0", "primary", "p"]],
-        ),
+        (QueryType.NODE_DRBD_PART, [["n", 0, "i", "disk/0", "primary", "p"]], ["n"], None),
+        (QueryType.OFFLINE_NODES, ["n", "m"], [], [["n"], ["m"]]),
+        (QueryType.INSTANCE_LIST, ["i"], [], [["i"]]),
+        (QueryType.INSTANCE_PRIMARY_NODES, [["i", "n"]], [], None),
+        (QueryType.CONFIG_PART, [["u", {"a": 1}], 5], ["/x"], [['["u",{"a":1}]'], ["5"]]),
         (
             QueryType.NODE_INSTANCE_SERIALS,
             [[["u", 5]], [["v", 6]]],

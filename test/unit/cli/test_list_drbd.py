@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.confd_config import NODES, encoded, mirrored_config
 
-from ganeti.base.errors import ConfdClientError, GenericError
+from ganeti.base.errors import ConfdClientError
 from ganeti.cli.node.drbd import devices_of
 from ganeti.clients.confd import ConfdClient
 from ganeti.config.config_data import split_config
@@ -28,14 +28,20 @@ class Client(ConfdClient):
         self.is_old = is_old
         self.asked: list[QueryType] = []
 
-    def ask(self, query_type: QueryType, query: object = None) -> Answer:
+    def _ask(
+        self,
+        query_type: QueryType,
+        query: object,
+        _deadline_s: float,
+        _wanted_serial: int | None = None,
+    ) -> list[Answer]:
         self.asked.append(query_type)
         found = HANDLERS[query_type](self.facts, str(query))
         value: Any = json.loads(found)
         status = Status.OK
         if self.is_old or len(found) > 60_000:
             status, value = Status.ERROR, "the answer has too many bytes"
-        return Answer(query_type, query, status, value, next(self.serials), "192.0.2.1")
+        return [Answer(query_type, query, status, value, next(self.serials), "192.0.2.1")]
 
 
 def forever(*first: int) -> Iterator[int]:
@@ -58,7 +64,7 @@ def test_many_are_asked_for_in_parts() -> None:
 def test_a_change_meanwhile_begins_anew() -> None:
     client = Client(1500, forever(7, 8, 9))
     assert [row[1] for row in devices_of(client, NODES[0])] == list(range(1500))
-    with pytest.raises(GenericError, match="configuration changes while"):
+    with pytest.raises(ConfdClientError, match="the configuration changed 20 times meanwhile"):
         devices_of(Client(1500, iter(range(1000))), NODES[0])
 
 

@@ -14,6 +14,7 @@ from ganeti.protocol.confd import (
     Event,
     EventKind,
     Exchange,
+    Pages,
     Signer,
     Status,
     open_request,
@@ -172,6 +173,56 @@ def test_refusals_say_why(status: Status, value: object, text: str) -> None:
 def test_a_path_to_nothing_is_called_that() -> None:
     answer = Answer(QueryType.CONFIG_QUERY, "/x", Status.ERROR, 2, 0, "a")
     with pytest.raises(ConfdClientError, match="nothing at this path; paths begin with '/'"):
+        answer.check()
+
+
+def page(value: object, serial: int, status: Status = Status.OK) -> Answer:
+    return Answer(QueryType.INSTANCE_LIST, "/0", status, value, serial, "a")
+
+
+def test_pages_become_one_answer() -> None:
+    pages = Pages(QueryType.INSTANCE_LIST)
+    assert (pages.query, pages.serial) == ("/0", None)
+    assert pages.take(page([["a", "b"], 2], 7)) is None
+    assert (pages.query, pages.serial) == ("/2", 7)
+    assert pages.take(page([["c"], None], 7)) == Answer(
+        QueryType.INSTANCE_LIST, None, Status.OK, ["a", "b", "c"], 7, "a"
+    )
+    whole = Pages(QueryType.NODE_DRBD_PART, "node1").take(page([[], None], 3))
+    assert whole is not None
+    assert (whole.query, whole.value) == ("node1", [])
+
+
+def test_a_list_begins_again_when_the_configuration_changes() -> None:
+    pages = Pages(QueryType.NODE_DRBD_PART, "node1")
+    assert pages.take(page([["a", "b"], 2], 7)) is None
+    assert pages.take(page([["d"], None], 8)) is None  # b is no longer the second, perhaps
+    assert (pages.query, pages.serial) == ("node1/0", None)
+    assert pages.take(page([["a", "c", "d"], 3], 8)) is None
+    assert pages.take(page(0, 9, Status.ERROR)) is None  # the node was removed: the next says so
+    with pytest.raises(ConfdClientError, match="no such entry"):
+        pages.take(page(0, 9, Status.ERROR))
+
+
+def test_a_list_does_not_begin_again_for_ever() -> None:
+    pages = Pages(QueryType.INSTANCE_LIST)
+    for serial in range(41):  # the first page of one configuration, the second of the next
+        assert pages.take(page([["a"], 1], serial)) is None
+    with pytest.raises(ConfdClientError, match="the configuration changed 20 times meanwhile"):
+        pages.take(page([["a"], 1], 41))
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, [], [["a"]], ["a", None], [["a"], 0], [["a"], 5], [[], 0], [["a"], "1"]]
+)
+def test_what_is_no_page_is_refused(value: object) -> None:
+    with pytest.raises(ConfdClientError, match="RConfD answers no page of a list"):
+        Pages(QueryType.INSTANCE_LIST).take(page(value, 7))
+
+
+def test_a_path_to_no_list_is_called_that() -> None:
+    answer = Answer(QueryType.CONFIG_PART, "/x", Status.ERROR, 2, 0, "a")
+    with pytest.raises(ConfdClientError, match="no object or list at this path"):
         answer.check()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ganeti.base.errors import ProtocolError
 from ganeti.cli.tools.confd_client import TABLES
@@ -14,14 +16,36 @@ from ganeti.protocol.confd_queries import (
     QueryType,
     Question,
     decode_question,
+    page_query,
+    split_page_query,
 )
 from ganeti.rconfd.answers import HANDLERS
 
 
 def test_every_query_is_answered_and_shown() -> None:
     assert set(QueryType) == set(HANDLERS) == set(TABLES)
-    assert sorted(QueryType) == [*range(12), OWN_TYPES_FROM, OWN_TYPES_FROM + 1]
+    assert sorted(QueryType) == [*range(12), *range(OWN_TYPES_FROM, OWN_TYPES_FROM + 6)]
     assert len({query.label for query in QueryType}) == len(QueryType)
+
+
+def test_answers_in_one_piece_name_their_paged_forms() -> None:
+    """Each paged question is its own, or another's, which names it."""
+    labels = {query.label: query for query in QueryType}
+    for query in QueryType:
+        if query.is_paged:
+            label, _space, argument = query.pages_of.partition(" ")
+            whole = labels[label]
+            assert whole is query or query in whole.paged_forms(argument or None)
+    assert QueryType.INSTANCE_LIST in QueryType.CONFIG_QUERY.paged_forms("/instances")
+    assert QueryType.CONFIG_QUERY.paged_forms("/cluster/tags") == [QueryType.CONFIG_PART]
+    assert QueryType.PING.paged_forms(None) == QueryType.OFFLINE_NODES.paged_forms(None) == []
+
+
+@given(key=st.text(), first=st.integers(0, 10**9))
+def test_queries_of_pages_are_split_as_they_were_made(key: str, first: int) -> None:
+    assert split_page_query(page_query(key, first)) == (key, str(first))
+    assert split_page_query(None) == ("", "0")
+    assert split_page_query("node1") == ("node1", "0")
 
 
 @pytest.mark.parametrize(

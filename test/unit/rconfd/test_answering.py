@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from typing import Any
 
 import pytest
-from fakes.confd_config import NODES, confd_config, encoded, mirrored_config
+from fakes.confd_config import DB, NODES, WEB, confd_config, encoded, mirrored_config
+from fakes.large_config import large_config, uuid_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +17,8 @@ from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
 from ganeti.protocol.confd import (
     DATAGRAM_BYTES_MAX,
+    Answer,
+    Pages,
     Reply,
     Signer,
     Status,
@@ -100,10 +105,111 @@ def test_quoting_may_make_an_answer_too_large() -> None:
     assert "fit into a datagram" in str(ask(answerer, 10, "/cluster/tags")[1].answer)
 
 
+def instances_named(names: list[str]) -> Tables:
+    """Return a configuration with instances of these names, on one node after the other."""
+    config = confd_config()
+    web = config["instances"].pop(WEB)
+    del config["instances"][DB]
+    for number, name in enumerate(names):
+        uuid = uuid_of("instance", 100 + number)
+        where = NODES[number % len(NODES)]
+        made = {**web, "uuid": uuid, "name": name, "primary_node": where, "disks": [], "nics": []}
+        config["instances"][uuid] = made
+    return Tables(split_config(encoded(config)))
+
+
+def read_pages(
+    facts: Tables, kind: QueryType, key: str = "", salt: str = "s" * 36
+) -> tuple[list[Any], int]:
+    """Return the entries of all pages, as the client puts them together, and how many there are."""
+    answerer, pages = Answerer(facts, SIGNER), Pages(kind, key)
+    for count in range(1, 10_000):
+        packet = request_packet(SIGNER, kind, pages.query, rsalt=salt, now_s=NOW)
+        sent = answerer.answer(packet, NOW)
+        assert len(sent) <= DATAGRAM_BYTES_MAX
+        got, reply = open_reply(SIGNER, sent)
+        assert got == salt
+        whole = pages.take(Answer(kind, pages.query, reply.status, reply.answer, reply.serial, "a"))
+        if whole is not None:
+            assert isinstance(whole.value, list)
+            return whole.value, count
+    raise AssertionError("there is no end")
+
+
+# Any text is a name here: what must be escaped, once and twice, and what has many bytes.
+NAMES = st.text(max_size=40) | st.text(alphabet='"\\\n\x01ä😀', max_size=40)
+
+
+@pytest.mark.shows("2.1/confd/instance-list", "2.1/confd/primary-nodes")
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(NAMES.filter(bool), max_size=60, unique=True),
+    room=st.integers(400, 3000),
+    salt=st.text(alphabet="s", min_size=1, max_size=36),
+)
+def test_all_pages_together_are_the_list_and_each_fits(
+    names: list[str], room: int, salt: str
+) -> None:
+    """Whatever the names are and however little a page holds."""
+    facts = instances_named(names)
+    in_order = [facts.instances.read(uuid) for uuid in facts.instances.order]
+    on = {NODES[number]: f"node{number + 1}.example.com" for number in range(len(NODES))}
+    lists: dict[QueryType, list[Any]] = {
+        QueryType.INSTANCE_LIST: [one.name for one in in_order],
+        QueryType.INSTANCE_PRIMARY_NODES: [[one.name, on[one.primary_node]] for one in in_order],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "_PAGE_BYTES_MAX", room)
+        patch.setattr(sys.modules[__name__], "DATAGRAM_BYTES_MAX", room + 300)
+        for kind, entries in lists.items():
+            assert sorted(names) == sorted(one.name for one in in_order)
+            assert read_pages(facts, kind, salt=salt)[0] == entries
+
+
+@pytest.mark.parametrize("name", ["i#", "instance#.example.com", '"\\"#', "ä#" * 20])
+def test_pages_are_full(name: str) -> None:
+    """There are no more than the bytes ask for: a page is not left half empty."""
+    names = [name.replace("#", str(number)) for number in range(5000)]
+    entries, count = read_pages(instances_named(names), QueryType.INSTANCE_LIST)
+    assert sorted(entries) == sorted(names)
+    in_json = len(json.dumps(json.dumps(names, ensure_ascii=False), ensure_ascii=False).encode())
+    assert count <= in_json // (DATAGRAM_BYTES_MAX - 4096) + 1
+
+
+def test_everything_in_the_configuration_can_be_had_in_pages() -> None:
+    facts = instances_named([f"instance{number}" for number in range(500)])
+    whole = json.loads(HANDLERS[QueryType.CONFIG_QUERY](facts, "/instances"))
+    entries, count = read_pages(facts, QueryType.CONFIG_PART, "/instances")
+    assert [tuple(entry) for entry in entries] == list(whole.items())
+    assert count > 3
+
+
+@pytest.mark.parametrize(
+    ("count", "kind", "question", "forms"),
+    [
+        (150, QueryType.CONFIG_QUERY, "/instances", ("instances", "primary-nodes", "config-part")),
+        (2, QueryType.CONFIG_QUERY, "/cluster/tags", ("config-part",)),
+    ],
+)
+def test_a_list_that_is_too_large_is_refused_with_its_paged_forms(
+    count: int, kind: QueryType, question: str, forms: tuple[str, ...]
+) -> None:
+    config = json.loads(HANDLERS[QueryType.CONFIG_QUERY](large_facts(), "/cluster"))
+    large = large_config(count)
+    large["cluster"]["tags"] = config["tags"]
+    reply = ask(Answerer(Tables(split_config(encoded(large))), SIGNER), kind, question)[1]
+    assert reply.status is Status.ERROR
+    assert "ask for a part of it, or for its pages by " in str(reply.answer)
+    for form in forms:
+        query = next(query for query in QueryType if query.label == form)
+        assert f"{form!r} (query type {query:d})" in str(reply.answer)
+
+
 def test_many_drbd_devices_are_told_in_parts_that_fit() -> None:
     facts = Tables(split_config(encoded(mirrored_config(1500))))
     answerer = Answerer(facts, SIGNER)
-    assert ask(answerer, QueryType.NODE_DRBD, NODES[0])[1].status is Status.ERROR
+    refused = ask(answerer, QueryType.NODE_DRBD, NODES[0])[1]
+    assert "its pages by 'node-drbd-part' (query type 101)" in str(refused.answer)
     rows: list[object] = []
     parts, first = 0, 0
     while first is not None:

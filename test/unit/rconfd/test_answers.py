@@ -27,6 +27,8 @@ from ganeti.rconfd.answers import HANDLERS, Refused
 CONFIG = confd_config()
 SERIAL = CONFIG["serial_no"]
 FACTS = Tables(split_config(encoded(CONFIG)))
+INSTANCES, NICPARAMS = CONFIG["instances"], CONFIG["cluster"]["nicparams"]["default"]
+PAGED = (QueryType.OFFLINE_NODES, QueryType.INSTANCE_LIST, QueryType.INSTANCE_PRIMARY_NODES)
 UNKNOWN, INTERNAL, ARGUMENT = ErrorKind.UNKNOWN_ENTRY, ErrorKind.INTERNAL, ErrorKind.ARGUMENT
 
 
@@ -93,11 +95,54 @@ def changed(**cluster: object) -> Tables:
         (QueryType.CONFIG_QUERY, "/networks", {}),
         (QueryType.CONFIG_QUERY, "/instances", CONFIG["instances"]),
         (QueryType.CONFIG_QUERY, "/cluster", CONFIG["cluster"]),
+        (QueryType.CONFIG_PART, "/instances/0", [list(map(list, INSTANCES.items())), None]),
+        (QueryType.CONFIG_PART, "/instances/1", [[list(list(INSTANCES.items())[1])], None]),
+        (QueryType.CONFIG_PART, f"/instances/{WEB}/nics/2", [INSTANCES[WEB]["nics"][2:], None]),
+        (QueryType.CONFIG_PART, "/cluster/nicparams/0", [[["default", NICPARAMS]], None]),
     ],
 )
 def test_answers(kind: QueryType, question: object, answer: object) -> None:
     expected = ["192.0.2.1", "node1.example.com", "192.0.2.254"] if answer is None else answer
     assert value(kind, question) == expected
+
+
+ALL_OFFLINE = ["node3.example.com", "node10.example.com"]
+ALL_INSTANCES = ["db.example.com", "web.example.com"]
+
+
+def with_two_offline() -> Tables:
+    config = confd_config()
+    config["nodes"][NODES[1]].update(name="node10.example.com", offline=True)
+    return Tables(split_config(encoded(config)))
+
+
+@pytest.mark.shows("2.1/confd/offline-nodes", "2.1/confd/instance-list", "2.1/confd/primary-nodes")
+@pytest.mark.parametrize(
+    ("kind", "entries"),
+    [
+        (QueryType.OFFLINE_NODES, ALL_OFFLINE),
+        (QueryType.INSTANCE_LIST, ALL_INSTANCES),
+        (
+            QueryType.INSTANCE_PRIMARY_NODES,
+            [["db.example.com", "node10.example.com"], ["web.example.com", "node1.example.com"]],
+        ),
+    ],
+)
+def test_lists_in_pages(kind: QueryType, entries: list[object]) -> None:
+    """In natural order of names, from any entry on."""
+    facts = with_two_offline()
+    assert value(kind, None, facts) == [entries, None]
+    for first in (0, 1, 2, 7):
+        assert value(kind, f"/{first}", facts) == [entries[first:], None]
+
+
+def test_a_primary_node_that_is_not_there_is_named_by_its_uuid() -> None:
+    config = confd_config()
+    config["instances"][WEB]["primary_node"] = "nosuch"
+    facts = Tables(split_config(encoded(config)))
+    assert value(QueryType.INSTANCE_PRIMARY_NODES, "/1", facts)[0] == [
+        ["web.example.com", "nosuch"]
+    ]
 
 
 @pytest.mark.shows("2.0/minors/known")
@@ -179,6 +224,18 @@ def test_pointers_have_escapes() -> None:
         (QueryType.NODE_DRBD_PART, "nosuch/0", UNKNOWN),
         (QueryType.NODE_DRBD_PART, "node1/x", ARGUMENT),
         (QueryType.NODE_DRBD_PART, "node1/", ARGUMENT),
+        *((kind, "/x", ARGUMENT) for kind in PAGED),
+        *((kind, "/", ARGUMENT) for kind in PAGED),
+        *((kind, "/-1", ARGUMENT) for kind in PAGED),
+        *((kind, {}, ARGUMENT) for kind in PAGED),
+        *((kind, "web/0", ARGUMENT) for kind in PAGED),
+        *((kind, "web", ARGUMENT) for kind in PAGED),
+        (QueryType.CONFIG_PART, None, ARGUMENT),
+        (QueryType.CONFIG_PART, "/0", ARGUMENT),
+        (QueryType.CONFIG_PART, "/instances", ARGUMENT),
+        (QueryType.CONFIG_PART, "/instances/", ARGUMENT),
+        (QueryType.CONFIG_PART, "/nosuch/0", ARGUMENT),
+        (QueryType.CONFIG_PART, "/cluster/cluster_name/0", ARGUMENT),
         (QueryType.INSTANCE_DISKS, "node1", UNKNOWN),
         (QueryType.INSTANCE_DISKS, {}, ARGUMENT),
         (QueryType.CONFIG_QUERY, None, ARGUMENT),
