@@ -21,7 +21,7 @@ from ganeti.cli.command import (
 from ganeti.cli.declaration.values import parse_duration
 from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain
-from ganeti.cli.run.jobs import FINAL_STATUSES, changes, follow
+from ganeti.cli.run.jobs import changes, follow, results_of
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.registry import decode_opcode, encode_opcode
@@ -126,15 +126,12 @@ def info(context: Context, _options: Options, args: list[str]) -> None:
     context.terminal.write_lines(format_report([describe(list(row.values())) for row in names]))
 
 
-def wait(context: Context, _options: Options, args: list[str]) -> int:
-    """Wait until a job has ended."""
+def wait(context: Context, _options: Options, args: list[str]) -> None:
+    """Wait until a job has ended; archived ones have.  An error of the job is told as such."""
     job_id = parse_job_id(args[0])
-    status = ""
-    for change in changes(context, job_id):
-        status = str(change.fields[0]) if change.fields else ""
-        if status in FINAL_STATUSES:
-            break
-    return EXIT_SUCCESS if status == "success" else EXIT_FAILURE
+    for _ in changes(context, job_id):
+        pass
+    results_of(context, job_id)
 
 
 def watch(context: Context, _options: Options, args: list[str]) -> int:
@@ -280,7 +277,7 @@ gnt-job info 12  # parameters, messages and result of a job""",
         wait,
         "<job-id>@unfinished-job",
         examples="""
-gnt-job wait 12  # until it ends; the exit status says how""",
+gnt-job wait 12  # until it ends; exit status and error message say how, also of an archived one""",
     ),
     command(
         watch,

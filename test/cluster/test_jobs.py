@@ -68,8 +68,19 @@ def test_failed_job_tells_why_and_how_it_ended(cluster: TestCluster) -> None:
     watched = cluster.run(f"gnt-job watch {number}")
     assert watched.status == 1
     assert "ghost.example.com" in watched.err
-    assert cluster.run(f"gnt-job wait {number}").status == 1
+    ended = cluster.run(f"gnt-job wait {number}")
+    assert (ended.status, ended.out, ended.err) == (1, "", watched.err)
     assert cluster.job_status(number) == "error"
+
+
+def test_waiting_for_an_archived_job_tells_how_it_ended(cluster: TestCluster) -> None:
+    failed, done = cluster.submit("debug delay -n nowhere 0"), cluster.submit("debug delay 0")
+    cluster.refused(f"job wait {failed}", "nowhere")
+    assert cluster.gnt(f"job wait {done}").out == ""
+    cluster.gnt(f"job archive {failed} {done}")
+    assert cluster.gnt(f"job wait {done}").out == ""
+    cluster.refused(f"job wait {failed}", "node 'nowhere' is not known")
+    cluster.refused("job wait 999999", "999999")
 
 
 @pytest.mark.shows("2.12/wconfd/frees")
