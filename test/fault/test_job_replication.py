@@ -312,6 +312,7 @@ def test_a_new_candidate_gets_the_queue(cluster: LuxidCluster) -> None:
     job_id = client.submit_job([delay()])
     wait_status(client, job_id, "success")
     assert cluster.copy_of(new, job_id) is None
+    os.remove(new.paths.queue_version)
     cluster.master.set_candidates(
         {cluster.master.name: "127.0.0.1", old.name: old.address, new.name: new.address}
     )
