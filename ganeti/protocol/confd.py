@@ -305,12 +305,13 @@ class Pages:
         if self.serial not in (None, answer.serial):
             self._begin_again()
             return None
+        answer = replace(answer, query=self.key or None)  # what the user asked
         entries, following = self._page(answer.check())
         self.serial = answer.serial
         self._entries += entries
         if following is not None:
             return None
-        return replace(answer, query=self.key or None, value=self._entries)
+        return replace(answer, value=self._entries)
 
     def _page(self, value: object) -> tuple[list[object], int | None]:
         match value:

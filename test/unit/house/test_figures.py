@@ -50,7 +50,7 @@ CODE_LINES_MAX = {
     "noded": 593,
     "objects": 2_050,
     "opcodes": 953,
-    "protocol": 4_226,
+    "protocol": 4_227,
     "query": 2_075,
     "rapid": 971,
     "rconfd": 497,

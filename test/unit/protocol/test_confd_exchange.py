@@ -200,7 +200,9 @@ def test_a_list_begins_again_when_the_configuration_changes() -> None:
     assert (pages.query, pages.serial) == ("node1/0", None)
     assert pages.take(page([["a", "c", "d"], 3], 8)) is None
     assert pages.take(page(0, 9, Status.ERROR)) is None  # the node was removed: the next says so
-    with pytest.raises(ConfdClientError, match="no such entry"):
+    with pytest.raises(
+        ConfdClientError, match="'instances' about \"node1\": there is no such entry"
+    ):
         pages.take(page(0, 9, Status.ERROR))
 
 
