@@ -33,6 +33,8 @@ from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.service import call_of
+from ganeti.system import clock
+from ganeti.transport.clocks import gap_words
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse, Pool, TlsIdentity
 
 P = ParamSpec("P")
@@ -43,7 +45,8 @@ PoolT = TypeVar("PoolT", bound=Pool)
 
 OFFLINE_ERROR: Final = "node is marked offline"
 _STATUS_OK: Final = 200
-_BODY_SHOWN_BYTES: Final = 200
+_STATUS_FORBIDDEN: Final = 403
+_BODY_SHOWN_BYTES: Final = 500
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -309,6 +312,9 @@ def _result(call: NodeCall, target: Target, response: CurlResponse) -> RpcResult
     error = response.error
     if error is None and response.status != _STATUS_OK:
         error = f"HTTP status {response.status}: {_said(response.body)}"
+        if response.status == _STATUS_FORBIDDEN:
+            gap = gap_words(response.date, clock.now())
+            error += f"; {gap}" if gap else ""
     if error is None:
         try:
             return read_answer(call, target.name, response.body)

@@ -203,7 +203,7 @@ async def _serve(context: DaemonContext) -> None:
             dispatch.warm_up(call)
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
-    policy = tls.CandidatePolicy(context.paths)
+    policy = tls.CandidatePolicy(context.paths, node_name=context.hostname)
 
     def authorize(request: HttpRequest) -> HttpResponse | None:
         refusal = policy.refusal(request.peer)
@@ -219,7 +219,7 @@ async def _serve(context: DaemonContext) -> None:
     certificate = options.ssl_cert or context.paths.server_pem
 
     def make_context() -> ssl.SSLContext:
-        return tls.server_context(certificate, context.paths.server_pem)
+        return tls.node_server_context(context.paths, certificate)
 
     address = listen_address(context)
     try:

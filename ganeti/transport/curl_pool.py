@@ -23,6 +23,7 @@ import pycurl
 from ganeti.base.errors import X509CertError
 from ganeti.base.paths import Paths
 from ganeti.system import clock
+from ganeti.transport.clocks import clock_words
 
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 256 << 20
@@ -91,11 +92,16 @@ class CurlRequest(msgspec.Struct, frozen=True):
 
 
 class CurlResponse(msgspec.Struct, frozen=True):
-    """The result of a request: an answer, or an error for people."""
+    """The result of a request: an answer, or an error for people.
+
+    Attributes:
+        date: what the clock of the peer says, as it says it.
+    """
 
     status: int = 0
     body: bytes = b""
     error: str | None = None
+    date: str = ""
 
 
 class Transfer:
@@ -107,7 +113,9 @@ class Transfer:
         self.on_done: Callable[[CurlResponse], None] | None = None
         self.response: CurlResponse | None = None
         self._body = bytearray()
+        self._date = ""
         self._sent_count = 0
+        easy.setopt(pycurl.HEADERFUNCTION, self._take_header)
 
     def begin(self, request: CurlRequest) -> None:
         """Prepare the handle for a request."""
@@ -115,6 +123,7 @@ class Transfer:
         self.response = None
         self.on_done = None
         self._body = bytearray()
+        self._date = ""
         self._sent_count = 0
         easy = self.easy
         easy.setopt(pycurl.URL, request.url)
@@ -134,6 +143,10 @@ class Transfer:
         is_refused = self._sent_count > 1 and not self.request.repeatable
         return int(pycurl.PREREQFUNC_ABORT if is_refused else pycurl.PREREQFUNC_OK)
 
+    def _take_header(self, line: bytes) -> None:
+        if line[:5].lower() == b"date:":
+            self._date = line[5:].decode("latin-1").strip()
+
     def _write(self, data: bytes) -> int:
         if len(self._body) + len(data) > ANSWER_BYTES_MAX:
             return 0  # makes curl give up
@@ -143,7 +156,7 @@ class Transfer:
     def succeed(self) -> None:
         """Take the answer."""
         status = self.easy.getinfo(pycurl.RESPONSE_CODE)
-        self._finish(CurlResponse(status, bytes(self._body)))
+        self._finish(CurlResponse(status, bytes(self._body), date=self._date))
 
     def fail(self, code: int, text: str) -> None:
         """Take libcurl's error."""
@@ -255,11 +268,11 @@ class Pool(ABC):
     def _explained(self, text: str) -> str:
         """Add what there is to know of the clocks where they may be the reason."""
         if _NOT_YET_VALID in text and isinstance(self._identity, TlsIdentity):
-            from ganeti.transport.tls import begin_of, clock_words  # ssl: not for each command
+            from ganeti.transport.tls import validity_of  # ssl: not for each command
 
-            begin, now = begin_of(self._identity.authority_path), clock.now()
-            if begin is not None and begin > now:
-                return f"{text}: {clock_words(begin, now)}"
+            validity, now = validity_of(self._identity.authority_path), clock.now()
+            if validity is not None and validity[0] > now:
+                return f"{text}: {clock_words(validity[0], now)}"
         return text
 
     def _new_easy(self) -> pycurl.Curl:

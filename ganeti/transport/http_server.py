@@ -21,7 +21,6 @@ import logging
 import os
 import socket
 import ssl
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from ganeti.transport.tls import PeerCertificate, peer_certificate
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
-_NOT_YET_VALID: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
+_REASON_SHOWN_BYTES: Final = 500
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # So much of a large answer is encrypted at once, and kept for the client.
 _PIECE_BYTES: Final = 1 << 18
@@ -168,24 +167,12 @@ class HttpServer(StreamServer["HttpConnection"]):
         return bool(dropped)
 
     async def _shake(self, sock: socket.socket) -> None:
-        address = sock.getpeername()[0]
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: HttpConnection(self),
-                sock,
-                ssl=self._tls,
-                ssl_handshake_timeout=self.limits.handshake_s_max,
-            )
-        except ssl.SSLCertVerificationError as err:
-            if err.verify_code == _NOT_YET_VALID:  # strangers have another one
-                stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(clock.now()))
-                logger.warning(
-                    "Refusing client %s: the certificate is not valid yet by this node's clock,"
-                    " which says %s: compare the clocks of the nodes",
-                    address,
-                    stamp,
-                )
-            raise
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: HttpConnection(self),
+            sock,
+            ssl=self._tls,
+            ssl_handshake_timeout=self.limits.handshake_s_max,
+        )
 
 
 class _Phase(Enum):
@@ -449,7 +436,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         if self._phase is _Phase.ANSWERING:
             self._rejection = response
             return
-        text = response.body[:200].decode("utf-8", "replace").strip()
+        text = response.body[:_REASON_SHOWN_BYTES].decode("utf-8", "replace").strip()
         logger.warning("Refusing %s: status %d, %s", self, response.status, text)
         self._keep_alive = False
         self._server.on_answered(self._request, self._address, response)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import re
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -24,6 +24,7 @@ from typing import Final, Generic, TypeVar
 from ganeti.base.errors import GenericError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.system import clock, files
+from ganeti.transport.clocks import clock_words
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 CIPHERS: Final = "HIGH:-DES:-3DES:-EXPORT:-DH"
 _PEM_BYTES_MAX: Final = 1 << 20
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _CERTIFICATE: Final = re.compile(
     r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
@@ -90,30 +92,15 @@ def _common_name(subject: object) -> str:
     return next((str(value) for name, value in pairs if name == "commonName"), "")
 
 
-def clock_words(valid_from: float, now: float) -> str:
-    """Return by how much this node's clock is behind the beginning of a certificate."""
-    own, begin = (
-        time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) for at in (now, valid_from)
-    )
-    return (
-        f"it begins on {begin}, and this node's clock is {_span(valid_from - now)} behind that, at"
-        f" {own}: compare the clocks of the nodes"
-    )
-
-
-def _span(seconds: float) -> str:
-    days, rest = divmod(int(seconds), 86400)
-    hours, rest = divmod(rest, 3600)
-    return f"{days} d {hours:02}:{rest // 60:02}:{rest % 60:02}"
-
-
-def begin_of(path: str) -> float | None:
-    """Return when the authority in a PEM file begins to be valid, if that can be read."""
+def validity_of(path: str) -> tuple[float, float] | None:
+    """Return from when till when the authority in a PEM file is valid, if that can be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with contextlib.suppress(OSError):
         context.load_verify_locations(path)
-    found = [str(each["notBefore"]) for each in context.get_ca_certs()]
-    return ssl.cert_time_to_seconds(found[0]) if found else None
+    for each in context.get_ca_certs():
+        begin, end = (ssl.cert_time_to_seconds(str(each[key])) for key in ("notBefore", "notAfter"))
+        return begin, end
+    return None
 
 
 def server_context(
@@ -144,9 +131,16 @@ def server_context(
     return context
 
 
-def node_server_context(paths: Paths) -> ssl.SSLContext:
-    """Return the context of this node's daemon; errors as of `server_context`."""
-    return server_context(paths.server_pem, paths.server_pem)
+def node_server_context(paths: Paths, certificate_path: str | None = None) -> ssl.SSLContext:
+    """Return the context of this node's daemon; errors as of `server_context`.
+
+    Whether it is the time of a certificate is left to `CandidatePolicy`, which answers what is
+    wrong; after a handshake that fails the client knows nothing.
+    """
+    context = server_context(certificate_path or paths.server_pem, paths.server_pem)
+    if validity_of(paths.server_pem) is not None:
+        context.verify_flags |= _NO_CHECK_TIME
+    return context
 
 
 def _load(path: str, load: Callable[[], object]) -> None:
@@ -189,23 +183,31 @@ class _Followed(Generic[T]):
 class CandidatePolicy:
     """Decides for each request whether its sender may give this node orders."""
 
-    def __init__(self, paths: Paths, now: Callable[[], float] = clock.now) -> None:
+    def __init__(
+        self, paths: Paths, now: Callable[[], float] = clock.now, node_name: str = ""
+    ) -> None:
         certificates = paths.ssconf_file("master_candidates_certs")
         server_pem = paths.server_pem
         self._now = now
+        self._clock_name = f"the clock of {node_name}" if node_name else "this node's clock"
         self._candidates = _Followed(certificates, lambda: _read_digests(certificates))
         self._cluster = _Followed(server_pem, lambda: frozenset({digest_of_file(server_pem)}))
+        self._authority = _Followed(server_pem, lambda: validity_of(server_pem) or (0.0, math.inf))
 
     def refusal(self, peer: PeerCertificate | None) -> str | None:
         """Return why this peer may not, or None if it may."""
         if peer is None:
             return "a client certificate is required"
         now = self._now()
-        if now > peer.valid_until:
-            return f"the certificate of {peer.common_name!r} has expired"
-        if now < peer.valid_from:
-            what = f"the certificate of {peer.common_name!r} is not valid yet"
-            return f"{what}: {clock_words(peer.valid_from, now)}"
+        for what, begin, end in (
+            (f"the certificate of {peer.common_name!r}", peer.valid_from, peer.valid_until),
+            ("the certificate of the cluster", *self._authority.get()),
+        ):
+            if now > end:
+                return f"{what} has expired"
+            if now < begin:
+                words = clock_words(begin, now, self._clock_name)
+                return f"{what} is not valid yet: {words}"
         try:
             allowed = self._candidates.get() or self._cluster.get()
         except (GenericError, OSError) as err:  # the allowed peers are unknown, so none is allowed

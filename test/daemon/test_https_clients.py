@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -69,7 +70,7 @@ class FakeNoded:
     @contextlib.asynccontextmanager
     async def serve(self) -> AsyncIterator[FakeNoded]:
         context = node_server_context(self.node.paths)
-        policy = CandidatePolicy(self.node.paths)
+        policy = CandidatePolicy(self.node.paths, node_name="remote")
 
         def authorize(request: HttpRequest) -> HttpResponse | None:
             refusal = policy.refusal(request.peer)
@@ -386,7 +387,25 @@ def test_whose_clock_is_behind_is_told(tmp_path: Path, caplog: pytest.LogCapture
     with served(FakeNoded(own).serve) as noded, NodeRpcClient(own.paths) as client:
         found = client.call_one(NodeCalls.version, noded.target())
     assert found.error is not None
-    assert "not valid yet by this node's clock, which says 2" in caplog.text
+    assert "the certificate of 'own' is not valid yet: it begins on 2" in found.error
+    assert "the clock of remote is 1 d 23:59:" in found.error
+    assert "its clock is" not in found.error, "the clocks do not differ"
+    assert found.error.removeprefix("HTTP status 403: ") in caplog.text
+
+
+def test_how_far_the_clock_of_a_node_that_refuses_is_behind(node: TlsNode, call: Caller) -> None:
+    context = node_server_context(node.paths)
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(clock.now() - 2 * 86400))
+
+    def refuse(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as tls:
+            tls.recv(65536)
+            tls.sendall(f"HTTP/1.1 403 No\r\nDate: {date}\r\nContent-Length: 2\r\n\r\nno".encode())
+
+    with raw_server(refuse) as port:
+        found = call("version", {Target("node1", ADDRESS, port): []})
+    expected = r"HTTP status 403: no; its clock is 2 d 00:00:\d\d behind this node's"
+    assert re.fullmatch(expected, found["node1"].error or "")
 
 
 def test_a_clock_that_is_some_hours_behind_is_no_trouble(tmp_path: Path) -> None:

@@ -115,9 +115,7 @@ def test_a_certificate_that_expires_while_connected_is_refused(node: TlsNode) ->
 @pytest.mark.shows("backend/certificates/tls")
 def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
     stranger = TlsNode(tmp_path, "stranger")
-    expired = TlsNode(tmp_path, "expired", node.server_pem)
-    expired.renew(age_days=100, days=30)
-    node.trust(node, stranger, expired)
+    node.trust(node, stranger)
 
     async def attempt(server: HttpServer, context: ssl.SSLContext) -> None:
         context.load_verify_locations(node.paths.server_pem)
@@ -129,12 +127,33 @@ def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
 
     async def test() -> None:
         async with serve_node(node) as server:
-            for certificate in (stranger.paths.client_pem, expired.paths.client_pem, "none"):
+            for certificate in (stranger.paths.client_pem, "none"):
                 await attempt(server, client_context(node, certificate))
             assert not server.connections
             async with connect(server, client_context(node)) as client:
                 client.send(post("/x", b""))
                 assert await client.status() == 200
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("age_days", "words"), [(100, b"has expired\n"), (-100, b"is not valid yet: it begins on 2")]
+)
+def test_a_certificate_out_of_its_time_is_told_so(
+    node: TlsNode, tmp_path: Path, age_days: float, words: bytes
+) -> None:
+    other = TlsNode(tmp_path, "other", node.server_pem)
+    other.renew(age_days=age_days, days=30)
+    node.trust(node, other)
+
+    async def test() -> None:
+        async with serve_node(node) as server, connect(server, client_context(other)) as client:
+            client.send(post("/x", b""))
+            status, _, body = await client.answer()
+            assert status == 403
+            assert body.startswith(b"the certificate of 'other' " + words)
+            assert await client.is_closed_by_server()
 
     run(test())
 

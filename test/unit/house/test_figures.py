@@ -33,7 +33,7 @@ CODE_LINES_MAX = {
     "base": 601,
     "bootstrap": 1_670,
     "cli": 9_269,
-    "clients": 1_230,
+    "clients": 1_236,
     "collectors": 1_270,
     "config": 3_402,
     "copies": 148,
@@ -57,7 +57,7 @@ CODE_LINES_MAX = {
     "storage": 978,
     "store": 731,
     "system": 1_570,
-    "transport": 1_952,
+    "transport": 1_977,
     "wconfd": 1_862,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.

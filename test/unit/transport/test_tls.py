@@ -10,16 +10,19 @@ from fakes.tls_node import TlsNode
 
 from ganeti.base.errors import X509CertError
 from ganeti.base.paths import Paths
+from ganeti.system import certificates, clock
+from ganeti.transport.clocks import clock_words
 from ganeti.transport.curl_pool import TlsIdentity
 from ganeti.transport.tls import (
     CandidatePolicy,
     PeerCertificate,
-    clock_words,
     digest_of,
     digest_of_file,
     node_server_context,
     server_context,
 )
+
+NOW = float(int(clock.now()))
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def node(tmp_path: Path) -> TlsNode:
 
 
 def peer(digest: str) -> PeerCertificate:
-    return PeerCertificate(digest, "node1", valid_from=100.0, valid_until=200.0)
+    return PeerCertificate(digest, "node1", valid_from=NOW - 50, valid_until=NOW + 50)
 
 
 def test_a_digest_is_spelled_as_in_ssconf() -> None:
@@ -37,7 +40,7 @@ def test_a_digest_is_spelled_as_in_ssconf() -> None:
 
 def test_a_candidate_may_and_nobody_else(node: TlsNode) -> None:
     node.trust(node)
-    policy = CandidatePolicy(node.paths, now=lambda: 150.0)
+    policy = CandidatePolicy(node.paths, now=lambda: NOW)
     assert policy.refusal(peer(node.digest)) is None
     assert policy.refusal(peer("AA:BB")) == (
         "the certificate of 'node1' is not that of a master candidate"
@@ -50,7 +53,7 @@ def test_a_candidate_may_and_nobody_else(node: TlsNode) -> None:
 def test_without_candidates_the_cluster_certificate_may(node: TlsNode) -> None:
     cluster = digest_of_file(node.paths.server_pem)
     path = Path(node.paths.ssconf_file("master_candidates_certs"))
-    policy = CandidatePolicy(node.paths, now=lambda: 150.0)
+    policy = CandidatePolicy(node.paths, now=lambda: NOW)
     for content in (None, "", "\n"):
         if content is not None:
             path.write_text(content)
@@ -61,10 +64,13 @@ def test_without_candidates_the_cluster_certificate_may(node: TlsNode) -> None:
 @pytest.mark.parametrize(
     ("now", "refusal"),
     [
-        (90.0, f"the certificate of 'node1' is not valid yet: {clock_words(100.0, 90.0)}"),
-        (100.0, None),
-        (200.0, None),
-        (201.0, "the certificate of 'node1' has expired"),
+        (
+            NOW - 60,
+            f"the certificate of 'node1' is not valid yet: {clock_words(NOW - 50, NOW - 60)}",
+        ),
+        (NOW - 50, None),
+        (NOW + 50, None),
+        (NOW + 51, "the certificate of 'node1' has expired"),
     ],
 )
 def test_a_certificate_counts_within_its_time_only(
@@ -74,9 +80,30 @@ def test_a_certificate_counts_within_its_time_only(
     assert CandidatePolicy(node.paths, now=lambda: now).refusal(peer(node.digest)) == refusal
 
 
+@pytest.mark.parametrize(
+    ("made_s_ago", "words"),
+    [
+        (
+            -3 * 86400,
+            f"is not valid yet: {clock_words(NOW + 2 * 86400, NOW, 'the clock of node3')}",
+        ),
+        (1825 * 86400 + 1, "has expired"),
+        (0, None),
+    ],
+)
+def test_the_clusters_certificate_counts_within_its_time_only(
+    tmp_path: Path, made_s_ago: float, words: str | None
+) -> None:
+    pem = certificates.make_self_signed(now=NOW - made_s_ago)
+    node = TlsNode(tmp_path, "node1", pem)
+    node.trust(node)
+    found = CandidatePolicy(node.paths, lambda: NOW, "node3").refusal(peer(node.digest))
+    assert found == (words and f"the certificate of the cluster {words}")
+
+
 def test_a_change_of_the_file_counts_at_once(node: TlsNode, tmp_path: Path) -> None:
     other = TlsNode(tmp_path, "node2", node.server_pem)
-    policy = CandidatePolicy(node.paths, now=lambda: 150.0)
+    policy = CandidatePolicy(node.paths, now=lambda: NOW)
     for allowed, refused in ((node, other), (other, node), (node, other)):
         node.trust(allowed)
         assert policy.refusal(peer(allowed.digest)) is None
@@ -87,7 +114,7 @@ def test_a_damaged_or_unreadable_file_lets_nobody_in(
     node: TlsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = peer(digest_of_file(node.paths.server_pem))
-    policy = CandidatePolicy(node.paths, now=lambda: 150.0)
+    policy = CandidatePolicy(node.paths, now=lambda: NOW)
     path = Path(node.paths.ssconf_file("master_candidates_certs"))
     path.write_bytes(b"\xff\xfe rubbish")
     assert policy.refusal(cluster) is not None
@@ -98,7 +125,7 @@ def test_a_damaged_or_unreadable_file_lets_nobody_in(
 
 
 def test_without_any_certificate_nobody_gets_in(tmp_path: Path) -> None:
-    policy = CandidatePolicy(Paths(str(tmp_path)), now=lambda: 150.0)
+    policy = CandidatePolicy(Paths(str(tmp_path)), now=lambda: NOW)
     assert policy.refusal(peer("AA:BB")) is not None
 
 
@@ -139,10 +166,3 @@ def test_a_node_calls_with_its_own_certificate_or_the_clusters(node: TlsNode) ->
     Path(node.paths.client_pem).write_text("x")
     with pytest.raises(X509CertError, match=r"server\.pem: this file does not exist"):
         TlsIdentity.of_node(node.paths)
-
-
-def test_whose_clock_is_behind_by_how_much() -> None:
-    assert clock_words(200_000.0, 90.0) == (
-        "it begins on 1970-01-03 07:33:20 UTC, and this node's clock is 2 d 07:31:50 behind that, at"
-        " 1970-01-01 00:01:30 UTC: compare the clocks of the nodes"
-    )
