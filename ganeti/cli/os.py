@@ -183,7 +183,7 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
 def os_changes(name: str, options: Options) -> dict[str, object]:
     """Return the changes of the cluster's settings about one definition."""
     parameters = {
-        "os_hvp": dict(options.hvparams),
+        "os_hvp": {name: values for name, values in dict(options.hvparams).items() if values},
         "osparams": options.osparams,
         "osparams_private_cluster": options.osparams_private,
     }
@@ -276,8 +276,13 @@ gnt-os list  # the values of gnt-instance add -o""",
             opt.yes_no("--hidden", "whether lists leave it out"),
             opt.HYPERVISORS_PARAMETERS,
             description="""These are settings of the cluster: parameters for all instances with
-this definition, which an instance's own ones override.""",
-            examples="gnt-os modify --hidden=yes old-image  # leave it out of lists",
+this definition, which an instance's own ones override.  They can be set for one variant, and for a
+definition that is not there yet.  Hypervisor parameters are tried on all nodes first, and work from
+the next start of an instance on; those of a hypervisor that is not enabled wait until it is.""",
+            examples="""
+gnt-os modify -H kvm:acpi=no old-image  # its guests start without ACPI
+gnt-os modify -H kvm:acpi=default old-image  # as the cluster has it again
+gnt-os modify --hidden=yes old-image  # leave it out of lists""",
         ),
     ),
     "gnt-storage": (

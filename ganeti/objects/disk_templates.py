@@ -1,4 +1,4 @@
-"""Disk templates with their traits, and the kinds of storage behind them.
+"""Disk templates with their traits, the kinds of storage behind them, and images for disks.
 
 A template is one row of `DiskTemplate`.  Decisions by template ask its traits, so a new one stands
 in no other list.
@@ -8,6 +8,7 @@ Source: constants.json, "disk_templates"; config.json, "disk_logical_id".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import NoneType
@@ -330,3 +331,22 @@ def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
     """Return the space that disks take on a node, with the extra space of their template."""
     extra_mib = traits_of(template).extra_mib
     return sum(size_mib + extra_mib for size_mib in sizes_mib)
+
+
+# Images that disks are filled from: files on a node, or URLs.
+
+OS_IMAGE: Final = "os-image"  # the parameter of an operating system that names its image
+_URL: Final = (
+    r"(?i:https?|ftps?)://([^\s/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?([/?#]\S*)?"
+)
+
+
+def image_problem(what: str, image: str) -> str | None:
+    """Return why a text names no image, None if it does; the file may not be there.
+
+    Args:
+        what: the parameter that has it, for the message.
+    """
+    if (image.startswith("/") and "\0" not in image) or re.fullmatch(_URL, image):
+        return None
+    return f"{what}: {image!r} is neither an absolute path nor a URL (http, https, ftp, ftps)"

@@ -37,9 +37,11 @@ DISK_COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 STORED_DISKS_CHECK = "stored-disks"
 
 
-# A check of os_validate beside that of 3.0; the name of a hypervisor follows.
+# Checks of os_validate beside that of 3.0; the name of a hypervisor, the kind of a script, or the
+# path of an image follows.
 OS_CHECK_HYPERVISOR = "hypervisor:"
 OS_CHECK_SCRIPT = "script:"
+OS_CHECK_IMAGE = "image:"
 
 
 # The answer of a receiver when the sender broke off; the sender knows why.

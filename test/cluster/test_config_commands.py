@@ -330,8 +330,21 @@ def test_operating_systems_are_hidden_and_given_parameters(own: FailingCluster) 
     assert "gone+x:" in shown
     own.refused("os modify -H fake:migration_mode=live gone+x", "whole cluster")
     own.refused("os modify gone+x", "nothing to change")
+    own.refused("os modify -H kvm gone+x", "nothing to change")
     own.gnt("os modify --hidden=no --blacklisted=no -H kvm:-acpi gone+x")
     assert "gone+x" not in own.gnt("cluster info").out
+
+
+def test_an_image_that_is_not_there_is_told_before_anything_is_made(own: FailingCluster) -> None:
+    before = config_of(own)
+    add = (
+        "instance add -t file --disk 0:size=4 -H fake -o bootsector+default -n node2 --no-name-check"
+        " --no-ip-check -O os-image="
+    )
+    own.refused(f"{add}/none.img web.example.com", "os-image: there is no file /none.img")
+    own.refused(f"{add}http:/x web.example.com", "neither an absolute path nor a URL")
+    after = config_of(own)
+    assert (after["instances"], after["disks"]) == (before["instances"], before["disks"])
 
 
 def test_numbers_can_be_roman(own: FailingCluster) -> None:

@@ -253,7 +253,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         self._check_os_parameters(after)
         for remark in (
             *remarks(before, after, found),
-            *self._os_remarks(),
+            *self._os_remarks(after),
             *self._directory_remarks(after, nodes),
             *self._bridge_remarks(after, nodes),
         ):
@@ -335,9 +335,14 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             if result.error
         ]
 
-    def _os_remarks(self) -> list[str]:
-        """Return a remark for each change of a list of operating systems that changes nothing."""
-        found = []
+    def _os_remarks(self, after: Cluster) -> list[str]:
+        """Return a remark for each change about an operating system that has no effect now."""
+        found = [
+            f"hypervisor {name!r} is not enabled, so its parameters for OS {os_name!r} wait"
+            for os_name, by_hypervisor in (self.op.os_hvp or {}).items()
+            for name in by_hypervisor
+            if name in after.os_hvp.get(os_name, {}) and name not in after.enabled_hypervisors
+        ]
         for field in ("hidden_os", "blacklisted_os"):
             listed = set(getattr(self.cluster, field))
             for action, name in getattr(self.op, field) or ():

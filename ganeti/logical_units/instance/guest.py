@@ -10,6 +10,7 @@ begun is undone.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, Final, ParamSpec
 
@@ -20,17 +21,18 @@ from ganeti.base.errors import (
     OpExecError,
     OpPrereqError,
     ReservationError,
+    refuse,
     wrong_state,
 )
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.objects.disk_templates import disk_space_mib, traits_of
+from ganeti.objects.disk_templates import OS_IMAGE, disk_space_mib, image_problem, traits_of
 from ganeti.objects.model import AdminState, Instance, LiveState, Node
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_IMAGE, OS_CHECK_SCRIPT
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 
 P = ParamSpec("P")
@@ -197,17 +199,23 @@ def check_os(
     osparams: PrivateParams,
     *,
     hypervisor: str = "",
+    installs: bool = False,
     force_variant: bool,
 ) -> None:
     """Refuse an operating system that the node does not have, or wrong parameters of it.
 
     Args:
         hypervisor: if given, the operating system must be able to run below it.
+        installs: its image, if it has that parameter, must be there.
 
     Raises:
         OpPrereqError: the node says why.
     """
+    image = str(osparams.reveal().get(OS_IMAGE, "")) if installs else ""
+    if image:
+        refuse(image_problem(OS_IMAGE, image))
     checks = ["parameters", *([OS_CHECK_HYPERVISOR + hypervisor] if hypervisor else [])]
+    checks += [OS_CHECK_IMAGE + image] if posixpath.isabs(image) else []
     nodes = context.nodes.check(node, f"use operating system {os_name!r}")
     nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
 

@@ -9,6 +9,7 @@ the file "hypervisors".
 """
 
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,8 @@ from ganeti.base.paths import Paths
 from ganeti.base.versions import OS_API_VERSIONS
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT
+from ganeti.objects.disk_templates import OS_IMAGE
+from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_IMAGE, OS_CHECK_SCRIPT
 from ganeti.system import files, process, programs
 
 API_FILE: Final = "ganeti_api_version"
@@ -212,7 +214,7 @@ class OsDefinitions(NodeHandler):
         params: Mapping[str, object],
         force_variant: bool,
     ) -> bool:
-        with_value = (OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT)
+        with_value = (OS_CHECK_HYPERVISOR, OS_CHECK_SCRIPT, OS_CHECK_IMAGE)
         unknown = [
             check
             for check in checks
@@ -231,6 +233,8 @@ class OsDefinitions(NodeHandler):
                 definition.check_hypervisor(value)
             elif kind + colon == OS_CHECK_SCRIPT:
                 definition.check_script(value)
+            elif kind + colon == OS_CHECK_IMAGE:
+                _check_image(value)
         if _CHECK_PARAMETERS in checks and definition.api_version >= _API_WITH_PARAMETERS:
             _check_parameters(self.node, definition, name, params)
         return True
@@ -279,6 +283,14 @@ def _check_parameters(
             f"parameters of OS {definition.name!r} are not valid: verify script"
             f" {process.describe_end(result)}: {said}"
         )
+
+
+def _check_image(path: str) -> None:
+    """Check that scripts find a file or a block device at a path."""
+    if not os.path.exists(path):
+        raise GenericError(f"{OS_IMAGE}: there is no file {path}")
+    if not os.path.isfile(path) and not stat.S_ISBLK(os.stat(path).st_mode):
+        raise GenericError(f"{OS_IMAGE}: {path} is neither a file nor a block device")
 
 
 def _all_directories(paths: Paths) -> Iterator[tuple[str, str]]:

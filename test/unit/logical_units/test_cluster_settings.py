@@ -291,6 +291,13 @@ def test_hypervisor_parameters_of_an_os_are_asked_about_and_dropped_when_empty(
     assert modify(cluster, os_hvp={"d": {"kvm": {"acpi": "default"}}})["os_hvp"] == {}
 
 
+def test_parameters_of_a_hypervisor_that_is_not_enabled_wait(cluster: FakeCluster) -> None:
+    os_hvp = {"d": {"xen-pvm": {"kernel_path": "/x"}, "fake": {}}}
+    assert "xen-pvm" in modify(cluster, os_hvp=os_hvp)["os_hvp"]["d"]
+    assert cluster.said("'xen-pvm' is not enabled, so its parameters for OS 'd' wait")
+    assert not cluster.said("'fake' is not enabled")
+
+
 def test_operating_systems_check_their_parameters(cluster: FakeCluster) -> None:
     cluster.rpc.fail("os_validate", "node1", "no such size")
     refused(cluster, "operating system 'd'.*no such size", osparams={"d": {"size": "x"}})

@@ -120,6 +120,40 @@ def test_no_install_means_no_start(cluster: FakeCluster) -> None:
     assert cluster.said("disabling startup")
 
 
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [
+        ("debian.img", "os-image: 'debian.img' is neither an absolute path nor a URL"),
+        ("http://", "neither an absolute path nor"),
+        ("http://a b/", "neither an absolute path nor"),
+        ("gopher://a/b", "neither an absolute path nor"),
+        ("http://a:port/b", "neither an absolute path nor"),
+        ("http://[::1/b", "neither an absolute path nor"),
+    ],
+)
+def test_what_is_no_image_is_refused(cluster: FakeCluster, image: str, text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        create(cluster, osparams={"os-image": image})
+    assert not cluster.config.instances
+    assert not [name for name in cluster.rpc.names() if name.startswith("file_")]
+
+
+@pytest.mark.parametrize(
+    ("image", "asked"),
+    [
+        ("/srv/a.img", ["image:/srv/a.img"]),
+        ("https://images.example.com/a.img", []),
+        ("FTP://me:word@[2001:db8::1]:21/a.img?x#y", []),
+    ],
+)
+def test_the_primary_node_looks_for_an_image(
+    cluster: FakeCluster, image: str, asked: list[str]
+) -> None:
+    create(cluster, osparams={"os-image": image})
+    [(node, args)] = cluster.rpc.called("os_validate")
+    assert (node, args[2]) == ("node2", ["parameters", "hypervisor:fake", *asked])
+
+
 def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluster) -> None:
     create(cluster, osparams={"a": "1"}, osparams_secret={"password": "hush"})
     (_, args) = cluster.rpc.called("instance_os_add")[0]

@@ -246,3 +246,15 @@ def test_validating(paths: Paths, os_dir: Path) -> None:
             True, "a", ["x"], {}, False
         )
     assert os.path.isdir(path)
+
+
+def test_an_image_must_be_there(paths: Paths, os_dir: Path, tmp_path: Path) -> None:
+    make_os(os_dir / "a", ganeti_api_version="10")
+    image = tmp_path / "debian.img"
+    definitions = os_definitions.OsDefinitions(NodeContext(paths, "n"))
+    with pytest.raises(GenericError, match=f"os-image: there is no file {image}"):
+        definitions.os_validate(True, "a", [f"image:{image}"], {}, False)
+    image.touch()
+    assert definitions.os_validate(True, "a", [f"image:{image}"], {}, False)
+    with pytest.raises(GenericError, match="is neither a file nor a block device"):
+        definitions.os_validate(True, "a", [f"image:{tmp_path}"], {}, False)

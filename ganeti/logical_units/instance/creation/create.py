@@ -316,6 +316,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 instance.os,
                 osparams,
                 hypervisor=hypervisor,
+                installs=self.op.mode is InstanceCreateMode.CREATE,
                 force_variant=self.op.force_variant,
             )
         if instance.os and self.op.mode is not InstanceCreateMode.CREATE:

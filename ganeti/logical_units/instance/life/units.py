@@ -352,6 +352,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
             os_name,
             filled,
             hypervisor=instance.hypervisor,
+            installs=True,
             force_variant=self.op.force_variant,
         )
         return Reinstallation(view, os_name, osparams, private, filled)
