@@ -129,7 +129,11 @@ class LuxiCalls(Service):
 
     @_change("SubmitManyJobs")
     def submit_many_jobs(self, jobs: Sequence[WireOpCodes]) -> list[tuple[bool, JobId | str]]:
-        """Submit several jobs; returns (True, id) or (False, reason) for each."""
+        """Submit several jobs; returns (True, id) or (False, reason) for each.
+
+        Raises:
+            OpCodeUnknown, OpPrereqError: one of them is not valid; nothing was submitted.
+        """
 
     @_ask("WaitForJobChange", waits=True)
     def wait_for_job_change(

@@ -353,7 +353,7 @@ def test_secret_parameters_leave_no_trace(cluster: TestCluster) -> None:
     assert found.stdout == ""
 
 
-def test_submit_job_tells_each_refusal(
+def test_submit_job_names_the_file_that_is_wrong(
     cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("jobs") / "ops.json"

@@ -110,7 +110,12 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     ('"SubmitJob",[[{"OP_ID":"OP_TEST_DELAY","duration":0}]]', "4"),
     (
         '"SubmitManyJobs",[[[{"OP_ID":"OP_TEST_DELAY","duration":0}],[{"OP_ID":"OP_NONSENSE"}]]]',
-        "[[true,5],[false,\"unknown opcode 'OP_NONSENSE'\"]]",
+        '!["OpCodeUnknown",["job 2 of 2: *OP_NONSENSE*"]]',
+    ),
+    ('"SubmitManyJobs",[[[{"OP_ID":"OP_TEST_DELAY","duration":0}]]]', "[[true,5]]"),
+    (
+        '"SubmitManyJobs",[[[{"OP_ID":"OP_TEST_JQUEUE","depends":[[-7,[]]]}]]]',
+        '[[false,"relative dependency -7: *"]]',
     ),
     ('"SubmitJob",[[{"OP_ID":"OP_NONSENSE"}]]', '!["OpCodeUnknown",["*OP_NONSENSE*"]]'),
     ('"ArchiveJob",["1"]', "true"),

@@ -90,15 +90,29 @@ def test_an_ended_job_leaves_no_lock_and_no_lock_file(node: LuxidNode, client: L
     wait_until(lambda: not node.livelocks() and not node.wconfd.holders(), "all to be given back")
 
 
-def test_many_jobs_are_refused_or_accepted_one_by_one(client: LuxiClient) -> None:
-    answers = client.submit_many_jobs(
-        [[delay()], [{"OP_ID": "OP_NONSENSE", "reason": []}], [], [delay()]]
-    )
-    assert [accepted for accepted, _ in answers] == [True, False, False, True]
-    assert "OP_NONSENSE" in str(answers[1][1])
-    assert "at least one opcode" in str(answers[2][1])
-    assert answers[3][1] == answers[0][1] + 1
-    for index in (0, 3):
+@pytest.mark.parametrize(
+    ("bad", "error", "text"),
+    [
+        ([{"OP_ID": "OP_NONSENSE", "reason": []}], OpCodeUnknown, "job 2 of 3: .*OP_NONSENSE"),
+        ([], OpPrereqError, "job 2 of 3: .*at least one opcode"),
+        ([delay(), delay(colour="red")], OpPrereqError, "job 2 of 3: .*colour"),
+    ],
+)
+def test_a_job_that_is_not_valid_refuses_all_of_the_call(
+    client: LuxiClient, bad: list[dict[str, object]], error: type[GenericError], text: str
+) -> None:
+    first = client.submit_job([delay()])
+    with pytest.raises(error, match=text):
+        client.submit_many_jobs([[delay()], bad, [delay()]])
+    assert client.submit_job([delay()]) == first + 1
+
+
+def test_valid_jobs_are_refused_or_accepted_one_by_one(client: LuxiClient) -> None:
+    answers = client.submit_many_jobs([[delay()], [delay(depends=[[10**6, []]])], [delay()]])
+    assert [accepted for accepted, _ in answers] == [True, False, True]
+    assert "job 1000000" in str(answers[1][1])
+    assert answers[2][1] == answers[0][1] + 1
+    for index in (0, 2):
         assert wait_status(client, int(answers[index][1]), is_final) == "success"
 
 

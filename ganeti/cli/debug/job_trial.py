@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.errors import GenericError, OpCodeUnknown, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.cli.command import Context, Options, command, job
 from ganeti.cli.run.jobs import FINAL_STATUSES, changes, with_common
@@ -71,17 +71,26 @@ class Trial:
     # The checks.
 
     def submission(self) -> None:
-        """Jobs in one message are accepted or refused each by itself, with numbers in a row."""
-        jobs: list[list[Wire]] = [
-            [self._delay()],
-            [self._delay(priority=-10), self._delay(priority=10)],
-            [self._delay(priority=1000)],
-            [],
-            [self._op("OP_NO_SUCH_THING")],
-            [self._delay()],
-        ]
-        answers = self._client.submit_many_jobs(jobs)
-        expect([accepted for accepted, _ in answers], [True, True, False, False, False, True])
+        """Jobs in one message get numbers in a row; if one is not valid, none is accepted.
+
+        What is valid but cannot be, as to wait for a job that is not there, is refused by itself.
+        """
+        good = [self._delay()]
+        for bad in ([self._delay(priority=1000)], [], [self._op("OP_NO_SUCH_THING")]):
+            try:
+                answers = self._client.submit_many_jobs([good, bad])
+            except (OpPrereqError, OpCodeUnknown):
+                continue
+            raise OpExecError(f"the job queue took {bad!r} in: {answers!r}")
+        answers = self._client.submit_many_jobs(
+            [
+                good,
+                [self._delay(depends=[[-5, ["success"]]])],
+                [self._delay(priority=-10), self._delay(priority=10)],
+                good,
+            ]
+        )
+        expect([accepted for accepted, _ in answers], [True, False, True, True])
         numbers = [int(said) for accepted, said in answers if accepted]
         expect(numbers, [numbers[0], numbers[0] + 1, numbers[0] + 2])
         for _, said in answers:

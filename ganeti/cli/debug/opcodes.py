@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import OpCodeUnknown, OpPrereqError, refusing
 from ganeti.base.ids import JobId
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.values import PRIORITIES
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.jobs import follow_all, read_json, with_common
 from ganeti.cli.run.listing import print_response, select_fields
+from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.test import OpTestDelay
 from ganeti.system import clock
 
@@ -105,13 +106,15 @@ def _repeated(path: str, times: int) -> list[Mapping[str, object]]:
     """Return the opcodes of a file, so many times.
 
     Raises:
-        OpPrereqError, GenericError: it cannot be read, or holds something else.
+        OpPrereqError, GenericError: it cannot be read, or holds something else than opcodes.
     """
     found = read_json(path)
     opcodes: list[Mapping[str, object]] = []
     for opcode in found if isinstance(found, list) else [found]:
         if not isinstance(opcode, Mapping) or not isinstance(opcode.get("OP_ID"), str):
             raise OpPrereqError(f'{path}: an opcode is an object with the key "OP_ID"')
+        with refusing(OpPrereqError, OpCodeUnknown, prefix=f"{path}: "):
+            decode_opcode(opcode)
         opcodes.append(opcode)
     return opcodes * max(times, 1)
 

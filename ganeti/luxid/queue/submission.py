@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from ganeti.base.errors import (
     QUEUE_DRAINED,
@@ -22,6 +22,7 @@ from ganeti.jobs.scheduler import Added, Ended, HoldsChanged, Running, WaitingJo
 from ganeti.jobs.status import FINAL, Status
 from ganeti.jobs.submission import (
     QUEUE_LENGTH_MAX,
+    Submission,
     check_known,
     check_submission,
     dependencies_of,
@@ -42,6 +43,7 @@ from ganeti.system.clock import timestamp
 logger = logging.getLogger(__name__)
 
 OpCodes = Sequence[Mapping[str, object]]
+T = TypeVar("T")
 
 SECRETS_LOST_TEXT: Final = (
     "the job has secret parameters, which are kept in memory only, and LuxiD was restarted before"
@@ -169,24 +171,24 @@ class Submissions:
         """Take jobs in; each is durable now, or refused by the error in its place.
 
         None of them starts before all are durable: a client that sends many waits for the answer.
+
+        Raises:
+            OpCodeUnknown, OpPrereqError: one of them is no valid job; nothing was submitted.
         """
+        checked = [_checked(jobs, position) async for position in _in_turns(range(len(jobs)))]
         if self.is_drained and not even_if_drained:
             return [GenericError(QUEUE_DRAINED)] * len(jobs)
         made: list[KnownJob | GenericError] = []
         earlier: list[JobId | None] = []
-        turn_ends = clock.monotonic() + _TURN_S_MAX
-        for opcodes in jobs:
+        async for submission in _in_turns(checked):
             try:
-                known = self._make(opcodes, earlier)
+                known = self._make(submission, earlier)
             except GenericError as err:
                 made.append(err)
                 earlier.append(None)
             else:
                 made.append(known)
                 earlier.append(known.job.id)
-            if clock.monotonic() >= turn_ends:
-                await asyncio.sleep(0)
-                turn_ends = clock.monotonic() + _TURN_S_MAX
         if any(earlier):
             self._store.spread_serial_soon()
         answers = list(await asyncio.gather(*map(self._save, made)))
@@ -196,11 +198,10 @@ class Submissions:
                 self._enter(each)
         return answers
 
-    def _make(self, opcodes: OpCodes, earlier: Sequence[JobId | None]) -> KnownJob:
-        """Check one job and give it a number."""
+    def _make(self, submission: Submission, earlier: Sequence[JobId | None]) -> KnownJob:
+        """Give a valid job a number, if queue, filters and the jobs it depends on allow."""
         if len(self._known_jobs) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
             raise JobQueueFull(f"the queue has {QUEUE_LENGTH_MAX} jobs; archive some")
-        submission = check_submission(opcodes)
         job_id = JobId(self.last_id + 1)
         job = make_job(job_id, resolve_relative(submission.inputs, earlier), timestamp())
         self.filters.judge(job).check()
@@ -252,3 +253,24 @@ class Submissions:
             return Status.QUEUED
         archived = self._store.read_archived(job_id)
         return None if archived is None else archived.status
+
+
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield each item, and let others work in between."""
+    turn_ends = clock.monotonic() + _TURN_S_MAX
+    for item in items:
+        yield item
+        if clock.monotonic() >= turn_ends:
+            await asyncio.sleep(0)
+            turn_ends = clock.monotonic() + _TURN_S_MAX
+
+
+def _checked(jobs: Sequence[OpCodes], position: int) -> Submission:
+    """Check one of the jobs; errors as of `check_submission`, with its place among others."""
+    try:
+        return check_submission(jobs[position])
+    except GenericError as err:
+        if len(jobs) == 1:
+            raise
+        message = f"job {position + 1} of {len(jobs)}: {err.message}"
+        raise type(err)(message, *err.args[1:]) from err
