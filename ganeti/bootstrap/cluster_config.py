@@ -18,7 +18,7 @@ from ganeti.logical_units.instance.parameters import (
 )
 from ganeti.logical_units.parameters import check_ndparams, enforced
 from ganeti.objects import parameters as tables
-from ganeti.objects.disk_templates import DiskTemplate, supported_templates
+from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, Hypervisor
 from ganeti.objects.instance_policy import policy_problems
 from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, INITIAL_GROUP_NAME
@@ -73,6 +73,8 @@ class ClusterRequest:
     ssh_key_type: str = "rsa"
     ssh_key_bits: int = 2048
     uid_pool: Sequence[tuple[int, int]] = ()
+    install_image: str = ""
+    zeroing_image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ def check_request(request: ClusterRequest) -> None:
         path = getattr(request, name)
         if path and not path.startswith("/"):
             raise OpPrereqError(f"{name.replace('_', ' ')} {path!r} is not an absolute path")
+    for name in IMAGES:
+        if image := getattr(request, name):
+            refuse(image_problem(name, image))
     if request.candidate_pool_size < 1:
         raise OpPrereqError("the candidate pool needs room for one node at least")
     for hypervisor in request.hvparams:
@@ -162,11 +167,10 @@ _AS_REQUESTED: Final = (
     *("cluster_name", "master_netdev", "use_external_mip_script", "candidate_pool_size"),
     *("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir", "modify_etc_hosts"),
     *("modify_ssh_setup", "ssh_key_type", "ssh_key_bits", "maintain_node_health"),
-    *("prealloc_wipe_disks", "enabled_user_shutdown"),
+    *("prealloc_wipe_disks", "enabled_user_shutdown", *IMAGES),
 )
 _EMPTY_LISTS: Final = ("tcpudp_port_pool", "reserved_lvs", "hidden_os", "blacklisted_os")
 _EMPTY_OBJECTS: Final = ("os_hvp", "osparams", "osparams_private_cluster")
-_EMPTY_TEXTS: Final = ("install_image", "instance_communication_network", "zeroing_image")
 
 
 def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str, object]:
@@ -177,7 +181,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         **{name: getattr(request, name) for name in _AS_REQUESTED},
         **{name: [] for name in _EMPTY_LISTS},
         **{name: {} for name in _EMPTY_OBJECTS},
-        **dict.fromkeys(_EMPTY_TEXTS, ""),
+        "instance_communication_network": "",
         **_parameter_groups(request),
         "rsahostkeypub": birth.host_key,
         "highest_used_port": HIGHEST_USED_PORT,

@@ -12,11 +12,12 @@ from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.text import natural_sorted, shown
 from ganeti.logical_units import lookup, parameters
 from ganeti.logical_units.base import LogicalUnit, SimpleUnit
+from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.cluster.set_params import ClusterObjects, violators
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.node.base import make_switch, switch_of
-from ganeti.objects.model import AllocPolicy, Cluster, Disk, Instance, Node, NodeGroup
+from ganeti.objects.model import AllocPolicy, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.opcodes import group as opcodes
 from ganeti.protocol.wconfd import ObjectKind
 
@@ -44,15 +45,20 @@ def group_changes(
     return changes
 
 
-class LUGroupAdd(LogicalUnit[opcodes.OpGroupAdd, None, NodeGroup]):
-    """Add a node group."""
+class LUGroupAdd(LogicalUnit[opcodes.OpGroupAdd, Network | None, NodeGroup]):
+    """Add a node group; the network for communication with instances is connected to it."""
 
     hooks = HookPoint("group-add", ObjectType.GROUP)
 
-    def resolve(self) -> None:
-        """Nothing exists yet."""
+    def resolve(self) -> Network | None:
+        """Return the network for communication, if there is one."""
+        name = self.cluster.instance_communication_network
+        return communication.named(lookup.all_networks(self.config), name) if name else None
 
-    def plan(self, found: None) -> NodeGroup:
+    def locks(self, found: Network | None) -> LockNeed:
+        return shared(LockLevel.NETWORK, [found.uuid]) if found else {}
+
+    def plan(self, found: Network | None) -> NodeGroup:
         """Refuse a name that is taken, and wrong parameters."""
         name = self.op.group_name
         lookup.check_name_free(ObjectKind.NODEGROUP, lookup.all_groups(self.config), name)
@@ -60,6 +66,7 @@ class LUGroupAdd(LogicalUnit[opcodes.OpGroupAdd, None, NodeGroup]):
             "name": name,
             "uuid": self.context.new_uuid(),
             "alloc_policy": AllocPolicy.PREFERRED.value,
+            "networks": {found.uuid: communication.CONNECTION} if found else {},
             "serial_no": 1,
             **group_changes(self.op, self.cluster, None),
         }

@@ -54,8 +54,7 @@ def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str
         OpPrereqError: it cannot be; the message has the reason.
     """
     name = op.network_name
-    if _NAME.fullmatch(name) is None:
-        raise OpPrereqError(f"{name!r} cannot be the name of a network")
+    check_name(name)
     _check_range(name, op.network)
     _check_ipv6(name, op.network6, op.gateway6)
     with refusing(errors.TagError):
@@ -81,6 +80,16 @@ def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str
         if pool.contains(address) and not pool.is_external(address):
             pool.reserve(address, external=True)
     return replace(bare, reservations=pool.reservations, ext_reservations=pool.ext_reservations)
+
+
+def check_name(name: str) -> None:
+    """Refuse a text that cannot be the name of a network.
+
+    Raises:
+        OpPrereqError: it is too long, or has blanks, slashes or commas.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise OpPrereqError(f"{name!r} cannot be the name of a network")
 
 
 def _wrong(name: str, text: str) -> OpPrereqError:

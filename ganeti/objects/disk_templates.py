@@ -336,6 +336,7 @@ def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
 # Images that disks are filled from: files on a node, or URLs.
 
 OS_IMAGE: Final = "os-image"  # the parameter of an operating system that names its image
+IMAGES: Final = ("install_image", "zeroing_image")  # settings of the cluster
 _URL: Final = (
     r"(?i:https?|ftps?)://([^\s/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?([/?#]\S*)?"
 )

@@ -178,6 +178,9 @@ def _check_refusals(own: FailingCluster) -> None:
          ["memory-size: 1024", "vcpu-ratio: 2.5"]),
         (["--enabled-disk-templates=file,diskless", "--ipolicy-disk-templates=file,diskless"],
          ["enabled disk templates: file, diskless"]),
+        (["--install-image=/srv/i.img", "--zeroing-image=http://images.example.com/z"],
+         ["install image: /srv/i.img", "zeroing image: http://images.example.com/z"]),
+        (["--install-image=", "--zeroing-image="], ["install image:", "zeroing image:"]),
         (["--enabled-disk-templates=file,sharedfile,diskless"],
          ["enabled disk templates: file, sharedfile, diskless"]),
     ],
@@ -195,8 +198,8 @@ def test_settings_are_changed_and_shown(
     [
         ("--vg-name=xenvg", "logical volumes are not supported yet"),
         ("--drbd-usermode-helper=/bin/true", "DRBD disks are not supported yet"),
-        ("--zeroing-image=/x", "not supported yet"),
-        ("--instance-communication-network=n", "not supported yet"),
+        ("--zeroing-image=x", "'x' is neither an absolute path nor a URL"),
+        ("--instance-communication-network=a/b", "cannot be the name of a network"),
         ("--enabled-hypervisors=xen-pvm", "'xen-pvm' is not supported yet"),
         ("--enabled-hypervisors=nonsense", "enabled_hypervisors"),
         ("--enabled-disk-templates=drbd", "'drbd' is not supported yet"),
@@ -223,7 +226,7 @@ def test_settings_are_changed_and_shown(
         ("--enabled-data-collectors=nix=yes", "unknown data collector 'nix'"),
         ("--data-collector-interval=lv=0", "above zero"),
         ("--default-iallocator=nix", "no allocator 'nix'"),
-        ("--install-image=/srv/image", "install operating systems are not supported yet"),
+        ("--install-image=ftp:image", "'ftp:image' is neither an absolute path nor a URL"),
         ("--reserved-lvs=a(", "not a regular expression"),
         ("--file-storage-dir=", "needs a directory"),
     ],
@@ -345,6 +348,22 @@ def test_an_image_that_is_not_there_is_told_before_anything_is_made(own: Failing
     own.refused(f"{add}http:/x web.example.com", "neither an absolute path nor a URL")
     after = config_of(own)
     assert (after["instances"], after["disks"]) == (before["instances"], before["disks"])
+
+
+def test_a_network_for_communication_with_instances(own: FailingCluster) -> None:
+    modify(own, "--instance-communication-network=talk")
+    assert "instance communication network: talk" in info(own)
+    shown = own.gnt("network list --no-headers --separator=: -o name,network,mac_prefix,group_list")
+    assert shown.lines == ["talk:169.254.0.0/16:52:54:00:default (routed, communication_rt, )"]
+    own.gnt("group add far")
+    assert "far (mode:routed link:communication_rt" in own.gnt("network info talk").out
+    own.refused("network remove talk", "connected to node group(s) default, far")
+    add = "instance add -t diskless -H fake -o bootsector+default -n node1 --no-name-check"
+    own.refused(f"{add} --no-ip-check -c yes web.example.com", "communication is not supported")
+    modify(own, "--instance-communication-network=")
+    assert "instance communication network:" in info(own)
+    own.gnt("network remove talk")
+    own.gnt("group remove far")
 
 
 def test_numbers_can_be_roman(own: FailingCluster) -> None:

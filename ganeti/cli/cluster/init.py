@@ -21,8 +21,6 @@ _NOT_YET: Final = {
     "drbd_helper": "--drbd-usermode-helper (DRBD)",
     "disk_state": "--disk-state",
     "hv_state": "--hypervisor-state",
-    "install_image": "--install-image (helper instances)",
-    "zeroing_image": "--zeroing-image (helper instances)",
 }
 _OLD_SPECS: Final = {
     "specs_cpu_count": "cpu-count",

@@ -65,7 +65,7 @@ CLUSTER_PARAMETERS = (
         "--enabled-hypervisors", "hypervisors, separated by commas; the first is the default one"
     ),
     opt.option("--file-storage-dir=DIR", "directory for disks in files"),
-    opt.option("--install-image", "image of the helper instance"),
+    opt.option("--install-image", "image of the helper instance: a path or URL; '' for none"),
     opt.option("-m --mac-prefix=PREFIX", "first half of MAC addresses, as aa:00:00"),
     opt.yes_no("--maintain-node-health", "whether nodes stop instances that should not run there"),
     opt.option("--master-netdev=NETDEV", "interface that carries the master address"),
@@ -81,7 +81,9 @@ CLUSTER_PARAMETERS = (
         "whether a guest that shuts itself down stays down",
     ),
     opt.option("--vg-name=VG", "volume group for logical volumes; empty for none"),
-    opt.option("--zeroing-image", "image that fills free space with zeroes"),
+    opt.option(
+        "--zeroing-image", "image that fills free space with zeroes: a path or URL; '' for none"
+    ),
 )
 COMMANDS: Final = (
     command(
@@ -137,7 +139,8 @@ that is free; the address moves with the name.  Clients have to be told.""",
             "command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
         ),
         opt.option(
-            "--instance-communication-network", "network for the internal communication interface"
+            "--instance-communication-network",
+            "network by which nodes talk to instances; '' for none",
         ),
         opt.number(
             "--max-running-jobs=N", "how many jobs work at a time; those that wait do not count"
@@ -158,8 +161,13 @@ may overlap, --add-uids adds to it, --remove-uids takes ids out of ranges; an em
 switches the pool off.  When the size of the candidate pool changes, nodes are promoted or demoted
 until it fits.  Another --master-netdev or --master-netmask moves the cluster's address on the
 master node at once.  Changed hypervisor parameters are tried on all nodes, unless --force is
-given.  Not supported yet, and refused: --vg-name, --drbd-usermode-helper, --zeroing-image and
---instance-communication-network.""",
+given.
+
+--instance-communication-network makes a network of that name if there is none (169.254.0.0/16,
+fe80::/10) and connects it to all groups, in jobs of its own, and to groups that are added later; an
+empty name disconnects it again.  Images are paths on nodes or URLs; they are kept, but the helper
+instances that use them are not supported yet.  Not supported yet, and refused: --vg-name and
+--drbd-usermode-helper.""",
         examples="""
 gnt-cluster modify -B memory=512  # new instances get 512 MiB
 gnt-cluster modify -H kvm:vga=std  # a default of one hypervisor

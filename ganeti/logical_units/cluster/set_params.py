@@ -12,6 +12,7 @@ from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, w
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.cluster.identity import move_address
 from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -27,6 +28,7 @@ from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup, storage_directories
 from ganeti.objects.nic import NicMode
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
+from ganeti.opcodes.summary import summary
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.system.programs import find_plugin, is_plugin_name
@@ -256,6 +258,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             *self._os_remarks(after),
             *self._directory_remarks(after, nodes),
             *self._bridge_remarks(after, nodes),
+            *self._communication_remarks(found.groups),
         ):
             self.context.warn(remark)
         return SettingsChange(after, found)
@@ -335,6 +338,10 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             if result.error
         ]
 
+    def _communication_remarks(self, groups: Sequence[NodeGroup]) -> Iterator[str]:
+        if name := self.op.instance_communication_network:
+            yield from communication.remarks(name, lookup.all_networks(self.config), groups)
+
     def _os_remarks(self, after: Cluster) -> list[str]:
         """Return a remark for each change about an operating system that has no effect now."""
         found = [
@@ -356,8 +363,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
     def hook_values(self, plan: SettingsChange) -> Mapping[str, object]:
         return {"OP_TARGET": self.cluster.cluster_name, "NEW_VG_NAME": self.op.vg_name}
 
-    def execute(self, plan: SettingsChange) -> None:
-        """Replace the cluster; fill the candidate pool and send files if that follows from it."""
+    def execute(self, plan: SettingsChange) -> dict[str, object] | None:
+        """Replace the cluster, and do what follows from it; returns jobs that do more of it."""
         after, nodes = plan.after, plan.objects.nodes
         if self.op.ndparams is not None:
             self._make_switches(plan)
@@ -369,6 +376,19 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             refill_pool(self.context, [])
         if set(node_files.files_of(after)) - set(node_files.files_of(self.cluster)):
             node_files.distribute(self.context, after, nodes)
+        return self._see_to_network(after.instance_communication_network)
+
+    def _see_to_network(self, name: str) -> dict[str, object] | None:
+        """Submit the jobs that make, connect and disconnect networks for communication."""
+        if self.op.instance_communication_network is None:
+            return None
+        networks, groups = lookup.all_networks(self.config), lookup.all_groups(self.config)
+        before = self.cluster.instance_communication_network
+        jobs = communication.jobs_of_change(before, name, networks, groups)
+        ids = self.context.submit_jobs(jobs)
+        for ops, job_id in zip(jobs, ids, strict=True):
+            self.context.info(f"job {job_id}: {', '.join(map(summary, ops))}")
+        return {"jobs": [(True, job_id) for job_id in ids]}
 
     def _make_switches(self, plan: SettingsChange) -> None:
         groups = {group.uuid: group for group in plan.objects.groups}

@@ -19,13 +19,14 @@ from typing import Any, Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.logical_units import parameters
+from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
     check_hvparams,
 )
 from ganeti.objects import model
-from ganeti.objects.disk_templates import DiskTemplate, supported_templates
+from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
 from ganeti.objects.model import Cluster
@@ -64,6 +65,13 @@ def directory(what: str, value: str) -> str:
             f"{what}: {value!r} cannot hold disks; give a directory of its own, without '..'"
         )
     return path
+
+
+def image(what: str, value: str) -> str:
+    """Return the path or URL of an image; an empty one for none."""
+    if value:
+        refuse(image_problem(what, value))
+    return value
 
 
 def mac_prefix(value: str) -> str:
@@ -310,8 +318,7 @@ _COMMUNICATION: Final = "instance_communication_network"
 # parameter of the opcode -> the fields that it sets
 SETTINGS: Final[Mapping[str, Setting]] = {
     **{name: _checked(name) for name in _STORED_AS_GIVEN},
-    "install_image": _not_yet("install_image", "helper instances that install operating systems"),
-    "zeroing_image": _not_yet("zeroing_image", "helper instances that zero free space"),
+    **{name: _checked(name, partial(image, name)) for name in IMAGES},
     "reserved_lvs": _checked("reserved_lvs", volume_patterns),
     "compression_tools": _checked("compression_tools", compression_tools),
     "enabled_hypervisors": _enabled_hypervisors,
@@ -338,7 +345,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     _DIAGNOSE: _checked(_DIAGNOSE, diagnose_command),
     "vg_name": _not_yet("volume_group_name", "logical volumes"),
     "drbd_helper": _not_yet("drbd_usermode_helper", "DRBD disks"),
-    _COMMUNICATION: _not_yet(_COMMUNICATION, "networks for instance communication"),
+    _COMMUNICATION: _checked(_COMMUNICATION, communication.network_name),
 }
 
 

@@ -74,6 +74,13 @@ def test_the_pool_of_user_ids_is_empty_unless_given(asked: dict[str, Any], pool:
     assert wire["cluster"]["uid_pool"] == pool
 
 
+def test_images_are_kept() -> None:
+    images: dict[str, Any] = {"install_image": "/srv/i.img", "zeroing_image": "https://a.example/z"}
+    check_request(request(**images))
+    cluster: Any = build_config(request(**images), NODE, BIRTH)["cluster"]
+    assert {name: cluster[name] for name in images} == images
+
+
 def test_simple_configuration_follows_from_it() -> None:
     data = json.dumps(build_config(request(), NODE, BIRTH))
     values = ssconf_values(ConfigState(data).durable)
@@ -122,6 +129,8 @@ def test_parameters_are_laid_over_the_defaults() -> None:
         ({"file_storage_dir": "srv"}, "not an absolute path"),
         ({"candidate_pool_size": 0}, "one node at least"),
         ({"primary_ip_version": 5}, "IP version 5"),
+        ({"install_image": "x"}, "install_image: 'x' is neither an absolute path nor a URL"),
+        ({"zeroing_image": "http:x"}, "zeroing_image: 'http:x' is neither"),
         ({"enabled_hypervisors": ["fake"], "hvparams": {"kvm": {}}}, "not enabled"),
     ],
 )

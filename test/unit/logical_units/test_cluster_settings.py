@@ -10,7 +10,9 @@ from fakes.fake_cluster import GROUP, FakeCluster
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
 from ganeti.logical_units.cluster import settings
+from ganeti.logical_units.processor import execute_opcode
 from ganeti.objects.model import IpFamily
+from ganeti.opcodes.summary import summary
 
 NAME = "web1.example.com"
 LIMITS = {
@@ -64,6 +66,9 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
         ({"default_iallocator": "../hail"}, "no allocator"),
         ({"os_hvp": {"d": {"kvm": {"migration_port": 1}}}}, "only be set for the whole cluster"),
         ({"os_hvp": {"d": {"kvm": 1}}}, "must have an object"),
+        ({"install_image": "x.img"}, "install_image: 'x.img' is neither an absolute path nor"),
+        ({"zeroing_image": "http:///x"}, "zeroing_image: 'http:///x' is neither"),
+        ({"instance_communication_network": "a b"}, "'a b' cannot be the name of a network"),
     ],
 )
 def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
@@ -76,9 +81,6 @@ def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], 
     [
         ({"vg_name": "xenvg"}, "logical volumes are not supported yet"),
         ({"drbd_helper": "/bin/true"}, "DRBD disks are not supported yet"),
-        ({"install_image": "/x.img"}, "install operating systems are not supported yet"),
-        ({"zeroing_image": "/zero.img"}, "zero free space are not supported yet"),
-        ({"instance_communication_network": "n"}, "instance communication are not supported yet"),
         ({"enabled_hypervisors": ["kvm", "fake", "lxc"]}, "'lxc' is not supported yet"),
         ({"enabled_disk_templates": ["sharedfile", "drbd"]}, "'drbd' is not supported yet"),
     ],
@@ -93,6 +95,87 @@ def test_what_needs_a_later_step_says_so(
 def test_what_cannot_be_set_may_be_left_empty(cluster: FakeCluster) -> None:
     stored = modify(cluster, vg_name="", drbd_helper="", zeroing_image="", max_running_jobs=3)
     assert stored["max_running_jobs"] == 3
+
+
+@pytest.mark.parametrize("name", ["install_image", "zeroing_image"])
+def test_images_are_kept(cluster: FakeCluster, name: str) -> None:
+    for image in ("/srv/x.img", "https://images.example.com/x.img", ""):
+        assert modify(cluster, **{name: image})[name] == image
+
+
+class Communication:
+    """The network for communication, with the jobs about it carried out."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.jobs: list[list[str]] = []
+        cluster.execute("OP_GROUP_ADD", group_name="far")
+        cluster.context.submit_jobs = self._submit
+
+    def _submit(self, jobs: Any) -> list[int]:
+        for ops in jobs:
+            self.jobs.append([summary(op) for op in ops])
+            for op in ops:
+                execute_opcode(self.cluster.context, op)
+        return list(range(100, 100 + len(jobs)))
+
+    def change(self, name: str) -> object:
+        """Set the name; returns the result."""
+        self.jobs.clear()
+        return self.cluster.execute("OP_CLUSTER_SET_PARAMS", instance_communication_network=name)
+
+    def connections(self, name: str) -> dict[str, Any]:
+        """Return how a network is connected to each group, by name."""
+        [uuid] = [key for key, each in self.cluster.config.networks.items() if each["name"] == name]
+        groups = self.cluster.config.nodegroups.values()
+        return {each["name"]: each["networks"].get(uuid) for each in groups}
+
+
+@pytest.fixture
+def communication(cluster: FakeCluster) -> Communication:
+    return Communication(cluster)
+
+
+ROUTED = {"mode": "routed", "link": "communication_rt", "vlan": ""}
+
+
+def test_a_network_for_communication_is_made_and_connected(communication: Communication) -> None:
+    assert communication.change("talk") == {"jobs": [(True, 100)]}
+    cluster = communication.cluster
+    assert cluster.config.cluster["instance_communication_network"] == "talk"
+    [network] = cluster.config.networks.values()
+    assert (network["name"], network["network"]) == ("talk", "169.254.0.0/16")
+    assert (network["network6"], network["mac_prefix"]) == ("fe80::/10", "52:54:00")
+    connected = communication.connections("talk")
+    assert connected == dict.fromkeys(connected, ROUTED)
+    assert len(connected) == 2
+    assert communication.change("talk") == {"jobs": []}  # all is there
+
+
+def test_groups_that_come_later_are_connected(communication: Communication) -> None:
+    communication.change("talk")
+    communication.cluster.execute("OP_GROUP_ADD", group_name="new")
+    assert communication.connections("talk")["new"] == ROUTED
+
+
+@pytest.mark.parametrize("name", ["", "other"])
+def test_the_old_network_is_disconnected(communication: Communication, name: str) -> None:
+    communication.change("talk")
+    communication.change(name)
+    assert set(communication.connections("talk").values()) == {None}
+    assert communication.cluster.config.cluster["instance_communication_network"] == name
+    assert len(communication.jobs) == (3 if name else 2)
+
+
+def test_a_network_that_is_unusual_for_it_is_remarked_on(communication: Communication) -> None:
+    cluster = communication.cluster
+    cluster.execute("OP_NETWORK_ADD", network_name="lan", network="10.0.0.0/24")
+    how = {"network_mode": "bridged", "network_link": "br0"}
+    cluster.execute("OP_NETWORK_CONNECT", network_name="lan", group_name="far", **how)
+    communication.change("lan")
+    assert cluster.said("has network 10.0.0.0/24; for instances 169.254.0.0/16 is usual")
+    assert cluster.said("to node group 'far' with mode=bridged,link=br0")
+    assert len(communication.jobs) == 1
 
 
 def test_hypervisors_of_an_older_configuration_may_stay(cluster: FakeCluster) -> None:
