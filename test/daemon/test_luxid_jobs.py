@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from fakes.held_jobs import HELD, let_go
 from fakes.luxid_node import LuxidNode, delay, is_final, messages, wait_field, wait_status
 from fakes.waiting import PROMPT_S, wait_until
 
@@ -161,6 +162,25 @@ def test_waiting_gets_logs_and_changes_as_they_come(client: LuxiClient) -> None:
         log += [entry.payload for entry in change.log_entries]
         serial = change.log_entries[-1].serial if change.log_entries else serial
     assert log == ["TESTMSG=x", "TESTMSG=y"]
+
+
+def test_a_line_of_a_job_that_goes_on_is_delivered_at_once(
+    node: LuxidNode, client: LuxiClient
+) -> None:
+    job_id = client.submit_job([HELD])
+    fields: list[object] | None = None
+    log: list[object] = []
+    while not log:
+        change = client.wait_for_job_change(job_id, ["status"], fields, 0)
+        assert change is not None
+        fields = change.fields
+        log = [entry.payload for entry in change.log_entries]
+    assert fields == ["running"]
+    assert node.job(job_id).ops[0].log == (), "it did not need the job's file"
+    assert isinstance(log[0], list)
+    let_go(str(log[0][0]))
+    assert wait_status(client, job_id, is_final) == "success"
+    assert len(node.job(job_id).ops[0].log) == len(log)
 
 
 @pytest.mark.shows("2.0/luxi/nochange", "2.0/queue-client/wait")
