@@ -25,7 +25,7 @@ from ganeti.cli.run.jobs import changes, follow, results_of
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.registry import decode_opcode, encode_opcode
-from ganeti.protocol.luxi import HELD_BY_FIELD
+from ganeti.protocol.luxi import HELD_BY_FIELD, RATE_LIMIT_PREFIX
 
 
 def _opcodes(ops: object, *columns: object) -> list[Facts]:
@@ -112,7 +112,8 @@ def describe(row: Sequence[object]) -> Facts | str:
     moments = ((received, None), (start, received), (end, start))
     facts += [_at(title, *times) for title, times in zip(_TIMES, moments, strict=True)]
     facts += [("Total processing time", total), ("Opcodes", _opcodes(*opcodes))]
-    more = (("Archived", is_archived), ("Held by job filter", held_by))  # not in 3.0
+    by = "reason" if str(held_by).startswith(RATE_LIMIT_PREFIX) else "job filter"
+    more = (("Archived", is_archived), (f"Held by {by}", held_by))  # not in 3.0
     facts += [(title, value) for title, value in more if value]
     return facts
 

@@ -18,8 +18,8 @@ of another job.
 A job whose dependency ended badly is *stranded*: it is handed out to be ended, once; when that is
 recorded, the event makes its own dependents stranded in turn.  Job filters hold a ready job back
 (PAUSE; RATE_LIMIT while so many jobs under the same rule are tracked); which rule applies to a job
-comes in with it.  While too few master candidates answer, only those jobs start that mend this, but
-all of them.
+comes in with it.  A job may bring limits of its own, which are the same with a label for the rule.
+While too few master candidates answer, only those jobs start that mend this, but all of them.
 
 The state given in is never changed; no clock, no I/O.  An event about a job that is not there is
 ignored: decisions and events cross each other.
@@ -54,7 +54,10 @@ def tracked_limit(*, running_max: int, tracked_max: int) -> int:
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """The limit of a filter rule for a job: ``running_max`` under that rule, 0 to pause it."""
+    """The limit of a filter rule for a job: ``running_max`` under that rule, 0 to pause it.
+
+    A limit that a job brings itself has a text of its own in place of a rule.
+    """
 
     rule_uuid: str
     running_max: int
@@ -69,6 +72,12 @@ class WaitingJob(msgspec.Struct, frozen=True):
     hold: Hold | None = None
     mends: bool = False  # it does nothing but change which nodes are candidates
     turns: int = 0
+    limits: tuple[Hold, ...] = ()  # those that it brings itself
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """All limits."""
+        return self.limits if self.hold is None else (self.hold, *self.limits)
 
     @property
     def rank(self) -> Rank:
@@ -96,6 +105,7 @@ class Running(msgspec.Struct, frozen=True):
     job_id: JobId
     hold: Hold | None = None
     priority: int = 0
+    limits: tuple[Hold, ...] = ()
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -215,19 +225,27 @@ def schedule(state: QueueState, events: Iterable[Event]) -> tuple[QueueState, De
 def held_by(state: QueueState, job_id: JobId) -> str | None:
     """Return the rule that holds a job back now, or None."""
     job = state.waiting.get(job_id)
-    if job is None or job.hold is None:
+    if job is None or not job.holds:
         return None
-    rule_uuid = job.hold.rule_uuid
-    tracked = _tracked_under_rules(state.tracked).get(rule_uuid, 0)
-    return rule_uuid if tracked >= job.hold.running_max else None
+    return _first_full(job, _tracked_under_limits(state.tracked))
 
 
-def _tracked_under_rules(tracked: Mapping[JobId, WaitingJob]) -> dict[str, int]:
+def _first_full(job: WaitingJob, tracked: Mapping[str, int]) -> str | None:
+    """Return the first limit of a job that lets no more start."""
+    full = (it.rule_uuid for it in job.holds if tracked.get(it.rule_uuid, 0) >= it.running_max)
+    return next(full, None)
+
+
+def _tracked_under_limits(tracked: Mapping[JobId, WaitingJob]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for job in tracked.values():
-        if job.hold is not None:
-            counts[job.hold.rule_uuid] = counts.get(job.hold.rule_uuid, 0) + 1
+        _count(job, counts)
     return counts
+
+
+def _count(job: WaitingJob, counts: dict[str, int]) -> None:
+    for hold in job.holds:
+        counts[hold.rule_uuid] = counts.get(hold.rule_uuid, 0) + 1
 
 
 class _Step:
@@ -264,9 +282,9 @@ class _Step:
                 self._add(job, ended)
             case Ended(job_id, status):
                 self._end(job_id, status)
-            case Running(job_id, hold, priority):
+            case Running(job_id, hold, priority, limits):
                 self._forget(job_id)
-                self.tracked[job_id] = WaitingJob(job_id, priority, hold=hold)
+                self.tracked[job_id] = WaitingJob(job_id, priority, hold=hold, limits=limits)
             case Moved() | Tired() | SteppedBack() | Returned():
                 self._follow(event)
             case PriorityChanged(job_id, priority):
@@ -437,14 +455,12 @@ class _Step:
         allowed: list[JobId] = []
         if count <= 0 or not self.ready:
             return allowed
-        under_rule = _tracked_under_rules(self.tracked)
+        counts = _tracked_under_limits(self.tracked)
         for _, _, job_id in self.ready:
             if len(allowed) == count:
                 break
-            hold = self.waiting[job_id].hold
-            if hold is not None:
-                if under_rule.get(hold.rule_uuid, 0) >= hold.running_max:
-                    continue
-                under_rule[hold.rule_uuid] = under_rule.get(hold.rule_uuid, 0) + 1
+            if _first_full(self.waiting[job_id], counts) is not None:
+                continue
+            _count(self.waiting[job_id], counts)
             allowed.append(job_id)
         return allowed

@@ -108,7 +108,11 @@ def _change(name: str, *, ours: int = 0) -> Callable[[Method], Method]:
 
 
 HELD_BY_FIELD: Final = "held_by"
-"""A field of jobs that 3.0 has not: the job filter that holds the job back now, or None."""
+"""A field of jobs that 3.0 has not: the job filter that holds the job back now, or None.
+
+A limit that jobs bring themselves, by their reason, is told as that: ``rate-limit:LABEL``.
+"""
+RATE_LIMIT_PREFIX: Final = "rate-limit:"
 
 
 class LuxiCalls(Service):

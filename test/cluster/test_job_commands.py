@@ -235,6 +235,22 @@ def test_who_waits_for_a_held_job_is_told_the_filter(cluster: TestCluster, pause
     assert query_jobs(cluster, job_id, "held_by") == [[None]]
 
 
+def test_jobs_whose_reason_is_a_limit_wait_for_each_other(cluster: TestCluster) -> None:
+    limited = "debug delay --no-locks --reason=rate-limit:1:hello"
+    first, second = cluster.submit(f"{limited} 600"), cluster.submit(f"{limited} 0")
+    assert "Held by reason: rate-limit:hello" in cluster.gnt(f"job info {second}").out
+    environment = lifecycle.command_environment(cluster.layout, cluster.master)
+    argv = [lifecycle.find_program("gnt-job", environment), "wait", str(second)]
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()  # while it waits
+        assert line == f"Job {second} waits for others with the same reason: rate-limit:hello\n"
+        wait_until(lambda: cluster.job_status(first) == "running", "the first job to run")
+        cluster.gnt(f"job cancel {first}")
+        assert process.wait(60) == 0
+    assert cluster.job_status(second) == "success"
+
+
 # Common options.
 
 

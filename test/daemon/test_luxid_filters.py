@@ -95,6 +95,21 @@ def test_a_rate_limit_lets_so_many_run(node: LuxidNode, client: LuxiClient) -> N
         assert start >= end, "two ran at the same time"
 
 
+def test_a_reason_limits_how_many_run(node: LuxidNode, client: LuxiClient) -> None:
+    reason = [["gnt:user", "rate-limit:2:hello", 1]]
+    job = [{**delay(0.5), "reason": reason}]
+    answers = client.submit_many_jobs([job] * 5)
+    ids = [int(value) for _, value in answers]
+    assert client.query_jobs([ids[2]], ["status", "held_by"]) == [["queued", "rate-limit:hello"]]
+    other = client.submit_job([delay(0)])
+    assert wait_status(client, other, is_final) == "success"
+    assert client.query_jobs([ids[4]], ["status"]) == [["queued"]]
+    assert [wait_status(client, job_id, is_final) for job_id in ids] == ["success"] * 5
+    times = client.query_jobs(ids, ["start_ts", "end_ts"])
+    for start, _ in times:
+        assert sum(begun <= start < end for begun, end in times) <= 2
+
+
 @pytest.mark.parametrize(
     ("predicates", "action"),
     [([["nonsense", ["=", "id", 1]]], "PAUSE"), ([], "NONSENSE"), ([], ["RATE_LIMIT", 0])],

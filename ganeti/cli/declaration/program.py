@@ -229,7 +229,10 @@ DEBUG: Final = Option(("-d", "--debug"), "show tracebacks of failures", action=A
 VERSION: Final = Option(("-V", "--version"), "print the version", action=Action.VERSION)
 COMMON_OPTIONS: Final = (
     Option(("-d", "--debug"), "show tracebacks; twice: log messages sent", action=Action.COUNT),
-    Option(("--reason",), "why this is done; kept in the job's reason trail"),
+    Option(
+        ("--reason",),
+        "kept in the job's reason trail; of jobs with rate-limit:N:LABEL, N run at once",
+    ),
 )
 
 

@@ -24,7 +24,7 @@ from ganeti.cli.command import Context, Options
 from ganeti.cli.run.failures import JobSubmitted, explain
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import OP_ID_KEY, decode_opcode, encode_opcode, op_id_of
-from ganeti.protocol.luxi import HELD_BY_FIELD, JobChange, LogEntry
+from ganeti.protocol.luxi import HELD_BY_FIELD, RATE_LIMIT_PREFIX, JobChange, LogEntry
 from ganeti.system.files import read_bytes
 
 FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
@@ -121,7 +121,10 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
                 notice(_NOTICES[str(status)].format(job_id))
             continue
         previous = change.fields
-        if previous and (rule := previous[1]):
+        rule = previous[1] if previous else None
+        if str(rule).startswith(RATE_LIMIT_PREFIX):
+            notice(f"Job {job_id} waits for others with the same reason: {rule}")
+        elif rule:
             notice(f"Job {job_id} is held by job filter {rule}; 'gnt-filter info {rule}' shows it")
         if change.log_entries:
             serial = max(entry.serial for entry in change.log_entries)

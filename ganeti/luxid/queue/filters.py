@@ -13,6 +13,7 @@ Source: luxi.json, "filter_rule".
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import Hold
 from ganeti.objects.model import FilterRule
 from ganeti.objects.query_words import FieldKind
+from ganeti.protocol.luxi import RATE_LIMIT_PREFIX
 from ganeti.query.fields import AnyField, FieldSpec
 from ganeti.query.filter_prefix import FindField, compile_filter
 from ganeti.query.regex import TooCostlyError
@@ -115,6 +117,23 @@ def _reason_steps(job: QueuedJob) -> Iterator[Sequence[object]]:
         trail = op.input.get("reason")
         if isinstance(trail, list):
             yield from (step for step in trail if isinstance(step, list))
+
+
+_RATE_LIMIT: Final = re.compile(RATE_LIMIT_PREFIX + r"([1-9]\d{0,8}):(.+)", re.DOTALL | re.ASCII)
+
+
+def limits_of(job: QueuedJob) -> tuple[Hold, ...]:
+    """Return the limits that a job brings itself: reasons as ``rate-limit:NUMBER:LABEL``.
+
+    So many jobs with that label run at once; the smallest of the numbers for a label counts.
+    """
+    limits: dict[str, int] = {}
+    for step in _reason_steps(job):
+        found = _RATE_LIMIT.fullmatch(str(_reason_part(step, "reason")))
+        if found:
+            number, label = int(found[1]), found[2]
+            limits[label] = min(number, limits.get(label, number))
+    return tuple(Hold(RATE_LIMIT_PREFIX + label, number) for label, number in limits.items())
 
 
 # predicate -> the fields of its items, and the items of a job

@@ -30,7 +30,7 @@ from ganeti.jobs.submission import (
     make_job,
     resolve_relative,
 )
-from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, rejection_text
+from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, limits_of, rejection_text
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase, phase_of
@@ -85,7 +85,8 @@ class Submissions:
             self._known_jobs.add(KnownJob(job, phase_of(job)))
         for known in self._known_jobs.in_phase(Phase.RUNNING):
             job = known.job
-            self._starter.tell(Running(job.id, self.filters.judge(job).hold, job.priority))
+            hold = self.filters.judge(job).hold
+            self._starter.tell(Running(job.id, hold, job.priority, limits_of(job)))
             self._starter.on_moved(known)
             self._follower.follow(known)
             self._follower.check_soon(known.job.id)
@@ -241,7 +242,10 @@ class Submissions:
         check_known(job.id, dependencies, known)
         ended = {job_id: status for job_id, status in known.items() if status in FINAL}
         hold = self.filters.judge(job).hold
-        return Added(WaitingJob(job.id, job.priority, dependencies, hold, job.mends), ended)
+        waiting = WaitingJob(
+            job.id, job.priority, dependencies, hold, job.mends, limits=limits_of(job)
+        )
+        return Added(waiting, ended)
 
     def _status_of(self, job_id: JobId) -> Status | None:
         """Return the status of a job, archived ones included; None if there is none."""

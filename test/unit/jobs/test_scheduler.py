@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -264,7 +265,35 @@ def test_a_held_job_makes_nobody_step_back() -> None:
     assert decisions == Decisions()
 
 
+def test_limits_that_jobs_bring_count_beside_those_of_rules() -> None:
+    own, rule = (Hold("rate-limit:hello", 2),), Hold("r", 1)
+    jobs = [replace(waiting(n), limits=own) for n in range(1, 4)]
+    both = [replace(waiting(n, hold=rule), limits=own) for n in (4, 5)]
+    state, decisions = run(*map(Added, [*jobs, *both]), Added(waiting(9)))
+    assert decisions.start == (1, 2, 9)
+    assert held_by(state, JobId(3)) == "rate-limit:hello"
+    state, decisions = schedule(state, [HoldsChanged({}), Ended(JobId(1), Status.SUCCESS)])
+    assert decisions.start == (3,)
+    state, _ = schedule(state, [Running(JobId(20), limits=own)])
+    _, decisions = schedule(state, [Ended(JobId(2), Status.SUCCESS)])
+    assert decisions.start == ()
+
+
+def test_a_job_that_steps_back_keeps_the_limits_that_it_brought() -> None:
+    own = (Hold("rate-limit:hello", 1),)
+    first, second = (replace(waiting(n), limits=own) for n in (1, 2))
+    state, _ = run(Added(first), Added(second), Moved(JobId(1), 0, True), limit=1)
+    state, decisions = schedule(state, [Moved(JobId(1), 0, True), Added(waiting(3, -5))])
+    assert (decisions.step_back, decisions.start) == ((1,), (3,))
+    state, _ = schedule(state, [SteppedBack(JobId(1), 0), LimitChanged(9)])
+    assert [job.limits for job in state.waiting.values()] == [own]
+    assert held_by(state, JobId(1)) == "rate-limit:hello"
+
+
 # Laws, by generated input.
+
+
+LIMITS = {"a": 1, "b": 2}  # of jobs with such a label
 
 
 class SchedulerWalk(RuleBasedStateMachine):
@@ -334,7 +363,7 @@ class SchedulerWalk(RuleBasedStateMachine):
         staying = [self.idle_rank(n) for n in self.idle.keys() - self.leaving]
         going = [self.idle_rank(n) for n in asked]
         assert not staying or not going or min(going) > max(staying)
-        comers = self.ready_jobs()[free:]
+        comers = self.allowed_jobs()[free:]
         placed = max(0, len(asked) - over)
         assert bool(asked) == bool(placed)
         assert all(job.rank < min(going) for job in comers[:placed])
@@ -358,7 +387,17 @@ class SchedulerWalk(RuleBasedStateMachine):
 
     def obvious_choice(self) -> list[int]:
         free = self.limit - len(self.running) + len(self.leaving)
-        return [job.id for job in self.ready_jobs()[: max(0, free)]]
+        return [job.id for job in self.allowed_jobs()[: max(0, free)]]
+
+    def allowed_jobs(self) -> list[WaitingJob]:
+        """Return the ready jobs that the limits that they bring let start, the others skipped."""
+        counts = Counter(hold.rule_uuid for job in self.running.values() for hold in job.limits)
+        allowed = []
+        for job in self.ready_jobs():
+            if all(counts[hold.rule_uuid] < hold.running_max for hold in job.limits):
+                counts.update(hold.rule_uuid for hold in job.limits)
+                allowed.append(job)
+        return allowed
 
     def draw_tracked(self, data: st.DataObject, among: Iterable[int]) -> int | None:
         candidates = sorted(among)
@@ -382,8 +421,10 @@ class SchedulerWalk(RuleBasedStateMachine):
         if number is not None:
             self.feed(SteppedBack(JobId(number), priority))
 
-    @rule(priority=st.integers(-20, 19), data=st.data())
-    def add(self, priority: int, data: st.DataObject) -> None:
+    @rule(
+        priority=st.integers(-20, 19), labels=st.sets(st.sampled_from(list(LIMITS))), data=st.data()
+    )
+    def add(self, priority: int, labels: set[str], data: st.DataObject) -> None:
         known = sorted([*self.jobs, *self.running, *self.ended])
         after = data.draw(
             st.dictionaries(
@@ -392,7 +433,9 @@ class SchedulerWalk(RuleBasedStateMachine):
             if known
             else st.just({})
         )
+        limits = tuple(Hold(label, LIMITS[label]) for label in sorted(labels))
         job = waiting(self.next_id, priority, {k: frozenset(v) for k, v in after.items()})
+        job = replace(job, limits=limits)
         self.jobs[self.next_id] = job
         self.next_id += 1
         ended = {d.job_id: self.ended[d.job_id] for d in job.dependencies if d.job_id in self.ended}
@@ -425,6 +468,13 @@ class SchedulerWalk(RuleBasedStateMachine):
     def every_stranded_job_was_handed_out(self) -> None:
         if hasattr(self, "jobs"):
             assert {n for n in self.jobs if self.is_stranded(n)} <= self.stranded
+
+    @invariant()
+    def no_label_has_more_than_its_limit(self) -> None:
+        if hasattr(self, "state"):
+            tracked = self.state.tracked.values()
+            counts = Counter(hold.rule_uuid for job in tracked for hold in job.limits)
+            assert all(counts[label] <= limit for label, limit in LIMITS.items())
 
     @invariant()
     def tables_agree(self) -> None:

@@ -8,7 +8,7 @@ from ganeti.base.errors import JobQueueError, OpPrereqError, ParameterError
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, QueuedOp
 from ganeti.jobs.scheduler import Hold
-from ganeti.luxid.queue.filters import FREE, Effort, JobFilters, Rule, Verdict
+from ganeti.luxid.queue.filters import FREE, Effort, JobFilters, Rule, Verdict, limits_of
 from ganeti.objects.model import FilterRule
 
 JOB = QueuedJob(
@@ -28,6 +28,31 @@ JOB = QueuedJob(
         QueuedOp({"OP_ID": "OP_TEST_DELAY", "duration": 5.0, "on_nodes": ["n1"], "reason": []}),
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("reasons", "limits"),
+    [
+        (["rate-limit:2:hello"], (Hold("rate-limit:hello", 2),)),
+        (["rate-limit:2:a:b"], (Hold("rate-limit:a:b", 2),)),
+        (["rate-limit:3:x", "rate-limit:2:x", "rate-limit:4:x"], (Hold("rate-limit:x", 2),)),
+        (
+            ["rate-limit:1:x", "why not", "rate-limit:2:y"],
+            (Hold("rate-limit:x", 1), Hold("rate-limit:y", 2)),
+        ),
+        (["rate-limit:0:hello"], ()),
+        (["rate-limit:-1:hello"], ()),
+        (["rate-limit:hello"], ()),
+        (["a rate-limit:2:hello"], ()),
+    ],
+)
+def test_a_reason_is_a_limit(reasons: list[str], limits: tuple[Hold, ...]) -> None:
+    ops = [
+        QueuedOp({"OP_ID": "OP_TEST_DELAY", "reason": [["gnt:user", reason, 5]]})
+        for reason in reasons
+    ]
+    assert limits_of(QueuedJob(JobId(1), tuple(ops))) == limits
+    assert limits_of(JOB) == ()
 
 
 def rule(
