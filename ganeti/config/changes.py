@@ -7,7 +7,7 @@ Source: wconfd.json, "methods"; design 2.0, "master candidate flag".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError, TagError
@@ -150,12 +150,19 @@ def set_candidate_cert(change: Transaction, node_uuid: str, digest: str | None) 
 
 
 def maintain_candidate_pool(
-    change: Transaction, node_uuids: Iterable[str], exempt: Collection[str]
+    change: Transaction,
+    node_uuids: Iterable[str],
+    exempt: Collection[str],
+    choose: Callable[[list[str], int], list[str]],
 ) -> dict[str, list[str]]:
     """Promote or demote nodes until there are as many candidates as the cluster wants.
 
-    The master stays a candidate; nodes in `exempt` are left as they are.  Candidates are chosen in
-    natural order of their names, and the last ones are the first to go.
+    The master stays a candidate; nodes in `exempt` are left as they are.  New ones are
+    chosen at random, so that no rack or switch gets them all because of the names of its nodes; the
+    last ones by name are the first to go.
+
+    Args:
+        choose: returns so many of the UUIDs, as `random.Random.sample` does.
 
     Returns:
         UUIDs of the nodes "promoted" and "demoted".
@@ -165,14 +172,15 @@ def maintain_candidate_pool(
     nodes.sort(key=lambda node: natural_sort_key(node.name))
     current = [node for node in nodes if node.master_candidate]
     missing = cluster.candidate_pool_size - len(current)
-    promoted = [
+    possible = [
         str(node.uuid)
         for node in nodes
         if not node.master_candidate
         and node.master_capable
         and not (node.offline or node.drained)
         and node.uuid not in exempt
-    ][: max(0, missing)]
+    ]
+    promoted = choose(possible, min(len(possible), max(0, missing)))
     demotable = [
         str(node.uuid)
         for node in reversed(current)

@@ -8,6 +8,7 @@ Source: wconfd.json, "methods".
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -124,7 +125,7 @@ class OwnChanges:
         def change(transaction: Transaction) -> dict[str, list[str]]:
             spared = {transaction.existing(NODES, key)[1] for key in exempt}
             nodes = list(self._keeper.durable.tables[NODES])
-            return changes.maintain_candidate_pool(transaction, nodes, spared)
+            return changes.maintain_candidate_pool(transaction, nodes, spared, random.sample)
 
         return await self._keeper.change(change, client)
 

@@ -326,6 +326,7 @@ def _unlocked(pid: int) -> list[str]:
     return [each for each in found if not each.endswith(("[vdso]", "[vvar]"))]
 
 
+@pytest.mark.shows("2.1/noded/powercycle-memory")
 def test_a_powercycle_needs_no_page_that_could_be_evicted(node: NodedNode) -> None:
     daemon = psutil.Process(node.pid)
     if "VmLck:\t       0 kB" in Path(f"/proc/{node.pid}/status").read_text():

@@ -273,3 +273,21 @@ def test_problems_name_their_objects() -> None:
 def test_what_cannot_be_read_raises() -> None:
     with pytest.raises(ConfigurationError, match="byte"):
         problems_in(b'{"cluster": {')
+
+
+def test_new_candidates_are_chosen_at_random() -> None:
+    nodes = [uuid_of("node", number) for number in range(1, 7)]
+
+    def promoted(seed: int) -> tuple[str, ...]:
+        state, chance = make(nodes=6), random.Random(seed)
+        change(state, lambda c: c.modify(CLUSTER_ID, {"candidate_pool_size": 3}))
+        done = change(
+            state, lambda c: changes.maintain_candidate_pool(c, nodes, [nodes[5]], chance.sample)
+        )
+        assert done["demoted"] == []
+        return tuple(done["promoted"])
+
+    chosen = [promoted(seed) for seed in range(20)]
+    assert all(len(set(pair)) == 2 for pair in chosen)
+    assert {uuid for pair in chosen for uuid in pair} == set(nodes[1:5])
+    assert chosen == [promoted(seed) for seed in range(20)]
