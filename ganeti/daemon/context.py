@@ -24,7 +24,7 @@ class DaemonContext:
     """The daemon's surroundings: node, options, tasks, when to stop.
 
     ``prepared`` is the result of the daemon's ``pre_loop``; callbacks in ``on_reload`` are called
-    on SIGHUP.
+    on SIGHUP, ``on_stop`` when stopping begins.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class DaemonContext:
         self.prepared: Any = None
         self.stopping = asyncio.Event()
         self.on_reload: list[Callable[[], None]] = []
+        self.on_stop: Callable[[], object] = lambda: None
         self.exit_status = 0
         self._report = report
         self.tasks: asyncio.TaskGroup | None = None  # set by the skeleton
@@ -69,7 +70,9 @@ class DaemonContext:
     def stop(self, exit_status: int = 0) -> None:
         """Begin to stop, as if by SIGTERM."""
         self.exit_status = exit_status
-        self.stopping.set()
+        if not self.stopping.is_set():
+            self.on_stop()  # at once: tasks that wake up before others may block the loop
+            self.stopping.set()
 
     def cancel_background(self) -> None:
         """Cancel all background tasks (called by the skeleton)."""

@@ -29,6 +29,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -221,6 +222,9 @@ async def _main(spec: DaemonSpec, context: DaemonContext) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop)
     loop.add_signal_handler(signal.SIGHUP, _reload, context)
+    # SIGALRM ends the process even when the event loop or a thread hangs.
+    kill_after_s = math.ceil(spec.stop_timeout_s + spec.kill_after_s)
+    context.on_stop = partial(signal.alarm, kill_after_s)
     try:
         async with asyncio.TaskGroup() as tasks:
             context.tasks = tasks
@@ -241,8 +245,6 @@ async def _guard_stop(
     await context.stopping.wait()
     logger.info("Stopping")
     notify(STOPPING)
-    # SIGALRM ends the process even when the event loop or a thread hangs.
-    signal.alarm(math.ceil(spec.stop_timeout_s + spec.kill_after_s))
     await asyncio.wait([serving], timeout=spec.stop_timeout_s)
     if not serving.done():
         logger.warning("Not stopped within %g s, cancelling the rest", spec.stop_timeout_s)

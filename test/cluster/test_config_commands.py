@@ -394,6 +394,8 @@ def test_everything_is_sent_to_everybody_again(own: FailingCluster) -> None:
     assert files.read_bytes(two.localize("/etc/motd")) == b"hello\n"
     assert not os.path.exists(three.localize("/etc/motd"))
     assert "/etc/motd" in own.run(["gnt-cluster", "verify"]).out
+    os.remove(own.paths.distributed_files_list)
+    own.gnt("cluster redist-conf")
     assert ssconf.master_node(two) == own.master
     assert files.read_bytes(two.hmac_key) == files.read_bytes(own.paths.hmac_key)
     assert files.read_bytes(three.config_data) == files.read_bytes(own.paths.config_data)

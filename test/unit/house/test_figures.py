@@ -35,9 +35,9 @@ CODE_LINES_MAX = {
     "cli": 9_296,
     "clients": 1_236,
     "collectors": 1_270,
-    "config": 3_402,
+    "config": 3_406,
     "copies": 148,
-    "daemon": 841,
+    "daemon": 846,
     "hypervisor": 3_508,
     "jobexec": 767,
     "jobs": 1_005,
@@ -58,7 +58,7 @@ CODE_LINES_MAX = {
     "store": 731,
     "system": 1_570,
     "transport": 1_977,
-    "wconfd": 1_862,
+    "wconfd": 1_863,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.176
