@@ -7,14 +7,14 @@ import os
 import signal
 
 import pytest
-from fakes.held_jobs import HELD, let_go, wait_held
+from fakes.held_jobs import DEADLINE_S, HELD, let_go, wait_held
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
 from ganeti.base.errors import JobLost
 from ganeti.base.ids import JobId
 from ganeti.bootstrap.virtual import lifecycle
-from ganeti.system import daemon_control
+from ganeti.system import daemon_control, process
 from ganeti.system.files import read_bytes
 
 
@@ -218,3 +218,20 @@ def test_unknown_job(cluster: TestCluster) -> None:
     cluster.refused("job info x", "not a job number")
     with cluster.client() as client, pytest.raises(JobLost):
         client.wait_for_job_change(JobId(999999), ["status"], None, None, 1)
+
+
+def test_a_job_ends_at_once_while_wconfd_is_away(cluster: TestCluster) -> None:
+    job_id, place = held_job(cluster)
+    pid = daemon_control.running_pid(cluster.paths, "ganeti-wconfd")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait_gone(pid, DEADLINE_S)
+    try:
+        let_go(place)
+        wait_until(
+            lambda: cluster.job_status(job_id) == "success", "the end of the job", timeout_s=15.0
+        )
+    finally:
+        daemon_control.start_daemon(cluster.paths, "ganeti-wconfd", hostname=cluster.master)
+    cluster.gnt("debug delay 0")  # nobody holds the locks of the job that ended
+    assert f"job{job_id}" not in cluster.gnt("debug locks").out

@@ -72,6 +72,7 @@ def test_without_candidates_the_cluster_certificate_may(node: TlsNode) -> None:
         (NOW + 50, None),
         (NOW + 51, "the certificate of 'node1' has expired"),
     ],
+    ids=["before", "first", "last", "after"],  # the time of the run is no name
 )
 def test_a_certificate_counts_within_its_time_only(
     node: TlsNode, now: float, refusal: str | None
