@@ -17,7 +17,7 @@ import msgspec
 from ganeti.base.errors import ConfdClientError, GenericError, TransportError
 from ganeti.collectors import cluster_facts
 from ganeti.collectors.cluster_facts import InstanceFacts, NodeInstances
-from ganeti.protocol.confd import Answer, ErrorKind, Status
+from ganeti.protocol.confd import Answer, ErrorKind, ReplyStatus
 from ganeti.protocol.confd_queries import QueryType
 
 _AT_ONCE: Final = 16  # questions that are under way together
@@ -35,7 +35,7 @@ def value_or_none(answer: Answer) -> object:
     Raises:
         ConfdClientError: RConfD could not make an answer; the text says why.
     """
-    if answer.status is Status.ERROR and answer.value in _NO_SUCH_THING:
+    if answer.status is ReplyStatus.ERROR and answer.value in _NO_SUCH_THING:
         return None
     return answer.check()
 

@@ -42,7 +42,7 @@ _INNER_PAD: Final = bytes(octet ^ 0x36 for octet in range(256))
 _OUTER_PAD: Final = bytes(octet ^ 0x5C for octet in range(256))
 
 
-class Status(IntEnum):
+class ReplyStatus(IntEnum):
     """The outcome of a question."""
 
     OK = 0
@@ -73,7 +73,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 class Reply(msgspec.Struct, frozen=True):
     """The answer of one RConfD."""
 
-    status: Status
+    status: ReplyStatus
     answer: object
     serial: int
     protocol: int = PROTOCOL_VERSION
@@ -217,7 +217,7 @@ def open_reply(signer: Signer, data: bytes) -> tuple[str, Reply]:
         raise ProtocolError(f"a malformed reply: {err}") from err
 
 
-def reply_message(status: Status, answer: bytes, serial: int) -> bytes:
+def reply_message(status: ReplyStatus, answer: bytes, serial: int) -> bytes:
     """Return the message of a reply; the answer is JSON already."""
     form = b'{"protocol":%d,"status":%d,"answer":%b,"serial":%d}'
     return form % (PROTOCOL_VERSION, status, answer, serial)
@@ -242,7 +242,7 @@ class Answer:
 
     type: QueryType
     query: object
-    status: Status
+    status: ReplyStatus
     value: object
     serial: int
     peer: str
@@ -253,7 +253,7 @@ class Answer:
         Raises:
             ConfdClientError: the question was refused; the text says why.
         """
-        if self.status is Status.OK:
+        if self.status is ReplyStatus.OK:
             return self.value
         reason = str(self.value)
         if isinstance(self.value, int) and self.value in tuple(ErrorKind):
@@ -273,7 +273,7 @@ class Answer:
         """
         if other is None:
             return True
-        ours, theirs = self.status is Status.OK, other.status is Status.OK
+        ours, theirs = self.status is ReplyStatus.OK, other.status is ReplyStatus.OK
         return (self.serial, ours) > (other.serial, theirs)
 
 

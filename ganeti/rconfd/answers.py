@@ -121,11 +121,11 @@ def _node_address(config: Tables, link: str, ip: str) -> str:
     raise Refused(confd.ErrorKind.UNKNOWN_ENTRY)
 
 
-def _one_of_many(config: Tables, link: str, ip: str) -> tuple[confd.Status, object, int]:
+def _one_of_many(config: Tables, link: str, ip: str) -> tuple[confd.ReplyStatus, object, int]:
     try:
-        return confd.Status.OK, _node_address(config, link, ip), config.serial_no
+        return confd.ReplyStatus.OK, _node_address(config, link, ip), config.serial_no
     except Refused as err:
-        return confd.Status.ERROR, err.kind, config.serial_no
+        return confd.ReplyStatus.ERROR, err.kind, config.serial_no
 
 
 def cluster_master(config: Tables, question: confd_queries.Question) -> bytes:
@@ -461,11 +461,11 @@ class Answerer:
             raise ProtocolError(f"there is no query type {number}") from err
         question = confd_queries.decode_question(raw)
         try:
-            return self._reply(confd.Status.OK, handler(self.config, question))
+            return self._reply(confd.ReplyStatus.OK, handler(self.config, question))
         except Refused as err:
-            return self._reply(confd.Status.ERROR, b"%d" % err.kind)
+            return self._reply(confd.ReplyStatus.ERROR, b"%d" % err.kind)
 
-    def _reply(self, status: confd.Status, answer: bytes) -> bytes:
+    def _reply(self, status: confd.ReplyStatus, answer: bytes) -> bytes:
         """Return a message; refusals name their configuration too, as they may be the news."""
         return confd.reply_message(status, answer, self.config.serial_no)
 
@@ -478,4 +478,4 @@ class Answerer:
             f"the answer has {size_bytes} bytes, {confd.DATAGRAM_BYTES_MAX} fit into a datagram;"
             f" ask for a part of it{pages and f', or for its pages by {pages}'}"
         )
-        return confd.sealable(self._reply(confd.Status.ERROR, dumps(reason)))
+        return confd.sealable(self._reply(confd.ReplyStatus.ERROR, dumps(reason)))

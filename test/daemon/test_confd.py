@@ -28,8 +28,8 @@ from ganeti.protocol.confd import (
     Event,
     EventKind,
     Reply,
+    ReplyStatus,
     Signer,
-    Status,
     open_reply,
     request_packet,
 )
@@ -80,10 +80,10 @@ def test_every_query_is_answered(node: ConfdNode) -> None:
     with node.client() as client:
         for kind in QueryType:
             answer = client.ask(kind, questions.get(kind))
-            assert answer.status is Status.OK, answer
+            assert answer.status is ReplyStatus.OK, answer
             assert answer.serial == node.config["serial_no"]
         refused = client.ask(QueryType.INSTANCE_DISKS, "removed")
-        assert (refused.status, refused.serial) == (Status.ERROR, node.config["serial_no"])
+        assert (refused.status, refused.serial) == (ReplyStatus.ERROR, node.config["serial_no"])
 
 
 def test_many_clients_at_once(node: ConfdNode) -> None:
@@ -101,7 +101,7 @@ def test_the_same_packet_again_is_answered_again(node: ConfdNode) -> None:
         packet = client.packet(QueryType.NODE_ROLE, "node1")
         for _ in range(2):
             client.socket.send(packet)
-            assert client.receive() == ("s1", Reply(Status.OK, 0, 42))
+            assert client.receive() == ("s1", Reply(ReplyStatus.OK, 0, 42))
 
 
 def test_ipv6() -> None:
@@ -311,7 +311,7 @@ def test_an_instance_that_was_removed_stays_removed(three: list[ConfdNode]) -> N
         KEY, ADDRESSES[:2], port=three[0].port, timeout_s=DEADLINE_S, settle_s=DEADLINE_S
     ) as client:
         answers = client.ask_all(QueryType.INSTANCE_DISKS, "web.example.com")
-    assert [answer.status for answer in answers] == [Status.ERROR, Status.OK]
+    assert [answer.status for answer in answers] == [ReplyStatus.ERROR, ReplyStatus.OK]
 
 
 @pytest.mark.shows("2.12/rconfd/available")
@@ -354,7 +354,7 @@ def test_programs_with_an_event_loop(three: list[ConfdNode]) -> None:
             await asyncio.wait_for(is_over.wait(), 2 * DEADLINE_S)
             assert [event.kind for event in events] == [EventKind.ANSWER] * 2 + [EventKind.ENDED]
             assert events[-1].answer is not None
-            assert events[-1].answer.status is Status.ERROR
+            assert events[-1].answer.status is ReplyStatus.ERROR
         finally:
             client.close()
 

@@ -20,7 +20,7 @@ from ganeti.cli.declaration.program import DEBUG, Command, Program
 from ganeti.cli.declaration.values import Float
 from ganeti.cli.run.listing import PLAIN_TABLE, print_plain
 from ganeti.clients.confd import SETTLE_S, ConfdClient, candidate_addresses, read_key
-from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, Status
+from ganeti.protocol.confd import DEFAULT_PORT, EXPIRE_S, Answer, ErrorKind, ReplyStatus
 from ganeti.protocol.confd_queries import Keys, MasterField, NodeRole, QueryType, Takes
 from ganeti.system import clock
 from ganeti.system.environment import resolve
@@ -86,7 +86,7 @@ def _instance_node(value: Any, args: Sequence[str]) -> Rows:
     if isinstance(value, str):
         return [[args[0], value]]
     return [
-        [address, answer if status == Status.OK else _refusal(answer)]
+        [address, answer if status == ReplyStatus.OK else _refusal(answer)]
         for address, (status, answer, _serial) in zip(args, value, strict=True)
     ]
 
@@ -184,7 +184,7 @@ def ask(context: Context, options: Options, args: list[str]) -> int:
         print_plain(context, options, ["Candidate", "Status", "Serial", "Answer"], told)
     else:
         print_plain(context, options, titles.split(), rows(value, args))
-    return EXIT_SUCCESS if newest.status is Status.OK else EXIT_FAILURE
+    return EXIT_SUCCESS if newest.status is ReplyStatus.OK else EXIT_FAILURE
 
 
 def _ask_all(client: ConfdClient, query: QueryType, question: object) -> list[Answer]:

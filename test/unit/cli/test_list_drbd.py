@@ -14,7 +14,7 @@ from ganeti.cli.node.drbd import devices_of
 from ganeti.clients.confd import ConfdClient
 from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
-from ganeti.protocol.confd import Answer, Status
+from ganeti.protocol.confd import Answer, ReplyStatus
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.rconfd.answers import HANDLERS
 
@@ -38,9 +38,9 @@ class Client(ConfdClient):
         self.asked.append(query_type)
         found = HANDLERS[query_type](self.facts, str(query))
         value: Any = json.loads(found)
-        status = Status.OK
+        status = ReplyStatus.OK
         if self.is_old or len(found) > 60_000:
-            status, value = Status.ERROR, "the answer has too many bytes"
+            status, value = ReplyStatus.ERROR, "the answer has too many bytes"
         return [Answer(query_type, query, status, value, next(self.serials), "192.0.2.1")]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import ProtocolError
 from ganeti.protocol import confd
-from ganeti.protocol.confd import Signer, Status
+from ganeti.protocol.confd import ReplyStatus, Signer
 
 # confd.json, "example"
 KEY = b"0123456789abcdef0123456789abcdef01234567\n"
@@ -57,9 +57,9 @@ def test_golden_request_is_understood() -> None:
     "2.1/confd-wire/answer-form",
 )
 def test_golden_reply_is_written_byte_by_byte() -> None:
-    message = confd.reply_message(Status.OK, b"3000000", 0)
+    message = confd.reply_message(ReplyStatus.OK, b"3000000", 0)
     assert confd.seal(SIGNER, SALT, confd.sealable(message)) == REPLY
-    assert confd.open_reply(SIGNER, REPLY) == (SALT, confd.Reply(Status.OK, 3000000, 0))
+    assert confd.open_reply(SIGNER, REPLY) == (SALT, confd.Reply(ReplyStatus.OK, 3000000, 0))
 
 
 @pytest.mark.shows("backend/certificates/hmac", "2.1/confd/hmac", "2.1/confd-wire/hmac-both")

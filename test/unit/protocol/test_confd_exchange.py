@@ -15,8 +15,8 @@ from ganeti.protocol.confd import (
     EventKind,
     Exchange,
     Pages,
+    ReplyStatus,
     Signer,
-    Status,
     open_request,
     reply_message,
     seal,
@@ -61,7 +61,7 @@ class Client:
         return [e.answer and e.answer.value for e in self.events if e.kind is EventKind.ENDED]
 
 
-def reply(asked: Asked, value: bytes, serial: int, status: Status = Status.OK) -> bytes:
+def reply(asked: Asked, value: bytes, serial: int, status: ReplyStatus = ReplyStatus.OK) -> bytes:
     salt = open_request(SIGNER, asked.packet, NOW).rsalt
     return seal(SIGNER, salt, sealable(reply_message(status, value, serial)))
 
@@ -83,20 +83,20 @@ def test_what_was_removed_stays_removed() -> None:
     client = Client()
     asked = client.ask("a", "b", "c")
     client.exchange.receive(reply(asked, b'"removed"', 8), "a")
-    client.exchange.receive(reply(asked, b"0", 9, Status.ERROR), "b")
-    client.exchange.receive(reply(asked, b"2", 0, Status.ERROR), "c")
+    client.exchange.receive(reply(asked, b"0", 9, ReplyStatus.ERROR), "b")
+    client.exchange.receive(reply(asked, b"2", 0, ReplyStatus.ERROR), "c")
     assert client.ended() == [0]
 
 
 def test_a_reply_without_a_serial_number_counts_if_nothing_else_came() -> None:
     client = Client()
     asked = client.ask("a", "b")
-    client.exchange.receive(reply(asked, b"0", 0, Status.ERROR), "a")
+    client.exchange.receive(reply(asked, b"0", 0, ReplyStatus.ERROR), "a")
     client.exchange.receive(reply(asked, b'"x"', 3), "b")
     assert client.ended() == ["x"]
     asked = client.ask("a", "b")
     for peer in ("a", "b"):
-        client.exchange.receive(reply(asked, b"1", 0, Status.ERROR), peer)
+        client.exchange.receive(reply(asked, b"1", 0, ReplyStatus.ERROR), peer)
     assert client.ended() == ["x", 1]
 
 
@@ -127,7 +127,7 @@ def test_what_nobody_waited_for_is_nothing() -> None:
     other_salt = reply(other, b"1", 1).replace(b"salt1", b"salt9")
     for data in (b"", b"plj0{}", answer[:-9], other_salt, asked.packet):
         client.exchange.receive(data, "a")
-    foreign = sealable(reply_message(Status.OK, b"1", 1))
+    foreign = sealable(reply_message(ReplyStatus.OK, b"1", 1))
     client.exchange.receive(seal(Signer(b"other"), "salt1", foreign), "a")
     assert client.events == []
     client.exchange.receive(answer, "a")
@@ -158,25 +158,29 @@ def test_questions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("status", "value", "text"),
     [
-        (Status.ERROR, 0, r"on a refused the question 'node-role' about \"x\": there is no such"),
-        (Status.ERROR, 2, "an argument of a wrong form"),
-        (Status.ERROR, "too large", "too large"),
-        (Status.NOT_IMPLEMENTED, 77, "77"),
+        (
+            ReplyStatus.ERROR,
+            0,
+            r"on a refused the question 'node-role' about \"x\": there is no such",
+        ),
+        (ReplyStatus.ERROR, 2, "an argument of a wrong form"),
+        (ReplyStatus.ERROR, "too large", "too large"),
+        (ReplyStatus.NOT_IMPLEMENTED, 77, "77"),
     ],
 )
-def test_refusals_say_why(status: Status, value: object, text: str) -> None:
+def test_refusals_say_why(status: ReplyStatus, value: object, text: str) -> None:
     answer = Answer(QueryType.NODE_ROLE, "x", status, value, 0, "a")
     with pytest.raises(ConfdClientError, match=text):
         answer.check()
 
 
 def test_a_path_to_nothing_is_called_that() -> None:
-    answer = Answer(QueryType.CONFIG_QUERY, "/x", Status.ERROR, 2, 0, "a")
+    answer = Answer(QueryType.CONFIG_QUERY, "/x", ReplyStatus.ERROR, 2, 0, "a")
     with pytest.raises(ConfdClientError, match="nothing at this path; paths begin with '/'"):
         answer.check()
 
 
-def page(value: object, serial: int, status: Status = Status.OK) -> Answer:
+def page(value: object, serial: int, status: ReplyStatus = ReplyStatus.OK) -> Answer:
     return Answer(QueryType.INSTANCE_LIST, "/0", status, value, serial, "a")
 
 
@@ -186,7 +190,7 @@ def test_pages_become_one_answer() -> None:
     assert pages.take(page([["a", "b"], 2], 7)) is None
     assert (pages.query, pages.serial) == ("/2", 7)
     assert pages.take(page([["c"], None], 7)) == Answer(
-        QueryType.INSTANCE_LIST, None, Status.OK, ["a", "b", "c"], 7, "a"
+        QueryType.INSTANCE_LIST, None, ReplyStatus.OK, ["a", "b", "c"], 7, "a"
     )
     whole = Pages(QueryType.NODE_DRBD_PART, "node1").take(page([[], None], 3))
     assert whole is not None
@@ -199,11 +203,13 @@ def test_a_list_begins_again_when_the_configuration_changes() -> None:
     assert pages.take(page([["d"], None], 8)) is None  # b is no longer the second, perhaps
     assert (pages.query, pages.serial) == ("node1/0", None)
     assert pages.take(page([["a", "c", "d"], 3], 8)) is None
-    assert pages.take(page(0, 9, Status.ERROR)) is None  # the node was removed: the next says so
+    assert (
+        pages.take(page(0, 9, ReplyStatus.ERROR)) is None
+    )  # the node was removed: the next says so
     with pytest.raises(
         ConfdClientError, match="'instances' about \"node1\": there is no such entry"
     ):
-        pages.take(page(0, 9, Status.ERROR))
+        pages.take(page(0, 9, ReplyStatus.ERROR))
 
 
 def test_a_list_does_not_begin_again_for_ever() -> None:
@@ -223,10 +229,10 @@ def test_what_is_no_page_is_refused(value: object) -> None:
 
 
 def test_a_path_to_no_list_is_called_that() -> None:
-    answer = Answer(QueryType.CONFIG_PART, "/x", Status.ERROR, 2, 0, "a")
+    answer = Answer(QueryType.CONFIG_PART, "/x", ReplyStatus.ERROR, 2, 0, "a")
     with pytest.raises(ConfdClientError, match="no object or list at this path"):
         answer.check()
 
 
 def test_good_answers_have_a_value() -> None:
-    assert Answer(QueryType.PING, None, Status.OK, 3000000, 0, "a").check() == 3000000
+    assert Answer(QueryType.PING, None, ReplyStatus.OK, 3000000, 0, "a").check() == 3000000

@@ -20,8 +20,8 @@ from ganeti.protocol.confd import (
     Answer,
     Pages,
     Reply,
+    ReplyStatus,
     Signer,
-    Status,
     open_reply,
     request_packet,
 )
@@ -86,7 +86,7 @@ def large_facts() -> Tables:
 def test_an_answer_that_is_too_large_is_refused_in_words() -> None:
     answerer = Answerer(large_facts(), SIGNER)
     salt, reply = ask(answerer, 10, "/cluster/tags")
-    assert (salt, reply.status, reply.serial) == ("salt", Status.ERROR, 42)
+    assert (salt, reply.status, reply.serial) == ("salt", ReplyStatus.ERROR, 42)
     assert "61440 fit into a datagram" in str(reply.answer)
     assert ask(answerer, 10, "/cluster/cluster_name")[1].answer == "cluster.example.com"
 
@@ -94,7 +94,7 @@ def test_an_answer_that_is_too_large_is_refused_in_words() -> None:
 def test_what_is_too_large_is_not_kept() -> None:
     answerer = Answerer(large_facts(), SIGNER)
     for _ in range(2):
-        assert ask(answerer, 10, "/cluster/tags")[1].status is Status.ERROR
+        assert ask(answerer, 10, "/cluster/tags")[1].status is ReplyStatus.ERROR
     assert answerer._kept_bytes < 2000
 
 
@@ -198,7 +198,7 @@ def test_a_list_that_is_too_large_is_refused_with_its_paged_forms(
     large = large_config(count)
     large["cluster"]["tags"] = config["tags"]
     reply = ask(Answerer(Tables(split_config(encoded(large))), SIGNER), kind, question)[1]
-    assert reply.status is Status.ERROR
+    assert reply.status is ReplyStatus.ERROR
     assert "ask for a part of it, or for its pages by " in str(reply.answer)
     for form in forms:
         query = next(query for query in QueryType if query.label == form)
@@ -214,7 +214,7 @@ def test_many_drbd_devices_are_told_in_parts_that_fit() -> None:
     parts, first = 0, 0
     while first is not None:
         reply = ask(answerer, QueryType.NODE_DRBD_PART, f"node1.example.com/{first}", "s" * 36)[1]
-        assert reply.status is Status.OK
+        assert reply.status is ReplyStatus.OK
         assert isinstance(reply.answer, list)
         found, first = reply.answer
         rows += found
