@@ -10,18 +10,20 @@ Source: node_rpc.json, "upload_file_allowed_paths"; design-2.0, "master candidat
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
-from ganeti.objects.hypervisors import Hypervisor
+from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES, Hypervisor
 from ganeti.objects.model import Cluster, Instance, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
@@ -88,23 +90,54 @@ def files_of(cluster: Cluster, instances: Iterable[Instance] = ()) -> list[NodeF
 def password_files(cluster: Cluster, instances: Iterable[Instance] = ()) -> Iterator[str]:
     """Yield the files of console passwords of the cluster, operating systems and instances.
 
-    Instances move between nodes, so these are to be the same everywhere.
+    Instances move between nodes, so these are to be the same everywhere.  Of an instance, which may
+    be a user's, only those count that have a name of such files: no other file of the master is
+    read for it.
     """
     for hypervisors in (cluster.hvparams, *cluster.os_hvp.values()):
         for name in cluster.enabled_hypervisors:
             yield from _password_files(hypervisors.get(name, {}))
     for instance in instances:
-        yield from _password_files(instance.hvparams)
+        for path in _password_files(instance.hvparams):
+            if CONSOLE_PASSWORD_FILES.fullmatch(path):
+                yield path
 
 
 def _password_files(hvparams: Mapping[str, object]) -> Iterator[str]:
     return (str(hvparams[key]) for key in _PASSWORD_FILES if hvparams.get(key))
 
 
-def _files_here(paths: Paths, cluster: Cluster, instances: Iterable[Instance]) -> list[NodeFile]:
-    """Return all files, also those that the administrator listed on this node, the master."""
+def _content(path: str) -> bytes | None:
+    """Read a file, or that to which the administrator linked it; None if there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        GenericError: it is too large, or no file.
+    """
+    return files.read_regular(os.path.realpath(path), FILE_BYTES_MAX)
+
+
+def _reason(err: OSError | GenericError) -> str:
+    return err.message if isinstance(err, GenericError) else err.strerror or str(err)
+
+
+def _files_here(
+    paths: Paths,
+    cluster: Cluster,
+    instances: Iterable[Instance],
+    tell: Callable[[str, str], object],
+) -> list[NodeFile]:
+    """Return all files, also those that the administrator listed on this node, the master.
+
+    Args:
+        tell: gets the path and the reason if the administrator's list cannot be read.
+    """
     found = files_of(cluster, instances)
-    text = files.read_bytes_or_none(paths.distributed_files_list, FILE_BYTES_MAX) or b""
+    try:
+        text = _content(paths.distributed_files_list) or b""
+    except (OSError, GenericError) as err:
+        tell(paths.globalize(paths.distributed_files_list), _reason(err))
+        return found
     listed = dict.fromkeys(listed_paths(text.decode("utf-8", "replace")))
     known = {file.path for file in found}
     return found + [
@@ -113,8 +146,13 @@ def _files_here(paths: Paths, cluster: Cluster, instances: Iterable[Instance]) -
 
 
 def read_details(paths: Paths, path: str) -> FileDetails | None:
-    """Read a local file as arguments for upload_file; None if there is none."""
-    content = files.read_bytes_or_none(path, FILE_BYTES_MAX)
+    """Read a local file as arguments for upload_file; None if there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        GenericError: it is too large, or no file.
+    """
+    content = _content(path)
     if content is None:
         return None
     status = os.stat(path)
@@ -137,7 +175,8 @@ def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> 
     others = _others(cluster, nodes)
     count = 0
     instances = lookup.all_instances(context.config) if others else ()
-    for file in _files_here(context.paths, cluster, instances):
+    tell = functools.partial(_tell_unreadable, context)
+    for file in _files_here(context.paths, cluster, instances, tell):
         targets = [node for node in others if file.audience.includes(node)]
         details = _read(context, file) if file.sent and targets else None
         if details is not None:
@@ -159,18 +198,28 @@ def _others(cluster: Cluster, nodes: Iterable[Node]) -> list[Node]:
 
 def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
     """Send one local file to nodes; errors are told as by `distribute`."""
-    details = read_details(context.paths, path)
+    details = _read_local(context, path)
     if details is not None:
         _upload(context, details, nodes)
 
 
-def _read(context: JobContext, file: NodeFile) -> FileDetails | None:
+def _tell_unreadable(context: JobContext, path: str, reason: str) -> None:
+    context.warn(f"cannot read file {path}, which nodes need: {reason}")
+
+
+def _read_local(context: JobContext, path: str) -> FileDetails | None:
+    """Read a local file that nodes need; tells why it cannot be read, and that alone."""
     try:
-        details = read_details(context.paths, context.paths.localize(file.path))
-    except OSError as err:
-        context.warn(f"cannot read file {file.path}, which nodes need: {err.strerror}")
+        return read_details(context.paths, path)
+    except (OSError, GenericError) as err:
+        _tell_unreadable(context, context.paths.globalize(path), _reason(err))
         return None
-    if details is None and file.is_expected:
+
+
+def _read(context: JobContext, file: NodeFile) -> FileDetails | None:
+    local = context.paths.localize(file.path)
+    details = _read_local(context, local)
+    if details is None and file.is_expected and not os.path.exists(local):
         context.warn(f"file {file.path} is to be distributed, but it is not on the master")
     return details
 
@@ -185,9 +234,10 @@ def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class FileSums:
-    """SHA-1 of the files as the master has them, in hex."""
+    """SHA-1 of the files as the master has them, in hex; (path, reason) of those it cannot read."""
 
     sums: Sequence[tuple[NodeFile, str]]
+    unreadable: Sequence[tuple[str, str]] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -202,8 +252,13 @@ class FileSums:
 def file_sums(paths: Paths, cluster: Cluster, instances: Iterable[Instance]) -> FileSums:
     """Read the files of this node, the master."""
     sums = []
-    for file in _files_here(paths, cluster, instances):
-        content = files.read_bytes_or_none(paths.localize(file.path), FILE_BYTES_MAX)
+    unreadable: dict[str, str] = {}
+    for file in _files_here(paths, cluster, instances, unreadable.__setitem__):
+        try:
+            content = _content(paths.localize(file.path))
+        except (OSError, GenericError) as err:
+            unreadable[file.path] = _reason(err)
+            continue
         if content is not None:
             sums.append((file, hashlib.sha1(content, usedforsecurity=False).hexdigest()))
-    return FileSums(sums)
+    return FileSums(sums, tuple(unreadable.items()))

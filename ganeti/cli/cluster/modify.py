@@ -94,8 +94,9 @@ COMMANDS: Final = (
 to all nodes; besides these, the files that are there on the master: known_hosts, the keys for the
 configuration daemon and between clusters, certificates of the remote API and of SPICE, the users
 of the remote API (to master candidates), the files of enabled hypervisors, the files with passwords
-of consoles that parameters of the cluster, of operating systems and of instances name, and
-/etc/hosts if the cluster keeps it up to date.
+of consoles that parameters of the cluster, of operating systems and of instances name (of instances
+only those in /etc/ganeti named vnc-* or spice-*), and /etc/hosts if the cluster keeps it up to
+date.  A file that is larger than 16 MiB, or no regular file, is told and left out.
 
 More files, one absolute path per line, can be listed in /etc/ganeti/distributed-files on the
 master; the list is distributed, too.  A node takes these only if its administrator listed them in

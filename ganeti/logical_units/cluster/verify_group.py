@@ -165,7 +165,14 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         )
         clock = single.Clock(before, self.context.now())
         answers: dict[str, Mapping[str, object]] = {}
-        findings: list[Finding] = []
+        findings = [
+            Finding(
+                VerifyErrorCode.ENODEFILECHECK,
+                self.master.name,
+                f"file {path}, which nodes need, cannot be read: {reason}",
+            )
+            for path, reason in sums.unreadable
+        ]
         for node in members.online:
             result = results[node.name]
             if result.error is not None:

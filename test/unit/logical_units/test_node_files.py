@@ -81,6 +81,49 @@ def test_the_administrator_lists_more_files(cluster: FakeCluster) -> None:
     assert {"/etc/motd", "/etc/ganeti/distributed-files"} <= set(sums.paths)
 
 
+def test_an_instance_names_no_other_file_of_the_master(cluster: FakeCluster) -> None:
+    named = ("/etc/shadow", "/etc/ganeti/vnc-a/../../shadow", "/etc/ganeti/rapi")
+    for number, path in enumerate(named):
+        own = {"vnc_password_file": path}
+        cluster.add_instance(f"web{number}.example.com", hypervisor="kvm", hvparams=own)
+    instances = lookup.all_instances(cluster.config)
+    assert len(instances) == len(named)
+    assert not set(node_files.password_files(cluster.config.get_cluster(), instances)) & set(named)
+
+
+@pytest.mark.parametrize("kind", ["directory", "FIFO", "large file"])
+def test_what_is_no_file_to_send_stops_nothing_else(cluster: FakeCluster, kind: str) -> None:
+    paths = cluster.context.paths
+    write(cluster, "/etc/ganeti/real")
+    with open(paths.distributed_files_list, "w", encoding="utf-8") as file:
+        file.write("/etc/odd\n/etc/motd\n")
+    os.symlink("ganeti/real", paths.localize("/etc/motd"))
+    odd = paths.localize("/etc/odd")
+    if kind == "directory":
+        os.mkdir(odd)
+    elif kind == "FIFO":
+        os.mkfifo(odd)
+    else:
+        with open(odd, "wb") as large:
+            large.truncate(node_files.FILE_BYTES_MAX + 1)
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said("cannot read file /etc/odd, which nodes need: ")
+    assert got(cluster)["/etc/motd"] == ["node2", "node3"]
+    sums = node_files.file_sums(paths, cluster.config.get_cluster(), [])
+    assert "/etc/motd" in sums.paths
+    assert [path for path, _ in sums.unreadable] == ["/etc/odd"]
+    cluster.execute("OP_CLUSTER_VERIFY_GROUP", group_name="default")
+    assert cluster.said("file /etc/odd, which nodes need, cannot be read: ")
+
+
+def test_a_list_that_cannot_be_read_stops_nothing_else(cluster: FakeCluster) -> None:
+    write(cluster, HMAC)
+    os.makedirs(cluster.context.paths.distributed_files_list)
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said("cannot read file /etc/ganeti/distributed-files")
+    assert got(cluster) == {HMAC: ["node2", "node3"]}
+
+
 def test_the_hosts_file_goes_along_where_the_cluster_keeps_it() -> None:
     assert "/etc/hosts" in paths_for(modify_etc_hosts=True)
     assert "/etc/hosts" not in paths_for(modify_etc_hosts=False)
