@@ -5,7 +5,7 @@ import os
 import stat
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.storage import allowed_paths
@@ -17,6 +17,7 @@ _EXPIRATION_ERROR_DAYS: Final = 7
 _EXPIRATION_WARN_DAYS: Final = 30
 _SECONDS_PER_DAY: Final = 86400
 _PEM_BYTES_MAX: Final = 1 << 20
+_FILE_BYTES_MAX: Final = 16 << 20  # of those that the master sends
 _STORED_FILES_MAX: Final = 100_000  # some three times the disks of a large shared directory
 _CLIENT_PEM_MODES: Final = frozenset({0o440, 0o400})
 
@@ -26,15 +27,16 @@ class NothingToSayError(Exception):
 
 
 def fingerprints(node: NodeContext, wire_paths: list[str]) -> dict[str, str]:
-    """Return {path: SHA-1 of its content}; files that cannot be read are left out."""
+    """Return {path: SHA-1 of its content}; what cannot be read, or is no file, is left out."""
     found: dict[str, str] = {}
     for wire_path in wire_paths:
         try:
-            with open(node.paths.localize(wire_path), "rb") as file:
-                digest = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False))
-        except (OSError, OpPrereqError):
+            local = os.path.realpath(node.paths.localize(wire_path))
+            content = files.read_regular(local, _FILE_BYTES_MAX)
+        except (OSError, GenericError):
             continue
-        found[wire_path] = digest.hexdigest()
+        if content is not None:
+            found[wire_path] = hashlib.sha1(content, usedforsecurity=False).hexdigest()
     return found
 
 

@@ -33,9 +33,10 @@ def test_files(context: NodeContext) -> None:
     Path(context.paths.hmac_key).write_text("key")
     script = write_script(Path(context.paths.localize("/opt/run")), "")
     Path(context.paths.localize("/opt/data")).write_text("")
+    os.mkfifo(context.paths.localize("/opt/fifo"))
     found = verify(
         context,
-        filelist=["/var/lib/ganeti/hmac.key", "/absent", "relative"],
+        filelist=["/var/lib/ganeti/hmac.key", "/absent", "relative", "/opt/fifo", "/opt"],
         user_scripts=["/opt/run", "/opt/data"],
         oob_paths=["/opt/run", "/opt/data", "/opt/none"],
     )
