@@ -211,6 +211,12 @@ def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
     assert "instance_run_rename" not in exported.rpc.names()
 
 
+def test_a_disk_as_large_as_it_was_may_get_another_name(exported: FakeCluster) -> None:
+    made = import_(exported, disks=[{"size": "auto", "name": "mine"}])
+    disk = exported.config.disks[made["disks"][0]]
+    assert (disk["size"], disk["name"]) == (100, "mine")
+
+
 @pytest.mark.shows("2.0/os-scripts/optional")
 def test_scripts_that_an_import_needs_are_looked_for_before_a_disk_is_made(
     exported: FakeCluster,

@@ -162,7 +162,7 @@ def _disks(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, obj
                 f"disk {index} had {disk.size_mib} MiB when it was exported, {size} MiB are too few"
             )
     filled = [
-        {**new, **old} if new.get("size") == SIZE_AUTO else {**old, **new}
+        {**old, **new, "size": old["size"]} if new.get("size") == SIZE_AUTO else {**old, **new}
         for old, new in zip(exported, op.disks, strict=False)
     ]
     return filled + [dict(new) for new in op.disks[len(exported) :]]
