@@ -178,6 +178,7 @@ Send = Callable[[bytes, float], Tally]
 Spread = Callable[[bytes], None]
 
 
+_SMALL_BYTES: Final = 1024  # of so many opcodes as a job may have all have room
 FILE_BYTES_MAX: Final = JOB_BYTES_MAX - (8 << 20)  # the end must have room, and texts be quoted
 LOG_LINES_MAX: Final = 10_000  # of one opcode
 LOG_BYTES_MAX: Final = 4 << 20  # of the job
@@ -238,16 +239,14 @@ def checked_result(result: object, op_id: str, file_bytes: int) -> object:
         OpExecError: there is no room for it; the text says how to get the same.
     """
     data = dumps(result)
-    if len(data) <= LARGE_RESULT_BYTES:
-        return result
-    if file_bytes + len(data) > FILE_BYTES_MAX:
+    if len(data) > _SMALL_BYTES and file_bytes + len(data) > FILE_BYTES_MAX:
         pieces = _IN_PIECES.get(op_id, "jobs that ask for less each")
         raise OpExecError(
             f"the result of {op_id} has {_mib(len(data))}, and the file of the job has"
             f" {_mib(file_bytes)} already; {_mib(FILE_BYTES_MAX)} are possible: the same is to be"
             f" had in pieces, by {pieces}, each in a job of its own"
         )
-    return Raw(data)
+    return result if len(data) <= LARGE_RESULT_BYTES else Raw(data)
 
 
 def checked_error(error: Exception) -> Exception:
@@ -287,10 +286,13 @@ class JobFile:
         self._log: int | None = None
         self.size_bytes = 0  # when it was written last
 
-    def update(self, job: QueuedJob) -> None:
+    def update(self, job: QueuedJob) -> bool:
         """Write the job's present state; the copies get it with the next durable write.
 
         So they do if it cannot be written now: a full disk must not keep a job from cleaning up.
+
+        Returns:
+            Whether it was written.
         """
         self.job = job
         data = encode_job(job)
@@ -299,6 +301,8 @@ class JobFile:
             self._files.write_atomic(job.id, data)
         except OSError as err:
             logger.warning("cannot write the file of job %s: %s; ignoring", job.id, err.strerror)
+            return False
+        return True
 
     def update_opcode(self, job: QueuedJob) -> None:
         """As `update`, for the end of an opcode, which the next master should know of."""

@@ -88,6 +88,8 @@ class JobRunner:
             sleep=control.pause,  # a job that ends is beyond canceling
         )
         self._is_mending = job.mends
+        # Opcodes of an earlier process of this job may have changed the configuration.
+        self._went_on = any(op.is_final for op in job.ops)
         self._context = self._make_context()
 
     @property
@@ -103,7 +105,8 @@ class JobRunner:
         """
         logger.info("Job starts: %s", ", ".join(op.op_id for op in self.job.ops))
         try:
-            self._run_to_end()
+            while not self._run_to_end():
+                logger.info("The job goes on here: it could not be put back into the queue")
         except MasterRoleLostError as err:
             logger.warning("Job stays without an end here: the master is %s now", err)
         finally:
@@ -111,7 +114,8 @@ class JobRunner:
                 files.remove_if_exists(self._control.priority_path)
         logger.info("Job ended: %s", self.job.status)
 
-    def _run_to_end(self) -> None:
+    def _run_to_end(self) -> bool:
+        """Run the opcodes; returns false if the job is to try again in this process."""
         try:
             for index in range(self.job.current_index or 0, len(self.job.ops)):
                 self._index = index
@@ -121,23 +125,36 @@ class JobRunner:
         except MasterRoleLostError:
             raise
         except StepBackError:
-            self._step_back()
+            return self._step_back()
         except JobCanceled as err:
             self._finish_canceled(err.message)
         except Exception as err:  # noqa: BLE001 - any error ends the job, and is its result
             self._log_failure(err)
             error = checked_error(err)
             self._file.finish(changes.op_failed(self.job, self._index, error, timestamp()))
+        return True
 
     def _finish_canceled(self, text: str) -> None:
         self._file.finish(changes.canceled(self.job, text or CANCELED_TEXT, timestamp()))
 
-    def _step_back(self) -> None:
-        """Leave the job in the queue, for another process; nothing is written after that."""
+    def _step_back(self) -> bool:
+        """Leave the job in the queue, for another process; nothing is written after that.
+
+        Returns:
+            Whether that could be written; else the job is still this process's.
+        """
         if self._control.is_canceled:
-            return self._finish_canceled(CANCELED_TEXT)
+            self._finish_canceled(CANCELED_TEXT)
+            return True
+        before = self.job
         files.remove_if_exists(self._control.priority_path)
-        return self._file.update(changes.stepped_back(self.job))
+        # By this entry the record is known as the newer one, wherever both are found.
+        text = " - INFO: waits in the queue again, so that others have room"
+        told = changes.with_log_entry(before, self._index, LOG_MESSAGE, text, timestamp())
+        if self._file.update(changes.stepped_back(told)):
+            return True
+        self._file.job = before
+        return False
 
     # One opcode.
 
@@ -193,7 +210,7 @@ class JobRunner:
             self._file.update(changes.op_running(self.job, self._index, timestamp()))
 
     def _flush_configuration(self) -> None:
-        if not self._context.config_changed:
+        if not (self._context.config_changed or self._went_on):
             return None
         wait_s = FLUSH_RETRY_S_MIN
         told: set[str] = set()

@@ -112,7 +112,7 @@ def _progress(job: QueuedJob) -> tuple[int, ...]:
     return (
         int(job.is_final),
         sum(op.status in FINAL for op in job.ops),
+        job.last_log_serial,  # a job that steps back is queued again, with one more entry
         sum(len(_STEPS) if op.is_final else _STEPS.index(op.status) for op in job.ops),
         int(job.livelock is not None),
-        job.last_log_serial,
     )

@@ -185,11 +185,16 @@ class LuxiDaemon:
     async def _end_drain_left_behind(self) -> None:
         """Take jobs again when the fail-over that closed the queue is gone and changed nothing."""
         looks = 0
+        seen: object = None
         while True:
             await asyncio.sleep(DRAIN_LOOK_S)
             try:
-                looks = looks + 1 if await self._is_drain_left_behind() else 0
-                if looks >= _DRAIN_LOOKS:
+                flag = self._store.files.drain_mark()
+                is_left = await self._is_drain_left_behind()
+                # Whoever set the flag anew meanwhile, an operator or a fail-over, keeps it.
+                looks = looks + 1 if is_left and flag == (seen or flag) else 0
+                seen = flag if looks else None
+                if looks >= _DRAIN_LOOKS and flag == self._store.files.drain_mark():
                     await self._commands.set_drain_flag(False)
                     logger.info("The queue takes jobs again: the fail-over that closed it is gone")
             except GenericError as err:

@@ -170,6 +170,10 @@ class JobFiles:
             for found in matches
         }
 
+    def present(self) -> set[JobId]:
+        """Return the jobs that have a file in the queue, readable or not, or one set aside."""
+        return {*self.ids(), *self.set_aside_files()}
+
     # The serial: the last id that was given out.
 
     def read_serial(self) -> int:
@@ -204,6 +208,14 @@ class JobFiles:
         """Return the program that set the flag; None for an operator, or without a flag."""
         found = _read_small(self._paths.queue_drain, _DRAIN_BYTES_MAX)
         return _DRAINERS.get((found or b"").strip())
+
+    def drain_mark(self) -> tuple[int, int] | None:
+        """Return what tells one setting of the flag from another; None without a flag."""
+        try:
+            status = os.stat(self._paths.queue_drain)
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
     def set_drained(self, drained: bool, by: DrainedBy | None = None) -> None:
         """Set or remove the flag; without ``by`` it is an operator's."""

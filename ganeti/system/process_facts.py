@@ -37,6 +37,16 @@ class ProcessFacts:
     resident_bytes: int
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process handles a signal, which would end it otherwise."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            mask = next((line for line in file if line.startswith("SigCgt:")), "SigCgt: 0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
+
+
 def read(pid: int) -> ProcessFacts | None:
     """Look at a process; None when there is none, or only a zombie."""
     try:

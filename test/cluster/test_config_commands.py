@@ -405,7 +405,6 @@ def test_everything_is_sent_to_everybody_again(own: FailingCluster) -> None:
     own.refused("cluster redist-conf", "drained")
     own.gnt("cluster redist-conf --yes-do-it")
     own.gnt("cluster queue undrain")
-    os.remove(own.paths.distributed_files_list)
 
 
 def test_nodes_that_do_not_take_it_are_named(own: FailingCluster) -> None:

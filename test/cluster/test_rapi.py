@@ -136,6 +136,7 @@ def test_who_waits_for_a_job_that_has_ended_is_answered_at_once(rapi: RapiClient
         for method in ("GET", "PUT"):
             answer = rapi.ask(method, f"/2/jobs/{job_id}/wait", body).json
             assert answer == {"job_info": seen, "log_entries": []}
+    assert wait_job(rapi, rapi.ask("DELETE", "/2/tags?tag=waited-for").json) == "success"
 
 
 def test_the_newest_jobs_are_listed(rapi: RapiClient) -> None:

@@ -34,7 +34,7 @@ from ganeti.transport.unix_client import UnixClient
 
 T = TypeVar("T")
 
-NODE1, NODE2 = uuid_of("node", 1), uuid_of("node", 2)
+NODE1, NODE2, NODE3 = (uuid_of("node", number) for number in (1, 2, 3))
 GROUP = uuid_of("group", 0)
 
 
@@ -153,10 +153,10 @@ def test_reads_are_typed_and_consistent(node_: WconfdNode) -> None:
 def test_instance_life(node_: WconfdNode) -> None:
     client = node_.owner().hold_everything().client
     wire, disks = new_instance(10)
-    assert client.create_instance(wire, disks)[0] == 1
-    assert client.create_instance(wire, disks)[0] == 1, "a repetition changes nothing"
+    assert client.create_instance(wire, disks)[0] == 2, "one and its disk"
+    assert client.create_instance(wire, disks)[0] == 2, "a repetition changes nothing"
     assert only(client.get_instances(["inst10"])).nics[0].mac == mac_of(10)
-    assert client.modify(ObjectKind.INSTANCE, "inst10", {"name": "other.example.com"})[0] == 2
+    assert client.modify(ObjectKind.INSTANCE, "inst10", {"name": "other.example.com"})[0] == 3
     assert client.expand_names("instance", ["inst10", "other"])[0] is None
     more = {**disk(11, NODE1), "iv_name": ""}
     client.add_disk("other", more, None)
@@ -355,12 +355,14 @@ def test_candidate_pool(node_: WconfdNode) -> None:
     with pytest.raises(ConfigVerifyError) as caught:
         client.verify_config()
     assert "too few master candidates" in str(caught.value.args[1])
-    assert client.maintain_candidate_pool([]) == {"promoted": [NODE2], "demoted": []}
-    client.set_candidate_cert(NODE2, "AA:BB")
+    changed = client.maintain_candidate_pool([])
+    [chosen] = changed["promoted"]  # at random
+    assert (chosen in (NODE2, NODE3), changed["demoted"]) == (True, [])
+    client.set_candidate_cert(chosen, "AA:BB")
     client.verify_config()
     client.modify(ObjectKind.CLUSTER, "", {"candidate_pool_size": 1})
-    assert client.maintain_candidate_pool(["node2"]) == {"promoted": [], "demoted": []}
-    assert client.maintain_candidate_pool([]) == {"promoted": [], "demoted": [NODE2]}
+    assert client.maintain_candidate_pool([chosen]) == {"promoted": [], "demoted": []}
+    assert client.maintain_candidate_pool([]) == {"promoted": [], "demoted": [chosen]}
     assert client.get_cluster().candidate_certs == {}
 
 

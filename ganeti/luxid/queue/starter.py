@@ -41,6 +41,7 @@ from ganeti.luxid.queue.processes import Pool, ProcessGoneError
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.job_start import Confirm
 from ganeti.system.clock import timestamp
+from ganeti.system.process_facts import catches
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,11 @@ class JobStarter:
         while job_id in self.state.leaving and not self._is_stopping:
             known = self._known_jobs.get(job_id)
             if known is None:
+                return
+            pid = known.job.process_id
+            if pid is not None and not catches(pid, signal.SIGUSR2):
+                # A process of another release, which the signal would end.
+                self.tell(Moved(job_id, known.job.priority, may_leave=False))
                 return
             self._follower.send_signal(known, signal.SIGUSR2)
             await known.changes_within(STEP_BACK_AGAIN_S)

@@ -26,8 +26,11 @@ def life(job_id: int) -> list[QueuedJob]:
     logged = changes.with_log_entry(running, 0, "message", "text", NOW)
     first = changes.op_succeeded(logged, 0, None, NOW)
     waiting = changes.op_waiting(first, 1, NOW)
-    ended = changes.op_succeeded(changes.op_running(waiting, 1, NOW), 1, True, NOW)
-    return [queued, started, running, logged, first, waiting, ended]
+    told = changes.with_log_entry(waiting, 1, "message", "waits in the queue again", NOW)
+    back = changes.stepped_back(told)
+    again = changes.handed_over(back, livelock="/l/job_1_3", process_id=4, now=NOW)
+    ended = changes.op_succeeded(changes.op_running(again, 1, NOW), 1, True, NOW)
+    return [queued, started, running, logged, first, waiting, back, again, ended]
 
 
 RECORDS = [encode_job(job) for job in life(5)]
