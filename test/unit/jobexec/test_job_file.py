@@ -323,6 +323,20 @@ def test_a_result_without_room_says_how_to_get_the_same() -> None:
     assert "'gnt-instance info' with the names of fewer instances" in text
 
 
+def test_many_small_results_do_not_make_a_file_that_nobody_can_read() -> None:
+    result = "x" * 60_000
+    assert checked_result(result, "OP_X", FILE_BYTES_MAX - (1 << 20)) is result
+    with pytest.raises(OpExecError, match="are possible"):
+        checked_result(result, "OP_X", FILE_BYTES_MAX)
+
+
+def test_a_write_that_failed_is_told(file: JobFile) -> None:
+    fill_disk(file, 1)
+    back = changes.stepped_back(file.job)
+    assert not file.update(back)
+    assert file.update(back)
+
+
 def test_log_lines_beyond_a_number_are_counted() -> None:
     output = Output()
     kept = [text for n in range(LOG_LINES_MAX + 7) if (text := output.line(f"line {n}"))]

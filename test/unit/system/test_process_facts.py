@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -37,3 +38,14 @@ def test_a_stopped_process_is_seen_as_such_and_a_dead_one_is_none() -> None:
         child.wait()
     assert process_facts.read(child.pid) is None
     assert process_facts.open_files(child.pid) is None
+
+
+def test_a_signal_that_would_end_a_process_is_known() -> None:
+    before = signal.signal(signal.SIGUSR2, lambda _number, _frame: None)
+    try:
+        assert process_facts.catches(os.getpid(), signal.SIGUSR2)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        assert not process_facts.catches(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert not process_facts.catches(1 << 30, signal.SIGUSR2)
