@@ -265,7 +265,8 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
         hint: another way for the operator, to be put behind the error.
 
     Raises:
-        OpPrereqError: it does not resolve (resolver_error), or is the alias of another name.
+        OpPrereqError: it does not resolve (resolver_error), or is the alias of another name,
+            which is neither its short nor its long form.
     """
     normal = normal_name(what, name)
     try:
@@ -273,6 +274,8 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
     except ResolverError as err:
         raise OpPrereqError(f"{what} {err}{hint}", ErrorCode.RESOLVER) from err
     full = full.lower()
+    if normal.startswith(f"{full}."):
+        return normal, address  # /etc/hosts has the short name first
     if full != normal and not full.startswith(f"{normal}."):
         raise OpPrereqError(
             f"the {what} name {normal!r} is an alias of {full!r}, another name; use that, or mend"

@@ -33,6 +33,17 @@ def test_an_alias_is_told_by_the_name_it_stands_for(tmp_path: Path) -> None:
     assert lookup.resolve("instance", "other", paths) == ("other", "127.0.0.1")
 
 
+def test_the_short_name_may_stand_before_the_full_one(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hosts").write_text("127.0.0.1 web1 web1.example.com web11.example.com\n")
+    paths = Paths(str(tmp_path))
+    full = ("web1.example.com", "127.0.0.1")
+    assert lookup.resolve("instance", "web1.example.com", paths) == full
+    assert lookup.resolve("instance", "web1", paths) == full
+    with pytest.raises(OpPrereqError, match="is an alias of 'web1'"):
+        lookup.resolve("instance", "web11.example.com", paths)
+
+
 def test_a_root_too_deep_for_sockets_is_refused_with_the_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
