@@ -192,11 +192,11 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             for each in lookup.all_nodes(self.config)
             if each.master_candidate and not each.offline and each.uuid != node.uuid
         ]
-        silent = [each for each in others if each.name in results and results[each.name].error]
-        return (
-            "; it is a master candidate, of which"
-            f" {len(others) - len(silent)} other(s) remain reachable"
-        )
+        asked = [results[each.name] for each in others if each.name in results]
+        answered = sum(result.error is None for result in asked)
+        text = f"; it is a master candidate; of the others {answered} answered"
+        left = len(others) - len(asked)
+        return f"{text} and {left} of other groups were not asked" if left else text
 
     def _judge_node(
         self,

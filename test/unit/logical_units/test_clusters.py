@@ -333,6 +333,15 @@ def test_lost_jobs_are_told(cluster: FakeCluster) -> None:
     )
 
 
+def test_candidates_that_were_not_asked_do_not_count_as_reachable(cluster: FakeCluster) -> None:
+    healthy(cluster)
+    cluster.execute("OP_GROUP_ADD", group_name="other")
+    cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node3"])
+    cluster.rpc.fail("node_verify", "node2", "no answer")
+    assert verify(cluster) is False
+    assert cluster.said("of the others 1 answered and 1 of other groups were not asked")
+
+
 def test_nodes_cut_off_from_all_others_are_counted(cluster: FakeCluster) -> None:
     healthy(cluster)
     answer = {f"node{number:03}": "no" for number in range(100, 300)}
@@ -356,9 +365,8 @@ def test_the_role_of_each_node_is_told_and_what_a_silent_candidate_means(
     cluster.rpc.fail("node_verify", "node2", "no answer")
     cluster.config.node(3).update(master_candidate=False, offline=True)
     assert verify(cluster) is False
-    assert cluster.said(
-        "node_verify: no answer; it is a master candidate, of which 1 other(s) remain"
-    )
+    text = "node_verify: no answer; it is a master candidate; of the others 1 answered"
+    assert [line for line in cluster.messages if line.endswith(text)]
     notes = cluster.messages[cluster.messages.index("* Other Notes") :]
     assert notes[1:4] == [
         "  - NOTICE: 1 master node(s): node1.example.com",
