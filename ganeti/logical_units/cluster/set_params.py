@@ -326,14 +326,16 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         ]
 
     def _bridge_remarks(self, after: Cluster, nodes: Sequence[Node]) -> list[str]:
-        """Return a remark for each node that lacks the new default bridge."""
+        """Return a remark for each node that lacks the new default bridge, or is silent."""
         new = fill.fill_nicparams(after, {})
         if new["mode"] != NicMode.BRIDGED or new == fill.fill_nicparams(self.cluster, {}):
             return []
         results = self.context.nodes.call_all(NodeCalls.bridges_exist, nodes, [new["link"]])
         return [
-            f"node {node}: {result.error}; instances whose NICs use the default bridge cannot start"
-            " there"
+            f"node {node} could not be asked for the default bridge: {result.error}"
+            if result.address
+            else f"node {node}: {result.error}; instances whose NICs use the default bridge cannot"
+            " start there"
             for node, result in results.items()
             if result.error
         ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from fakes.fake_cluster import GROUP, FakeCluster
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.logical_units.cluster import settings
 from ganeti.logical_units.processor import execute_opcode
 from ganeti.objects.model import IpFamily
 from ganeti.opcodes.summary import summary
+from ganeti.protocol.node_rpc import NodeCall
 
 NAME = "web1.example.com"
 LIMITS = {
@@ -322,6 +325,24 @@ def test_default_nic_parameters_must_suit_the_nics_that_use_them(cluster: FakeCl
     refused(cluster, r"nic/0 would have no link", nicparams={"mode": "openvswitch", "link": ""})
     refused(cluster, "mode bridged needs a link", nicparams={"link": ""})
     modify(cluster, nicparams={"link": "br1"})
+
+
+def test_a_node_that_is_not_reached_is_not_said_to_lack_the_default_bridge(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perform = cluster.rpc.perform
+
+    def silent(call: NodeCall, targets: Mapping[Target, Sequence[object]]) -> Any:
+        found = perform(call, targets)
+        if call.name == "bridges_exist":
+            name = "node2.example.com"
+            found[name] = RpcResult(name, error="no route", address="192.0.2.2:1811")
+        return found
+
+    monkeypatch.setattr(cluster.rpc, "perform", silent)
+    modify(cluster, nicparams={"link": "br7"})
+    assert cluster.said("node2.example.com could not be asked for the default bridge: no route")
+    assert not cluster.said("cannot start there")
 
 
 @pytest.mark.shows("2.0/gnt-cluster/bridge")
