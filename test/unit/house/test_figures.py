@@ -42,7 +42,7 @@ CODE_LINES_MAX = {
     "jobexec": 778,
     "jobs": 1_005,
     "locking": 724,
-    "logical_units": 11_289,
+    "logical_units": 11_293,
     "luxid": 2_879,
     "mond": 491,
     "netdev": 357,
