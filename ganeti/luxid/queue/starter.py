@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 START_ATTEMPTS_MAX: Final = 3
 RETURN_DELAY_S: Final = 5.0
+FIRST_TURN_S: Final = 0.2  # soon all who wait have tried, and a new job comes before them
 STEP_BACK_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 
 
@@ -95,7 +96,7 @@ class JobStarter:
             self._end_turn(job.id)
         elif job.id not in self._turns:
             loop = asyncio.get_running_loop()
-            turn_s = slice_s(known.turns)
+            turn_s = slice_s(known.turns - 1) if known.turns else FIRST_TURN_S
             self._turns[job.id] = loop.call_later(turn_s, self.tell, Tired(job.id))
         self.tell(Moved(job.id, job.priority, may_leave))
 
