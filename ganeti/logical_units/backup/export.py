@@ -119,7 +119,7 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
         self.context.feedback(f"Shutting down instance {name}")
         undo.push(f"start instance {name!r} again", partial(self.start_again, plan))
         nodes = self.context.nodes.on(view.primary, f"shut down instance {name!r}")
-        nodes.instance_shutdown(view.wire(), op.shutdown_timeout, op.reason or [])
+        nodes.instance_shutdown(view.wire(view.primary), op.shutdown_timeout, op.reason or [])
 
     def start_again(self, plan: PlanOnInstance) -> None:
         """Start the instance that was stopped for the export."""
@@ -170,7 +170,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         if goes_on:
             doing = f"export instance {name!r} while it runs (leave --noshutdown out to stop it)"
             nodes = self.context.nodes.check(view.primary, doing, ErrorCode.STATE)
-            nodes.instance_snapshot_supported(view.wire())
+            nodes.instance_snapshot_supported(view.wire(view.primary))
         if op.remove_instance and not op.shutdown:
             raise OpPrereqError(
                 "an instance is removed only after it was shut down; leave --noshutdown out"
@@ -220,13 +220,13 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         drop = partial(self._drop_snapshots, plan)
         undo.push(f"drop the snapshots of instance {name!r}", drop)
         doing = f"take snapshots of instance {name!r}"
-        self.context.nodes.on(view.primary, doing).instance_snapshot(view.wire())
+        self.context.nodes.on(view.primary, doing).instance_snapshot(view.wire(view.primary))
 
     def _drop_snapshots(self, plan: ExportPlan) -> None:
         """Drop the snapshots; if that fails they cost room, and the instance goes on."""
         view, call = plan.view, NodeCalls.instance_snapshot_drop
         doing = f"drop the snapshots of instance {view.name!r} (its next export will)"
-        self.context.attempt(doing, call, view.primary, view.wire())
+        self.context.attempt(doing, call, view.primary, view.wire(view.primary))
 
     def _note(self, plan: ExportPlan) -> None:
         """Note on the target how the disks are read."""
@@ -262,8 +262,9 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
     def _finalize(self, plan: ExportPlan) -> None:
         view, name = plan.view, plan.view.name
         self.context.feedback(f"Finalizing export on {plan.goal.name}")
-        nodes = self.context.nodes.on(plan.goal, f"finish the export of instance {name!r}")
-        nodes.finalize_export(view.wire(), [view.disk_wire(disk) for disk in view.disks])
+        goal, doing = plan.goal, f"finish the export of instance {name!r}"
+        wires = [view.disk_wire(disk, goal) for disk in view.disks]
+        self.context.nodes.on(goal, doing).finalize_export(view.wire(goal), wires)
 
     def _remove_older(self, plan: ExportPlan) -> None:
         """Remove exports of the instance that other nodes have: there is one, the newest."""
@@ -410,4 +411,5 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         )
         doing = f"send disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
-        return str(nodes.export_start(options, host, port, view.wire(), f"disk{index}", io))
+        wire = view.wire(view.primary)
+        return str(nodes.export_start(options, host, port, wire, f"disk{index}", io))

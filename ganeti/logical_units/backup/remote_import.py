@@ -116,7 +116,8 @@ class LUInstanceCreateRemote(LUInstanceCreate):
         )
         doing = f"wait for disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
-        return str(nodes.import_start(options, view.wire(), f"disk{index}", io))
+        wire = view.wire(view.primary)
+        return str(nodes.import_start(options, wire, f"disk{index}", io))
 
     def _announce(
         self,

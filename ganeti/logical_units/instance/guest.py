@@ -125,7 +125,7 @@ def start_on(
     nodes = context.nodes.on(node, f"start instance {view.name!r}")
     try:
         nodes.instance_start(
-            wire or view.wire(primary_node=node.uuid), startup_paused=paused, reason=reason
+            wire or view.wire(node, primary_node=node.uuid), startup_paused=paused, reason=reason
         )
     except GenericError:
         disks.deactivate(context, view, node)
@@ -158,7 +158,7 @@ def stop(context: JobContext, view: InstanceView, timeout_s: int, reason: Reason
         OpExecError: it could not be stopped.
     """
     nodes = context.nodes.on(view.primary, f"shut down instance {view.name!r}")
-    nodes.instance_shutdown(view.wire(), timeout_s, reason)
+    nodes.instance_shutdown(view.wire(view.primary), timeout_s, reason)
     disks.deactivate(context, view, view.primary)
 
 
@@ -167,8 +167,8 @@ def why_not_stopped(
 ) -> str | None:
     """Stop the instance on its primary node; return why that failed, if it did."""
     doing = f"shut down instance {view.name!r}"
-    call = NodeCalls.instance_shutdown
-    return context.failure(doing, call, view.primary, view.wire(), timeout_s, reason)
+    call, wire = NodeCalls.instance_shutdown, view.wire(view.primary)
+    return context.failure(doing, call, view.primary, wire, timeout_s, reason)
 
 
 # Scripts of the operating system.
@@ -259,7 +259,7 @@ def _end_script(context: JobContext, view: InstanceView) -> None:
     name = view.name
     context.feedback(f"* canceled: ending the script of instance {name}")
     doing, call = f"end the script of instance {name!r}", NodeCalls.instance_shutdown
-    context.attempt(doing, call, view.primary, view.wire(), 0, [])
+    context.attempt(doing, call, view.primary, view.wire(view.primary), 0, [])
 
 
 def install_os(
@@ -276,7 +276,8 @@ def install_os(
         OpExecError: it failed.
         JobCanceled: canceled while it ran; it does not run any more.
     """
-    wire, call, debug = view.wire(osp=osparams), NodeCalls.instance_os_add, debug_level or 0
+    wire = view.wire(view.primary, osp=osparams)
+    call, debug = NodeCalls.instance_os_add, debug_level or 0
     doing = f"install operating system {view.instance.os!r} for instance {view.name!r}"
     failure = _why_failed(context, view, doing, call, wire, reinstall=reinstall, debug=debug)
     if failure is not None:
@@ -291,8 +292,8 @@ def why_os_not_renamed(
     Raises:
         JobCanceled: canceled while it ran; it does not run any more.
     """
-    wire, call, debug = view.wire(), NodeCalls.instance_run_rename, debug_level or 0
-    os_name, name = view.instance.os, view.name
+    wire, os_name, name = view.wire(view.primary), view.instance.os, view.name
+    call, debug = NodeCalls.instance_run_rename, debug_level or 0
     doing = f"run the rename script of operating system {os_name!r} for {name!r}"
     return _why_failed(context, view, doing, call, wire, old_name, debug)
 

@@ -108,15 +108,25 @@ class InstanceView:
         """Whether no node has anything of it yet."""
         return is_planned(self.instance, self.disks)
 
+    @property
+    def secondary_ips(self) -> dict[NodeUuid, str]:
+        """The addresses that its nodes replicate disks over."""
+        return {node.uuid: node.secondary_ip for node in self.nodes}
+
     def wire(
         self,
+        node: Node,
         *,
         primary_node: NodeUuid | None = None,
         hvp: Mapping[str, object] | None = None,
         bep: Mapping[str, object] | None = None,
         osp: PrivateParams | Mapping[str, object] | None = None,
     ) -> RpcInstance:
-        """Return the instance as a node gets it, perhaps as if it had another primary node."""
+        """Return the instance as a node gets it, perhaps as if it had another primary node.
+
+        Args:
+            node: the node that gets it; a disk with a copy looks different from each side.
+        """
         instance = self.instance
         if primary_node is not None:
             instance = structs.replace(instance, primary_node=primary_node)
@@ -126,14 +136,18 @@ class InstanceView:
             instance,
             self.disks,
             networks=self.networks,
+            secondary_ips=self.secondary_ips,
+            node_uuid=node.uuid,
             hvp=hvp,
             bep=bep,
             osp=osp,
         )
 
-    def disk_wire(self, disk: Disk) -> RpcDisk:
+    def disk_wire(self, disk: Disk, node: Node) -> RpcDisk:
         """Return a disk as a node gets it."""
-        return build_rpc_disk(self.cluster, self.group, disk)
+        return build_rpc_disk(
+            self.cluster, self.group, disk, node_uuid=node.uuid, secondary_ips=self.secondary_ips
+        )
 
     def env(self) -> dict[str, object]:
         """Return the values that hooks are told about every instance."""

@@ -43,7 +43,7 @@ CODE_LINES_MAX = {
     "jobexec": 778,
     "jobs": 1_005,
     "locking": 724,
-    "logical_units": 11_293,
+    "logical_units": 11_324,
     "luxid": 2_880,
     "mond": 491,
     "netdev": 357,

@@ -207,7 +207,8 @@ class DiskPart(ModifyPart):
             )
         for step in self.plan.of(_REMOVE, _DETACH) if work.hotplugs else ():
             if step.device.uuid not in made:
-                wire, index = work.view.disk_wire(step.device).to_wire(), step.index
+                index = step.index
+                wire = work.view.disk_wire(step.device, work.view.primary).to_wire()
                 back = f"give disk {index} back to the running instance"
                 undo.push(back, partial(work.hotplug, back, "hotadd", _DISK, wire, index))
                 work.unplug(_DISK, _DISK, wire, index)
@@ -265,7 +266,7 @@ class DiskPart(ModifyPart):
             if disk.uuid not in stay:
                 continue
             if work.hotplugs:
-                wire = work.view.disk_wire(disk).to_wire()
+                wire = work.view.disk_wire(disk, work.view.primary).to_wire()
                 back = f"take disk {index} from the running instance again"
                 undo.push(back, partial(work.hotplug, back, "hotremove", _DISK, wire, index))
                 work.plug(_DISK, "hotadd", _DISK, wire, index)
@@ -275,7 +276,8 @@ class DiskPart(ModifyPart):
     def _close(self, disk: Disk, index: int) -> None:
         """Close a disk; a failure is told."""
         view, call = self.work.view, NodeCalls.blockdev_shutdown
-        self.work.context.attempt(f"close disk {index}", call, view.primary, view.disk_wire(disk))
+        wire = view.disk_wire(disk, view.primary)
+        self.work.context.attempt(f"close disk {index}", call, view.primary, wire)
 
     def finish(self) -> None:
         """Remove disks without an owner, close detached ones; failures are told."""
@@ -306,7 +308,8 @@ def remove_unknown(context: JobContext, view: InstanceView, disks: Sequence[Disk
     for disk in disks:
         doing, call = f"remove disk {disk.uuid}", NodeCalls.blockdev_remove
         try:
-            failure = context.failure(doing, call, view.primary, view.disk_wire(disk))
+            wire = view.disk_wire(disk, view.primary)
+            failure = context.failure(doing, call, view.primary, wire)
         except GenericError as err:
             failure = str(err)
         if failure is not None:

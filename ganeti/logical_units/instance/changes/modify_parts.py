@@ -60,7 +60,8 @@ class Work:
             OpExecError: the guest keeps its devices as they were.
         """
         nodes = self.context.nodes.on(self.view.primary, doing)
-        return nodes.hotplug_device(self.view.wire(), action, kind, device, None, index)
+        wire = self.view.wire(self.view.primary)
+        return nodes.hotplug_device(wire, action, kind, device, None, index)
 
     def unplug(self, word: str, kind: str, device: Wire, index: int) -> None:
         """Take a device from the running guest; ``word`` names it to people."""
@@ -99,7 +100,8 @@ def begin(context: JobContext, view: InstanceView, op: OpInstanceSetParams) -> W
     if not guest.runs(context, view):
         context.info(f"instance {name} does not run, so nothing needs to be hotplugged")
         return Work(context, view, op, runs=False)
-    result = context.nodes.call_one(NodeCalls.hotplug_supported, view.primary, view.wire())
+    wire = view.wire(view.primary)
+    result = context.nodes.call_one(NodeCalls.hotplug_supported, view.primary, wire)
     if result.error is not None and not op.hotplug_if_possible:
         raise wrong_state(
             f"instance {name!r}: hotplug is not possible: {result.error}; without --hotplug the"

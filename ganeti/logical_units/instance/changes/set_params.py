@@ -69,7 +69,7 @@ class MemoryPart(ModifyPart):
         view = self.work.view
         doing = f"change the memory of instance {view.name!r}"
         nodes = self.work.context.nodes.on(view.primary, doing)
-        nodes.instance_balloon_memory(view.wire(), self.wanted_mib)
+        nodes.instance_balloon_memory(view.wire(view.primary), self.wanted_mib)
 
 
 def plan_memory(work: Work, instance: Instance, wanted_mib: int) -> MemoryPart:

@@ -85,7 +85,7 @@ def build(context: JobContext, plan: Creation) -> None:
             # died.
             what = f"stop instance {view.name!r}"
             shutdown = context.nodes.on(view.primary, what).instance_shutdown
-            undo.push(what, lambda: shutdown(view.wire(), 0, plan.op.reason or []))
+            undo.push(what, lambda: shutdown(view.wire(view.primary), 0, plan.op.reason or []))
         if plan.is_to_be_filled:
             _fill(context, plan, view)
         context.check_canceled()
@@ -190,4 +190,4 @@ def tell_new_name(
 
 def _start(context: JobContext, plan: Creation, view: InstanceView) -> None:
     nodes = context.nodes.on(view.primary, f"start instance {view.name!r}")
-    nodes.instance_start(view.wire(), startup_paused=False, reason=plan.op.reason or [])
+    nodes.instance_start(view.wire(view.primary), startup_paused=False, reason=plan.op.reason or [])

@@ -76,7 +76,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
         if guest.runs(self.context, view):
             return Start(view, hvparams, beparams, is_running=True)
         if hvparams:
-            wire = view.wire(hvp=hvparams)
+            wire = view.wire(view.primary, hvp=hvparams)
             guest.check_hvparams_on(self.context, view.primary, instance.hypervisor, wire.hvparams)
         given = replace(instance, beparams={**instance.beparams, **beparams})
         filled = fill_beparams(view.cluster, given)
@@ -105,7 +105,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
         if plan.is_running:
             self.context.info(f"instance {view.name} is running already")
             return
-        wire = view.wire(hvp=plan.hvparams, bep=plan.beparams)
+        wire = view.wire(view.primary, hvp=plan.hvparams, bep=plan.beparams)
         reason, paused = self.op.reason or [], self.op.startup_paused
         guest.start_on(self.context, view, view.primary, reason, wire=wire, paused=paused)
 
@@ -178,7 +178,9 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Reboot]):
         name, reason = view.name, op.reason or []
         if plan.is_running and op.reboot_type is not RebootType.FULL:
             nodes = context.nodes.on(view.primary, f"reboot instance {name!r}")
-            nodes.instance_reboot(view.wire(), op.reboot_type, op.shutdown_timeout, reason)
+            nodes.instance_reboot(
+                view.wire(view.primary), op.reboot_type, op.shutdown_timeout, reason
+            )
         else:
             if plan.is_running:
                 guest.stop(context, view, op.shutdown_timeout, reason)

@@ -215,10 +215,10 @@ def clean_up(context: JobContext, found: Move) -> None:
 def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None:
     nodes = context.nodes.on(node, f"{step.value} (instance {view.name!r})")
     if step is Step.CLEAR:
-        nodes.instance_finalize_migration_dst(view.wire(), "", success=False)
+        nodes.instance_finalize_migration_dst(view.wire(node), "", success=False)
     else:
         success = step is Step.FORGET
-        nodes.instance_finalize_migration_src(view.wire(), success=success, live=True)
+        nodes.instance_finalize_migration_src(view.wire(node), success=success, live=True)
 
 
 class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):

@@ -107,19 +107,21 @@ class Migration:
     def _describe(self) -> str:
         try:
             nodes = self.context.nodes.on(self.source, f"describe instance {self.name!r}")
-            return nodes.migration_info(self.view.wire())
+            return nodes.migration_info(self.view.wire(self.source))
         except GenericError as err:
             raise OpExecError(f"{err}; nothing was changed") from err
 
     def _accept(self) -> str:
         nodes = self.context.nodes.on(self.target, f"accept instance {self.name!r}")
-        address = nodes.accept_instance(self.view.wire(), self.info, self.target.secondary_ip)
+        address = nodes.accept_instance(
+            self.view.wire(self.target), self.info, self.target.secondary_ip
+        )
         return address if isinstance(address, str) and address else self.target.secondary_ip
 
     def _begin(self, address: str) -> None:
         nodes = self.context.nodes.on(self.source, f"migrate instance {self.name!r}")
         cluster_name = self.view.cluster.cluster_name
-        nodes.instance_migrate(cluster_name, self.view.wire(), address, live=self.live)
+        nodes.instance_migrate(cluster_name, self.view.wire(self.source), address, live=self.live)
         self.context.feedback("* starting memory transfer")
 
     def _wait_for_end(self) -> None:
@@ -147,17 +149,18 @@ class Migration:
     def _status(self) -> Mapping[str, object]:
         """Ask the source how far it is; patient with a node daemon that is being restarted."""
         doing, call = f"follow the migration of instance {self.name!r}", _STATUS
-        answer = ask_patiently(self.context, doing, call, self.source, self.view.wire())
+        answer = ask_patiently(self.context, doing, call, self.source, self.view.wire(self.source))
         return answer if isinstance(answer, Mapping) else {}
 
     def _go_back(self) -> None:
         """Remove the waiting guest from the target, then let the guest go on at the source."""
-        attempt, wire = self.context.attempt, self.view.wire()
+        attempt, wire = self.context.attempt, self.view.wire
         doing = f"undo the migration of instance {self.name!r}"
         # Not before the target is known to be clear: two copies must never run.
-        clean = attempt(doing, _TO_TARGET, self.target, wire, self.info, success=False) and attempt(
-            doing, _AT_SOURCE, self.source, wire, success=False, live=self.live
-        )
+        source, target = self.source, self.target
+        clean = attempt(
+            doing, _TO_TARGET, target, wire(target), self.info, success=False
+        ) and attempt(doing, _AT_SOURCE, source, wire(source), success=False, live=self.live)
         if clean:
             self.context.info(f"the migration was undone, {self.name} runs on {self.source.name}")
         else:
@@ -165,7 +168,8 @@ class Migration:
 
     def _let_run(self) -> None:
         """Let the guest run on the target; the one step that cannot be undone."""
-        context, wire = self.context, self.view.wire(primary_node=self.target.uuid)
+        context = self.context
+        wire = self.view.wire(self.target, primary_node=self.target.uuid)
         doing = f"finish the migration of {self.name!r}"
         text = context.failure(doing, _TO_TARGET, self.target, wire, self.info, success=True)
         if text is None:
@@ -183,7 +187,7 @@ class Migration:
         raise OpExecError(text)
 
     def _forget_at_source(self) -> None:
-        context, wire = self.context, self.view.wire()
+        context, wire = self.context, self.view.wire(self.source)
         doing = f"remove the old process of instance {self.name!r}"
         text = context.failure(doing, _AT_SOURCE, self.source, wire, success=True, live=self.live)
         if text is not None:
@@ -276,7 +280,9 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
         info = guest.running_info(self.context, view)
         if not guest.is_running(info):
             return "it does not run", 0
-        result = self.context.nodes.call_one(NodeCalls.instance_migratable, source, view.wire())
+        result = self.context.nodes.call_one(
+            NodeCalls.instance_migratable, source, view.wire(source)
+        )
         if result.error is not None:
             return f"node {source.name!r}, call {result.call}: {result.error}", 0
         return None, guest.memory_of(info)

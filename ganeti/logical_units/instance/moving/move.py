@@ -155,7 +155,8 @@ class _Copy:
 
     def _remove_leftover(self, index: int, disk: Disk) -> None:
         """Remove the remains of an earlier, interrupted move from the target."""
-        wire, target = self.view.disk_wire(disk), self.target
+        target = self.target
+        wire = self.view.disk_wire(disk, target)
         doing = f"look for disk {index} of instance {self.instance.name!r}"
         if self.context.nodes.on(target, doing).blockdev_find(wire) is None:
             return

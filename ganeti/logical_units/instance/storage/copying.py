@@ -39,12 +39,13 @@ class Place:
 
 def whole_disk(view: InstanceView, node: Node, disk: Disk) -> Place:
     """Return a disk as it is, byte for byte."""
-    return Place(node, ("raw", [view.disk_wire(disk).to_wire()]))
+    return Place(node, ("raw", [view.disk_wire(disk, node).to_wire()]))
 
 
 def disk_by_script(view: InstanceView, index: int) -> Place:
     """Return a disk as the scripts of the instance's operating system read and write it."""
-    return Place(view.primary, ("script", [view.disk_wire(view.disks[index]).to_wire(), index]))
+    wire = view.disk_wire(view.disks[index], view.primary).to_wire()
+    return Place(view.primary, ("script", [wire, index]))
 
 
 def disk_snapshot(view: InstanceView, disk: Disk) -> Place:
@@ -87,17 +88,19 @@ def copy_disk(
     """
     doing = f"copy disk {index} of instance {view.name!r}"
     options = TransferOptions(compress=compress, magic=context.new_uuid())
-    wire, component = view.wire(), f"disk{index}"
+    wire, component = view.wire, f"disk{index}"
     started: list[tuple[Node, str]] = []
     try:
         node = target.node
-        answer = context.nodes.on(node, doing).import_start(options, wire, component, target.io)
+        answer = context.nodes.on(node, doing).import_start(
+            options, wire(node), component, target.io
+        )
         started.append((node, answer))
         port = transfer_states(context, doing, node, [answer])[0].get("listen_port")
         if not isinstance(port, int):
             raise OpExecError(f"cannot {doing}: node {node.name!r} does not tell the port")
         answer = context.nodes.on(source.node, doing).export_start(
-            options, node.secondary_ip, port, wire, component, source.io
+            options, node.secondary_ip, port, wire(source.node), component, source.io
         )
         started.append((source.node, answer))
         context.feedback(

@@ -29,11 +29,11 @@ def activate(context: JobContext, view: InstanceView, node: Node) -> list[Ready]
         OpExecError: one of them cannot be; those already made ready are closed again.
     """
     ready: list[Ready] = []
-    wire = view.wire()
+    wire = view.wire(node)
     try:
         for index, disk in enumerate(view.disks):
             doing = f"activate disk {index} of instance {view.name!r}"
-            nodes, disk_wire = context.nodes.on(node, doing), view.disk_wire(disk)
+            nodes, disk_wire = context.nodes.on(node, doing), view.disk_wire(disk, node)
             answer = nodes.blockdev_assemble(disk_wire, wire, on_primary=True, idx=index)
             ready.append((node.name, disk.iv_name, _device(answer)))
     except GenericError:
@@ -65,7 +65,7 @@ def indexes_on(
     for disk in disks:
         index = view.instance.disks.index(disk.uuid)
         nodes = context.nodes.check(node, f"look for disk {index} of instance {view.name!r}")
-        if (nodes.blockdev_find(view.disk_wire(disk)) is not None) == there:
+        if (nodes.blockdev_find(view.disk_wire(disk, node)) is not None) == there:
             found.append(index)
     return found
 
@@ -79,7 +79,7 @@ def deactivate(context: JobContext, view: InstanceView, node: Node) -> bool:
     name, call = view.name, NodeCalls.blockdev_shutdown
     done = [
         context.attempt(
-            f"deactivate disk {index} of instance {name!r}", call, node, view.disk_wire(disk)
+            f"deactivate disk {index} of instance {name!r}", call, node, view.disk_wire(disk, node)
         )
         for index, disk in enumerate(view.disks)
     ]
@@ -98,7 +98,7 @@ def remove(context: JobContext, view: InstanceView) -> list[str]:
         doing = f"remove disk {index} of instance {view.name!r}"
         for node in () if disk.forthcoming else holders:  # a forthcoming one was never made
             call = NodeCalls.blockdev_remove
-            failure = context.failure(doing, call, node, view.disk_wire(disk))
+            failure = context.failure(doing, call, node, view.disk_wire(disk, node))
             if failure is not None:
                 failed.append(failure)
                 context.warn(failure)
@@ -135,11 +135,13 @@ def make_disk(
     made = [disk]
     what = f"remove disk {index} of instance {name!r}"
     # Pushed first: an answer that is lost on its way must not leave the disk behind.
-    undo.push(what, lambda: context.nodes.on(node, what).blockdev_remove(view.disk_wire(made[0])))
+    undo.push(
+        what, lambda: context.nodes.on(node, what).blockdev_remove(view.disk_wire(made[0], node))
+    )
     answer = context.nodes.on(
         node, f"create disk {index} ({disk.dev_type}, {disk.size} MiB) of instance {name!r}"
     ).blockdev_create(
-        view.disk_wire(disk),
+        view.disk_wire(disk, node),
         disk.size,
         name,
         on_primary=True,
@@ -170,7 +172,7 @@ def wipe(
     """
     doing = f"wipe disk {index} of instance {view.name!r}"
     chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
-    wire = view.disk_wire(disk)
+    wire = view.disk_wire(disk, node)
     for offset_mib in range(start_mib, disk.size, chunk_mib):
         if can_stop:
             context.check_canceled()

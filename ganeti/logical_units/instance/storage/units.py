@@ -179,7 +179,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         """Let the node grow the disk, or check only that it could."""
         nodes, primary, doing = self.context.nodes, plan.view.primary, f"grow {plan.what}"
         (nodes.check if dry_run else nodes.on)(primary, doing).blockdev_grow(
-            plan.view.disk_wire(plan.disk),
+            plan.view.disk_wire(plan.disk, primary),
             plan.size_mib - plan.disk.size,
             dryrun=dry_run,
             backingstore=True,
@@ -204,9 +204,9 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
     def _tell_guest(self, plan: Growth) -> None:
         """Let the running guest see the size; a failure is told."""
         view, call = plan.view, NodeCalls.hotplug_device
-        device = view.disk_wire(plan.grown).to_wire()
+        device = view.disk_wire(plan.grown, view.primary).to_wire()
         result = self.context.nodes.call_one(
-            call, view.primary, view.wire(), "hotmod", "disk", device, None, plan.index
+            call, view.primary, view.wire(view.primary), "hotmod", "disk", device, None, plan.index
         )
         if result.error is not None:
             self.context.warn(
