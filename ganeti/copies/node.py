@@ -80,6 +80,7 @@ class NodeCopies:
         self._on_the_way: set[str] = set()
         self._refused: set[str] = set()
         self._cuts = 0
+        self._cut_files: set[str] = set()
         self._failures = 0
         self._was_silent = False
         self._not_before_s = 0.0
@@ -98,6 +99,7 @@ class NodeCopies:
             self.wanted.pop(file, None)
             self.has.pop(file, None)
             self._refused.discard(file)
+            self._cut_files.discard(file)
 
     def has_version(self, file: str, version: int) -> bool:
         """Tell whether the node has this version of a file, or a newer one."""
@@ -168,7 +170,10 @@ class NodeCopies:
             refused: files that it would not take, with the reasons; they rest for a while.
         """
         self._end(trip)
-        self._cuts = 0
+        # A small file that gets through says nothing of the large one that was cut short.
+        self._cut_files.difference_update(taken)
+        if not self._cut_files:
+            self._cuts = 0
         for file, version in taken.items():
             self._acknowledged(file, version)
         self.is_missing = bool(refused) and not taken
@@ -194,6 +199,7 @@ class NodeCopies:
     def cut(self, trip: Trip, now_s: float) -> None:
         """Note that a trip was cut short, as the node answers and this does not end."""
         self._cuts += 1
+        self._cut_files.update(trip.versions)
         self.lost(trip, "what was sent got lost", now_s)
         self.hurry()
 

@@ -199,18 +199,20 @@ _IN_PIECES: Final = {
 
 
 class Output:
-    """What the opcodes of a job tell, within bounds."""
+    """What the opcodes of a job tell, within bounds; earlier processes of the job count as well."""
 
-    def __init__(self) -> None:
-        self._left_bytes = LOG_BYTES_MAX
-        self._lines = 0  # of this opcode
+    def __init__(self, job: QueuedJob) -> None:
+        kept = (_kept_bytes(message) for op in job.ops for _, _, _, message in op.log)
+        self._left_bytes = LOG_BYTES_MAX - sum(kept)
+        index = job.current_index
+        self._lines = 0 if index is None else len(job.ops[index].log)  # of this opcode
         self._omitted = 0
 
     def line(self, message: object) -> object | None:
         """Return a message as it is to be logged; None if it is only counted."""
         if isinstance(message, str) and len(message) > _LINE_LENGTH_MAX:
             message = shortened(message, _LINE_LENGTH_MAX)
-        size_bytes = len(dumps(message)) + _LINE_FRAME_BYTES
+        size_bytes = _kept_bytes(message)
         if self._omitted or self._lines >= LOG_LINES_MAX or size_bytes > self._left_bytes:
             self._omitted += 1
             return None
@@ -227,6 +229,10 @@ class Output:
             f"{omitted} more messages are not kept: a job keeps {LOG_LINES_MAX} of each opcode,"
             f" and {LOG_BYTES_MAX // _MIB} MiB in all"
         )
+
+
+def _kept_bytes(message: object) -> int:
+    return len(dumps(message)) + _LINE_FRAME_BYTES
 
 
 def checked_result(result: object, op_id: str, file_bytes: int) -> object:

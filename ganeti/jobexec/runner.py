@@ -71,7 +71,7 @@ class JobRunner:
         self._secrets = confirm.secrets
         self._index = 0
         self._result: object = None
-        self._output = Output()
+        self._output = Output(job)
         self._control = control
         control.on_priority = self._change_priority
         control.may_step_back = self._waits

@@ -276,7 +276,7 @@ def test_a_queue_closed_for_a_failover_that_was_cut_off_is_opened(three: Failing
     "maintd/daemon/exit-status",
 )
 def test_a_dead_master_is_replaced_and_stays_quiet_when_it_returns(three: FailingCluster) -> None:
-    """Reported as #116: failover with a dead master."""
+    """Reported to Ganeti as #116: failover with a dead master."""
     old, new, third = three.nodes
     three.gnt("cluster add-tags acknowledged")
     done = three.submit("debug delay 0")
@@ -340,7 +340,7 @@ def test_opcodes_that_had_succeeded_are_told_so_by_the_next_master(
 
 @pytest.mark.shows("2.12/wconfd/next-master")
 def test_the_newest_configuration_is_taken_from_another_candidate(three: FailingCluster) -> None:
-    """Reported as #1242: a failover ignored serial numbers, a configuration was lost."""
+    """Reported to Ganeti as #1242: a failover ignored serial numbers, a configuration was lost."""
     old, behind, third = three.nodes
     three.stop_noded(behind)
     three.gnt("cluster add-tags late")
@@ -385,7 +385,7 @@ def test_without_a_majority_it_is_refused_by_name(five: FailingCluster) -> None:
 
 @pytest.mark.shows("2.0/startup/override", "2.0/startup/override-copies", "2.0/offline/two-nodes")
 def test_the_second_of_two_nodes_needs_the_override(two: FailingCluster) -> None:
-    """Reported as #1212 and #1216: a cluster of two nodes ended half up."""
+    """Reported to Ganeti as #1212 and #1216: a cluster of two nodes ended half up."""
     old, new = two.nodes
     known = two.submit("debug delay 0")
     two.run(f"gnt-job wait {known}")
@@ -412,7 +412,7 @@ def test_the_second_of_two_nodes_needs_the_override(two: FailingCluster) -> None
 
 @pytest.mark.shows("2.0/candidate/failover-target")
 def test_where_it_cannot_work_it_says_where_it_can(five: FailingCluster) -> None:
-    """Reported as #384: the operator had to find out which candidate to choose."""
+    """Reported to Ganeti as #384: the operator had to find out which candidate to choose."""
     old, plain, best, *_ = five.nodes
     five.gnt(f"node modify --master-candidate=no --auto-promote {plain}")
     five.kill_node(old)
@@ -453,7 +453,7 @@ def test_a_takeover_that_was_cut_off_is_resumed(
 
 @pytest.mark.shows("2.0/startup/no-election")
 def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
-    """Reported as #1018: two masters among three nodes."""
+    """Reported to Ganeti as #1018: two masters among three nodes."""
     old, new, _ = three.nodes
     three.signal_node(old, signal.SIGSTOP)
     three.fail_over(new)

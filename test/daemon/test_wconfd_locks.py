@@ -267,7 +267,7 @@ def test_new_waiters_get_no_signal_after_a_restart(
 
 @pytest.mark.shows("2.1/lock-retry/not-held", "2.1/lock-retry/example")
 def test_waiting_for_four_does_not_delay_one_but_is_not_starved(node: WconfdNode) -> None:
-    """3.0's #803 and the stream of small requests."""
+    """Ganeti's issue #803 and the stream of small requests."""
     big, holder, small, other = (node.owner(number) for number in range(1, 5))
     holder.client.try_update_locks([(NODE2, "exclusive")])
     locks = sorted([NODE1, NODE2])

@@ -58,7 +58,7 @@ def start_refused(cluster: LuxidCluster) -> tuple[int | None, str]:
 def test_jobs_archived_while_a_candidate_was_away_do_not_pile_up_there(
     cluster: LuxidCluster,
 ) -> None:
-    """Reported as #1266: thousands of stale job files on candidates."""
+    """Reported to Ganeti as #1266: thousands of stale job files on candidates."""
     late, _ = cluster.others
     client = cluster.master.start()
     ids = [client.submit_job([delay()]) for _ in range(3)]

@@ -187,6 +187,11 @@ class Follower:
             if suffix == "log" and (known is None or known.phase is not Phase.RUNNING):
                 files.remove_if_exists(f"{self._paths.luxid_message_dir}/{name}")
 
+    def forget_log(self, job_id: JobId) -> None:
+        """Remove the log lines beside the file of a job that ended without a process."""
+        self._log_offsets.pop(job_id, None)
+        files.remove_if_exists(running_log(self._paths, job_id))
+
     def _end(self, known: KnownJob) -> None:
         self._log_offsets.pop(known.job.id, None)
         known.set_phase(Phase.ENDED)

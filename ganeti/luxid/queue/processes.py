@@ -39,6 +39,8 @@ ANSWER_TIMEOUT_S: Final = 30.0  # luxi.json, "job_process": timeout_seconds
 # A template that has loaded everything forks within milliseconds; each that is ended for having
 # taken longer leaves the next one twice the time, as the machine may be that busy.
 FORK_S_MAX: Final = 2.0
+# It imports and rehearses for half a second, on a busy machine for ten times that.
+READY_S_MAX: Final = 60.0
 _READ_BYTES: Final = 65536
 WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
 WARM_LOW: Final = 2
@@ -236,6 +238,8 @@ class Template:
             asyncio.get_running_loop().remove_reader(self._control)
             self._control.close()
             self._control = None
+            if not self._is_ready:  # it may hang, and would not see that we are gone
+                self._exits.signal(self._pid, signal.SIGKILL)
         self._living.clear()
         self._is_ready = False
 
@@ -251,7 +255,13 @@ class Template:
         self._pid = child.pid
         self._exits.watch(child.pid, lambda: self._on_template_end(child))
         asyncio.get_running_loop().add_reader(ours, self.take_reports)
+        asyncio.get_running_loop().call_later(READY_S_MAX, self._check_ready, ours)
         return ours
+
+    def _check_ready(self, control: socket.socket) -> None:
+        if control is self._control and not self._is_ready:
+            logger.warning("The template of job processes does not get ready, it is killed")
+            self._exits.signal(self._pid, signal.SIGKILL)
 
     def _on_template_end(self, child: process.Child) -> None:
         status = child.poll()

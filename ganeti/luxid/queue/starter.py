@@ -129,6 +129,7 @@ class JobStarter:
         await self._store.save(ended)
         known.set_phase(Phase.ENDED)
         known.set_job(ended)
+        self._follower.forget_log(ended.id)
         self.on_ended(known)
 
     def _act(self) -> None:
@@ -223,10 +224,15 @@ class JobStarter:
         self._tasks.create_task(
             process.serve_copies(
                 functools.partial(self._store.bring, queued.id),
-                functools.partial(self._store.spread, queued.id),
+                functools.partial(self._spread, known, livelock),
             ),
             name=f"copies of job {queued.id}",
         )
+
+    def _spread(self, known: KnownJob, livelock: str, data: bytes) -> None:
+        """Copy what a process wrote, unless the job has left it: that copy would overtake ours."""
+        if known.phase is Phase.RUNNING and known.job.livelock == livelock:
+            self._store.spread(known.job.id, data)
 
 
 def _ended_with(stranded: Stranded, job: QueuedJob) -> QueuedJob:

@@ -149,6 +149,22 @@ def test_each_trip_that_is_cut_short_leaves_the_next_one_twice_the_time() -> Non
     assert copies.time_beside_s() == PATIENCE_S
 
 
+def test_a_small_file_that_arrives_does_not_shorten_the_next_trip_of_a_large_one() -> None:
+    copies = NodeCopies()
+    copies.want("large", 1)
+    for cuts in range(1, 4):
+        copies.cut(must_begin(copies), 0.0)
+        copies.want("small", cuts)
+        trip = must_begin(copies)
+        copies.arrived(trip, {"small": cuts}, {}, 0.0)
+        assert copies.time_beside_s() == PATIENCE_S * 2**cuts
+    trip = must_begin(copies)
+    copies.arrived(trip, trip.versions, {}, 0.0)
+    trip = must_begin(copies)  # the second one ends the doubt
+    copies.arrived(trip, trip.versions, {}, 0.0)
+    assert copies.time_beside_s() == PATIENCE_S
+
+
 def test_a_slow_node_is_set_aside_and_is_back_with_its_answer() -> None:
     copies = NodeCopies()
     assert copies.patience_left_s(5.0) == PATIENCE_S

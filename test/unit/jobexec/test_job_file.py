@@ -338,7 +338,7 @@ def test_a_write_that_failed_is_told(file: JobFile) -> None:
 
 
 def test_log_lines_beyond_a_number_are_counted() -> None:
-    output = Output()
+    output = Output(QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),)))
     kept = [text for n in range(LOG_LINES_MAX + 7) if (text := output.line(f"line {n}"))]
     assert len(kept) == LOG_LINES_MAX
     assert output.end_opcode().startswith("7 more messages are not kept")
@@ -346,8 +346,20 @@ def test_log_lines_beyond_a_number_are_counted() -> None:
     assert output.end_opcode() == ""
 
 
+def test_lines_of_earlier_processes_of_the_job_count() -> None:
+    line = "z" * 1000
+    ended = QueuedOp({"OP_ID": "OP_X"}, log=((1, (1, 1), "message", line),), status=Status.SUCCESS)
+    log = tuple((n + 2, (1, 1), "message", line) for n in range(LOG_LINES_MAX - 1))
+    job = QueuedJob(JobId(5), (ended, QueuedOp({"OP_ID": "OP_X"}, log=log)))
+    output = Output(job)
+    assert output.line(line) is None, "the lines take more than the job may write"
+    short = QueuedOp({"OP_ID": "OP_X"}, log=tuple((*entry[:3], "") for entry in log))
+    output = Output(QueuedJob(JobId(5), (ended, short)))
+    assert [output.line("last"), output.line("over")] == ["last", None]
+
+
 def test_long_lines_are_cut_and_all_together_are_bounded() -> None:
-    output = Output()
+    output = Output(QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),)))
     line = output.line("y" * 1_000_000)
     assert isinstance(line, str)
     assert line.endswith("yyy... (1000000 characters in all)")
@@ -358,7 +370,7 @@ def test_long_lines_are_cut_and_all_together_are_bounded() -> None:
 
 
 def test_short_lines_of_many_opcodes_are_bounded_too() -> None:
-    output = Output()
+    output = Output(QueuedJob(JobId(5), (QueuedOp({"OP_ID": "OP_X"}),)))
     size_bytes = 0
     for serial in range(100 * LOG_LINES_MAX):
         if serial % LOG_LINES_MAX == 0:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
 from ganeti.base.paths import Paths
+from ganeti.luxid.queue import processes
 from ganeti.luxid.queue.processes import (
     FAILURES_TOLERATED,
     JobProcess,
@@ -54,3 +56,28 @@ def test_a_process_that_never_gets_ready_is_hung_up_on(
     for each in theirs:
         assert each.recv(1) == b""
         each.close()
+
+
+@pytest.mark.parametrize("by_closing", [False, True])
+def test_a_template_that_hangs_before_it_is_ready_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_closing: bool
+) -> None:
+    monkeypatch.setattr(processes, "READY_S_MAX", 60.0 if by_closing else 0.0)
+
+    async def run() -> int:
+        loop, lost = asyncio.get_running_loop(), asyncio.Event()
+        exits = ExitWatcher(loop)
+        template = Template(
+            ["sleep", "600"], os.open(os.devnull, os.O_WRONLY), exits, print, lost.set
+        )
+        template.fork()
+        ended = loop.create_future()
+        exits.watch(template._pid, lambda: ended.set_result(os.waitpid(template._pid, 0)[1]))
+        if by_closing:
+            template.close()
+        async with asyncio.timeout(60):
+            status: int = await ended
+        exits.close()
+        return status
+
+    assert os.WTERMSIG(asyncio.run(run())) == signal.SIGKILL
