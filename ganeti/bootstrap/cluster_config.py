@@ -125,6 +125,10 @@ def check_request(request: ClusterRequest) -> None:
             raise OpPrereqError(
                 f"parameters given for hypervisor {hypervisor!r}, which is not enabled"
             )
+    for template in request.diskparams:
+        if template not in tables.DISKPARAMS:
+            raise OpPrereqError(f"parameters given for disk template {template!r}, which is none")
+    _parameter_groups(request)
 
 
 def _check_names(

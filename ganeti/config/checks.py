@@ -267,6 +267,9 @@ def _disk(view: View, disk: model.Disk) -> Iterator[str]:
             yield f"is on node {node}, which does not exist"
     if disk.size < 0:
         yield f"has the size {disk.size}"
+    known = parameters.OWN_DISKPARAMS.get(disk.dev_type, {})
+    own = {name: value for name, value in (disk.params or {}).items() if name in known}
+    yield from parameters.problems(own, known, what=f"{disk.dev_type} parameter")
     yield from _device(view, disk)
 
 

@@ -166,12 +166,15 @@ def fill_ndparams(cluster: Cluster, group: NodeGroup, node: Node) -> NdParams:
     return _typed(NdParams, filled, f"node {node.name!r}")
 
 
-def fill_diskparams(cluster: Cluster, group: NodeGroup, template: str) -> dict[str, object]:
-    """Fill the parameters that a group gives to disks of a template."""
+def fill_diskparams(
+    cluster: Cluster, group: NodeGroup, template: str, own: Params = _NO_PARAMS
+) -> dict[str, object]:
+    """Fill the parameters of a disk of a template, over those that its group gives to it."""
     return _fill(
         parameters.DISKPARAMS.get(template, {}),
         cluster.diskparams.get(template, _NO_PARAMS),
         group.diskparams.get(template, _NO_PARAMS),
+        own,
     )
 
 

@@ -44,6 +44,17 @@ class Form(msgspec.Struct, frozen=True):
 
 
 ABSOLUTE_PATH: Final = Form("an absolute path", r"(/.*)?")
+_NO_OPTION: Final = r"(?!-)"  # what a program gets as an argument must not look like an option
+_LVM_NAME: Final = Form("a name of LVM", _NO_OPTION + r"(?!\.\.?\Z)[a-zA-Z0-9+_.-]{1,127}")
+_BARRIERS: Final = Form("n, or some of the letters b, f and d", "n|[bfd]+")
+_OPTIONS: Final = Form(
+    "options as in --max-buffers=8000, with each quote closed",
+    r"""((?=\ *["']?-)([^'"\\\x00-\x1f]|\\[^\x00-\x1f]|'[^'\x00-\x1f]*'"""
+    r"""|"([^"\\\x00-\x1f]|\\[^\x00-\x1f])*")+)?""",
+)
+_HOST: Final = Form("a name or an address", _NO_OPTION + r"[a-zA-Z0-9_.:-]+")
+_GLUSTER_VOLUME: Final = Form("a name of letters, digits, _ and -", _NO_OPTION + "[a-zA-Z0-9_-]+")
+_RADOS_POOL: Final = Form("a name without blanks, / and @", _NO_OPTION + r"[^\s/@]+")
 
 
 class ParamSpec(msgspec.Struct, frozen=True):
@@ -58,6 +69,7 @@ class ParamSpec(msgspec.Struct, frozen=True):
     choices: tuple[str | int, ...] = ()
     form: Form | None = None
     cluster_wide: bool = False  # only the cluster may set it
+    fixed: bool = False  # decided when the object is made
 
     @property
     def described(self) -> str:
@@ -85,6 +97,8 @@ class ParamSpec(msgspec.Struct, frozen=True):
         yield "no default" if default in ("", None) else f"default {default}"
         if self.cluster_wide:
             yield "only for the whole cluster"
+        if self.fixed:
+            yield "decided when the object is made"
 
     def problem(self, value: object) -> str | None:
         """Return the fault of a value of the right type (limits, choices, form), or None."""
@@ -168,37 +182,59 @@ NDPARAMS: Final[ParamTable] = {
     ),
 }
 _ACCESS: Final = choice("kernelspace", "How instances reach their disks.", " ".join(DiskAccess))
+# Source of the limits: drbdsetup-84 xml-help disk-options; lvcreate(8).
+_STRIPES_MAX: Final = 128
+_stripes: Final = partial(integer, 1, least=1, most=_STRIPES_MAX, fixed=True)
+_speed: Final = partial(integer, unit="KiB/s", most=4 << 20)
 _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
     "drbd": {
-        "c-delay-target": integer(1, "The delay aimed at while resynchronising.", unit="0.1 s"),
-        "c-fill-target": integer(0, "The data on their way aimed at; 0: by the delay.", unit="s"),
-        "c-max-rate": integer(61440, "The highest speed of resynchronising.", unit="KiB/s"),
-        "c-min-rate": integer(4096, "The lowest speed of resynchronising.", unit="KiB/s"),
-        "c-plan-ahead": integer(20, "How far the controller of the speed plans.", unit="0.1 s"),
-        "data-stripes": integer(1, "The number of stripes of the data volume."),
-        "disk-barriers": text("n", "The barriers of the disk that are switched off."),
-        "disk-custom": text("", "More options of drbdsetup for the disk."),
+        "c-delay-target": integer(
+            1, "The delay aimed at while resynchronising.", unit="0.1 s", least=1, most=100
+        ),
+        "c-fill-target": integer(
+            0,
+            "The data on their way aimed at; 0: by the delay.",
+            unit="sectors of 512 bytes",
+            least=0,
+            most=1 << 20,
+        ),
+        "c-max-rate": _speed(61440, "The highest speed of resynchronising.", least=250),
+        "c-min-rate": _speed(4096, "The lowest speed of resynchronising.", least=0),
+        "c-plan-ahead": integer(
+            20, "How far the controller of the speed plans.", unit="0.1 s", least=0, most=300
+        ),
+        "data-stripes": _stripes("The number of stripes of the data volume."),
+        "disk-barriers": text(
+            "n",
+            "The barriers of the disk that are switched off: barriers, flushes, drain, or none.",
+            form=_BARRIERS,
+        ),
+        "disk-custom": text("", "More options of drbdsetup for the disk.", form=_OPTIONS),
         "dynamic-resync": flag(False, "Let a controller choose the speed of resynchronising."),
         "meta-barriers": flag(False, "Switch off barriers for the metadata."),
-        "meta-stripes": integer(1, "The number of stripes of the metadata volume."),
-        "metavg": text("xenvg", "The volume group of the metadata."),
-        "net-custom": text("", "More options of drbdsetup for the network."),
-        "protocol": text("C", "The replication protocol of DRBD."),
-        "resync-rate": integer(61440, "The fixed speed of resynchronising.", unit="KiB/s"),
+        "meta-stripes": _stripes("The number of stripes of the metadata volume."),
+        "metavg": text("xenvg", "The volume group of the metadata.", form=_LVM_NAME),
+        "net-custom": text("", "More options of drbdsetup for the network.", form=_OPTIONS),
+        "protocol": choice("C", "The replication protocol of DRBD.", "A B C"),
+        "resync-rate": _speed(61440, "The fixed speed of resynchronising.", least=1),
     },
     "ext": {"access": _ACCESS},
     "gluster": {
         "access": _ACCESS,
-        "host": text("127.0.0.1", "The host of the Gluster volume."),
-        "port": integer(24007, "The port of the Gluster daemon."),
-        "volume": text("gv0", "The Gluster volume."),
+        "host": text("127.0.0.1", "The host of the Gluster volume.", form=_HOST),
+        "port": integer(24007, "The port of the Gluster daemon.", least=1, most=PORT_MAX),
+        "volume": text("gv0", "The Gluster volume.", form=_GLUSTER_VOLUME),
     },
-    "plain": {"stripes": integer(1, "The number of stripes of a logical volume.")},
-    "rbd": {"access": _ACCESS, "pool": text("rbd", "The RADOS pool of the disks.")},
+    "plain": {"stripes": _stripes("The number of stripes of a logical volume.")},
+    "rbd": {
+        "access": _ACCESS,
+        "pool": text("rbd", "The RADOS pool of the disks.", form=_RADOS_POOL, fixed=True),
+    },
 }
 DISKPARAMS: Final[Mapping[str, ParamTable]] = {
     str(template): _OF_TEMPLATES.get(template, {}) for template in DiskTemplate
 }
+"""Parameters of disks by template, as clusters and groups have them."""
 
 NDPARAMS_CLUSTER_AND_GROUP: Final = frozenset({"exclusive_storage"})
 """Node parameters that cannot be set for one node alone."""
@@ -216,6 +252,15 @@ DISK_SETTINGS: Final[ParamTable] = {
     "vg": text("", "The volume group of the disk."),
 }
 """Settings of one disk in an opcode; disks of template ext take others besides."""
+
+OWN_DISKPARAMS: Final[Mapping[str, ParamTable]] = {
+    template: {name: spec for name, spec in table.items() if name != "metavg"}
+    for template, table in DISKPARAMS.items()
+}
+"""Parameters that one disk may have besides its cluster and group, by template.
+
+``metavg`` is a setting of a new disk: afterwards the metadata's own logical id names the group.
+"""
 
 NIC_SETTINGS: Final[ParamTable] = {
     "bridge": maybe_text("", "The older name of link; auto is the cluster's default bridge."),
@@ -266,6 +311,12 @@ IPOLICY_DEFAULTS: Final[Mapping[str, object]] = {
     "vcpu-ratio": 4.0,
     "disk-templates": [str(template) for template in DiskTemplate],
 }
+
+
+def all_disk_settings() -> ParamTable:
+    """Return the settings of a disk with the parameters that disks of any template may have."""
+    of_templates = {name: spec for table in OWN_DISKPARAMS.values() for name, spec in table.items()}
+    return {**of_templates, **DISK_SETTINGS}
 
 
 def defaults_of(table: ParamTable) -> dict[str, object]:

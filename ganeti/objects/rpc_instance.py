@@ -131,14 +131,14 @@ def build_rpc_disk(
     ``node_uuid`` is the node that it is sent to and ``secondary_ips`` the secondary address of
     each node of the disk; both are needed for drbd only.
     """
-    params = fill.fill_diskparams(cluster, group, disk.dev_type)
+    params = fill.fill_diskparams(cluster, group, disk.dev_type, disk.params or {})
     is_drbd = disk.dev_type == DiskTemplate.DRBD
     dynamic: Mapping[str, object] = _NO_PARAMS
     if is_drbd and node_uuid is not None and secondary_ips is not None:
         dynamic = drbd_dynamic_params(disk, node_uuid, secondary_ips)
     of_children = [{"stripes": params[name]} for name in _DRBD_CHILD_STRIPES] if is_drbd else ()
     children = [
-        _rpc_disk(child, child_params, [], _NO_PARAMS)
+        _rpc_disk(child, {**child_params, **(child.params or {})}, [], _NO_PARAMS)
         for child, child_params in zip(disk.children, of_children, strict=False)
     ]
     return _rpc_disk(disk, _device_params(disk.dev_type, params), children, dynamic)
@@ -148,9 +148,7 @@ def _rpc_disk(
     disk: Disk, params: Mapping[str, object], children: list[RpcDisk], dynamic: Mapping[str, object]
 ) -> RpcDisk:
     fields = asdict(disk)
-    fields.update(
-        params={**params, **(disk.params or {})}, children=children, dynamic_params=dynamic
-    )
+    fields.update(params=params, children=children, dynamic_params=dynamic)
     return RpcDisk(**fields)
 
 

@@ -20,7 +20,7 @@ DiskIndex: TypeAlias = Annotated[int, Meta(ge=0, le=DISKS_MAX - 1)]
 
 Params: TypeAlias = Mapping[str, JsonValue]
 DiskSettings: TypeAlias = Mapping[str, NonEmptyStr | int]
-"""Settings of one disk; keys that are not of Ganeti go to the external storage provider."""
+"""Settings of one disk, with parameters of its template; others go to its storage provider."""
 
 NicSettingName: TypeAlias = Annotated[
     str,

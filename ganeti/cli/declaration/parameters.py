@@ -27,7 +27,7 @@ def takes_names(option: Option) -> bool:
 _TABLES: Final[Mapping[str, Mapping[str, ParamTable]]] = {
     "beparams": {"": parameters.BACKEND_SETTINGS},
     "diskparams": {name: table for name, table in parameters.DISKPARAMS.items() if table},
-    "disks": {"": parameters.DISK_SETTINGS},
+    "disks": {"": parameters.all_disk_settings()},
     "hvparams": HVPARAMS,
     "hypervisor": HVPARAMS,
     "ndparams": {"": parameters.NDPARAMS},

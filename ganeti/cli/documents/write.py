@@ -183,7 +183,7 @@ def _parameters() -> list[Section]:
         ("SETTINGS OF A NETWORK INTERFACE (--net)", parameters.NIC_SETTINGS),
         ("DEFAULTS OF NETWORK INTERFACES (-N)", parameters.NICPARAMS),
         *(
-            (f"DISK PARAMETERS OF {name.upper()} (-D {name}:...)", table)
+            (f"DISK PARAMETERS OF {name.upper()} (-D {name}:... or --disk)", table)
             for name, table in parameters.DISKPARAMS.items()
             if table
         ),

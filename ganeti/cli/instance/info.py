@@ -13,6 +13,7 @@ from ganeti.cli.run.binding import submit
 from ganeti.cli.run.report import Facts, format_report, parameters
 from ganeti.cli.run.table import format_time
 from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.objects.parameters import OWN_DISKPARAMS
 from ganeti.opcodes.instance import OpInstanceQueryData
 
 Values = Mapping[str, object]
@@ -148,6 +149,10 @@ def _disk(word: str, index: int, disk: Values) -> Facts:
         if disk.get(key):
             facts.append((title, _status(disk, disk[key])))
     facts += [("name", disk.get("name")), ("UUID", disk.get("uuid"))]
+    params, known = disk.get("params"), OWN_DISKPARAMS.get(str(disk.get("dev_type")), {})
+    if isinstance(params, Mapping) and known.keys() & params.keys():
+        own = [(name, params[name]) for name in sorted(known.keys() & params.keys())]
+        facts.append(("own parameters", Facts(own)))
     children = [_disk("child", place, child) for place, child in _numbered(disk, "children")]
     if children:
         facts.append(("child devices", children))

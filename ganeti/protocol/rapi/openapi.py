@@ -186,7 +186,7 @@ def _described(tables: Iterable[ParamTable]) -> dict[str, Schema]:
 _PARAMETERS: Final[Mapping[str, Mapping[str, ParamTable]]] = {
     "beparams": {"": parameters.BEPARAMS},
     "diskparams": parameters.DISKPARAMS,
-    "disks": {"": parameters.DISK_SETTINGS},
+    "disks": {"": parameters.all_disk_settings()},
     "hvparams": dict(sorted(HVPARAMS.items(), key=lambda row: row[0] == USUAL_HYPERVISOR)),
     "ndparams": {"": parameters.NDPARAMS},
     "nicparams": {"": parameters.NICPARAMS},

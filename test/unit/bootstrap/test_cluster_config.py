@@ -132,6 +132,10 @@ def test_parameters_are_laid_over_the_defaults() -> None:
         ({"install_image": "x"}, "install_image: 'x' is neither an absolute path nor a URL"),
         ({"zeroing_image": "http:x"}, "zeroing_image: 'http:x' is neither"),
         ({"enabled_hypervisors": ["fake"], "hvparams": {"kvm": {}}}, "not enabled"),
+        ({"diskparams": {"nix": {}}}, "disk template 'nix', which is none"),
+        ({"diskparams": {"plain": {"stripes": "0"}}}, "parameter 'stripes': 0 is not between"),
+        ({"diskparams": {"drbd": {"protocol": "Z"}}}, "parameter 'protocol': 'Z' is not one of"),
+        ({"ndparams": {"ssh_port": 0}}, "'ssh_port': 0 is not between"),
     ],
 )
 def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:

@@ -359,6 +359,12 @@ def test_an_instance_is_shown_as_by_3_0() -> None:
     assert shown_instance(**static) == recorded("gnt-instance info --static inst2")
 
 
+def test_parameters_of_a_disk_of_its_own_are_shown() -> None:
+    disk = {**INSTANCE["disks"][0], "dev_type": "plain", "params": {"stripes": 2, "other": 1}}
+    [tree] = tree_of(shown_instance(disks=[disk]))
+    assert tree["Disks"][0]["own parameters"] == {"stripes": "2"}
+
+
 def test_the_two_sides_and_parts_of_a_mirrored_disk_are_shown() -> None:
     part = {"dev_type": "plain", "size": 1024, "logical_id": ["vg", "data"], "children": [],
             "pstatus": ["/dev/vg/data", 254, 0, None, None, False, 1], "uuid": "p"}  # fmt: skip

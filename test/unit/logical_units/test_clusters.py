@@ -76,6 +76,14 @@ def test_groups_of_parameters_are_laid_over_the_old(cluster: FakeCluster) -> Non
         ({"hvparams": {"kvm": {"nix": 1}}}, "'nix'"),
         ({"beparams": {"minmem": 256}}, "larger than maxmem"),
         ({"nicparams": {"mode": "pool"}}, "'pool' is not one of bridged"),
+        (
+            {"diskparams": {"plain": {"stripes": -5}}},
+            "plain disk parameter 'stripes': -5 is not between 1 and 128",
+        ),
+        (
+            {"diskparams": {"drbd": {"disk-barriers": "zzz"}}},
+            "drbd disk parameter 'disk-barriers': 'zzz' is not n, or some of the letters b, f",
+        ),
         ({"file_storage_dir": "x"}, "not an absolute path"),
         ({"uid_pool": [[9, 1]]}, "upside down"),
         ({"remove_uids": [[1, 9]]}, "not in the pool"),

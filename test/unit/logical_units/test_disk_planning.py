@@ -15,10 +15,12 @@ from ganeti.logical_units.instance.storage.planning import (
     disk_size,
     plan_disk,
     plan_disks,
+    planner_of,
 )
+from ganeti.logical_units.instance.storage.units import plan_recreation
 from ganeti.logical_units.lookup import normal_name
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
-from ganeti.objects.model import Cluster
+from ganeti.objects.model import Cluster, Disk
 
 CLUSTER = Cluster.from_wire(make_cluster(ipolicy={"std": {"disk-size": 777}}))
 
@@ -94,7 +96,7 @@ def test_bad_names(name: str) -> None:
 def test_devices_are_adopted_with_the_size_they_have() -> None:
     path = "/dev/disk/by-id/wwn-0x5000"
     assert plan_disk(CLUSTER, DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
-        0, DiskMode.RW, None, adopt=path
+        0, DiskMode.RW, None, params={}, adopt=path
     )
 
 
@@ -107,7 +109,11 @@ def test_devices_are_adopted_with_the_size_they_have() -> None:
         ("blockdev", {"adopt": "/dev/disk/../sda"}, "give one below /dev/disk/"),
         ("file", {"size": 1, "adopt": "/dev/disk/x"}, "'adopt' cannot be given"),
         ("ext", {"size": 1}, "needs a provider"),
-        ("ext", {"size": 1, "provider": "p", "access": "x"}, "kernelspace or userspace"),
+        ("ext", {"size": 1, "provider": "p", "access": "x"}, "not one of kernelspace, userspace"),
+        ("plain", {"size": 1, "stripes": 0}, "^disk/0: plain parameter 'stripes': 0 is not betw"),
+        ("plain", {"size": 1, "protocol": "C"}, "protocol: not known for .*'plain', which has str"),
+        ("file", {"size": 1, "stripes": 2}, "stripes: not known for .*'file', which has none;"),
+        ("drbd", {"size": 1, "resync-rate": "-4"}, "drbd parameter 'resync-rate': -4 is not"),
     ],
 )
 def test_what_comes_from_outside_is_checked(
@@ -126,3 +132,34 @@ def test_a_disk_without_a_size_has_that_of_the_policy(settings: dict[str, str | 
 def test_names_of_disks_are_unique_in_an_instance() -> None:
     with pytest.raises(OpPrereqError, match="several disks are to be called 'x'"):
         plan_disks(CLUSTER, DiskTemplate.FILE, [{"size": 1, "name": "x"}, {"size": 1, "name": "x"}])
+
+
+def test_a_disk_has_parameters_of_its_own() -> None:
+    given = {"size": 9, "stripes": "2"}
+    planned = plan_disk(CLUSTER, DiskTemplate.PLAIN, "disk/0", given)
+    assert planned.params == {"stripes": 2}
+    given = {"size": 9, "protocol": "default", "dynamic-resync": "yes", "data-stripes": 2}
+    planned = plan_disk(CLUSTER, DiskTemplate.DRBD, "disk/0", given)
+    assert planned.params == {"dynamic-resync": True, "data-stripes": 2}
+    assert plan_disk(CLUSTER, DiskTemplate.FILE, "disk/0", {"size": 9}).params == {}
+
+
+def plain_disk(**params: object) -> Disk:
+    wire = {"uuid": "d", "size": 9, "dev_type": "plain", "logical_id": ["v", "d"], "serial_no": 1}
+    return Disk.from_wire({**wire, "params": params})
+
+
+def test_a_disk_that_is_made_anew_may_have_other_parameters() -> None:
+    disk = plain_disk(stripes=2)
+    assert plan_recreation([disk], [0])[0].params == {"stripes": 2}
+    assert plan_recreation([disk], [(0, {"stripes": "3"})])[0].params == {"stripes": 3}
+    assert plan_recreation([disk], [(0, {"stripes": "default"})])[0].params == {}
+    with pytest.raises(OpPrereqError, match="'stripes': 999 is not between 1 and 128"):
+        plan_recreation([disk], [(0, {"stripes": 999})])
+    with pytest.raises(OpPrereqError, match="only mode and size and stripes can"):
+        plan_recreation([disk], [(0, {"protocol": "C"})])
+
+
+def test_a_disk_is_asked_for_with_its_own_parameters() -> None:
+    settings = planner_of("plain").settings_of(plain_disk(stripes=2))
+    assert settings == {"size": 9, "mode": "rw", "stripes": 2}

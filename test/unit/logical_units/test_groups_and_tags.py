@@ -41,6 +41,11 @@ def test_a_group_is_added_with_its_parameters(cluster: FakeCluster) -> None:
         ({"group_name": "default"}, "already used by node group", "already_exists"),
         ({"ndparams": {"nix": 1}}, "nix", "wrong_input"),
         ({"diskparams": {"rbd": {"nix": 1}}}, "nix", "wrong_input"),
+        (
+            {"diskparams": {"drbd": {"protocol": "Z"}}},
+            "drbd disk parameter 'protocol': 'Z' is not one of A, B, C",
+            "wrong_input",
+        ),
         ({"ipolicy": {"nix": 1}}, "unknown key 'nix'", "wrong_input"),
         ({"hv_state": {"nix": {}}}, "'nix' is unknown", "wrong_input"),
         ({"disk_state": {"plain": {"vg": {"nix": 1}}}}, "nix", "wrong_input"),

@@ -106,6 +106,30 @@ def test_name_and_mode_can_be_changed(cluster: FakeCluster) -> None:
     assert disks(cluster)[0]["mode"] == "ro"
 
 
+def of_rbd(cluster: FakeCluster) -> dict[str, Any]:
+    """Make the first disk of the instance one of template rbd, as far as the configuration goes."""
+    disk = disks(stopped(cluster))[0]
+    disk.update(dev_type="rbd", logical_id=["rbd", "x"], nodes=[])
+    return disk
+
+
+def test_parameters_of_a_disk_can_be_changed(cluster: FakeCluster) -> None:
+    disk = of_rbd(cluster)
+    answer = modify(cluster, ["modify", 0, {"access": "userspace"}])
+    assert answer == [("disk.access/0", "userspace")]
+    assert disks(cluster)[0]["params"] == {"access": "userspace"}
+    assert cluster.said("changed parameters are used when the disks are activated next")
+    modify(cluster, ["modify", 0, {"access": "default"}])
+    assert not disks(cluster)[0]["params"]
+    for change, text in (
+        ({"access": "x"}, "^disk/0: rbd parameter 'access': 'x' is not one of kernelspace, user"),
+        ({"pool": "p"}, "^disk/0: pool cannot be changed; only mode and name and access can"),
+    ):
+        with pytest.raises(OpPrereqError, match=text):
+            modify(cluster, ["modify", 0, change])
+    assert disks(cluster)[0]["uuid"] == disk["uuid"]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from fakes.sample_config import load_sample
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ganeti.base.errors import TypeEnforcementError
 from ganeti.objects.hypervisors import HVPARAMS
@@ -165,3 +168,67 @@ def test_problems_are_found_without_raising(name: str, value: object, problem: s
 def test_default_and_right_values_are_no_problem() -> None:
     given = {"f": 0.5, "i": VALUE_DEFAULT, "s": "default", "p": "/etc/x", "m": None}
     assert list(problems(given, TABLE)) == []
+
+
+@pytest.mark.shows("2.1/diskparams/validated")
+@pytest.mark.parametrize(
+    ("template", "name", "wrong"),
+    [
+        ("drbd", "c-delay-target", [0, 101]),
+        ("drbd", "c-fill-target", [-1, (1 << 20) + 1]),
+        ("drbd", "c-max-rate", [249, (4 << 20) + 1]),
+        ("drbd", "c-min-rate", [-1, (4 << 20) + 1]),
+        ("drbd", "c-plan-ahead", [-1, 301]),
+        ("drbd", "data-stripes", [0, -5, 129]),
+        ("drbd", "disk-barriers", ["zzz", "", "nb", "bn", "B"]),
+        ("drbd", "disk-custom", ["'", "x", "--a 'b", "--a\\", "--a\nb", "a --b"]),
+        ("drbd", "dynamic-resync", ["maybe", 3.5]),
+        ("drbd", "meta-barriers", ["n"]),
+        ("drbd", "meta-stripes", [0, 129, "x"]),
+        ("drbd", "metavg", ["", "-x", ".", "..", "a/b", "a b", "x" * 128]),
+        ("drbd", "net-custom", ['"', "y"]),
+        ("drbd", "protocol", ["Z", "c", ""]),
+        ("drbd", "resync-rate", [-4, 0, (4 << 20) + 1]),
+        ("ext", "access", ["user", ""]),
+        ("gluster", "access", ["user"]),
+        ("gluster", "host", ["", "-x", "a b", "a/b"]),
+        ("gluster", "port", [0, 65536]),
+        ("gluster", "volume", ["", "-x", "a/b", "../x"]),
+        ("plain", "stripes", [0, -5, 129, "1.5"]),
+        ("rbd", "access", ["user"]),
+        ("rbd", "pool", ["", "-x", "a/b", "a@b", "a b"]),
+    ],
+)
+def test_values_of_disk_parameters_that_cannot_be(
+    template: str, name: str, wrong: list[object]
+) -> None:
+    table = DISKPARAMS[template]
+    for value in wrong:
+        (found,) = problems({name: value}, table, what="parameter")
+        assert found.startswith(f"parameter '{name}': ")
+    assert list(problems({name: table[name].default}, table)) == []
+
+
+def test_every_disk_parameter_has_limits() -> None:
+    bare = [
+        f"{template}:{name}"
+        for template, table in DISKPARAMS.items()
+        for name, spec in table.items()
+        if spec.type != "bool" and not (spec.form or spec.choices or spec.least is not None)
+    ]
+    assert bare == []
+
+
+@given(st.text(alphabet="-ab =\"'\\", max_size=12))
+@example("--a='b c' \\\"")
+def test_custom_options_are_those_that_can_be_split(words: str) -> None:
+    try:
+        split = shlex.split(words)
+    except ValueError:
+        split = None
+    is_right = not list(problems({"net-custom": words}, DISKPARAMS["drbd"]))
+    if is_right:
+        assert split is not None
+        assert split == [] or words.lstrip(" \"'").startswith("-")
+    elif split:
+        assert not words.lstrip(" ").startswith("-")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fakes.sample_config import CONFIG, load_sample, only
+from msgspec import structs
 
 from ganeti.base.ids import NodeUuid
 from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
@@ -107,6 +108,21 @@ def test_parameters_of_the_device_level() -> None:
         wire = {**only("disks"), "dev_type": template}
         built = build_rpc_disk(CLUSTER, GROUP, Disk.from_wire(wire))
         assert built.params == expected[template]
+
+
+def test_parameters_of_one_disk_come_over_those_of_group_and_cluster() -> None:
+    group = structs.replace(GROUP, diskparams={"plain": {"stripes": 3}, "drbd": {"protocol": "A"}})
+    own = {"data-stripes": 2, "protocol": "B", "disk-barriers": "bf"}
+    disk = build_rpc_disk(CLUSTER, group, structs.replace(drbd_disk(), params=own))
+    assert disk.params is not None
+    assert disk.params["protocol"] == "B"
+    assert disk.params["disabled-barriers"] == "bf"
+    assert "data-stripes" not in disk.params
+    assert [child.params for child in disk.children] == [{"stripes": 2}, {"stripes": 1}]
+    plain = Disk.from_wire({**only("disks"), "dev_type": "plain"})
+    assert build_rpc_disk(CLUSTER, group, plain).params == {"stripes": 3}
+    plain = structs.replace(plain, params={"stripes": 4})
+    assert build_rpc_disk(CLUSTER, group, plain).params == {"stripes": 4}
 
 
 def test_secondary_nodes_and_template() -> None:

@@ -143,14 +143,17 @@ class DiskMakers:
             )
 
     def modify(self, what: str, index: int, device: Disk, settings: Settings) -> Disk:
-        """Return the disk with another name or mode."""
+        """Return the disk with another name, mode or parameters."""
         if "size" in settings:
             raise OpPrereqError(
                 f"{what}: the size is changed by 'gnt-instance grow-disk"
                 f" {self._view.name} {index} AMOUNT'"
             )
-        planning.check_changeable(what, settings, MODIFIABLE)
-        changed = device
+        planner = planning.planner_of(device.dev_type)
+        of_disk = [name for name, spec in planner.own.items() if not spec.fixed]
+        planning.check_changeable(what, settings, (*MODIFIABLE, *of_disk))
+        params = planner.own_params(what, settings, device.params)
+        changed = structs.replace(device, params=params)
         if "name" in settings:
             changed = structs.replace(changed, name=device_name(what, settings["name"]))
         if "mode" in settings:
@@ -180,8 +183,9 @@ class DiskPart(ModifyPart):
 
     def _told(self, step: DeviceStep[Disk]) -> Results:
         if step.action is _MODIFY:
-            new, names = step.device.to_wire(), [n for n in MODIFIABLE if n in step.settings]
-            return [(f"disk.{name}/{step.index}", new.get(name)) for name in names]
+            disk = step.device
+            new = {**(disk.params or {}), "mode": disk.mode.value, "name": disk.name}
+            return [(f"disk.{name}/{step.index}", new.get(name)) for name in sorted(step.settings)]
         disk, said = self._now(step), step.action.value
         if step.action in (_ADD, _ATTACH):
             said = f"{said}:size={disk.size},mode={disk.mode.value}"
@@ -253,6 +257,8 @@ class DiskPart(ModifyPart):
         new, old = changed_fields(before, after), changed_fields(after, before)
         if "mode" in new:
             context.info("a changed mode is seen when the instance is started next")
+        if "params" in new:
+            context.info("changed parameters are used when the disks are activated next")
         if new:
             modify = partial(context.config.modify, ObjectKind.DISK, after.uuid)
             modify(new)

@@ -13,7 +13,14 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, UnitParseError
+from ganeti.base.errors import (
+    ErrorCode,
+    NotSupportedError,
+    OpPrereqError,
+    TypeEnforcementError,
+    UnitParseError,
+    refusing,
+)
 from ganeti.base.ids import DiskUuid
 from ganeti.base.units import parse_unit
 from ganeti.logical_units import lookup
@@ -24,7 +31,6 @@ from ganeti.objects.disk_templates import (
     BLOCKDEV_DRIVER,
     DISKS_MAX,
     Adoption,
-    DiskAccess,
     DiskMode,
     DiskTemplate,
     FileDriver,
@@ -35,7 +41,7 @@ from ganeti.objects.disk_templates import (
 from ganeti.objects.fill import fill_cluster_ipolicy
 from ganeti.objects.instance_policy import standard_disk_mib
 from ganeti.objects.model import Cluster, Disk, Node
-from ganeti.objects.parameters import DISK_SETTINGS
+from ganeti.objects.parameters import DISK_SETTINGS, OWN_DISKPARAMS, apply_changes, checked
 from ganeti.protocol.node_calls import NodeCalls
 
 SIZE_AUTO: Final = "auto"  # the standard size of the instance policy
@@ -48,8 +54,8 @@ DiskSettings = Mapping[str, str | int]
 class NewDisk:
     """A disk to be made; size in MiB.
 
-    ``provider`` and ``params`` are for template ext; ``adopt`` is a device that is there already,
-    whose size is yet to be asked.
+    ``params`` are the disk's own parameters, with those for the provider of template ext, which
+    ``provider`` names; ``adopt`` is a device that is there already, whose size is yet to be asked.
     """
 
     size_mib: int
@@ -73,6 +79,7 @@ class Planner:
 
     def __init__(self, template: DiskTemplate) -> None:
         self.template = template
+        self.own = OWN_DISKPARAMS[template]  # parameters that each disk may have
 
     def check_settings(self, what: str, settings: DiskSettings) -> None:
         """Refuse settings of other templates.
@@ -82,11 +89,12 @@ class Planner:
         """
         quoted, traits = repr(str(self.template)), self.template.traits
         if not traits.has_provider:
-            of_provider = settings.keys() - (DISK_SETTINGS.keys() - {"provider"})
-            if of_provider:
+            unknown = settings.keys() - (DISK_SETTINGS.keys() - {"provider"}) - self.own.keys()
+            if unknown:
+                known = f"has {', '.join(sorted(self.own))}" if self.own else "has none"
                 raise OpPrereqError(
-                    f"{what}: {', '.join(sorted(of_provider))}: not known for disk template"
-                    f" {quoted}; parameters of a provider are for template 'ext' only"
+                    f"{what}: {', '.join(sorted(unknown))}: not known for disk template {quoted},"
+                    f" which {known}; parameters of a provider are for template 'ext' only"
                 )
         is_lvm = traits.storage is StorageType.LVM_VG
         for name, is_known, error in (
@@ -99,8 +107,21 @@ class Planner:
             if name in settings and not is_known:
                 raise error(f"{what}: {name!r} cannot be given for disk template {quoted}")
 
+    def own_params(
+        self, what: str, settings: Mapping[str, object], old: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """Return the parameters of a disk's own: the old ones with those among settings laid over.
+
+        Raises:
+            OpPrereqError: one of them is wrong.
+        """
+        given = {name: value for name, value in settings.items() if name in self.own}
+        with refusing(TypeEnforcementError):
+            given = checked(given, self.own, what=f"{what}: {self.template} parameter")
+        return apply_changes(old or {}, given)
+
     def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
-        """Return the disk with the settings of this template.
+        """Return the disk with the settings of this template; it has the parameters of its own.
 
         Raises:
             OpPrereqError: one is missing or wrong.
@@ -121,7 +142,8 @@ class Planner:
 
     def settings_of(self, disk: Disk) -> dict[str, str | int]:
         """Return the settings by which such a disk is asked for."""
-        return {"size": disk.size, "mode": disk.mode.value}
+        own = {name: value for name, value in (disk.params or {}).items() if name in self.own}
+        return {"size": disk.size, "mode": disk.mode.value, **own}  # type: ignore[dict-item]
 
     def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
         """Let a node check disks of which only it knows whether they can be; returns them anew.
@@ -229,21 +251,14 @@ class ExternalDisks(Planner):
     """Volumes of a provider, with parameters of its own."""
 
     def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
-        provider, access = settings.get("provider"), settings.get("access")
+        provider = settings.get("provider")
         if not isinstance(provider, str):
             raise OpPrereqError(
                 f"{what}: disk template {str(self.template)!r} needs a provider (provider=...);"
                 " see 'gnt-storage list'"
             )
-        params: dict[str, object] = {
-            name: value for name, value in settings.items() if name not in DISK_SETTINGS
-        }
-        if access is not None:
-            if access not in tuple(DiskAccess):
-                known = " or ".join(DiskAccess)
-                raise OpPrereqError(f"{what}: the access mode must be {known}, got {access!r}")
-            params["access"] = access
-        return replace(new, provider=provider, params=params)
+        params = {name: value for name, value in settings.items() if name not in DISK_SETTINGS}
+        return replace(new, provider=provider, params={**params, **(new.params or {})})
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         return structs.replace(disk, logical_id=[new.provider, name])
@@ -382,6 +397,7 @@ def plan_disk(
         size_mib=planner.size_mib(what, settings),
         mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
         name=device_name(what, settings.get("name")),
+        params=planner.own_params(what, settings),
     )
     return planner.plan(what, settings, new)
 

@@ -233,9 +233,11 @@ def plan_recreation(
         if index in wanted:
             raise OpPrereqError(f"disk {index} is named twice")
         disk, what = disks[index], f"disk/{index}"
-        planning.check_changeable(what, settings, CHANGEABLE)
+        planner = planning.planner_of(disk.dev_type)
+        planning.check_changeable(what, settings, (*CHANGEABLE, *planner.own))
         wanted[index] = structs.replace(
             disk,
+            params=planner.own_params(what, settings, disk.params),
             size=disk_size(what, settings.get("size", disk.size)),
             mode=planning.disk_mode(what, settings.get("mode", disk.mode.value)),
         )
