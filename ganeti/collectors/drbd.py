@@ -1,57 +1,21 @@
-"""Collector "drbd": how the DRBD devices of this node are, as /proc/drbd tells.
+"""Collector "drbd": how the DRBD devices of this node are.
 
-A device takes several lines there; unknown words in them are passed over, as every version of the
-driver adds something:
-
-     3: cs:SyncSource ro:Primary/Secondary ds:UpToDate/Inconsistent A r-----
-        ns:373888 nr:0 dw:0 dr:374088 al:0 bm:22 lo:7 pe:27 ua:7 ap:0 ep:1 wo:f oos:15358208
-            [>....................] sync'ed:  2.4% (14996/15360)M
-            finish: 0:04:08 speed: 61,736 (61,736) K/sec
-
-Source: mond.json, collector "drbd"; DRBD User's Guide 8.3 and 8.4, "/proc/drbd", "Connection
-states" and "Disk states".
+Source: mond.json, collector "drbd"; DRBD User's Guide 8.4, "Connection states" and "Disk states".
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ganeti.base.errors import GenericError
 from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
+from ganeti.storage.drbd.status import PROC_DRBD, UNCONFIGURED, Device, Status, Sync, look
 
 _KIB: Final = 1024
-PROC_DRBD: Final = "/proc/drbd"  # constants.json, DRBD_STATUS_FILE
+_TIMEOUT_S: Final = 10.0  # of drbdsetup, which only DRBD 9 needs
 
-UNCONFIGURED: Final = "Unconfigured"
-
-_VERSION: Final = re.compile(
-    r"version: (?P<version>[^\s(]+)(?: \(api:(?P<api>[^/)]+)(?:/proto:(?P<proto>[^)]+))?\))?"
-)
-_SRCVERSION: Final = re.compile(r"srcversion: (?P<srcversion>\S+)")
-_BUILD: Final = re.compile(r"GIT-hash: (?P<gitHash>\S+)(?: build by (?P<buildBy>.+))?")
-_HEAD_LINES: Final = (_VERSION, _SRCVERSION, _BUILD)
-
-_DEVICE: Final = re.compile(r"\s*(?P<minor>\d+): cs:(?P<connection>\S+)(?P<rest>.*)")
-# The driver before 8.3 says "st" for "ro".
-_STATES: Final = re.compile(
-    r"\s+(?:ro|st):(?P<local_role>[^/\s]+)/(?P<remote_role>\S+)"
-    r"\s+ds:(?P<local_disk>[^/\s]+)/(?P<remote_disk>\S+)"
-    r"(?:\s+(?P<protocol>[ABC])\b)?(?:\s+(?P<flags>[^\s:]+))?"
-)
-_PAIR: Final = re.compile(r"(\w+):(\S+)")
-_SYNC: Final = re.compile(
-    r"(?:sync'ed|verified):\s*(?P<percentage>\d+(?:\.\d+)?)%\s*\((?P<progress>\d+/\d+)\)(?P<unit>[KMGT]?)"
-)
-_FINISH: Final = re.compile(
-    r"finish:\s*(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)"
-    r"\s+speed:\s*(?P<speed>[\d,]+)(?:\s*\([^)]*\))?"
-    r"(?:\s+want:\s*(?P<want>[\d,]+))?\s+(?P<unit>[KMG]?)/sec"
-)
 _UNITS: Final = {"": "Byte", "K": "KiloByte", "M": "MegaByte", "G": "GigaByte", "T": "TeraByte"}
 _COUNTERS: Final = {
     "ns": "networkSend",
@@ -66,10 +30,8 @@ _COUNTERS: Final = {
     "ap": "applicationPending",
     "ep": "epochs",
     "oos": "outOfSync",
+    "wo": "writeOrder",
 }
-_WRITE_ORDER: Final = "wo"
-
-_VERSION_THAT_LISTS_NOTHING: Final = 9
 
 _BAD: Final = StatusCode.BAD
 _SOON: Final = StatusCode.TEMPORARILY_BAD
@@ -116,87 +78,46 @@ _REMOTE_DISKS: Final[Mapping[str, Health]] = {
 }
 
 
-def read_status(text: str, source: str) -> dict[str, Any]:
-    """Return the keys versionInfo and deviceInfos of the report.
-
-    Raises:
-        GenericError: it does not look like /proc/drbd at all.
-    """
-    lines = text.splitlines()
-    version: dict[str, str] = {}
-    for line in lines:
-        for pattern in _HEAD_LINES:
-            if (match := pattern.match(line)) is not None:
-                version |= {key: value for key, value in match.groupdict().items() if value}
-    if "version" not in version:
-        raise GenericError(f"{source} does not begin with the version of DRBD")
-    devices = [_device(match, rest) for match, rest in _devices(lines)]
-    return {"versionInfo": version, "deviceInfos": devices}
-
-
-def _devices(lines: Sequence[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Yield the first line of each device, and the lines that belong to it."""
-    starts = [(i, match) for i, line in enumerate(lines) if (match := _DEVICE.match(line))]
-    for number, (start, match) in enumerate(starts, 1):
-        end = starts[number][0] if number < len(starts) else len(lines)
-        yield match, list(lines[start + 1 : end])
-
-
-def _device(first: re.Match[str], rest: list[str]) -> dict[str, object]:
-    minor, connection = int(first["minor"]), first["connection"]
-    states = _STATES.match(first["rest"])
-    if connection == UNCONFIGURED or states is None:
-        return {"minor": minor, "connectionState": connection}
-    text = "\n".join(rest)
-    device: dict[str, object] = {
-        "minor": minor,
-        "connectionState": connection,
-        "localRole": states["local_role"],
-        "remoteRole": states["remote_role"],
-        "localState": states["local_disk"],
-        "remoteState": states["remote_disk"],
-        "replicationProtocol": states["protocol"] or "",
-        "ioFlags": states["flags"] or "",
-        "perfIndicators": _counters(text),
-    }
-    sync = _sync(text)
-    if sync:
-        device["syncStatus"] = sync
-    return device
-
-
-def _counters(text: str) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in _PAIR.findall(text):
-        if key in _COUNTERS and value.isdecimal():
-            found.setdefault(_COUNTERS[key], int(value))
-        elif key == _WRITE_ORDER:
-            found["writeOrder"] = value
-    return found
-
-
-def _sync(text: str) -> dict[str, object]:
-    """Return how far a synchronisation is; empty when none is under way."""
-    progress, finish = _SYNC.search(text), _FINISH.search(text)
-    if progress is None:
-        return {}
-    found: dict[str, object] = {
-        "percentage": float(progress["percentage"]),
-        "progress": progress["progress"],
-        "progressUnit": _UNITS[progress["unit"]],
-    }
-    if finish is None:  # it stands still
+def _device(device: Device, owners: Mapping[int, str]) -> dict[str, object]:
+    found: dict[str, object] = {"minor": device.minor, "connectionState": device.connection}
+    if not device.local_role:
         return found
-    found["timeToFinish"] = f"{int(finish['hours']):02}:{finish['minutes']}:{finish['seconds']}"
-    found["speed"] = _number(finish["speed"])
-    if finish["want"]:
-        found["want"] = _number(finish["want"])
-    found["speedUnit"] = f"{_UNITS[finish['unit']]}/Second"
+    found |= {
+        "localRole": device.local_role,
+        "remoteRole": device.remote_role,
+        "localState": device.local_disk,
+        "remoteState": device.remote_disk,
+        "replicationProtocol": device.protocol,
+        "ioFlags": device.flags,
+        "perfIndicators": _counters(device.counters),
+        "instance": owners.get(device.minor),
+    }
+    if device.sync is not None:
+        found["syncStatus"] = _sync(device.sync)
     return found
 
 
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
+def _counters(counters: Mapping[str, int | str]) -> dict[str, object]:
+    return {_COUNTERS[key]: value for key, value in counters.items() if key in _COUNTERS}
+
+
+def _sync(sync: Sync) -> dict[str, object]:
+    """Return how far a synchronisation is."""
+    found: dict[str, object] = {
+        "percentage": sync.percent,
+        "progress": sync.progress,
+        "progressUnit": _UNITS[sync.progress_unit],
+    }
+    if sync.left_s is None:  # it stands still
+        return found
+    minutes, seconds = divmod(sync.left_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    found["timeToFinish"] = f"{hours:02}:{minutes:02}:{seconds:02}"
+    found["speed"] = sync.speed
+    if sync.speed_wanted is not None:
+        found["want"] = sync.speed_wanted
+    found["speedUnit"] = f"{_UNITS[sync.speed_unit]}/Second"
+    return found
 
 
 def status_of_device(device: Mapping[str, Any]) -> Health:
@@ -219,31 +140,15 @@ def judge(devices: list[dict[str, Any]]) -> Health:
     return Health(worst(status for _, status in judged), message)
 
 
-def parse(text: str, source: str, owners: Mapping[int, str]) -> dict[str, object]:
-    """Return the data of a report on /proc/drbd.
-
-    Raises:
-        GenericError: it does not look like that file.
-    """
-    found = read_status(text, source)
-    for device in found["deviceInfos"]:
-        if "localRole" in device:  # it is configured
-            device["instance"] = owners.get(device["minor"])
-    status = judge(found["deviceInfos"])
-    listed = {device["minor"] for device in found["deviceInfos"]}
-    missing = sorted(owners.keys() - listed)
-    if missing and not status.message:
-        status = _missing(found["versionInfo"]["version"], source, missing, owners)
-    return {"status": status, **found}
-
-
-def _missing(version: str, source: str, minors: list[int], owners: Mapping[int, str]) -> Health:
-    """Judge a node that is to have devices which are not listed."""
-    major = version.partition(".")[0]
-    if major.isdecimal() and int(major) >= _VERSION_THAT_LISTS_NOTHING:
-        return Health(StatusCode.UNKNOWN, f"DRBD {version} does not list its devices in {source}")
-    names = ", ".join(f"{minor} ({owners[minor]})" for minor in minors)
-    return Health(_BAD, f"These devices are not there: {names}")
+def data_of(status: Status, owners: Mapping[int, str]) -> dict[str, object]:
+    """Return the data of a report on all devices."""
+    devices = [_device(device, owners) for device in status.devices.values()]
+    health = judge(devices)
+    missing = sorted(owners.keys() - status.devices.keys())
+    if missing and not health.message:
+        names = ", ".join(f"{minor} ({owners[minor]})" for minor in missing)
+        health = Health(_BAD, f"These devices are not there: {names}")
+    return {"status": health, "versionInfo": status.facts, "deviceInfos": devices}
 
 
 def absent(owners: Mapping[int, str], source: str = PROC_DRBD) -> dict[str, object]:
@@ -302,9 +207,14 @@ class Drbd(Collector):
     def collect(self, view: NodeView) -> object:
         """Return the devices and how they are."""
         owners = view.cluster.drbd_owners or {}
-        if not os.path.exists(self._source):
+
+        def ask(argv: Sequence[str]) -> bytes:
+            return view.run(argv, timeout_s=_TIMEOUT_S).check().stdout
+
+        status = look(ask, self._source)
+        if status is None:
             return absent(owners, self._source)
-        return parse(collector.read_text(self._source), self._source, owners)
+        return data_of(status, owners)
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:

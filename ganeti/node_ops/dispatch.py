@@ -15,6 +15,7 @@ from ganeti.base.errors import GenericError, NotSupportedError
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.disks.block_devices import BlockDevices
 from ganeti.node_ops.disks.exports import Exports
+from ganeti.node_ops.disks.mirrors import Mirrors
 from ganeti.node_ops.disks.storage import Storage
 from ganeti.node_ops.instances.life import Instances
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
@@ -41,7 +42,7 @@ _SHOWN_CHARACTERS_MAX = 100
 _HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
     *(JobQueue, Files, Master, Node, Keys, Commands, Verify),
     *(OsDefinitions, InstanceOs, Instances, RunningInstances),
-    *(BlockDevices, Storage, Exports, Transfers),
+    *(BlockDevices, Mirrors, Storage, Exports, Transfers),
 )
 _SERVED: Final[Mapping[str, type[NodeHandler]]] = {
     name: handler for handler in _HANDLERS for name in handlers_of(NodeCalls, handler, leading=1)

@@ -557,6 +557,55 @@ class DiskCalls(Service):
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
         """Take a snapshot of a disk and return its logical id."""
 
+    @rpc.changes(rpc.NORMAL_S)
+    def blockdev_addchildren(self, bdev: RpcDisk, ndevs: Disks) -> None:
+        """Put new local storage under a mirrored disk that has none; its data comes from the copy.
+
+        Args:
+            ndevs: the children, which exist already: data, then metadata.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def blockdev_removechildren(self, bdev: RpcDisk, ndevs: Disks) -> None:
+        """Take these children, the local storage, from a mirrored disk, which goes on without."""
+
+    @rpc.changes(rpc.NORMAL_S)
+    def blockdev_pause_resume_sync(
+        self, disks: Disks, pause: bool
+    ) -> list[tuple[bool, str | None]]:
+        """Interrupt the resynchronization of disks, or let it go on.
+
+        Returns:
+            (true, null) or (false, message) for each disk.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def drbd_attach_net(self, disks: Disks, multimaster: bool) -> None:
+        """Connect disks with their copies, and wait until they are connected.
+
+        Args:
+            multimaster: both nodes may write, as a migration needs it.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def drbd_disconnect_net(self, disks: Disks) -> None:
+        """Disconnect disks from their copies; they go on without."""
+
+    @rpc.reads(rpc.SLOW_S)
+    def drbd_wait_sync(self, disks: Disks) -> tuple[bool, float]:
+        """Return (whether all disks are in sync, percentage of the last one); does not wait long.
+
+        Fails if one is not connected with its copy.
+        """
+
+    @rpc.reads(rpc.NORMAL_S)
+    def drbd_needs_activation(self, disks: Disks) -> list[str]:
+        """Return the UUIDs of the disks that lack their device, local storage or connection."""
+
+    @rpc.reads(rpc.URGENT_S)
+    def drbd_helper(self) -> str:
+        """Return the path of the usermode helper that DRBD calls on this node."""
+
     @rpc.reads(rpc.URGENT_S)
     def bdev_sizes(self, devices: Texts) -> dict[str, int]:
         """Return the size in MiB of block devices of this node; other files are left out."""
@@ -683,9 +732,7 @@ class NodeCalls(
 
 # Calls of 3.0 that are refused as not supported, with any arguments; nobody here makes them.
 _UNSERVED: Final = (
-    *("blockdev_addchildren", "blockdev_convert", "blockdev_image", "blockdev_pause_resume_sync"),
-    *("blockdev_removechildren", "drbd_attach_net", "drbd_disconnect_net", "drbd_helper"),
-    *("drbd_needs_activation", "drbd_wait_sync", "instance_metadata_modify", "lv_list"),
+    *("blockdev_convert", "blockdev_image", "instance_metadata_modify", "lv_list"),
     *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "node_volumes"),
     *("os_export", "vg_list"),
 )

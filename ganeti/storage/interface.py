@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import ClassVar, Final, Never, Protocol
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
@@ -63,9 +64,37 @@ class DiskLike(Protocol):
         """Return parameters of its kind, filled, and those for its provider."""
 
 
+class Link(StrEnum):
+    """The connection of a disk with its copy."""
+
+    CONNECTED = "connected"
+    WAITING = "waiting for the other node"
+    NONE = "not connected"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """What is known on this node of a disk and its copy, beside its status.
+
+    Attributes:
+        link: the connection.
+        is_attached: this node has its half of the mirror.
+        text: both in words, for messages.
+    """
+
+    link: Link
+    is_attached: bool
+    text: str
+
+    @property
+    def needs_activation(self) -> bool:
+        """Whether nothing happens any more unless the disk is assembled again."""
+        return not self.is_attached or self.link is Link.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class BlockDevStatus:
-    """One disk as it stands on this node."""
+    """One disk as it stands on this node; ``mirror`` stays on this node."""
 
     dev_path: str
     major: int | None = None
@@ -74,10 +103,12 @@ class BlockDevStatus:
     estimated_time_s: float | None = None
     is_degraded: bool = False
     ldisk_status: int = LocalDiskStatus.OKAY
+    mirror: MirrorState | None = None
 
     def to_wire(self) -> dict[str, object]:
         """Return the BlockDevStatus object."""
         wire = asdict(self)
+        del wire["mirror"]
         return {"estimated_time": wire.pop("estimated_time_s"), **wire}
 
 
@@ -128,8 +159,21 @@ class Mirror(Protocol):
     def connect(self, *, dual_primary: bool) -> None:
         """Connect with the copy; ``dual_primary`` allows both nodes to write, for a migration."""
 
+    def wait_connected(self, timeout_s: float) -> None:
+        """Wait until the copy is connected.
+
+        Raises:
+            BlockDeviceError: it is not in time, or refused; the text says why.
+        """
+
     def disconnect(self) -> None:
         """Go on without the copy."""
+
+    def attach(self, children: Sequence[Volume]) -> None:
+        """Put new local storage under the disk, which has none; its data comes from the copy."""
+
+    def detach(self, children: Sequence[Volume]) -> None:
+        """Take this local storage from the disk; may be repeated."""
 
     def pause_sync(self, *, pause: bool) -> None:
         """Interrupt the resynchronization, or let it go on."""
@@ -187,6 +231,10 @@ class Volume(ABC):
 
     def open(self, *, exclusive: bool = True) -> None:
         """Make an assembled disk writable here; ``exclusive`` means nowhere else."""
+
+    def open_new(self) -> None:
+        """Make a disk that was just created writable: where it has a copy, this one counts."""
+        self.open()
 
     def close(self) -> None:
         """Undo ``open``."""

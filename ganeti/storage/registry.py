@@ -53,7 +53,8 @@ def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
         NotSupportedError: the kind is unknown.
     """
     for template in DiskTemplate:
-        if template.traits.storage == kind and template.traits.driver is not None:
+        traits = template.traits  # disks that have children take no space themselves
+        if traits.storage == kind and traits.driver is not None and not traits.child_count:
             return _driver(template)(template.traits.storage, env)
     if kind in frozenset(StorageType):
         return Storage(StorageType(kind), env)

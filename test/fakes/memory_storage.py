@@ -14,7 +14,9 @@ from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
     Dimensions,
+    Link,
     Look,
+    MirrorState,
     Storage,
     StorageUnit,
     Volume,
@@ -32,6 +34,7 @@ class Stored:
     is_assembled: bool = False
     is_open: bool = False
     is_connected: bool = False
+    is_attached: bool = True
     is_syncing: bool = True
 
 
@@ -81,7 +84,14 @@ class MemoryVolume(Volume):
 
     def status(self) -> BlockDevStatus | None:
         found = self.memory.disks.get(self._name)
-        return None if found is None else BlockDevStatus(f"/memory/{self._name}")
+        if found is None:
+            return None
+        path = f"/memory/{self._name}"
+        if not self.traits.mirrored:
+            return BlockDevStatus(path)
+        link = Link.CONNECTED if found.is_connected else Link.NONE
+        state = MirrorState(link, found.is_attached, f"{link}, attached: {found.is_attached}")
+        return BlockDevStatus(path, is_degraded=not found.is_connected, mirror=state)
 
     def assemble(self) -> Assembled:
         self._stored().is_assembled = True
@@ -132,8 +142,18 @@ class MemoryVolume(Volume):
     def connect(self, *, dual_primary: bool) -> None:
         self._stored().is_connected = True
 
+    def wait_connected(self, timeout_s: float) -> None:
+        if timeout_s <= 0 or not self._stored().is_connected:
+            raise BlockDeviceError(f"{self._name} is not connected")
+
     def disconnect(self) -> None:
         self._stored().is_connected = False
+
+    def attach(self, children: Sequence[Volume]) -> None:
+        self._stored().is_attached = len(children) == 2
+
+    def detach(self, children: Sequence[Volume]) -> None:
+        self._stored().is_attached = False
 
     def pause_sync(self, *, pause: bool) -> None:
         self._stored().is_syncing = not pause

@@ -23,7 +23,7 @@ from ganeti.collectors.cluster_facts import ClusterFacts
 from ganeti.collectors.collector import Collector, NodeView, read_text
 from ganeti.collectors.diagnose import Diagnose
 from ganeti.collectors.diskstats import DISKSTATS, Diskstats
-from ganeti.collectors.drbd import PROC_DRBD, Drbd
+from ganeti.collectors.drbd import Drbd
 from ganeti.collectors.kvm import KvmInstanceStatus
 from ganeti.collectors.lv import LogicalVolumes
 from ganeti.collectors.node_lookup import Ask, NodeLookup, value_or_none
@@ -59,7 +59,8 @@ def drbd(context: Context, options: Options, _args: list[str]) -> int:
         facts = ClusterFacts(problem=None, drbd_owners=owners)
     else:
         facts = _asked(context, options, _drbd_facts)
-    return _print(context, Drbd(options.drbd_status or PROC_DRBD), facts)
+    collector = Drbd(options.drbd_status) if options.drbd_status else Drbd()
+    return _print(context, collector, facts)
 
 
 async def _drbd_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:

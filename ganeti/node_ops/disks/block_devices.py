@@ -11,7 +11,7 @@ from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.storage.interface import Look, top_down
+from ganeti.storage.interface import Look, bottom_up, top_down
 from ganeti.storage.registry import dimensions, look
 
 logger = logging.getLogger(__name__)
@@ -42,9 +42,11 @@ class BlockDevices(NodeHandler):
                 driver.remove()
                 raise
             try:
+                if on_primary or driver.traits.mirrored:  # a copy is connected at once
+                    for part in bottom_up(driver):
+                        part.assemble()
                 if on_primary:
-                    driver.assemble()
-                    driver.open()
+                    driver.open_new()
                 driver.set_info(info)
             except BaseException:
                 driver.remove()

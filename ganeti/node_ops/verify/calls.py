@@ -16,6 +16,8 @@ from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.verify import files, network
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
+from ganeti.storage.drbd import drbdsetup
+from ganeti.storage.drbd.status import usermode_helper
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -143,6 +145,9 @@ _CHECKS: Final[Mapping[str, tuple[Any, ...]]] = {
     "allowed-file-storage-paths": (files.forbidden_storage_paths, str),
     "bridges": (_bridges, list[str]),
     "client-cert": (lambda node: files.client_certificate(node.paths, clock.now()),),
+    "drbd-helper": (lambda _node: [True, usermode_helper()],),
+    "drbd-list": (lambda _node: drbdsetup.status().used_minors(),),
+    "drbd-version": (lambda _node: drbdsetup.status().version,),
     "file-storage-path": (files.storage_directory, str),
     "filelist": (files.fingerprints, list[str]),
     "gluster-storage-path": (files.storage_directory, str),
@@ -160,14 +165,19 @@ _CHECKS: Final[Mapping[str, tuple[Any, ...]]] = {
     "user-scripts": (files.not_executable, list[str]),
     "version": (lambda _node: [PROTOCOL_VERSION, RELEASE_VERSION],),
 }
-_NOT_BUILT: Final = {
-    *("drbd-helper", "drbd-list", "drbd-version"),
-    *("exclusive-pvs", "lvlist", "pvlist", "vglist"),
-}
+_NOT_BUILT: Final = {*("exclusive-pvs", "lvlist", "pvlist", "vglist")}
 
 # A node without instances is not asked these.
 _VM_CHECKS: Final = {
-    *("bridges", "file-storage-path", "gluster-storage-path", "oslist"),
+    *(
+        "bridges",
+        "drbd-helper",
+        "drbd-list",
+        "drbd-version",
+        "file-storage-path",
+        "gluster-storage-path",
+        "oslist",
+    ),
     *("shared-file-storage-path", STORED_DISKS_CHECK),
     *(*_NOT_BUILT, *_HYPERVISOR_CHECKS),
 }

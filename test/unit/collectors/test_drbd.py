@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from ganeti.collectors import drbd
 from ganeti.collectors.cluster_facts import ClusterFacts
 from ganeti.collectors.collector import NodeView
 from ganeti.collectors.report import StatusCode
+from ganeti.storage.drbd.status import parse_proc
+from ganeti.system.process import CommandResult
 
+DATA = Path(__file__).parents[2] / "data" / "drbd"
 DRBD_8_4 = """\
 version: 8.4.11-1 (api:1/proto:86-101)
 GIT-hash: 66145a308421e9c124ec391a7848ac20203bb03c build by buildd@build, 2020-04-05 02:58:07
@@ -60,7 +64,7 @@ Transports (api:17): tcp (9.1.7)
 
 def parse(text: str, owners: dict[int, str] | None = None) -> Any:
     """Return the data as clients get it."""
-    return msgspec.to_builtins(drbd.parse(text, "/proc/drbd", owners or {}))
+    return msgspec.to_builtins(drbd.data_of(parse_proc(text), owners or {}))
 
 
 def test_the_file_of_8_4() -> None:
@@ -176,11 +180,31 @@ def test_devices_that_are_to_be_there_are_missed() -> None:
     assert status == {"code": 4, "message": "These devices are not there: 5 (inst5)"}
 
 
-def test_drbd_9_lists_nothing() -> None:
-    assert parse(DRBD_9)["status"]["code"] == StatusCode.OK
-    status = parse(DRBD_9, {0: "inst1"})["status"]
-    assert status["code"] == StatusCode.UNKNOWN
-    assert "9.1.7 does not list" in status["message"]
+def test_drbd_9_is_asked_by_its_program(tmp_path: Path) -> None:
+    (tmp_path / "drbd").write_text(DRBD_9)
+    asked: list[tuple[str, ...]] = []
+
+    def run(argv: Sequence[str], **_options: object) -> CommandResult:
+        asked.append(tuple(argv))
+        return CommandResult(tuple(argv), 0, (DATA / "drbd9-status.json").read_bytes(), b"")
+
+    view = NodeView(Paths(), "n", ClusterFacts(drbd_owners={0: "inst1"}), run)
+    found: Any = msgspec.to_builtins(drbd.Drbd(str(tmp_path / "drbd")).collect(view))
+    assert asked == [("drbdsetup", "status", "--json", "--statistics")]
+    assert [device["connectionState"] for device in found["deviceInfos"]] == [
+        "Connected",
+        "SyncTarget",
+        "WFConnection",
+    ]
+    assert found["status"]["message"] == (
+        "\n1: Synchronising\n2: Trying to establish a network connection"
+    )
+    assert found["deviceInfos"][0]["instance"] == "inst1"
+    assert found["deviceInfos"][1]["syncStatus"]["timeToFinish"] == "00:00:12"
+    assert {sample.name for sample in drbd.Drbd.samples(found)} >= {
+        "ganeti_drbd_out_of_sync_bytes",
+        "ganeti_drbd_sync_progress_ratio",
+    }
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "0: cs:Connected"])

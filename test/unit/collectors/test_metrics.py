@@ -12,6 +12,7 @@ from ganeti.collectors.metrics import METRICS, samples_of
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode
 from ganeti.objects.model import DATA_COLLECTORS
+from ganeti.storage.drbd.status import parse_proc
 
 DRBD = """\
 version: 8.4.11 (api:1/proto:86-101)
@@ -33,7 +34,7 @@ DATA: Mapping[str, Any] = {
     "xen-cpu-avg-load": {"i1": 1.5},
     "kvm-cpu-avg-load": {"i1": 1.5},
     "diskstats": diskstats.parse("8 0 sda 1 2 3 4000 5 6 7 8000 9 10000 11000 12"),
-    "drbd": drbd.parse(DRBD, "/proc/drbd", {0: "i1"}),
+    "drbd": drbd.data_of(parse_proc(DRBD), {0: "i1"}),
     "lv": lv.parse(f"{LV.format(1024)}\n{LV.format(1024)}", {("xenvg", "v"): "i1"}),
     "inst-status-xen": {"status": FINE, "instances": [INSTANCE]},
     "inst-status-kvm": {"status": FINE, "instances": [INSTANCE]},

@@ -10,8 +10,10 @@ from fakes.shell_scripts import write_script
 
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.verify import calls
 from ganeti.node_ops.verify.calls import Verify
 from ganeti.node_ops.verify.files import client_certificate
+from ganeti.storage.drbd.status import NOT_LOADED, parse_proc
 from ganeti.system import certificates, clock
 
 DAY_S = 86400.0
@@ -154,9 +156,7 @@ def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> Non
     assert verify(context, master_ip=["node2", "127.0.0.211", []])["master-ip"] is None
 
 
-@pytest.mark.parametrize(
-    ("check", "form"), [("drbd-list", str), ("lvlist", str), ("drbd-helper", list)]
-)
+@pytest.mark.parametrize(("check", "form"), [("vglist", str), ("lvlist", str)])
 def test_what_is_not_built_says_so_in_the_form_of_its_check(
     context: NodeContext, check: str, form: type
 ) -> None:
@@ -175,3 +175,26 @@ def test_unknown_checks_and_wrong_inputs_are_answered(context: NodeContext) -> N
 def test_small_checks(context: NodeContext) -> None:
     found = verify(context, nodesetup=None, nodelist=[[], {}, []], bridges=["br0"], oslist=None)
     assert found == {"nodesetup": [], "nodelist": {}, "bridges": [], "oslist": []}
+
+
+PROC = """\
+version: 8.4.11 (api:1/proto:86-101)
+srcversion: 8CE055A76B43C5AD8C4B9B9
+ 0: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate C r-----
+    ns:0 nr:0 dw:0 dr:0 al:0 bm:0 lo:0 pe:0 ua:0 ap:0 ep:1 wo:f oos:0
+ 1: cs:Unconfigured
+"""
+
+
+def test_drbd_is_looked_at(context: NodeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dict.fromkeys(("drbd-helper", "drbd-list", "drbd-version"), "")
+    found = Verify(context).node_verify(asked, "c", {})
+    assert found["drbd-helper"] == [False, NOT_LOADED]
+    assert found["drbd-list"] == found["drbd-version"] == NOT_LOADED
+    monkeypatch.setattr(calls, "usermode_helper", lambda: "/bin/true")
+    monkeypatch.setattr(calls.drbdsetup, "status", lambda: parse_proc(PROC))
+    assert Verify(context).node_verify(asked, "c", {}) == {
+        "drbd-helper": [True, "/bin/true"],
+        "drbd-list": [0],
+        "drbd-version": "8.4.11",
+    }

@@ -220,6 +220,7 @@ def test_a_mirror_follows_the_trait(node: Node, template: str) -> None:
     if volume.mirror is not None:
         volume.create(1)
         volume.mirror.connect(dual_primary=False)
+        volume.mirror.wait_connected(1)
         volume.mirror.pause_sync(pause=True)
         volume.mirror.pause_sync(pause=False)
         volume.mirror.disconnect()
